@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Instant;
 
 use crate::block::Block;
@@ -17,6 +16,7 @@ use crate::output::{Ended, Filling, Outlet, Outputs};
 use crate::report::Failure;
 use crate::stream::{Stream, Taken};
 use crate::unit::{Open, Rank, UnitId, Units};
+use crate::wakeup::Wakeup;
 
 /// What all copies of a running pipeline share.
 pub(crate) struct Shared {
@@ -46,7 +46,7 @@ pub(crate) struct Feed(Mutex<Fed>);
 struct Fed {
     units: BTreeMap<Rank, Arc<Open>>,
     /// The copy's, when it has found none.
-    idle: Option<thread::Thread>,
+    idle: Option<Arc<Wakeup>>,
 }
 
 impl Feed {
@@ -60,16 +60,16 @@ impl Feed {
     }
 
     pub(crate) fn wake(&self) {
-        if let Some(thread) = self.lock().idle.take() {
-            thread.unpark();
+        if let Some(wakeup) = self.lock().idle.take() {
+            wakeup.ring();
         }
     }
 
-    /// The units that are new; if there are none, the calling thread is unparked when there are.
-    fn take(&self) -> Vec<Arc<Open>> {
+    /// The units that are new; if there are none, the caller is woken when there are.
+    fn take(&self, own: &Arc<Wakeup>) -> Vec<Arc<Open>> {
         let mut fed = self.lock();
         if fed.units.is_empty() {
-            fed.idle = Some(thread::current());
+            fed.idle = Some(Arc::clone(own));
         }
         std::mem::take(&mut fed.units).into_values().collect()
     }
@@ -84,6 +84,7 @@ pub(crate) struct Copy {
     /// Of a source.
     pub(crate) feed: Option<Arc<Feed>>,
     pub(crate) meter: Arc<Meter>,
+    pub(crate) wakeup: Arc<Wakeup>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -119,14 +120,14 @@ impl Copy {
             };
             if !did {
                 self.meter.enter(Phase::Starved);
-                thread::park();
+                self.wakeup.wait();
             }
         }
     }
 
     /// One step of the most urgent unit of a source; false: there is none.
     fn generate(&self, feed: &Feed, instances: &mut HashMap<UnitId, Instance>) -> bool {
-        let new = feed.take();
+        let new = feed.take(&self.wakeup);
         for unit in &new {
             self.instance(unit, instances);
         }
@@ -146,7 +147,7 @@ impl Copy {
     fn consume(&self, instances: &mut HashMap<UnitId, Instance>) -> bool {
         let mut did = false;
         for (port, stream) in &self.inputs {
-            match stream.take(self.index) {
+            match stream.take(self.index, &self.wakeup) {
                 Some(Taken::Block(block)) => self.process(block, *port, stream, instances),
                 Some(Taken::End(unit)) => self.end(unit, instances),
                 None => continue,
@@ -165,12 +166,17 @@ impl Copy {
     ) {
         let began = Instant::now();
         let unit = block.unit();
-        if let Some(open) = self.shared.units.find(unit) {
-            if let Some(instance) = self.instance(&open, instances) {
-                self.meter.processed(block.len());
-                if self.call(instance, Call::Process(block, port)).is_none() {
-                    instances.remove(&unit);
-                }
+        let instance = match instances.entry(unit) {
+            Entry::Occupied(known) => Some(known.into_mut()),
+            Entry::Vacant(place) => {
+                let begun = self.shared.units.find(unit).and_then(|open| self.begin(&open));
+                begun.map(|instance| place.insert(instance))
+            }
+        };
+        if let Some(instance) = instance {
+            self.meter.processed(block.len());
+            if self.call(instance, Call::Process(block, port)).is_none() {
+                instances.remove(&unit);
             }
         }
         stream.done(self.index, began.elapsed());
@@ -242,6 +248,7 @@ impl Copy {
             unit,
             group,
             meter: &self.meter,
+            wakeup: &self.wakeup,
         };
         let filter = &mut instance.filter;
         self.meter.enter(Phase::Busy);

@@ -6,7 +6,8 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Thread};
+
+use crate::wakeup::Wakeup;
 
 /// The account of one stream.
 pub(crate) struct Ledger {
@@ -18,7 +19,7 @@ pub(crate) struct Ledger {
 struct State {
     held: usize,
     peak: usize,
-    waiting: Vec<Thread>,
+    waiting: Vec<Arc<Wakeup>>,
 }
 
 impl Ledger {
@@ -40,14 +41,18 @@ impl Ledger {
         (state.held, state.peak)
     }
 
-    /// Takes room for `bytes`, if no more than `most` are held then. Otherwise the thread is
-    /// unparked when something is given back.
-    pub(crate) fn take(self: &Arc<Self>, bytes: usize, most: usize) -> Option<Charge> {
+    /// Takes room for `bytes`, if no more than `most` are held then. Otherwise the caller
+    /// is woken when something is given back.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        bytes: usize,
+        most: usize,
+        caller: &Arc<Wakeup>,
+    ) -> Option<Charge> {
         let mut state = self.state();
         if state.held + bytes > most.min(self.limit) {
-            let own = thread::current();
-            if state.waiting.iter().all(|other| other.id() != own.id()) {
-                state.waiting.push(own);
+            if !state.waiting.iter().any(|other| Arc::ptr_eq(other, caller)) {
+                state.waiting.push(Arc::clone(caller));
             }
             return None;
         }
@@ -59,7 +64,7 @@ impl Ledger {
     /// Something has changed that those who wait have to know.
     pub(crate) fn wake_all(&self) {
         let waiting = std::mem::take(&mut self.state().waiting);
-        waiting.iter().for_each(Thread::unpark);
+        waiting.iter().for_each(|one| one.ring());
     }
 }
 
@@ -95,7 +100,7 @@ impl Drop for Charge {
             state.held -= self.bytes;
             let waiting = std::mem::take(&mut state.waiting);
             drop(state);
-            waiting.iter().for_each(Thread::unpark);
+            waiting.iter().for_each(|one| one.ring());
         }
     }
 }
@@ -118,14 +123,15 @@ mod tests {
     #[test]
     fn what_is_taken_is_held_until_it_is_dropped() {
         let ledger = Ledger::new(100);
-        let mut first = ledger.take(60, usize::MAX).unwrap();
-        assert!(ledger.take(41, usize::MAX).is_none());
-        assert!(ledger.take(10, 65).is_none(), "more than the caller may");
+        let own = Arc::default();
+        let mut first = ledger.take(60, usize::MAX, &own).unwrap();
+        assert!(ledger.take(41, usize::MAX, &own).is_none());
+        assert!(ledger.take(10, 65, &own).is_none(), "more than the caller may");
         let part = first.split(20);
         assert_eq!((first.bytes(), part.bytes()), (40, 20));
         drop(first);
         assert_eq!(ledger.held(), (20, 60));
-        let rest = ledger.take(80, usize::MAX).unwrap();
+        let rest = ledger.take(80, usize::MAX, &own).unwrap();
         drop((part, rest));
         assert_eq!(ledger.held(), (0, 100));
     }

@@ -17,6 +17,7 @@
 //!             dealing: which copy gets the next block                    dealing
 //!             merge: the order of what several copies send               merge
 //!             ledger: how many bytes there are                           ledger
+//! wakeup    how a copy's thread waits                                    wakeup
 //! report    how units, copies and streams fared                          report
 //! ```
 //!
@@ -68,6 +69,7 @@ mod report;
 mod running;
 mod stream;
 mod unit;
+mod wakeup;
 
 pub use block::Block;
 pub use dealing::Policy;

@@ -10,6 +10,7 @@ use crate::ledger::Charge;
 use crate::meter::{Meter, Phase};
 use crate::stream::Stream;
 use crate::unit::{Open, UnitId};
+use crate::wakeup::Wakeup;
 
 /// What a block takes of a limit besides its bytes.
 const OVERHEAD: usize = 128;
@@ -70,6 +71,7 @@ pub struct Outputs<'a> {
     pub(crate) unit: &'a Open,
     pub(crate) group: u64,
     pub(crate) meter: &'a Meter,
+    pub(crate) wakeup: &'a Arc<Wakeup>,
 }
 
 impl Outputs<'_> {
@@ -184,11 +186,12 @@ impl Outputs<'_> {
             if self.unit.is_closed() {
                 break Err(Ended.into());
             }
-            if let Some(charge) = stream.ledger.take(bytes, stream.most(self.unit, self.group)) {
+            let most = stream.most(self.unit, self.group);
+            if let Some(charge) = stream.ledger.take(bytes, most, self.wakeup) {
                 break Ok(charge);
             }
             before.get_or_insert_with(|| self.meter.enter(Phase::Blocked));
-            std::thread::park();
+            self.wakeup.wait();
         };
         if let Some(before) = before {
             self.meter.enter(before);

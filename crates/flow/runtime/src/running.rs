@@ -14,6 +14,7 @@ use crate::output::Outlet;
 use crate::report::{CopyReport, Failure, StreamReport};
 use crate::stream::Stream;
 use crate::unit::{Unit, UnitHandle, Units};
+use crate::wakeup::Wakeup;
 
 /// Why a pipeline does not run.
 #[derive(Debug, Error)]
@@ -37,6 +38,7 @@ pub struct Running {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     meters: Vec<(Arc<str>, usize, Arc<Meter>)>,
+    wakeups: Vec<Arc<Wakeup>>,
 }
 
 impl Graph {
@@ -74,8 +76,12 @@ impl Graph {
             feeds: feeds.clone(),
             is_stopped: AtomicBool::new(false),
         });
-        let mut running =
-            Running { shared: Arc::clone(&shared), threads: Vec::new(), meters: Vec::new() };
+        let mut running = Running {
+            shared: Arc::clone(&shared),
+            threads: Vec::new(),
+            meters: Vec::new(),
+            wakeups: Vec::new(),
+        };
         for (at, filter) in self.filters.iter().enumerate() {
             for index in 0..filter.copies {
                 let outlets = (0..filter.ports.outputs.len())
@@ -87,6 +93,8 @@ impl Graph {
                 let feed = fed.iter().position(|fed| *fed == (at, index));
                 let meter = Arc::new(Meter::new());
                 running.meters.push((Arc::clone(&filter.name), index, Arc::clone(&meter)));
+                let wakeup = Arc::<Wakeup>::default();
+                running.wakeups.push(Arc::clone(&wakeup));
                 let copy = Copy {
                     filter: Arc::clone(&filter.name),
                     index,
@@ -95,12 +103,14 @@ impl Graph {
                     outlets,
                     feed: feed.map(|at| Arc::clone(&feeds[at])),
                     meter,
+                    wakeup: Arc::clone(&wakeup),
                     shared: Arc::clone(&shared),
                 };
                 let thread = Builder::new().name(format!("{}.{index}", filter.name));
                 let thread = thread.spawn(move || copy.run()).map_err(|error| {
                     StartError::Thread { filter: Arc::clone(&filter.name), error }
                 })?;
+                wakeup.belongs_to(thread.thread().clone());
                 running.threads.push(thread);
             }
         }
@@ -159,9 +169,7 @@ impl Drop for Running {
             self.shared.end_early(unit, Failure::Stopped);
         }
         self.shared.is_stopped.store(true, Ordering::SeqCst);
-        for thread in &self.threads {
-            thread.thread().unpark();
-        }
+        self.wakeups.iter().for_each(|wakeup| wakeup.ring());
         for thread in self.threads.drain(..) {
             // A filter's panic does not get here.
             let _ = thread.join();

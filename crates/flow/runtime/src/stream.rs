@@ -4,7 +4,6 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::Thread;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +14,7 @@ use crate::ledger::{Charge, Ledger};
 use crate::merge::Merge;
 use crate::report::StreamReport;
 use crate::unit::{Open, Rank, UnitId};
+use crate::wakeup::Wakeup;
 
 /// What a consumer gets.
 pub(crate) enum Taken {
@@ -43,8 +43,8 @@ struct State {
 
 #[derive(Default)]
 struct Consumer {
-    /// The thread, when it has found nothing to do here.
-    idle: Option<Thread>,
+    /// To be rung, when it has found nothing to do here.
+    idle: Option<Arc<Wakeup>>,
 }
 
 /// The blocks of one unit of work.
@@ -207,13 +207,13 @@ impl Stream {
         }
     }
 
-    /// What that copy is to do next, the most urgent unit first. If there is nothing, its thread,
-    /// which is the calling one, is unparked when there is.
-    pub(crate) fn take(&self, copy: usize) -> Option<Taken> {
+    /// What that copy is to do next, the most urgent unit first. If there is nothing, it is
+    /// woken when there is.
+    pub(crate) fn take(&self, copy: usize, own: &Arc<Wakeup>) -> Option<Taken> {
         let mut state = self.state();
         let taken = state.take(copy, self.producers);
         if taken.is_none() {
-            state.consumers[copy].idle = Some(std::thread::current());
+            state.consumers[copy].idle = Some(Arc::clone(own));
         } else if state.consumers.iter().any(|consumer| consumer.idle.is_some())
             && state.lanes.values().any(|lane| !lane.undealt.is_empty())
         {
@@ -224,7 +224,14 @@ impl Stream {
 
     /// The copy is through with a block that it took.
     pub(crate) fn done(&self, copy: usize, took: Duration) {
-        self.state().dealer.done(copy, took);
+        let mut state = self.state();
+        state.dealer.done(copy, took);
+        let producers = self.producers;
+        let waits = |lane: &Lane| lane.ended == producers && !lane.undealt.is_empty();
+        if state.lanes.values().any(waits) {
+            // Who left a block to this one may think otherwise now.
+            state.wake_all();
+        }
     }
 
     /// The unit has ended early: what is here of it is dropped, and everybody looks again.
@@ -282,8 +289,8 @@ impl State {
     }
 
     fn wake(&mut self, copy: usize) {
-        if let Some(thread) = self.consumers[copy].idle.take() {
-            thread.unpark();
+        if let Some(wakeup) = self.consumers[copy].idle.take() {
+            wakeup.ring();
         }
     }
 
