@@ -105,51 +105,98 @@ enum Call {
     Finalize,
 }
 
+/// The units of one copy.
+#[derive(Default)]
+struct Work {
+    instances: HashMap<UnitId, Instance>,
+    /// Of a source: those that it has not begun.
+    waiting: BTreeMap<Rank, Arc<Open>>,
+    /// The unit that it was called for last.
+    last: Option<UnitId>,
+}
+
 impl Copy {
     pub(crate) fn run(self) {
-        let mut instances: HashMap<UnitId, Instance> = HashMap::new();
+        let mut work = Work::default();
         let mut ended_early = 0;
-        while !self.shared.is_stopped.load(Ordering::SeqCst) {
+        let is_stopped = || self.shared.is_stopped.load(Ordering::SeqCst);
+        while !is_stopped() {
             let now = self.shared.units.ended_early.load(Ordering::SeqCst);
             if std::mem::replace(&mut ended_early, now) != now {
-                instances.retain(|_, instance| !instance.unit.is_closed());
+                self.forget(&mut work);
             }
             let did = match &self.feed {
-                Some(feed) => self.generate(feed, &mut instances),
-                None => self.consume(&mut instances),
+                Some(feed) => self.generate(feed, &mut work),
+                None => self.consume(&mut work),
             };
-            if !did {
+            // It is to be woken from here on; what has happened before, it looks for.
+            let same = self.shared.units.ended_early.load(Ordering::SeqCst) == ended_early;
+            if !did && same && !is_stopped() {
                 self.meter.enter(Phase::Starved);
                 self.wakeup.wait();
             }
         }
+        for (_, instance) in work.instances.drain() {
+            self.let_go(instance);
+        }
+    }
+
+    /// Drops what is left of units that have ended early.
+    fn forget(&self, work: &mut Work) {
+        work.waiting.retain(|_, unit| !unit.is_closed());
+        let closed = |(_, instance): &(&UnitId, &Instance)| instance.unit.is_closed();
+        let closed: Vec<UnitId> = work.instances.iter().filter(closed).map(|(id, _)| *id).collect();
+        for unit in closed {
+            self.end_instance(unit, work);
+        }
+    }
+
+    fn end_instance(&self, unit: UnitId, work: &mut Work) {
+        if let Some(instance) = work.instances.remove(&unit) {
+            self.let_go(instance);
+        }
+    }
+
+    /// A filter may panic also when it is dropped.
+    fn let_go(&self, instance: Instance) {
+        let unit = instance.unit.rank.unit;
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(instance))) {
+            self.fail(unit, None, &panic_text(&*panic));
+        }
     }
 
     /// One step of the most urgent unit of a source; false: there is none.
-    fn generate(&self, feed: &Feed, instances: &mut HashMap<UnitId, Instance>) -> bool {
-        let new = feed.take(&self.wakeup);
-        for unit in &new {
-            self.instance(unit, instances);
+    fn generate(&self, feed: &Feed, work: &mut Work) -> bool {
+        let new = feed.take(&self.wakeup).into_iter().map(|unit| (unit.rank, unit));
+        work.waiting.extend(new);
+        let begun = work.instances.values().map(|instance| instance.unit.rank).min();
+        if let Some(first) = work.waiting.first_entry() {
+            if begun.is_none_or(|begun| *first.key() < begun) {
+                let unit = first.remove();
+                if let Some(instance) = self.begin(&unit) {
+                    work.instances.insert(unit.rank.unit, instance);
+                }
+                return true;
+            }
         }
-        let ranks = instances.values().map(|instance| instance.unit.rank);
-        // Where some were new and have failed, nobody wakes this thread for others yet.
-        let Some(unit) = ranks.min().map(|rank| rank.unit) else { return !new.is_empty() };
-        let Some(instance) = instances.get_mut(&unit) else { return true };
+        let Some(unit) = begun.map(|rank| rank.unit) else { return false };
+        self.turn_to(unit, work);
+        let Some(instance) = work.instances.get_mut(&unit) else { return true };
         match self.call(instance, Call::Generate) {
             Some(Step::More) => {}
-            Some(Step::Done) => self.finalize(unit, instances),
-            None => _ = instances.remove(&unit),
+            Some(Step::Done) => self.finalize(unit, work),
+            None => self.end_instance(unit, work),
         }
         true
     }
 
     /// What comes next on an input; false: nothing is there.
-    fn consume(&self, instances: &mut HashMap<UnitId, Instance>) -> bool {
+    fn consume(&self, work: &mut Work) -> bool {
         let mut did = false;
         for (port, stream) in &self.inputs {
             match stream.take(self.index, &self.wakeup) {
-                Some(Taken::Block(block)) => self.process(block, *port, stream, instances),
-                Some(Taken::End(unit)) => self.end(unit, instances),
+                Some(Taken::Block(block)) => self.process(block, *port, stream, work),
+                Some(Taken::End(unit)) => self.end(unit, work),
                 None => continue,
             }
             did = true;
@@ -157,58 +204,67 @@ impl Copy {
         did
     }
 
-    fn process(
-        &self,
-        block: Block,
-        port: usize,
-        stream: &Stream,
-        instances: &mut HashMap<UnitId, Instance>,
-    ) {
+    fn process(&self, block: Block, port: usize, stream: &Stream, work: &mut Work) {
         let began = Instant::now();
         let unit = block.unit();
-        let instance = match instances.entry(unit) {
-            Entry::Occupied(known) => Some(known.into_mut()),
-            Entry::Vacant(place) => {
-                let begun = self.shared.units.find(unit).and_then(|open| self.begin(&open));
-                begun.map(|instance| place.insert(instance))
-            }
-        };
-        if let Some(instance) = instance {
+        if let Some(instance) = self.instance(unit, work) {
             self.meter.processed(block.len());
             if self.call(instance, Call::Process(block, port)).is_none() {
-                instances.remove(&unit);
+                self.end_instance(unit, work);
             }
         }
         stream.done(self.index, began.elapsed());
     }
 
     /// An input stream has no more of this unit.
-    fn end(&self, unit: UnitId, instances: &mut HashMap<UnitId, Instance>) {
-        let Some(open) = self.shared.units.find(unit) else { return };
-        let Some(instance) = self.instance(&open, instances) else { return };
+    fn end(&self, unit: UnitId, work: &mut Work) {
+        let Some(instance) = self.instance(unit, work) else { return };
         instance.ended += 1;
         if instance.ended == self.inputs.len() {
-            self.finalize(unit, instances);
+            self.finalize(unit, work);
         }
     }
 
-    fn finalize(&self, unit: UnitId, instances: &mut HashMap<UnitId, Instance>) {
-        let Some(mut instance) = instances.remove(&unit) else { return };
-        if self.call(&mut instance, Call::Finalize).is_some() {
-            drop(instance);
+    fn finalize(&self, unit: UnitId, work: &mut Work) {
+        let Some(mut instance) = work.instances.remove(&unit) else { return };
+        let is_done = self.call(&mut instance, Call::Finalize).is_some();
+        self.let_go(instance);
+        if is_done {
             self.shared.units.copy_is_done(unit);
         }
     }
 
-    /// The value for that unit; a new one if there is none. `None`: it failed at once.
-    fn instance<'i>(
-        &self,
-        unit: &Arc<Open>,
-        instances: &'i mut HashMap<UnitId, Instance>,
-    ) -> Option<&'i mut Instance> {
-        match instances.entry(unit.rank.unit) {
+    /// The value for that unit; a new one if there is none. `None`: it failed at once, or the unit
+    /// has ended.
+    fn instance<'w>(&self, unit: UnitId, work: &'w mut Work) -> Option<&'w mut Instance> {
+        self.turn_to(unit, work);
+        match work.instances.entry(unit) {
             Entry::Occupied(known) => Some(known.into_mut()),
-            Entry::Vacant(place) => Some(place.insert(self.begin(unit)?)),
+            Entry::Vacant(place) => {
+                let open = self.shared.units.find(unit)?;
+                Some(place.insert(self.begin(&open)?))
+            }
+        }
+    }
+
+    /// What another unit has begun to fill goes on: while this one waits for room, it would hold
+    /// some.
+    fn turn_to(&self, unit: UnitId, work: &mut Work) {
+        let Some(before) = work.last.replace(unit).filter(|before| *before != unit) else { return };
+        if let Some(instance) = work.instances.get_mut(&before) {
+            self.outputs(&instance.unit, &mut instance.filling, 0).flush(true);
+        }
+    }
+
+    fn outputs<'c>(&'c self, unit: &'c Open, filling: &'c mut Filling, group: u64) -> Outputs<'c> {
+        Outputs {
+            outlets: &self.outlets,
+            filling,
+            unit,
+            group,
+            is_init: false,
+            meter: &self.meter,
+            wakeup: &self.wakeup,
         }
     }
 
@@ -225,7 +281,10 @@ impl Copy {
         };
         let filling = Filling::new(&self.outlets);
         let mut instance = Instance { unit: Arc::clone(unit), filter, filling, ended: 0 };
-        self.call(&mut instance, Call::Init)?;
+        if self.call(&mut instance, Call::Init).is_none() {
+            self.let_go(instance);
+            return None;
+        }
         Some(instance)
     }
 
@@ -239,17 +298,14 @@ impl Copy {
             Call::Process(block, _) => Some(block.sequence()),
             _ => None,
         };
-        // What comes out before the first block, or after the last one, comes last.
+        // What comes out after the last block comes last.
         let group = block.unwrap_or_else(|| merge::last_of(self.index));
         let is_end = matches!(call, Call::Finalize);
-        let mut out = Outputs {
-            outlets: &self.outlets,
-            filling: &mut instance.filling,
-            unit,
-            group,
-            meter: &self.meter,
-            wakeup: &self.wakeup,
-        };
+        let mut out = self.outputs(unit, &mut instance.filling, group);
+        out.is_init = matches!(call, Call::Init);
+        if is_end {
+            out.begin_last();
+        }
         let filter = &mut instance.filter;
         self.meter.enter(Phase::Busy);
         let outcome = catch_unwind(AssertUnwindSafe(|| match call {
@@ -260,7 +316,7 @@ impl Copy {
             Call::Generate => filter.generate(&mut out),
             Call::Finalize => filter.finalize(&mut out).map(|()| Step::Done),
         }));
-        let error: FilterError = match outcome {
+        let error = match outcome {
             Ok(Ok(step)) => {
                 if block.is_some() || is_end {
                     out.flush(is_end);
@@ -273,14 +329,21 @@ impl Copy {
                 }
                 return Some(step);
             }
-            Ok(Err(error)) => error,
-            Err(panic) => panic_text(&*panic).into(),
+            Ok(Err(error)) => self.text_of(error, unit),
+            Err(panic) => Some(panic_text(&*panic)),
         };
-        let id = unit.rank.unit;
-        if !error.is::<Ended>() {
-            self.fail(id, block, &error.to_string());
+        if let Some(error) = error {
+            self.fail(unit.rank.unit, block, &error);
         }
         None
+    }
+
+    /// What an error says; `None`: that the unit has ended, which is so. Its own code may panic.
+    fn text_of(&self, error: FilterError, unit: &Open) -> Option<String> {
+        let text = catch_unwind(AssertUnwindSafe(move || {
+            (!error.is::<Ended>() || !unit.is_closed()).then(|| error.to_string())
+        }));
+        text.unwrap_or_else(|panic| Some(panic_text(&*panic)))
     }
 
     fn fail(&self, unit: UnitId, block: Option<u64>, error: &str) {

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::dealing::Policy;
 use crate::filter::{Factory, Filter};
-use crate::output::Cut;
+use crate::output::{Cut, OVERHEAD};
 
 /// How much a stream may hold if nothing else is said: 64 MiB.
 pub const DEFAULT_LIMIT: usize = 64 << 20;
@@ -91,15 +91,20 @@ pub enum GraphError {
         filter: String,
     },
     /// The limit is too small for a single block.
-    #[error("stream {stream}: blocks of {block} bytes do not fit into a limit of {limit} bytes")]
+    #[error(
+        "stream {stream} needs a limit of at least {least} bytes for its blocks, and has one of {limit}"
+    )]
     LimitTooSmall {
         /// The stream.
         stream: String,
-        /// Bytes of a block, and what it takes besides.
-        block: usize,
+        /// The least limit: a block for each copy that sends, and two more.
+        least: usize,
         /// The limit.
         limit: usize,
     },
+    /// Blocks of no bytes.
+    #[error("stream {0} cannot be cut into blocks of 0 bytes")]
+    EmptyBlocks(String),
 }
 
 fn listed(ports: &[String]) -> String {
@@ -232,13 +237,17 @@ impl Graph {
         let filter = &self.filters[from.0];
         let name = format!("{}.{} -> {target}", filter.name, filter.ports.outputs[from.1]);
         let block = match options.cut {
-            Cut::Whole => 0,
-            Cut::Bytes(size) | Cut::Lines(size) => size.max(1),
+            Cut::Whole => None,
+            Cut::Bytes(0) | Cut::Lines(0) => return Err(GraphError::EmptyBlocks(name)),
+            Cut::Bytes(size) | Cut::Lines(size) => Some(size),
         };
-        // One that is full, one that is being filled, and a little more.
-        let least = LEAST_LIMIT.max(block.saturating_mul(4));
+        // One that each copy fills, and two that are on their way; or a quarter for the one that all
+        // wait for.
+        let parts = (self.filters[from.0].copies + 2).max(4);
+        let least = block.map_or(0, |size| size.saturating_add(OVERHEAD).saturating_mul(parts));
+        let least = least.max(LEAST_LIMIT);
         if options.limit < least {
-            return Err(GraphError::LimitTooSmall { stream: name, block, limit: options.limit });
+            return Err(GraphError::LimitTooSmall { stream: name, least, limit: options.limit });
         }
         self.streams.push(StreamSpec { name, from, to, options });
         Ok(())

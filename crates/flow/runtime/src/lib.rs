@@ -75,7 +75,7 @@ pub use block::Block;
 pub use dealing::Policy;
 pub use filter::{Factory, Filter, FilterError, Step};
 pub use graph::{DEFAULT_LIMIT, Graph, GraphError, LEAST_LIMIT, Ports, StreamOptions};
-pub use output::{Cut, Ended, Outputs, TooLarge};
+pub use output::{Cut, Ended, NoOrderYet, Outputs, TooLarge};
 pub use report::{CopyReport, Failure, StreamReport, UnitReport};
 pub use running::{Running, StartError};
 pub use unit::{Unit, UnitHandle, UnitId};

@@ -63,9 +63,10 @@ impl<T> Merge<T> {
         }
     }
 
-    /// Nothing more comes at all.
-    pub(crate) fn take_all(&mut self) -> Vec<T> {
-        std::mem::take(&mut self.waiting).into_values().flat_map(|group| group.items).collect()
+    /// Only the last groups are left, and it is the turn of the first of them.
+    pub(crate) fn begin_last(&mut self) -> Vec<T> {
+        self.next = last_of(0) - 1;
+        self.end(last_of(0) - 1)
     }
 }
 
@@ -86,6 +87,9 @@ mod tests {
         assert_eq!(merge.add(3, "d"), None);
         assert_eq!(merge.end(1), ["d"]);
         assert_eq!(merge.end(3), Vec::<&str>::new());
-        assert_eq!((merge.next(), merge.take_all()), (4, vec!["y", "z"]));
+        assert_eq!(merge.next(), 4);
+        assert_eq!(merge.begin_last(), ["y"]);
+        assert_eq!(merge.add(last_of(0), "x"), Some("x"));
+        assert_eq!(merge.end(last_of(0)), ["z"]);
     }
 }

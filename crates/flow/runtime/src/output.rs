@@ -13,7 +13,7 @@ use crate::unit::{Open, UnitId};
 use crate::wakeup::Wakeup;
 
 /// What a block takes of a limit besides its bytes.
-const OVERHEAD: usize = 128;
+pub(crate) const OVERHEAD: usize = 128;
 
 /// How a stream cuts what is sent into blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,8 @@ pub enum Cut {
     /// A block is what a filter has sent at once.
     #[default]
     Whole,
-    /// Blocks of so many bytes; the last one of a unit is smaller.
+    /// Blocks of so many bytes. Smaller are the last one of a unit, and one after which a copy turns
+    /// to another unit.
     Bytes(usize),
     /// Blocks of whole lines, of so many bytes or a little more: up to the end of the line. What
     /// follows the last end of a line is a block, too.
@@ -36,12 +37,21 @@ pub struct Ended;
 
 /// A block does not fit into the stream, even if it were the only one.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("a block of {bytes} bytes does not fit into stream {stream}, which holds at most {limit}")]
+#[error(
+    "a block of {bytes} bytes is too large for stream {stream}, which takes at most {most} in one: raise \
+     its limit, or have it cut into blocks"
+)]
 pub struct TooLarge {
     stream: Arc<str>,
     bytes: usize,
-    limit: usize,
+    most: usize,
 }
+
+/// Several copies send to an ordered stream, and this one has no block yet that says where its own
+/// belong.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("stream {0} is ordered: where there are several copies, a filter cannot send in init")]
+pub struct NoOrderYet(Arc<str>);
 
 /// One end of a stream, at one copy of the filter that sends.
 pub(crate) struct Outlet {
@@ -70,6 +80,8 @@ pub struct Outputs<'a> {
     pub(crate) filling: &'a mut Filling,
     pub(crate) unit: &'a Open,
     pub(crate) group: u64,
+    /// It is called for the first time.
+    pub(crate) is_init: bool,
     pub(crate) meter: &'a Meter,
     pub(crate) wakeup: &'a Arc<Wakeup>,
 }
@@ -161,6 +173,10 @@ impl Outputs<'_> {
                 }
             };
             let more = line.len().saturating_sub(room);
+            let held = self.filling.0[port][at].as_ref().map_or(0, |held| held.charge.bytes());
+            let stream = &self.outlets[port][at].stream;
+            // Each copy has its share: none waits for what another one holds and fills.
+            self.check_size(stream, held + more, stream.share())?;
             let more = if more > 0 { Some(self.charge(port, at, more)?) } else { None };
             let Some(partial) = &mut self.filling.0[port][at] else { continue };
             if let Some(more) = more {
@@ -174,13 +190,21 @@ impl Outputs<'_> {
         Ok(())
     }
 
+    fn check_size(&self, stream: &Stream, bytes: usize, most: usize) -> Result<(), FilterError> {
+        if bytes <= most {
+            return Ok(());
+        }
+        let [bytes, most] = [bytes, most].map(|all| all.saturating_sub(OVERHEAD));
+        Err(TooLarge { stream: Arc::clone(&stream.name), bytes, most }.into())
+    }
+
     /// Waits for room.
     fn charge(&self, port: usize, at: usize, bytes: usize) -> Result<Charge, FilterError> {
         let stream = &self.outlets[port][at].stream;
-        let limit = stream.ledger.limit();
-        if bytes > limit {
-            return Err(TooLarge { stream: Arc::clone(&stream.name), bytes, limit }.into());
+        if stream.is_ordered() && self.is_init {
+            return Err(NoOrderYet(Arc::clone(&stream.name)).into());
         }
+        self.check_size(stream, bytes, stream.largest())?;
         let mut before = None;
         let charge = loop {
             if self.unit.is_closed() {
@@ -189,6 +213,10 @@ impl Outputs<'_> {
             let most = stream.most(self.unit, self.group);
             if let Some(charge) = stream.ledger.take(bytes, most, self.wakeup) {
                 break Ok(charge);
+            }
+            // From here on this thread is woken. What was read before may have changed since.
+            if self.unit.is_closed() || stream.most(self.unit, self.group) != most {
+                continue;
             }
             before.get_or_insert_with(|| self.meter.enter(Phase::Blocked));
             self.wakeup.wait();
@@ -202,7 +230,12 @@ impl Outputs<'_> {
     fn flush_one(&mut self, port: usize, at: usize) {
         let Some(mut partial) = self.filling.0[port][at].take() else { return };
         let charge = partial.charge.split(partial.bytes.len() + OVERHEAD);
-        let bytes = partial.bytes.freeze();
+        let is_mostly_empty = partial.bytes.capacity() > 2 * partial.bytes.len() + OVERHEAD;
+        let bytes = match is_mostly_empty {
+            // What is charged is what there is.
+            true => Bytes::copy_from_slice(&partial.bytes),
+            false => partial.bytes.freeze(),
+        };
         self.outlets[port][at].stream.send(self.unit, self.group, bytes, charge);
     }
 
@@ -225,8 +258,14 @@ impl Outputs<'_> {
         }
     }
 
+    /// What comes from now on comes at the end of the unit.
+    pub(crate) fn begin_last(&self) {
+        self.outlets.iter().flatten().for_each(|outlet| outlet.stream.begin_last(self.unit));
+    }
+
     /// Nothing more comes of this unit.
     pub(crate) fn end(&self) {
-        self.outlets.iter().flatten().for_each(|outlet| outlet.stream.end(self.unit));
+        let outlets = self.outlets.iter().flatten();
+        outlets.for_each(|outlet| outlet.stream.end(self.unit, self.group));
     }
 }

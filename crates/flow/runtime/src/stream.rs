@@ -39,6 +39,12 @@ struct State {
     dealer: Dealer,
     lanes: BTreeMap<Rank, Lane>,
     consumers: Vec<Consumer>,
+    /// Counts what was dealt at once.
+    tickets: u64,
+    /// Consumers take what they were dealt in that order, whatever is urgent: each has its part of
+    /// an order that others keep, and if they took theirs in another one, each could wait for the
+    /// others.
+    is_first_come: bool,
 }
 
 #[derive(Default)]
@@ -52,10 +58,11 @@ struct Lane {
     /// Where the order matters, what has come too soon.
     merge: Option<Merge<Block>>,
     undealt: VecDeque<Block>,
-    /// Of each copy, what it was dealt.
-    dealt: Vec<VecDeque<Block>>,
+    /// Of each copy, what it was dealt, and when.
+    dealt: Vec<VecDeque<(u64, Block)>>,
     next: u64,
-    /// Producers that have sent all of theirs.
+    /// Producers that have sent all but what comes at the end, and all.
+    ending: usize,
     ended: usize,
     /// Consumers that know that nothing more comes.
     told: Vec<bool>,
@@ -81,6 +88,8 @@ impl Stream {
                 dealer: Dealer::new(policy, consumers),
                 lanes: BTreeMap::new(),
                 consumers: (0..consumers).map(|_| Consumer::default()).collect(),
+                tickets: 0,
+                is_first_come: is_ordered,
             }),
             blocks: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -94,6 +103,18 @@ impl Stream {
     /// Whether blocks have to be told apart by the group that they belong to.
     pub(crate) fn is_ordered(&self) -> bool {
         self.is_ordered
+    }
+
+    /// The largest charge of one block. In an ordered stream, the group that everybody waits for must
+    /// find room in what is kept for it.
+    pub(crate) fn largest(&self) -> usize {
+        let limit = self.ledger.limit();
+        if self.is_ordered { limit / 4 } else { limit }
+    }
+
+    /// What one producer may take for a block that it is filling.
+    pub(crate) fn share(&self) -> usize {
+        self.largest().min(self.ledger.limit() / (self.producers + 2))
     }
 
     /// How much of the limit may be held when a block of that group is charged: some is kept for the
@@ -141,19 +162,34 @@ impl Stream {
         self.ledger.wake_all();
     }
 
-    /// A producer has sent all blocks of the unit.
-    pub(crate) fn end(&self, unit: &Open) {
+    /// A producer has sent all blocks of the unit but those of its last group.
+    pub(crate) fn begin_last(&self, unit: &Open) {
+        if !self.is_ordered {
+            return;
+        }
+        let mut state = self.state();
+        let Some(lane) = self.lane(&mut state, unit) else { return };
+        lane.ending += 1;
+        if lane.ending < self.producers {
+            return;
+        }
+        let ready = lane.merge.as_mut().map(Merge::begin_last).unwrap_or_default();
+        for block in ready {
+            self.deal(&mut state, unit.rank, block);
+        }
+        drop(state);
+        self.ledger.wake_all();
+    }
+
+    /// A producer has sent all blocks of the unit, at last those of that group.
+    pub(crate) fn end(&self, unit: &Open, group: u64) {
+        self.end_group(unit, group);
         let mut state = self.state();
         let Some(lane) = self.lane(&mut state, unit) else { return };
         lane.ended += 1;
-        if lane.ended < self.producers {
-            return;
+        if lane.ended == self.producers {
+            state.wake_all();
         }
-        let rest = lane.merge.as_mut().map(Merge::take_all).unwrap_or_default();
-        for block in rest {
-            self.deal(&mut state, unit.rank, block);
-        }
-        state.wake_all();
     }
 
     /// The lane of a unit that is under way.
@@ -170,6 +206,7 @@ impl Stream {
                 undealt: VecDeque::new(),
                 dealt: (0..consumers).map(|_| VecDeque::new()).collect(),
                 next: 0,
+                ending: 0,
                 ended: 0,
                 told: vec![false; consumers],
             }),
@@ -177,13 +214,13 @@ impl Stream {
     }
 
     fn deal(&self, state: &mut State, rank: Rank, mut block: Block) {
-        let State { dealer, lanes, .. } = state;
-        let Some(lane) = lanes.get_mut(&rank) else { return };
+        let Some(lane) = state.lanes.get_mut(&rank) else { return };
         block.set_sequence(lane.next);
         lane.next += 1;
-        match dealer.deal() {
+        match state.dealer.deal() {
             Some(copy) => {
-                lane.dealt[copy].push_back(block);
+                lane.dealt[copy].push_back((state.tickets, block));
+                state.tickets += 1;
                 state.wake(copy);
             }
             None => {
@@ -212,6 +249,7 @@ impl Stream {
     pub(crate) fn take(&self, copy: usize, own: &Arc<Wakeup>) -> Option<Taken> {
         let mut state = self.state();
         let taken = state.take(copy, self.producers);
+        state.consumers[copy].idle = None;
         if taken.is_none() {
             state.consumers[copy].idle = Some(Arc::clone(own));
         } else if state.consumers.iter().any(|consumer| consumer.idle.is_some())
@@ -258,11 +296,20 @@ impl Stream {
 
 impl State {
     fn take(&mut self, copy: usize, producers: usize) -> Option<Taken> {
-        let Self { dealer, lanes, .. } = self;
+        let Self { dealer, lanes, is_first_come, .. } = self;
+        let fronts = lanes.values_mut().filter(|lane| !lane.dealt[copy].is_empty());
+        let lane = match is_first_come {
+            true => fronts.min_by_key(|lane| lane.dealt[copy].front().map(|(ticket, _)| *ticket)),
+            false => None,
+        };
+        if let Some((_, block)) = lane.and_then(|lane| lane.dealt[copy].pop_front()) {
+            dealer.began(copy);
+            return Some(Taken::Block(block));
+        }
         for (rank, lane) in lanes.iter_mut() {
             let rank = *rank;
             let is_over = lane.ended == producers;
-            if let Some(block) = lane.dealt[copy].pop_front() {
+            if let Some((_, block)) = lane.dealt[copy].pop_front() {
                 dealer.began(copy);
                 return Some(Taken::Block(block));
             }

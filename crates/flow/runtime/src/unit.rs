@@ -142,8 +142,10 @@ impl Units {
     /// It ends now; true if it was under way.
     pub(crate) fn end_early(&self, unit: UnitId, failure: Failure) -> bool {
         let Some(open) = self.open().remove(&unit) else { return false };
+        let is_first = open.end(Err(failure));
+        // After it is closed: who has seen this finds it so.
         self.ended_early.fetch_add(1, Ordering::SeqCst);
-        open.end(Err(failure))
+        is_first
     }
 
     /// Those under way.

@@ -426,7 +426,7 @@ fn what_cannot_run_is_told_before_it_runs() {
     assert_eq!(refused.to_string(), "filter work has no output port err; it has out");
     let small = StreamOptions { limit: 4096, cut: Cut::Bytes(2048), ..plain() };
     let refused = twice.connect("work", "keep", small).unwrap_err().to_string();
-    assert!(refused.contains("blocks of 2048 bytes do not fit into a limit of 4096"), "{refused}");
+    assert!(refused.contains("needs a limit of at least 8704 bytes"), "{refused}");
     let refused =
         twice.filter("work", 1, Ports::sink(), || Each(|_, _, _: &mut Outputs<'_>| Ok(())));
     assert_eq!(refused.unwrap_err().to_string(), "there are two filters called work");

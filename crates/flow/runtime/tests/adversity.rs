@@ -1,0 +1,251 @@
+//! Filters that misbehave, limits that are tight, and units that end at any moment.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use seekwire_flow::{
+    Block, Cut, Ended, Filter, FilterError, Graph, GraphError, Outputs, Policy, Ports, Running,
+    Step, StreamOptions, Unit,
+};
+
+type Outcome = Result<(), FilterError>;
+
+/// Gives so many blocks, each with its number.
+struct Numbers(u64, u64);
+
+impl Filter for Numbers {
+    fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
+        if self.0 == self.1 {
+            return Ok(Step::Done);
+        }
+        out.send(0, self.0.to_le_bytes().to_vec())?;
+        self.0 += 1;
+        Ok(Step::More)
+    }
+}
+
+struct Each<F>(F);
+
+impl<F: FnMut(Block, &mut Outputs<'_>) -> Outcome + Send> Filter for Each<F> {
+    fn process(&mut self, block: Block, _: usize, out: &mut Outputs<'_>) -> Outcome {
+        (self.0)(block, out)
+    }
+}
+
+/// `numbers`, then a filter with that many copies, then a sink.
+fn graph<F: Filter + 'static>(
+    copies: usize,
+    make: impl Fn() -> F + Send + Sync + 'static,
+) -> Graph {
+    let mut graph = Graph::new();
+    graph.filter("numbers", 1, Ports::source(), || Numbers(0, 200)).unwrap();
+    graph.filter("step", copies, Ports::step(), make).unwrap();
+    let take = || Each(|_: Block, _: &mut Outputs<'_>| Ok(()));
+    graph.filter("take", 1, Ports::sink(), take).unwrap();
+    graph
+}
+
+fn start(mut graph: Graph, first: StreamOptions, second: StreamOptions) -> Running {
+    graph.connect("numbers", "step", first).unwrap();
+    graph.connect("step", "take", second).unwrap();
+    graph.start().unwrap()
+}
+
+fn plain() -> StreamOptions {
+    StreamOptions::default()
+}
+
+#[derive(Debug)]
+struct Unspeakable;
+
+impl fmt::Display for Unspeakable {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("no words")
+    }
+}
+
+impl std::error::Error for Unspeakable {}
+
+/// Panics when it is dropped, but for the first of them.
+struct Bomb(bool);
+
+impl Filter for Bomb {
+    fn process(&mut self, block: Block, _: usize, out: &mut Outputs<'_>) -> Outcome {
+        out.send(0, block)
+    }
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        assert!(!self.0 || std::thread::panicking(), "bang");
+    }
+}
+
+#[test]
+fn whatever_a_filter_does_the_next_unit_is_done() {
+    let is_first = Arc::new(AtomicBool::new(true));
+    let make = move || Bomb(is_first.swap(false, Ordering::SeqCst));
+    let running = start(graph(1, make), plain(), plain());
+    let said = running.submit(Unit::default()).wait().unwrap_err().to_string();
+    assert_eq!(said, "unit 0: filter step, copy 0: panicked: bang");
+    running.submit(Unit::default()).wait().unwrap();
+
+    for (number, error) in [(0, "panicked: no words"), (1, "the unit of work has ended")] {
+        let is_first = Arc::new(AtomicBool::new(true));
+        let make = move || {
+            let is_first = is_first.swap(false, Ordering::SeqCst);
+            Each(move |block: Block, out: &mut Outputs<'_>| match (is_first, number) {
+                (false, _) => out.send(0, block),
+                (true, 0) => Err(Unspeakable.into()),
+                // It has not.
+                (true, _) => Err(Ended.into()),
+            })
+        };
+        let running = start(graph(1, make), plain(), plain());
+        let said = running.submit(Unit::default()).wait().unwrap_err().to_string();
+        assert_eq!(said, format!("unit 0: filter step, copy 0, block 0: {error}"));
+        running.submit(Unit::default()).wait().unwrap();
+    }
+}
+
+/// Sends so much when it is finalized.
+struct Last(usize);
+
+impl Filter for Last {
+    fn process(&mut self, _: Block, _: usize, _: &mut Outputs<'_>) -> Outcome {
+        Ok(())
+    }
+
+    fn finalize(&mut self, out: &mut Outputs<'_>) -> Outcome {
+        (0..self.0).try_for_each(|_| out.send(0, vec![0; 100]))
+    }
+}
+
+#[test]
+fn much_comes_at_the_end_of_an_ordered_stream() {
+    let narrow = StreamOptions { is_ordered: true, limit: 1024, ..plain() };
+    let running = start(graph(3, || Last(50)), plain(), narrow);
+    running.submit(Unit::default()).wait().unwrap();
+    assert_eq!(running.streams()[1].blocks, 150);
+}
+
+#[test]
+fn what_is_too_large_is_an_error_and_no_wait() {
+    let send = |len: usize| {
+        move || Each(move |_: Block, out: &mut Outputs<'_>| out.send(0, vec![b'x'; len]))
+    };
+    let said = |copies, len, options| {
+        let running = start(graph(copies, send(len)), plain(), options);
+        running.submit(Unit::default()).wait().err().map(|failure| failure.to_string())
+    };
+    let too_large = |said: Option<String>| said.is_some_and(|said| said.contains("is too large"));
+    let whole = |is_ordered| StreamOptions { is_ordered, limit: 2048, ..plain() };
+    assert_eq!(said(1, 1920, whole(false)), None);
+    assert!(too_large(said(1, 1921, whole(false))));
+    // Of several copies, one must find room for what all wait for.
+    assert_eq!(said(3, 384, whole(true)), None);
+    assert!(too_large(said(3, 385, whole(true))));
+    // A line that never ends.
+    let lines = StreamOptions { cut: Cut::Lines(128), limit: 2048, ..plain() };
+    assert!(too_large(said(2, 400, lines.clone())));
+
+    let mut graph = graph(2, send(1));
+    let empty = StreamOptions { cut: Cut::Bytes(0), ..plain() };
+    let refused = graph.connect("numbers", "step", empty).unwrap_err();
+    assert!(matches!(refused, GraphError::EmptyBlocks(_)), "{refused}");
+    let narrow = StreamOptions { cut: Cut::Bytes(512), limit: 2048, ..plain() };
+    let refused = graph.connect("step", "take", narrow).unwrap_err();
+    assert!(refused.to_string().contains("a limit of at least 2560 bytes"), "{refused}");
+}
+
+#[test]
+fn copies_that_fill_blocks_do_not_wait_for_each_other() {
+    for policy in [Policy::RoundRobin, Policy::Demand, Policy::Adaptive] {
+        let make = || {
+            Each(|block: Block, out: &mut Outputs<'_>| {
+                // Few of the blocks have something in them.
+                if block[0] < 3 { out.send(0, "little") } else { Ok(()) }
+            })
+        };
+        let first = StreamOptions { limit: 2048, policy, ..plain() };
+        let second = StreamOptions { limit: 1920, cut: Cut::Bytes(256), policy, ..plain() };
+        let running = start(graph(3, make), first, second);
+        let now = Instant::now();
+        // The last one is the most urgent: those before it have begun.
+        let units = [30, 20, 10].map(|seconds| {
+            running.submit(Unit::default().deadline(now + Duration::from_secs(seconds)))
+        });
+        for unit in units {
+            unit.wait().unwrap();
+        }
+        assert!(running.streams().iter().all(|stream| stream.held == 0));
+    }
+}
+
+#[test]
+fn urgent_units_overtake_on_ordered_streams_without_a_circle() {
+    for policy in [Policy::RoundRobin, Policy::Demand, Policy::Adaptive] {
+        for _ in 0..20 {
+            let make = || {
+                Each(|block: Block, out: &mut Outputs<'_>| {
+                    for _ in 0..u32::from(block[0] % 5) * 40 {
+                        std::thread::yield_now();
+                    }
+                    out.send(0, vec![0; 60])
+                })
+            };
+            let first = StreamOptions { policy, limit: 1 << 16, ..plain() };
+            let second = StreamOptions { is_ordered: true, limit: 2048, policy, ..plain() };
+            let running = start(graph(4, make), first, second);
+            let now = Instant::now() + Duration::from_secs(100);
+            let units: Vec<_> = (0..6)
+                .map(|at| running.submit(Unit::default().deadline(now - Duration::from_secs(at))))
+                .collect();
+            for unit in units {
+                unit.wait().unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn units_that_are_cancelled_at_any_moment_leave_nothing() {
+    static ALIVE: AtomicUsize = AtomicUsize::new(0);
+    struct Alive;
+    impl Alive {
+        fn new() -> Self {
+            ALIVE.fetch_add(1, Ordering::SeqCst);
+            Self
+        }
+    }
+    impl Filter for Alive {
+        fn process(&mut self, block: Block, _: usize, out: &mut Outputs<'_>) -> Outcome {
+            out.send(0, block)
+        }
+    }
+    impl Drop for Alive {
+        fn drop(&mut self) {
+            ALIVE.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    let options = StreamOptions { limit: 2048, ..plain() };
+    let ordered = StreamOptions { is_ordered: true, ..options.clone() };
+    let running = start(graph(3, Alive::new), options, ordered);
+    for round in 0..2000 {
+        let unit = running.submit(Unit::default());
+        for _ in 0..round * 7 % 300 {
+            std::hint::spin_loop();
+        }
+        running.cancel(&unit);
+        let _ = unit.wait();
+    }
+    running.submit(Unit::default()).wait().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while ALIVE.load(Ordering::SeqCst) > 0 || running.streams().iter().any(|stream| stream.held > 0)
+    {
+        assert!(Instant::now() < until, "{} are left", ALIVE.load(Ordering::SeqCst));
+        std::thread::yield_now();
+    }
+}
