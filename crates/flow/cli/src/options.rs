@@ -39,7 +39,7 @@ impl<'a> Options<'a> {
         let Some(value) = self.take(name) else { return Ok(None) };
         match of(value.get_ref()) {
             Some(found) => Ok(Some(found)),
-            None => Err((value.span(), format!("{name} of {} must be {expected}", self.of))),
+            None => Err((value.span(), format!("`{name}` of {} must be {expected}", self.of))),
         }
     }
 
@@ -49,7 +49,7 @@ impl<'a> Options<'a> {
 
     pub(crate) fn required(&mut self, name: &'static str) -> Result<String, Fault> {
         let found = self.string(name)?;
-        found.ok_or_else(|| (self.span(), format!("{} needs {name}", self.of)))
+        found.ok_or_else(|| (self.span(), format!("{} needs a value for `{name}`", self.of)))
     }
 
     /// The same, and where it stands.
@@ -57,8 +57,13 @@ impl<'a> Options<'a> {
         &mut self,
         name: &'static str,
     ) -> Result<(String, Range<usize>), Fault> {
-        let at = self.table.get(name).map_or_else(|| self.span(), Spanned::span);
+        let at = self.place(name);
         Ok((self.required(name)?, at))
+    }
+
+    /// Where the value of that key stands; of all, if there is none.
+    pub(crate) fn place(&self, name: &'static str) -> Range<usize> {
+        self.table.get(name).map_or_else(|| self.span(), Spanned::span)
     }
 
     pub(crate) fn boolean(&mut self, name: &'static str) -> Result<bool, Fault> {
@@ -71,10 +76,14 @@ impl<'a> Options<'a> {
 
     /// A number of bytes, or a string such as `64KiB`.
     pub(crate) fn size(&mut self, name: &'static str) -> Result<Option<usize>, Fault> {
-        self.with(name, "a size of at least 1, such as 4096 or \"64KiB\"", |value| {
-            let size = number(value).or_else(|| size(value.as_str()?))?;
-            usize::try_from(size).ok().filter(|size| *size > 0)
-        })
+        self.with(
+            name,
+            "a size of at least 1: a number of bytes, or such as \"64KiB\", \"8MiB\", \"1GiB\"",
+            |value| {
+                let size = number(value).or_else(|| size(value.as_str()?))?;
+                usize::try_from(size).ok().filter(|size| *size > 0)
+            },
+        )
     }
 
     pub(crate) fn strings(&mut self, name: &'static str) -> Result<Option<Vec<String>>, Fault> {
@@ -106,7 +115,7 @@ impl<'a> Options<'a> {
     pub(crate) fn finish(self) -> Result<(), Fault> {
         let Some((key, _)) = self.table.iter().next() else { return Ok(()) };
         let known = self.known.join(", ");
-        Err((key.span(), format!("{} has no option {}; it has {known}", self.of, key.get_ref())))
+        Err((key.span(), format!("{} has no option `{}`; it has {known}", self.of, key.get_ref())))
     }
 }
 

@@ -2,17 +2,21 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
-use anyhow::{Context, Result};
-use seekwire_flow::{Cut, DEFAULT_LIMIT, Graph, Policy, StreamOptions};
+use anyhow::{Context, Result, ensure};
+use seekwire_flow::{Cut, DEFAULT_LIMIT, Graph, GraphError, Policy, StreamOptions};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::builtin::{self, Built};
 use crate::options::{Fault, Options};
 use crate::text::Wrong;
+
+/// The largest file, in bytes.
+const LARGEST: u64 = 1 << 20;
 
 /// A pipeline that can run.
 pub(crate) struct Pipeline {
@@ -23,6 +27,7 @@ pub(crate) struct Pipeline {
 
 struct Line {
     name: String,
+    place: Range<usize>,
     run: String,
     copies: usize,
 }
@@ -34,8 +39,18 @@ const POLICIES: [(&str, Policy); 3] = [
 ];
 
 pub(crate) fn read(file: &Path) -> Result<Pipeline> {
-    let source = fs::read_to_string(file)
-        .with_context(|| format!("cannot read the pipeline {}", file.display()))?;
+    let cannot = || format!("cannot read the pipeline {}", file.display());
+    let mut source = Vec::new();
+    let opened = fs::File::open(file).with_context(cannot)?;
+    opened.take(LARGEST + 1).read_to_end(&mut source).with_context(cannot)?;
+    ensure!(
+        source.len() as u64 <= LARGEST,
+        "{} is larger than {} MiB: it is no pipeline",
+        file.display(),
+        LARGEST >> 20
+    );
+    let source = String::from_utf8(source)
+        .with_context(|| format!("{} is no text in UTF-8", file.display()))?;
     let pipeline = parse(&source);
     Ok(pipeline.map_err(|(span, message)| Wrong::new(file, &source, span, message))?)
 }
@@ -62,7 +77,17 @@ fn parse(source: &str) -> Result<Pipeline, Fault> {
     for stream in array(streams)? {
         pipeline.add_stream(stream)?;
     }
-    pipeline.graph.check().map_err(|error| (0..0, error.to_string()))?;
+    if let Err(error) = pipeline.graph.check() {
+        let filter = match &error {
+            GraphError::Unconnected { filter, .. } | GraphError::NoOrder { filter, .. } => {
+                Some(filter)
+            }
+            GraphError::Circle(filters) => filters.first(),
+            _ => None,
+        };
+        let place = pipeline.filters.iter().find(|line| Some(&line.name) == filter);
+        return Err((place.map_or(0..0, |line| line.place.clone()), error.to_string()));
+    }
     for (span, name) in unordered {
         if pipeline.graph.is_order_kept_by(&name) {
             let why = format!(
@@ -128,21 +153,23 @@ impl Pipeline {
         }
         let mut options = Options::new(format!("filter {name}"), at.clone(), table.into_inner());
         let (run, run_at) = options.required_at("run")?;
+        let copies_at = options.place("copies");
         let copies = options.number("copies")?.unwrap_or(1);
         let copies = usize::try_from(copies).ok().filter(|copies| (1..=1024).contains(copies));
-        let copies = copies
-            .ok_or_else(|| (at.clone(), format!("filter {name} can have 1 to 1024 copies")))?;
+        let copies = copies.ok_or_else(|| {
+            (copies_at.clone(), format!("filter {name} can have 1 to 1024 copies"))
+        })?;
         let Built { ports, factory, is_split, knows_order } =
             builtin::build((&run, run_at), options)?;
         if !is_split && copies > 1 {
             let message =
                 format!("{run} cannot have several copies: each would do all of the work");
-            return Err((at, message));
+            return Err((copies_at, message));
         }
         self.graph
             .filter_by(&name, copies, ports, factory)
             .map_err(|error| (at.clone(), error.to_string()))?;
-        self.filters.push(Line { name: name.clone(), run, copies });
+        self.filters.push(Line { name: name.clone(), place: at.clone(), run, copies });
         Ok((copies > 1 && !knows_order).then_some((at, name)))
     }
 
@@ -183,7 +210,7 @@ impl Pipeline {
     /// Its filters and streams, for people.
     pub(crate) fn summary(&self) -> String {
         let mut text = String::from("Filters:\n");
-        for Line { name, run, copies } in &self.filters {
+        for Line { name, run, copies, .. } in &self.filters {
             let copies = if *copies == 1 { String::new() } else { format!(", {copies} copies") };
             let _ = writeln!(text, "  {name}: {run}{copies}");
         }
@@ -234,21 +261,25 @@ to = \"write\"
         let with = |from: &str, to: &str| fault(&GOOD.replacen(from, to, 1));
         let cases = [
             (with("run = \"burn\"", "run = \"brun\""), 4, "there is no filter brun"),
-            (with("copies = 2", "copys = 2"), 5, "filter count has no option copys"),
-            (with("copies = 2", "copies = 0"), 3, "can have 1 to 1024 copies"),
+            (with("copies = 2", "copys = 2"), 5, "filter count has no option `copys`"),
+            (with("copies = 2", "copies = 0"), 5, "can have 1 to 1024 copies"),
             (
                 with("copies = 2", "copies = \"two\""),
                 5,
-                "copies of filter count must be a whole number",
+                "`copies` of filter count must be a whole number",
             ),
             (
                 with("run = \"read\"", "run = \"read\"\ncopies = 3"),
-                1,
+                3,
                 "read cannot have several copies",
             ),
             (with("from = \"read\"", "from = \"raed\""), 8, "there is no filter called raed"),
-            (with("lines = \"4KiB\"", "lines = \"4KB\""), 11, "lines of the stream must be a size"),
-            (with("to = \"write\"", ""), 12, "the stream needs to"),
+            (
+                with("lines = \"4KiB\"", "lines = \"4KB\""),
+                11,
+                "`lines` of the stream must be a size",
+            ),
+            (with("to = \"write\"", ""), 12, "the stream needs a value for `to`"),
             (with("[[stream]]", "[[streams]]"), 8, "there is no streams"),
             (with("run = \"read\"", "run = read"), 2, ""),
             (with("[filter.read]", "[filter.\"a b\"]"), 1, "consists of letters"),

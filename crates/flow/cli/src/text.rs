@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+/// Columns of a line that are shown.
+const WIDTH: usize = 100;
+
 /// What is wrong with a pipeline file, with the line.
 #[derive(Debug, Error)]
 pub(crate) struct Wrong {
@@ -13,6 +16,8 @@ pub(crate) struct Wrong {
     /// Counted from 1.
     line: usize,
     column: usize,
+    /// What the column is in what is shown, from 0.
+    indent: usize,
     text: String,
     message: String,
 }
@@ -24,21 +29,26 @@ impl Wrong {
         let before = source.get(..start).unwrap_or_default();
         let begin = before.rfind('\n').map_or(0, |at| at + 1);
         let text = source.get(begin..).unwrap_or_default().lines().next().unwrap_or_default();
+        // A line is shown as far as a screen is wide, from a little before the place.
+        let column = before.get(begin..).unwrap_or_default().chars().count();
+        let skipped = if column < WIDTH { 0 } else { column - WIDTH / 2 };
+        let text: String = text.chars().skip(skipped).take(WIDTH).collect();
         Self {
             file: file.to_owned(),
             line: before.matches('\n').count() + 1,
-            column: before.get(begin..).unwrap_or_default().chars().count() + 1,
-            text: text.to_owned(),
-            message,
+            column: column + 1,
+            indent: column - skipped,
+            text,
+            message: seekwire_program::table::printable(&message),
         }
     }
 }
 
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { line, column, text, message, .. } = self;
+        let Self { line, column, indent, text, message, .. } = self;
         let margin = " ".repeat(line.to_string().len());
-        let indent = " ".repeat(column - 1);
+        let indent = " ".repeat(*indent);
         let file = self.file.display();
         let text = seekwire_program::table::printable(text);
         write!(f, "{message}\n{margin}--> {file}:{line}:{column}\n{margin} |\n{line} | {text}\n")?;

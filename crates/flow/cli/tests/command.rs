@@ -1,9 +1,11 @@
 //! Pipeline files, run by the program.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
@@ -181,7 +183,7 @@ fn what_is_wrong_is_shown_in_its_line() {
     let output = flow(directory.path(), &["check", "none.toml"]);
     assert!(text(&output.stderr).contains("cannot read the pipeline none.toml: No such file"));
     let filters = text(&flow(directory.path(), &["filters"]).stdout);
-    assert!(filters.contains("\nexec\n    any program: a process"), "{filters}");
+    assert!(filters.contains("\nexec\n    any program, from"), "{filters}");
 }
 
 /// The example of the help is one that runs.
@@ -208,4 +210,86 @@ fn the_pipeline_in_the_readme_counts() {
     fs::write(directory.path().join("older.log.gz"), gzipped(b"ERROR\nfine\n")).unwrap();
     let output = flow(directory.path(), &["run", "count.toml", "app.log.gz", "older.log.gz"]);
     assert_eq!(text(&output.stdout), format!("{errors}\n1\n"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn what_is_not_whole_is_an_error() {
+    for (tool, run) in [("gzip", "gunzip"), ("zstd", "unzstd")] {
+        let there = [
+            ("read", "run = \"read\""),
+            ("there", &format!("run = \"{tool}\"")),
+            ("write", "run = \"write\""),
+        ];
+        let back = [
+            ("read", "run = \"read\""),
+            ("back", &format!("run = \"{run}\"")),
+            ("write", "run = \"write\""),
+        ];
+        let directory = place("there.toml", &chain(&there, ""));
+        fs::write(directory.path().join("back.toml"), chain(&back, "")).unwrap();
+        fs::write(directory.path().join("data"), log(500).0).unwrap();
+        let whole = flow(directory.path(), &["run", "-q", "there.toml", "data"]).stdout;
+        for len in [12, whole.len() / 2, whole.len() - 1] {
+            fs::write(directory.path().join("part"), &whole[..len]).unwrap();
+            let output = flow(directory.path(), &["run", "-q", "back.toml", "part"]);
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{run} of {len} bytes: {said}");
+            assert!(said.contains("filter back, copy 0: "), "{said}");
+        }
+    }
+}
+
+#[test]
+fn one_file_for_several_units_is_refused() {
+    let filters = [("read", "run = \"read\""), ("write", "run = \"write\"\npath = \"out\"")];
+    let directory = place("copy.toml", &chain(&filters, ""));
+    fs::write(directory.path().join("a"), "a").unwrap();
+    fs::write(directory.path().join("b"), "b").unwrap();
+    let output = flow(directory.path(), &["run", "-q", "copy.toml", "a", "b"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("out has what unit 0 wrote: put {}"), "{output:?}");
+    assert_eq!(fs::read_to_string(directory.path().join("out")).unwrap(), "a");
+}
+
+#[test]
+fn who_reads_only_the_head_hears_of_no_error() {
+    let filters = [("read", "run = \"read\"\nblock = 1000"), ("write", "run = \"write\"")];
+    let directory = place("cat.toml", &chain(&filters, ""));
+    fs::write(directory.path().join("data"), "line\n".repeat(100_000)).unwrap();
+    let script =
+        format!("{} flow run cat.toml data | head -n 1", env!("CARGO_BIN_EXE_seekwire-flow"));
+    let output =
+        Command::new("sh").args(["-c", &script]).current_dir(directory.path()).output().unwrap();
+    assert_eq!((text(&output.stdout), text(&output.stderr)), ("line\n".to_owned(), String::new()));
+}
+
+#[test]
+fn a_signal_ends_the_programs_too() {
+    let filters = [
+        ("read", "run = \"read\"\npath = \"/dev/zero\""),
+        ("exec", "run = \"exec\"\ncommand = [\"sh\", \"-c\", \"echo $$; exec sleep 1000\"]"),
+        ("write", "run = \"write\""),
+    ];
+    let directory = place("sleep.toml", &chain(&filters, "limit = \"256KiB\""));
+    let mut flow = Command::new(env!("CARGO_BIN_EXE_seekwire-flow"))
+        .args(["flow", "run", "sleep.toml"])
+        .current_dir(directory.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(flow.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let sleeper = format!("/proc/{}/comm", line.trim());
+    assert!(Path::new(&sleeper).exists());
+    let killed = Command::new("kill").arg(flow.id().to_string()).status().unwrap();
+    assert!(killed.success());
+    assert_eq!(flow.wait().unwrap().signal(), Some(15));
+    let until = Instant::now() + Duration::from_secs(20);
+    // One that nobody has waited for yet has no program any more.
+    while fs::read_to_string(format!("/proc/{}/cmdline", line.trim()))
+        .is_ok_and(|it| !it.is_empty())
+    {
+        assert!(Instant::now() < until, "process {line} is still there");
+        std::thread::yield_now();
+    }
 }

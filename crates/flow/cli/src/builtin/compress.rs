@@ -4,6 +4,8 @@ use std::io::Write;
 
 use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports};
 
+use zstd::stream::{raw, zio};
+
 use super::Built;
 use crate::options::{Fault, Options};
 
@@ -24,7 +26,7 @@ pub(super) fn zstd(options: &mut Options<'_>) -> Result<Built, Fault> {
 }
 
 pub(super) fn unzstd(_: &mut Options<'_>) -> Result<Built, Fault> {
-    Ok(coder(|| zstd::stream::write::Decoder::new(Vec::new())))
+    Ok(coder(|| Ok(Unzstd::new(Vec::new(), raw::Decoder::new()?))))
 }
 
 fn level(
@@ -43,8 +45,7 @@ fn coder<C: Coder + Send + 'static>(
     make: impl Fn() -> std::io::Result<C> + Send + Sync + Clone + 'static,
 ) -> Built {
     // The state of a stream is one: copies would each see a part.
-    Built::new(Ports::step(), move || Coding { make: make.clone(), coder: None, came: false })
-        .alone()
+    Built::new(Ports::step(), move || Coding { make: make.clone(), coder: None }).alone()
 }
 
 /// What takes bytes and puts others into a buffer.
@@ -81,20 +82,22 @@ impl Coder for zstd::stream::write::Encoder<'static, Vec<u8>> {
     }
 }
 
-impl Coder for zstd::stream::write::Decoder<'static, Vec<u8>> {
+/// Unlike the decoder that the crate offers for writing, it tells a frame that is not whole.
+type Unzstd = zio::Writer<Vec<u8>, raw::Decoder<'static>>;
+
+impl Coder for Unzstd {
     fn buffer(&mut self) -> &mut Vec<u8> {
-        self.get_mut()
+        self.writer_mut()
     }
     fn end(mut self) -> std::io::Result<Vec<u8>> {
-        self.flush()?;
-        Ok(self.into_inner())
+        self.finish()?;
+        Ok(self.into_inner().0)
     }
 }
 
 struct Coding<M, C> {
     make: M,
     coder: Option<C>,
-    came: bool,
 }
 
 /// So much of a block is coded at once: a small block may become a very large one.
@@ -118,7 +121,6 @@ where
     ) -> Result<(), FilterError> {
         let Some(coder) = &mut self.coder else { return Ok(()) };
         for part in block.chunks(AT_ONCE) {
-            self.came = true;
             coder.write_all(part)?;
             let made = std::mem::take(coder.buffer());
             if !made.is_empty() {

@@ -4,16 +4,19 @@
 //! Both pipes are looked at together. A program that writes before it has read everything would
 //! otherwise wait for us while we wait for it.
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
-use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports};
+use rustix::process::{Pid, Signal, kill_process};
+use seekwire_flow::{Block, Ended, Filter, FilterError, Outputs, Ports};
 
 use super::Built;
 use crate::options::{Fault, Options};
@@ -24,8 +27,12 @@ const BLOCK: usize = 64 << 10;
 pub(super) fn exec(options: &mut Options<'_>) -> Result<Built, Fault> {
     let command = options.strings("command")?.unwrap_or_default();
     let success = options.numbers("success")?.unwrap_or_else(|| vec![0]);
-    if command.is_empty() {
+    if command.first().is_none_or(String::is_empty) {
         let message = "exec needs command: a list of the program and its arguments".to_owned();
+        return Err((options.span(), message));
+    }
+    if success.is_empty() || success.iter().any(|status| *status > 255) {
+        let message = "success must list exit statuses from 0 to 255, at least one".to_owned();
         return Err((options.span(), message));
     }
     let built = Built::new(Ports::step(), move || Exec {
@@ -70,7 +77,10 @@ impl Filter for Exec {
     fn init(&mut self, _: &str, _: &mut Outputs<'_>) -> Result<(), FilterError> {
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut alive = alive();
         let mut child = command.spawn().map_err(|error| self.error(error))?;
+        alive.insert(pid_of(&child));
+        drop(alive);
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(self.error("it has no pipes"));
         };
@@ -100,6 +110,8 @@ impl Filter for Exec {
                 Err(error) => return Err(error.into()),
             }
         }
+        // What it has made of that goes on at once.
+        while let Some(1..) = process.receive(out)? {}
         Ok(())
     }
 
@@ -110,7 +122,7 @@ impl Filter for Exec {
             if process.receive(out)? == Some(0) {
                 break process.child.wait()?;
             }
-            process.wait()?;
+            process.wait(out)?;
         };
         self.judge(status)
     }
@@ -122,7 +134,7 @@ impl Process {
         match self.receive(out)? {
             Some(0) => self.input = None,
             Some(_) => {}
-            None => self.wait()?,
+            None => self.wait(out)?,
         }
         Ok(())
     }
@@ -145,21 +157,49 @@ impl Process {
         }
     }
 
-    fn wait(&self) -> Result<(), FilterError> {
+    /// Until it reads or writes, or the unit ends.
+    fn wait(&self, out: &Outputs<'_>) -> Result<(), FilterError> {
+        const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        if out.is_ended() {
+            return Err(Ended.into());
+        }
         let mut pipes = vec![PollFd::new(&self.output, PollFlags::IN)];
         if let Some(input) = &self.input {
             pipes.push(PollFd::new(input, PollFlags::OUT));
         }
-        match poll(&mut pipes, None) {
+        match poll(&mut pipes, Some(&LOOK)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// The unit has ended early: nobody reads what it writes.
+/// Its id, as kill(2) wants it; 0, which is nobody's, if it had none.
+fn pid_of(child: &Child) -> i32 {
+    i32::try_from(child.id()).unwrap_or(0)
+}
+
+/// Those that run, by their ids.
+static ALIVE: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+fn alive() -> MutexGuard<'static, BTreeSet<i32>> {
+    ALIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends all of them, and lets no other begin: this process is about to end.
+pub(crate) fn end_all() {
+    let alive = alive();
+    for pid in alive.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    std::mem::forget(alive);
+}
+
+/// Where the unit has ended early, nobody reads what it writes.
 impl Drop for Process {
     fn drop(&mut self) {
+        // Before its id can be another process's.
+        alive().remove(&pid_of(&self.child));
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             let _ = self.child.kill();
             let _ = self.child.wait();

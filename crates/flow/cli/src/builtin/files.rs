@@ -1,27 +1,49 @@
 //! Files: where blocks come from and go to.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::BytesMut;
-use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports, Step};
+use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports, Step, UnitId};
 
 use super::Built;
 use crate::options::{Fault, Options};
 
 const BLOCK: usize = 64 << 10;
+const MOST: usize = 1 << 30;
+
+/// What `write` says when the reader of standard output has gone. Nothing is wrong then.
+pub(crate) const UNREAD: &str = "nobody reads standard output any more";
 
 pub(super) fn read(options: &mut Options<'_>) -> Result<Built, Fault> {
-    let path = options.string("path")?;
+    let path = path(options)?;
     let block = options.size("block")?.unwrap_or(BLOCK);
+    if block > MOST {
+        return Err((options.span(), format!("read has blocks of at most {MOST} bytes")));
+    }
     Ok(Built::new(Ports::source(), move || ReadFile { path: path.clone(), block, from: None })
         .alone())
 }
 
 pub(super) fn write(options: &mut Options<'_>) -> Result<Built, Fault> {
-    let path = options.string("path")?;
-    Ok(Built::new(Ports::sink(), move || WriteFile { path: path.clone(), to: None }).alone())
+    let path = path(options)?;
+    let before = Arc::default();
+    let make = move || WriteFile { path: path.clone(), to: None, before: Arc::clone(&before) };
+    Ok(Built::new(Ports::sink(), make).alone())
 }
+
+fn path(options: &mut Options<'_>) -> Result<Option<String>, Fault> {
+    let path = options.string("path")?;
+    if path.as_ref().is_some_and(|path| path.is_empty() || path.contains('\0')) {
+        return Err((options.span(), "path must name a file".to_owned()));
+    }
+    Ok(path)
+}
+
+/// Whether somebody has standard input.
+static WAS_READ: AtomicBool = AtomicBool::new(false);
 
 struct ReadFile {
     path: Option<String>,
@@ -41,6 +63,9 @@ impl Filter for ReadFile {
             return Err("no file to read: set path, or name files after the pipeline".into());
         }
         self.from = Some(if path == "-" {
+            if WAS_READ.swap(true, Ordering::SeqCst) {
+                return Err("standard input was read already, by another unit or filter".into());
+            }
             Box::new(io::stdin())
         } else {
             Box::new(File::open(&*path).map_err(named(path))?)
@@ -67,37 +92,44 @@ impl Filter for ReadFile {
 
 struct WriteFile {
     path: Option<String>,
-    to: Option<(BufWriter<Box<dyn Write + Send>>, String)>,
+    to: Option<(Box<dyn Write + Send>, String)>,
+    /// The unit that has written the file, if all would write the same one.
+    before: Arc<Mutex<Option<UnitId>>>,
 }
 
 impl WriteFile {
-    fn open(&mut self, unit: &str) -> Result<(), FilterError> {
-        if self.to.is_none() {
-            let (to, name): (Box<dyn Write + Send>, String) = match &self.path {
-                None => (Box::new(io::stdout()), "standard output".to_owned()),
-                Some(path) => {
-                    let path = path.replace("{}", unit);
-                    (Box::new(File::create(&path).map_err(named(&path))?), path)
-                }
-            };
-            self.to = Some((BufWriter::with_capacity(BLOCK, to), name));
+    fn open(&self, unit: UnitId) -> Result<(Box<dyn Write + Send>, String), FilterError> {
+        let Some(path) = &self.path else {
+            return Ok((Box::new(io::stdout()), "standard output".to_owned()));
+        };
+        if !path.contains("{}") {
+            let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(before) = *before {
+                let error = format!(
+                    "{path} has what unit {before} wrote: put {{}}, for the number of the unit, into path"
+                );
+                return Err(error.into());
+            }
+            *before = Some(unit);
         }
-        Ok(())
+        let path = path.replace("{}", &unit.to_string());
+        Ok((Box::new(File::create(&path).map_err(named(&path))?), path))
     }
 }
 
 impl Filter for WriteFile {
     fn init(&mut self, _: &str, out: &mut Outputs<'_>) -> Result<(), FilterError> {
-        self.open(&out.unit().to_string())
+        self.to = Some(self.open(out.unit())?);
+        Ok(())
     }
 
     fn process(&mut self, block: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
         let Some((to, name)) = &mut self.to else { return Ok(()) };
-        to.write_all(&block).map_err(named(name))
-    }
-
-    fn finalize(&mut self, _: &mut Outputs<'_>) -> Result<(), FilterError> {
-        let Some((to, name)) = &mut self.to else { return Ok(()) };
-        to.flush().map_err(named(name))
+        // What is there is shown at once, also half a line.
+        let written = to.write_all(&block).and_then(|()| to.flush());
+        written.map_err(|error| match (&self.path, error.kind()) {
+            (None, io::ErrorKind::BrokenPipe) => UNREAD.into(),
+            _ => named(name)(error),
+        })
     }
 }

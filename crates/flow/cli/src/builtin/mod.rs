@@ -1,8 +1,8 @@
 //! The filters that pipeline files can name.
 
 mod compress;
-mod exec;
-mod files;
+pub(crate) mod exec;
+pub(crate) mod files;
 mod sums;
 
 use std::fmt::Write;
@@ -61,7 +61,7 @@ const KNOWN: &[Known] = &[
         about: "sink: writes what comes to a file, or to standard output",
         options: &[(
             "path",
-            "file; {} is replaced by the number of the unit (default: standard output)",
+            "file; {} becomes the number of the unit, from 0 on (default: standard output)",
         )],
         build: files::write,
     },
@@ -109,7 +109,8 @@ const KNOWN: &[Known] = &[
     },
     Known {
         name: "exec",
-        about: "any program: a process for each copy and unit, between its standard input and output",
+        about: "any program, from its standard input to its output: a process for each copy and unit; \
+                what comes after it has closed its input is dropped",
         options: &[
             ("command", "program and arguments, a list of strings"),
             ("success", "exit statuses that are no error (default [0])"),
