@@ -1,10 +1,11 @@
 //! Runs a pipeline, once for each unit of work.
 
+use std::fs;
 use std::process::ExitCode;
 use std::thread;
 
 use anyhow::{Context, Result};
-use seekwire_flow::{Failure, Unit};
+use seekwire_flow::{Failure, Running, Unit};
 use seekwire_program::table::printable;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -17,6 +18,15 @@ use crate::{pipeline, shares};
 pub(crate) fn run(options: &FlowRun) -> Result<ExitCode> {
     let pipeline = pipeline::read(&options.file)?;
     let running = pipeline.graph.start().context("the pipeline does not start")?;
+    let outcome = run_all(options, &running);
+    exec::end_all();
+    // Some filter may be waiting for a terminal to be typed at, after its unit has failed. The end
+    // of this process waits for nobody.
+    std::mem::forget(running);
+    outcome
+}
+
+fn run_all(options: &FlowRun, running: &Running) -> Result<ExitCode> {
     let once = [String::new()];
     let arguments = if options.units.is_empty() { &once[..] } else { &options.units };
     end_processes_with_this_one()?;
@@ -52,8 +62,13 @@ fn is_unread(failure: &Failure) -> bool {
 
 /// At a signal that ends this process, those that `exec` has started end, too.
 fn end_processes_with_this_one() -> Result<()> {
-    let mut signals =
-        Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).context("cannot catch signals")?;
+    // Those that are ignored stay so: nohup(1), a shell's background.
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let ending = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
+    let ending = ending.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let mut signals = Signals::new(ending).context("cannot catch signals")?;
     thread::spawn(move || {
         for signal in signals.forever() {
             exec::end_all();

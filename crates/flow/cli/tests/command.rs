@@ -160,6 +160,8 @@ fn programs_that_fail_or_stop_reading_end_no_pipeline() {
     };
     assert_eq!(run("cat"), (Some(0), 3_000_000, String::new()));
     assert_eq!(run("head -c 10"), (Some(0), 10, String::new()));
+    // What has no output any more still gets all of its input.
+    assert_eq!(run("exec >&-; test $(wc -c) = 3000000"), (Some(0), 0, String::new()));
     assert_eq!(run("exec <&-; sleep 0.1; echo done"), (Some(0), 5, String::new()));
     let (code, _, said) = run("cat >/dev/null; exit 7");
     assert_eq!(code, Some(1));
@@ -292,4 +294,50 @@ fn a_signal_ends_the_programs_too() {
         assert!(Instant::now() < until, "process {line} is still there");
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn a_unit_that_fails_does_not_wait_for_a_source_that_waits() {
+    let filters = [
+        ("read", "run = \"read\"\npath = \"-\""),
+        ("unzip", "run = \"gunzip\""),
+        ("print", "run = \"write\""),
+    ];
+    let directory = place("idle.toml", &chain(&filters, ""));
+    let mut flow = Command::new(env!("CARGO_BIN_EXE_seekwire-flow"))
+        .args(["flow", "run", "idle.toml"])
+        .current_dir(directory.path())
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It stays open: nobody says that there is no more.
+    let mut input = flow.stdin.take().unwrap();
+    input.write_all(b"no gzip at all").unwrap();
+    let status = flow.wait().unwrap();
+    assert_eq!(status.code(), Some(1));
+    drop(input);
+}
+
+#[test]
+fn a_signal_that_is_ignored_stays_so() {
+    let filters = [("read", "run = \"read\"\npath = \"-\""), ("print", "run = \"write\"")];
+    let directory = place("cat.toml", &chain(&filters, ""));
+    let script = "trap '' HUP; exec \"$0\" flow run -q cat.toml";
+    let mut flow = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_seekwire-flow")])
+        .current_dir(directory.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = flow.stdin.take().unwrap();
+    let mut lines = BufReader::new(flow.stdout.take().unwrap()).lines();
+    for line in ["before", "after"] {
+        writeln!(input, "{line}").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), line);
+        let sent = Command::new("kill").args(["-HUP", &flow.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+    drop(input);
+    assert!(flow.wait().unwrap().success());
 }

@@ -88,11 +88,12 @@ pub struct Outputs<'a> {
 
 impl Outputs<'_> {
     /// Sends bytes to the output port with this number; to each stream there, if there are several.
-    /// Waits while there is no room.
+    /// Waits while there is no room. Blocks that are cut out of `bytes` share its memory, and each
+    /// takes only its own part of the limit: what is sent at once is the filter's to bound.
     ///
     /// # Errors
     ///
-    /// [`Ended`], and [`TooLarge`].
+    /// [`Ended`], [`TooLarge`], and [`NoOrderYet`].
     ///
     /// # Panics
     ///

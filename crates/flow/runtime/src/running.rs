@@ -33,7 +33,8 @@ pub enum StartError {
     },
 }
 
-/// A pipeline that runs, with a thread for each copy of each filter. It stops when this is dropped.
+/// A pipeline that runs, with a thread for each copy of each filter. It stops when this is dropped,
+/// which waits for the filters that are being called.
 pub struct Running {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,

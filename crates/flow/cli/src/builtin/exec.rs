@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use seekwire_flow::{Block, Ended, Filter, FilterError, Outputs, Ports};
 
 use super::Built;
@@ -54,7 +54,8 @@ struct Process {
     child: Child,
     /// Until it closes its standard input, or has all of it.
     input: Option<ChildStdin>,
-    output: ChildStdout,
+    /// Until it closes its standard output. It may read on after that.
+    output: Option<ChildStdout>,
 }
 
 impl Exec {
@@ -81,13 +82,12 @@ impl Filter for Exec {
         let mut child = command.spawn().map_err(|error| self.error(error))?;
         alive.insert(pid_of(&child));
         drop(alive);
-        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(self.error("it has no pipes"));
-        };
-        for pipe in [input.as_fd(), output.as_fd()] {
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let Process { input, output, .. } = self.process.insert(Process { child, input, output });
+        let pipes = [input.as_ref().map(AsFd::as_fd), output.as_ref().map(AsFd::as_fd)];
+        for pipe in pipes.into_iter().flatten() {
             fcntl_setfl(pipe, fcntl_getfl(pipe)? | OFlags::NONBLOCK)?;
         }
-        self.process = Some(Process { child, input: Some(input), output });
         Ok(())
     }
 
@@ -111,47 +111,48 @@ impl Filter for Exec {
             }
         }
         // What it has made of that goes on at once.
-        while let Some(1..) = process.receive(out)? {}
+        while process.receive(out)? {}
         Ok(())
     }
 
     fn finalize(&mut self, out: &mut Outputs<'_>) -> Result<(), FilterError> {
         let Some(mut process) = self.process.take() else { return Ok(()) };
         process.input = None;
-        let status = loop {
-            if process.receive(out)? == Some(0) {
-                break process.child.wait()?;
+        while process.output.is_some() {
+            if !process.receive(out)? {
+                process.wait(out)?;
             }
-            process.wait(out)?;
-        };
-        self.judge(status)
+        }
+        self.judge(process.end()?)
     }
 }
 
 impl Process {
     /// Sends on what it has written, or waits until it reads or writes.
     fn forward(&mut self, out: &mut Outputs<'_>) -> Result<(), FilterError> {
-        match self.receive(out)? {
-            Some(0) => self.input = None,
-            Some(_) => {}
-            None => self.wait(out)?,
+        if !self.receive(out)? {
+            self.wait(out)?;
         }
         Ok(())
     }
 
-    /// How much it has written; `None`: nothing yet, 0: nothing more.
-    fn receive(&mut self, out: &mut Outputs<'_>) -> Result<Option<usize>, FilterError> {
+    /// Sends on what it has written; false if that is nothing now, or for ever.
+    fn receive(&mut self, out: &mut Outputs<'_>) -> Result<bool, FilterError> {
+        let Some(output) = &mut self.output else { return Ok(false) };
         let mut block = BytesMut::zeroed(BLOCK);
         loop {
-            match self.output.read(&mut block) {
-                Ok(0) => return Ok(Some(0)),
+            match output.read(&mut block) {
+                Ok(0) => {
+                    self.output = None;
+                    return Ok(false);
+                }
                 Ok(count) => {
                     block.truncate(count);
                     out.send(0, block)?;
-                    return Ok(Some(count));
+                    return Ok(true);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -163,14 +164,23 @@ impl Process {
         if out.is_ended() {
             return Err(Ended.into());
         }
-        let mut pipes = vec![PollFd::new(&self.output, PollFlags::IN)];
-        if let Some(input) = &self.input {
-            pipes.push(PollFd::new(input, PollFlags::OUT));
-        }
+        let output = self.output.iter().map(|output| PollFd::new(output, PollFlags::IN));
+        let input = self.input.iter().map(|input| PollFd::new(input, PollFlags::OUT));
+        let mut pipes: Vec<PollFd<'_>> = output.chain(input).collect();
         match poll(&mut pipes, Some(&LOOK)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Waits for its end. While it is among those that run, its id is nobody else's.
+    fn end(&mut self) -> Result<ExitStatus, FilterError> {
+        if let Some(pid) = Pid::from_raw(pid_of(&self.child)) {
+            let its_end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            while matches!(waitid(WaitId::Pid(pid), its_end), Err(Errno::INTR)) {}
+        }
+        alive().remove(&pid_of(&self.child));
+        Ok(self.child.wait()?)
     }
 }
 
@@ -198,7 +208,6 @@ pub(crate) fn end_all() {
 /// Where the unit has ended early, nobody reads what it writes.
 impl Drop for Process {
     fn drop(&mut self) {
-        // Before its id can be another process's.
         alive().remove(&pid_of(&self.child));
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             let _ = self.child.kill();
