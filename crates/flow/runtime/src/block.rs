@@ -2,10 +2,13 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::ledger::Charge;
+use crate::remote::link::Link;
+use crate::remote::message::{End, Message};
 use crate::unit::UnitId;
 
 /// Bytes on their way from one filter to the next, shared and not copied.
@@ -18,11 +21,34 @@ pub struct Block {
     sequence: u64,
     /// Given back when the block is dropped.
     _charge: Charge,
+    /// Of one that came from another process, or from one.
+    _receipt: Option<Box<Receipt>>,
+}
+
+/// Whom the end of a block is told.
+pub(crate) enum Receipt {
+    /// Those that have sent it have so much room again.
+    Room { link: Arc<Link>, stream: u16, bytes: u64 },
+    /// The home that has dealt it knows that its memory is free.
+    Memory { link: Arc<Link>, to: End, unit: UnitId, sequence: u64 },
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        match self {
+            Self::Room { link, stream, bytes } => {
+                link.send(Message::Freed { stream: *stream, bytes: *bytes });
+            }
+            Self::Memory { link, to, unit, sequence } => {
+                link.send(Message::Dropped { to: *to, unit: *unit, sequence: *sequence });
+            }
+        }
+    }
 }
 
 impl Block {
     pub(crate) fn new(bytes: Bytes, unit: UnitId, sequence: u64, charge: Charge) -> Self {
-        Self { bytes, unit, sequence, _charge: charge }
+        Self { bytes, unit, sequence, _charge: charge, _receipt: None }
     }
 
     /// The unit of work that it is part of.
@@ -42,6 +68,10 @@ impl Block {
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+
+    pub(crate) fn set_receipt(&mut self, receipt: Receipt) {
+        self._receipt = Some(Box::new(receipt));
     }
 
     pub(crate) fn set_sequence(&mut self, sequence: u64) {

@@ -5,35 +5,100 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::block::Block;
 use crate::filter::{Factory, Filter, FilterError, Step};
 use crate::merge;
 use crate::meter::{Meter, Phase};
 use crate::output::{Ended, Filling, Outlet, Outputs};
+use crate::remote;
+use crate::remote::message::LONGEST_TEXT;
+use crate::remote::node::Node;
 use crate::report::Failure;
 use crate::stream::{Stream, Taken};
 use crate::unit::{Open, Rank, UnitId, Units};
 use crate::wakeup::Wakeup;
 
-/// What all copies of a running pipeline share.
+/// What all copies of a running pipeline in this process share.
 pub(crate) struct Shared {
     pub(crate) units: Units,
+    /// Streams whose home is here.
     pub(crate) streams: Vec<Arc<Stream>>,
     /// The units that each copy of each source has not begun.
     pub(crate) feeds: Vec<Arc<Feed>>,
     pub(crate) is_stopped: AtomicBool,
+    /// The other processes.
+    pub(crate) node: OnceLock<Arc<Node>>,
 }
 
 impl Shared {
     /// The unit ends now, if it is under way: everybody forgets it.
     pub(crate) fn end_early(&self, unit: UnitId, failure: Failure) {
-        let Some(open) = self.units.find(unit) else { return };
-        if self.units.end_early(unit, failure) {
+        if self.end_here(unit, failure.clone()) {
+            if let Some(node) = self.node.get() {
+                node.tell_of_end(unit, failure);
+            }
+        }
+    }
+
+    /// The same in this process. True if it was under way.
+    pub(crate) fn end_here(&self, unit: UnitId, failure: Failure) -> bool {
+        let Some(open) = self.units.find(unit) else { return false };
+        let is_first = self.units.end_early(unit, failure);
+        if is_first {
             self.streams.iter().for_each(|stream| stream.forget(&open));
+            if let Some(node) = self.node.get() {
+                node.forget(&open);
+            }
             self.feeds.iter().for_each(|feed| feed.wake());
+        }
+        is_first
+    }
+
+    /// A copy here is through with the unit.
+    pub(crate) fn copy_is_done(&self, unit: UnitId) {
+        match self.node.get() {
+            Some(node) => node.copy_is_done(unit),
+            None => {
+                self.units.copy_is_done(unit, 0);
+            }
+        }
+    }
+
+    /// The name of this host, where others run parts of the pipeline.
+    pub(crate) fn host(&self) -> Option<Arc<str>> {
+        self.node.get().map(|node| node.host())
+    }
+}
+
+/// Where blocks come from: a stream whose home is here, or in another process.
+pub(crate) enum Input {
+    Here(Arc<Stream>),
+    Elsewhere(Arc<remote::Inlet>),
+}
+
+impl Input {
+    fn take(&self, copy: usize, own: &Arc<Wakeup>) -> Option<Taken> {
+        match self {
+            Self::Here(stream) => stream.take(copy, own),
+            Self::Elsewhere(inlet) => inlet.take(copy, own),
+        }
+    }
+
+    fn done(&self, copy: usize, took: Duration) {
+        match self {
+            Self::Here(stream) => stream.done(copy, took),
+            Self::Elsewhere(inlet) => inlet.done(copy, took),
+        }
+    }
+
+    /// Whether a block that comes before that one waits for the copy.
+    pub(crate) fn has_earlier(&self, copy: usize, unit: &Open, sequence: u64) -> bool {
+        match self {
+            Self::Here(stream) => stream.has_earlier(copy, unit, sequence),
+            Self::Elsewhere(inlet) => inlet.has_earlier(copy, unit, sequence),
         }
     }
 }
@@ -79,7 +144,7 @@ pub(crate) struct Copy {
     pub(crate) filter: Arc<str>,
     pub(crate) index: usize,
     pub(crate) factory: Factory,
-    pub(crate) inputs: Vec<(usize, Arc<Stream>)>,
+    pub(crate) inputs: Vec<(usize, Input)>,
     pub(crate) outlets: Vec<Vec<Outlet>>,
     /// Of a source.
     pub(crate) feed: Option<Arc<Feed>>,
@@ -204,7 +269,7 @@ impl Copy {
         did
     }
 
-    fn process(&self, block: Block, port: usize, stream: &Stream, work: &mut Work) {
+    fn process(&self, block: Block, port: usize, input: &Input, work: &mut Work) {
         let began = Instant::now();
         let unit = block.unit();
         if let Some(instance) = self.instance(unit, work) {
@@ -213,7 +278,7 @@ impl Copy {
                 self.end_instance(unit, work);
             }
         }
-        stream.done(self.index, began.elapsed());
+        input.done(self.index, began.elapsed());
     }
 
     /// An input stream has no more of this unit.
@@ -230,7 +295,7 @@ impl Copy {
         let is_done = self.call(&mut instance, Call::Finalize).is_some();
         self.let_go(instance);
         if is_done {
-            self.shared.units.copy_is_done(unit);
+            self.shared.copy_is_done(unit);
         }
     }
 
@@ -261,7 +326,10 @@ impl Copy {
             outlets: &self.outlets,
             filling,
             unit,
+            copy: self.index,
             group,
+            // Where there are several, there is no order.
+            input: self.inputs.first().map(|(_, input)| input),
             is_init: false,
             meter: &self.meter,
             wakeup: &self.wakeup,
@@ -347,10 +415,15 @@ impl Copy {
     }
 
     fn fail(&self, unit: UnitId, block: Option<u64>, error: &str) {
+        let error = match error.char_indices().nth(LONGEST_TEXT / 4) {
+            Some((end, _)) => &error[..end],
+            None => error,
+        };
         let failure = Failure::Filter {
             unit,
             filter: Arc::clone(&self.filter),
             copy: self.index,
+            host: self.shared.host(),
             block,
             error: error.into(),
         };

@@ -46,6 +46,15 @@ struct Copy {
     /// Blocks that it has begun and is not done with.
     in_process: usize,
     service: Service,
+    /// It gets no more.
+    is_lost: bool,
+}
+
+impl Copy {
+    /// Blocks that it has and is not done with.
+    fn outstanding(&self) -> u32 {
+        u32::try_from(self.unacknowledged + self.in_process).unwrap_or(u32::MAX - 1)
+    }
 }
 
 /// How long a copy takes for one block.
@@ -86,46 +95,60 @@ impl Dealer {
 
     /// The copy that gets a block at once; `None`: one that asks for it ([`Dealer::may_take`]).
     pub(crate) fn deal(&mut self) -> Option<usize> {
+        let order = (0..self.copies.len()).map(|at| (self.next + at) % self.copies.len());
+        let mut order = order.filter(|copy| !self.copies[*copy].is_lost);
         let copy = match self.policy {
-            Policy::RoundRobin => {
-                let copy = self.next;
-                self.next = (copy + 1) % self.copies.len();
-                copy
-            }
-            Policy::Demand => {
-                // Of equals, the next in turn.
-                let order = (0..self.copies.len()).map(|at| (self.next + at) % self.copies.len());
-                let copy = order.min_by_key(|copy| self.copies[*copy].unacknowledged)?;
-                self.next = (copy + 1) % self.copies.len();
-                copy
-            }
+            Policy::RoundRobin => order.next()?,
+            // Of equals, the next in turn.
+            Policy::Demand => order.min_by_key(|copy| self.copies[*copy].unacknowledged)?,
             Policy::Adaptive => return None,
         };
+        self.next = (copy + 1) % self.copies.len();
         self.copies[copy].unacknowledged += 1;
         Some(copy)
     }
 
     /// Whether a copy that has nothing to do is to take one of the blocks that nobody was dealt.
     pub(crate) fn may_take(&self, copy: usize, backlog: Backlog) -> bool {
-        if backlog.blocks == 0 {
+        if backlog.blocks == 0 || self.copies[copy].is_lost {
             return false;
         }
         let Some(own) = self.copies[copy].service.typical().filter(|_| backlog.is_last) else {
             return true;
         };
+        let own = own * (1 + self.copies[copy].outstanding());
         let (mut speed, mut left) = (0.0, backlog.blocks as f64);
         let mut soonest = f64::INFINITY;
         for (at, other) in self.copies.iter().enumerate() {
             // One whose speed nobody knows may be as slow as any.
-            if let Some(typical) = other.service.typical().filter(|_| at != copy) {
+            let is_other = at != copy && !other.is_lost;
+            if let Some(typical) = other.service.typical().filter(|_| is_other) {
                 let typical = typical.as_secs_f64().max(1e-9);
                 speed += 1.0 / typical;
-                left += other.in_process as f64;
-                soonest = soonest.min((other.in_process + 1) as f64 * typical);
+                left += f64::from(other.outstanding());
+                soonest = soonest.min(f64::from(other.outstanding() + 1) * typical);
             }
         }
         // The fastest copy always takes one: no other is done sooner with a whole block.
         speed == 0.0 || own.as_secs_f64() <= soonest.max(left / speed)
+    }
+
+    /// How long a copy takes for one block, as far as anybody knows.
+    pub(crate) fn typical(&self, copy: usize) -> Option<Duration> {
+        self.copies[copy].service.typical()
+    }
+
+    /// When a copy would be done with another block, which is so long on its way: that of one whose
+    /// speed nobody knows is tried first.
+    pub(crate) fn until_done(&self, copy: usize, way: Duration) -> Duration {
+        let copy = &self.copies[copy];
+        let service = copy.service.typical().unwrap_or_default();
+        service * (1 + copy.outstanding()) + way
+    }
+
+    /// A copy is gone, with all that it had.
+    pub(crate) fn lose(&mut self, copy: usize) {
+        self.copies[copy] = Copy { is_lost: true, ..Copy::default() };
     }
 
     /// A copy that asked for a block has got it.

@@ -7,7 +7,8 @@ use thiserror::Error;
 
 use crate::dealing::Policy;
 use crate::filter::{Factory, Filter};
-use crate::output::{Cut, OVERHEAD};
+use crate::output::Cut;
+use crate::remote::place;
 
 /// How much a stream may hold if nothing else is said: 64 MiB.
 pub const DEFAULT_LIMIT: usize = 64 << 20;
@@ -102,6 +103,22 @@ pub enum GraphError {
         /// The limit.
         limit: usize,
     },
+    /// An idempotent filter whose blocks do not have one number each.
+    #[error("filter {0} cannot be idempotent: it needs one input port, and an output port")]
+    NotIdempotent(String),
+    /// A filter in a process that there is not.
+    #[error("filter {filter} cannot be placed on rank {rank}: the ranks are 0 to {last}")]
+    NoRank {
+        /// The filter.
+        filter: String,
+        /// The rank.
+        rank: u32,
+        /// The highest rank.
+        last: u32,
+    },
+    /// Numbers are sent in 16 bits.
+    #[error("a pipeline of several processes has at most 65536 streams and copies of a filter")]
+    TooMany,
     /// Blocks of no bytes.
     #[error("stream {0} cannot be cut into blocks of 0 bytes")]
     EmptyBlocks(String),
@@ -152,6 +169,28 @@ pub(crate) struct FilterSpec {
     pub(crate) copies: usize,
     pub(crate) ports: Ports,
     pub(crate) factory: Factory,
+    /// The process of each copy; empty: rank 0 for all.
+    pub(crate) ranks: Vec<u32>,
+    pub(crate) is_idempotent: bool,
+}
+
+impl FilterSpec {
+    pub(crate) fn rank_of(&self, copy: usize) -> u32 {
+        self.ranks.get(copy).copied().unwrap_or(0)
+    }
+
+    /// The processes that copies run in, each once, in order.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        let mut all: Vec<u32> = (0..self.copies).map(|copy| self.rank_of(copy)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The copies in that process, by number.
+    pub(crate) fn copies_in(&self, rank: u32) -> impl Iterator<Item = usize> + '_ {
+        (0..self.copies).filter(move |copy| self.rank_of(*copy) == rank)
+    }
 }
 
 /// A filter and one of its ports, by their numbers.
@@ -212,8 +251,47 @@ impl Graph {
         if copies == 0 {
             return Err(GraphError::NoCopies(name.to_owned()));
         }
-        self.filters.push(FilterSpec { name: name.into(), copies, ports, factory });
+        let (ranks, is_idempotent) = (Vec::new(), false);
+        let name = name.into();
+        self.filters.push(FilterSpec { name, copies, ports, factory, ranks, is_idempotent });
         Ok(())
+    }
+
+    /// Places the copies of a filter on processes of a [job](crate::Job): one copy for each of
+    /// `ranks`, in this order, however many it had before. Otherwise all copies are on rank 0.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError::NoFilter`], [`GraphError::NoCopies`].
+    pub fn place(&mut self, filter: &str, ranks: &[u32]) -> Result<(), GraphError> {
+        if ranks.is_empty() {
+            return Err(GraphError::NoCopies(filter.to_owned()));
+        }
+        let spec = self.find(filter)?;
+        spec.copies = ranks.len();
+        spec.ranks = ranks.to_vec();
+        Ok(())
+    }
+
+    /// Declares that a filter sends the same for the same block, whichever copy processes it and
+    /// however often, and nothing in `init` and `finalize`. Then a process that runs copies of it can
+    /// be lost: others process again what it was not done with, and what comes out is the same.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError::NoFilter`], [`GraphError::NotIdempotent`].
+    pub fn idempotent(&mut self, filter: &str) -> Result<(), GraphError> {
+        let spec = self.find(filter)?;
+        if spec.ports.inputs.len() != 1 || spec.ports.outputs.is_empty() {
+            return Err(GraphError::NotIdempotent(filter.to_owned()));
+        }
+        spec.is_idempotent = true;
+        Ok(())
+    }
+
+    fn find(&mut self, filter: &str) -> Result<&mut FilterSpec, GraphError> {
+        let found = self.filters.iter_mut().find(|known| &*known.name == filter);
+        found.ok_or_else(|| GraphError::NoFilter(filter.to_owned()))
     }
 
     /// Adds a stream from an output port to an input port, each named `FILTER.PORT`, or `FILTER` if
@@ -236,16 +314,10 @@ impl Graph {
         }
         let filter = &self.filters[from.0];
         let name = format!("{}.{} -> {target}", filter.name, filter.ports.outputs[from.1]);
-        let block = match options.cut {
-            Cut::Whole => None,
-            Cut::Bytes(0) | Cut::Lines(0) => return Err(GraphError::EmptyBlocks(name)),
-            Cut::Bytes(size) | Cut::Lines(size) => Some(size),
-        };
-        // One that each copy fills, and two that are on their way; or a quarter for the one that all
-        // wait for.
-        let parts = (self.filters[from.0].copies + 2).max(4);
-        let least = block.map_or(0, |size| size.saturating_add(OVERHEAD).saturating_mul(parts));
-        let least = least.max(LEAST_LIMIT);
+        if matches!(options.cut, Cut::Bytes(0) | Cut::Lines(0)) {
+            return Err(GraphError::EmptyBlocks(name));
+        }
+        let least = place::least(&options.cut, self.filters[from.0].copies);
         if options.limit < least {
             return Err(GraphError::LimitTooSmall { stream: name, least, limit: options.limit });
         }

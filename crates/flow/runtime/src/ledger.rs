@@ -61,6 +61,14 @@ impl Ledger {
         Some(Charge { ledger: Arc::clone(self), bytes })
     }
 
+    /// For bytes that somebody else has taken room for.
+    pub(crate) fn add(self: &Arc<Self>, bytes: usize) -> Charge {
+        let mut state = self.state();
+        state.held += bytes;
+        state.peak = state.peak.max(state.held);
+        Charge { ledger: Arc::clone(self), bytes }
+    }
+
     /// Something has changed that those who wait have to know.
     pub(crate) fn wake_all(&self) {
         let waiting = std::mem::take(&mut self.state().waiting);

@@ -57,6 +57,7 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod build;
 mod copy;
 mod dealing;
 mod filter;
@@ -65,6 +66,7 @@ mod ledger;
 mod merge;
 mod meter;
 mod output;
+mod remote;
 mod report;
 mod running;
 mod stream;
@@ -75,7 +77,8 @@ pub use block::Block;
 pub use dealing::Policy;
 pub use filter::{Factory, Filter, FilterError, Step};
 pub use graph::{DEFAULT_LIMIT, Graph, GraphError, LEAST_LIMIT, Ports, StreamOptions};
-pub use output::{Cut, Ended, NoOrderYet, Outputs, TooLarge};
+pub use output::{Cut, Ended, NoOrderYet, NotOfABlock, Outputs, TooLarge};
+pub use remote::meet::{Job, MeetError, PATIENCE, Peer};
 pub use report::{CopyReport, Failure, StreamReport, UnitReport};
 pub use running::{Running, StartError};
 pub use unit::{Unit, UnitHandle, UnitId};

@@ -11,6 +11,11 @@ pub(crate) fn last_of(copy: usize) -> u64 {
     (1 << 63) | copy as u64
 }
 
+/// Whether a group is one of these.
+pub(crate) fn is_last(group: u64) -> bool {
+    group >= last_of(0)
+}
+
 #[derive(Debug)]
 pub(crate) struct Merge<T> {
     /// The group whose turn it is.

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 
+use crate::copy::Input;
 use crate::filter::FilterError;
-use crate::ledger::Charge;
+use crate::ledger::{Charge, Ledger};
+use crate::merge;
 use crate::meter::{Meter, Phase};
+use crate::remote;
 use crate::stream::Stream;
 use crate::unit::{Open, UnitId};
 use crate::wakeup::Wakeup;
@@ -47,6 +50,11 @@ pub struct TooLarge {
     most: usize,
 }
 
+/// An idempotent filter sends something that no block has asked for.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("stream {0} comes from an idempotent filter, which cannot send in init or finalize")]
+pub struct NotOfABlock(Arc<str>);
+
 /// Several copies send to an ordered stream, and this one has no block yet that says where its own
 /// belong.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -55,13 +63,86 @@ pub struct NoOrderYet(Arc<str>);
 
 /// One end of a stream, at one copy of the filter that sends.
 pub(crate) struct Outlet {
-    pub(crate) stream: Arc<Stream>,
+    pub(crate) stream: Way,
     pub(crate) cut: Cut,
+}
+
+/// A stream whose home is here, or in another process.
+#[derive(Clone)]
+pub(crate) enum Way {
+    Here(Arc<Stream>),
+    Elsewhere(Arc<remote::Outlet>),
+}
+
+impl Way {
+    pub(crate) fn name(&self) -> &Arc<str> {
+        match self {
+            Self::Here(stream) => &stream.name,
+            Self::Elsewhere(outlet) => &outlet.name,
+        }
+    }
+
+    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
+        match self {
+            Self::Here(stream) => &stream.ledger,
+            Self::Elsewhere(outlet) => &outlet.ledger,
+        }
+    }
+
+    fn is_ordered(&self) -> bool {
+        match self {
+            Self::Here(stream) => stream.is_ordered(),
+            Self::Elsewhere(outlet) => outlet.is_ordered,
+        }
+    }
+
+    /// Whether what comes of one block has to stay apart from what comes of others.
+    fn keeps_groups(&self) -> bool {
+        match self {
+            Self::Here(stream) => stream.keeps_groups(),
+            Self::Elsewhere(outlet) => outlet.is_ordered || outlet.keeps_groups,
+        }
+    }
+
+    fn is_replayed(&self) -> bool {
+        match self {
+            Self::Here(stream) => stream.is_replayed(),
+            Self::Elsewhere(outlet) => outlet.keeps_groups,
+        }
+    }
+
+    fn largest(&self) -> usize {
+        match self {
+            Self::Here(stream) => stream.largest(),
+            Self::Elsewhere(outlet) => outlet.largest(),
+        }
+    }
+
+    fn share(&self) -> usize {
+        match self {
+            Self::Here(stream) => stream.share(),
+            Self::Elsewhere(outlet) => outlet.share(),
+        }
+    }
+
+    fn most(&self, unit: &Open, group: u64) -> usize {
+        match self {
+            Self::Here(stream) => stream.most(unit, group),
+            Self::Elsewhere(outlet) => outlet.most(unit, group),
+        }
+    }
 }
 
 /// What a copy has sent of a unit and is not a whole block yet, for each outlet of each port.
 #[derive(Default)]
-pub(crate) struct Filling(Vec<Vec<Option<Partial>>>);
+pub(crate) struct Filling(Vec<Vec<Slot>>);
+
+#[derive(Default)]
+struct Slot {
+    partial: Option<Partial>,
+    /// Blocks that were sent of the group.
+    index: u32,
+}
 
 struct Partial {
     bytes: BytesMut,
@@ -70,7 +151,8 @@ struct Partial {
 
 impl Filling {
     pub(crate) fn new(outlets: &[Vec<Outlet>]) -> Self {
-        Self(outlets.iter().map(|port| port.iter().map(|_| None).collect()).collect())
+        let slots = |port: &Vec<Outlet>| port.iter().map(|_| Slot::default()).collect();
+        Self(outlets.iter().map(slots).collect())
     }
 }
 
@@ -79,7 +161,11 @@ pub struct Outputs<'a> {
     pub(crate) outlets: &'a [Vec<Outlet>],
     pub(crate) filling: &'a mut Filling,
     pub(crate) unit: &'a Open,
+    /// The copy that sends.
+    pub(crate) copy: usize,
     pub(crate) group: u64,
+    /// Where the block comes from that makes up the group.
+    pub(crate) input: Option<&'a Input>,
     /// It is called for the first time.
     pub(crate) is_init: bool,
     pub(crate) meter: &'a Meter,
@@ -122,10 +208,20 @@ impl Outputs<'_> {
         self.unit.is_closed()
     }
 
-    fn emit(&self, port: usize, at: usize, bytes: Bytes) -> Result<(), FilterError> {
+    fn emit(&mut self, port: usize, at: usize, bytes: Bytes) -> Result<(), FilterError> {
         let charge = self.charge(port, at, bytes.len() + OVERHEAD)?;
-        self.outlets[port][at].stream.send(self.unit, self.group, bytes, charge);
+        self.give(port, at, bytes, charge);
         Ok(())
+    }
+
+    fn give(&mut self, port: usize, at: usize, bytes: Bytes, charge: Charge) {
+        let slot = &mut self.filling.0[port][at];
+        let block = (self.group, slot.index);
+        slot.index += 1;
+        match &self.outlets[port][at].stream {
+            Way::Here(stream) => stream.send(self.unit, block, bytes, charge),
+            Way::Elsewhere(outlet) => outlet.send(self.unit, self.copy, block, bytes, charge),
+        }
     }
 
     fn cut(
@@ -136,7 +232,7 @@ impl Outputs<'_> {
         size: usize,
     ) -> Result<(), FilterError> {
         while !bytes.is_empty() {
-            if self.filling.0[port][at].is_none() {
+            if self.filling.0[port][at].partial.is_none() {
                 if bytes.len() >= size {
                     self.emit(port, at, bytes.split_to(size))?;
                     continue;
@@ -144,9 +240,9 @@ impl Outputs<'_> {
                 // Room for all of it, before it is filled.
                 let charge = self.charge(port, at, size + OVERHEAD)?;
                 let bytes = BytesMut::with_capacity(size);
-                self.filling.0[port][at] = Some(Partial { bytes, charge });
+                self.filling.0[port][at].partial = Some(Partial { bytes, charge });
             }
-            let Some(partial) = &mut self.filling.0[port][at] else { continue };
+            let Some(partial) = &mut self.filling.0[port][at].partial else { continue };
             let part = bytes.split_to(bytes.len().min(size - partial.bytes.len()));
             partial.bytes.extend_from_slice(&part);
             if partial.bytes.len() == size {
@@ -164,22 +260,23 @@ impl Outputs<'_> {
         size: usize,
     ) -> Result<(), FilterError> {
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let room = match &self.filling.0[port][at] {
+            let room = match &self.filling.0[port][at].partial {
                 Some(partial) => partial.charge.bytes() - OVERHEAD - partial.bytes.len(),
                 None => {
                     let charge = self.charge(port, at, size + OVERHEAD)?;
                     let bytes = BytesMut::with_capacity(size);
-                    self.filling.0[port][at] = Some(Partial { bytes, charge });
+                    self.filling.0[port][at].partial = Some(Partial { bytes, charge });
                     size
                 }
             };
             let more = line.len().saturating_sub(room);
-            let held = self.filling.0[port][at].as_ref().map_or(0, |held| held.charge.bytes());
+            let held = &self.filling.0[port][at].partial;
+            let held = held.as_ref().map_or(0, |held| held.charge.bytes());
             let stream = &self.outlets[port][at].stream;
             // Each copy has its share: none waits for what another one holds and fills.
             self.check_size(stream, held + more, stream.share())?;
             let more = if more > 0 { Some(self.charge(port, at, more)?) } else { None };
-            let Some(partial) = &mut self.filling.0[port][at] else { continue };
+            let Some(partial) = &mut self.filling.0[port][at].partial else { continue };
             if let Some(more) = more {
                 partial.charge.join(more);
             }
@@ -191,19 +288,22 @@ impl Outputs<'_> {
         Ok(())
     }
 
-    fn check_size(&self, stream: &Stream, bytes: usize, most: usize) -> Result<(), FilterError> {
+    fn check_size(&self, stream: &Way, bytes: usize, most: usize) -> Result<(), FilterError> {
         if bytes <= most {
             return Ok(());
         }
         let [bytes, most] = [bytes, most].map(|all| all.saturating_sub(OVERHEAD));
-        Err(TooLarge { stream: Arc::clone(&stream.name), bytes, most }.into())
+        Err(TooLarge { stream: Arc::clone(stream.name()), bytes, most }.into())
     }
 
     /// Waits for room.
     fn charge(&self, port: usize, at: usize, bytes: usize) -> Result<Charge, FilterError> {
         let stream = &self.outlets[port][at].stream;
         if stream.is_ordered() && self.is_init {
-            return Err(NoOrderYet(Arc::clone(&stream.name)).into());
+            return Err(NoOrderYet(Arc::clone(stream.name())).into());
+        }
+        if stream.is_replayed() && merge::is_last(self.group) {
+            return Err(NotOfABlock(Arc::clone(stream.name())).into());
         }
         self.check_size(stream, bytes, stream.largest())?;
         let mut before = None;
@@ -212,12 +312,17 @@ impl Outputs<'_> {
                 break Err(Ended.into());
             }
             let most = stream.most(self.unit, self.group);
-            if let Some(charge) = stream.ledger.take(bytes, most, self.wakeup) {
+            if let Some(charge) = stream.ledger().take(bytes, most, self.wakeup) {
                 break Ok(charge);
             }
             // From here on this thread is woken. What was read before may have changed since.
             if self.unit.is_closed() || stream.most(self.unit, self.group) != most {
                 continue;
+            }
+            let input = self.input.filter(|_| stream.is_ordered());
+            if input.is_some_and(|input| input.has_earlier(self.copy, self.unit, self.group)) {
+                // Everybody waits for that block, which only comes when this one is sent.
+                break Ok(stream.ledger().add(bytes));
             }
             before.get_or_insert_with(|| self.meter.enter(Phase::Blocked));
             self.wakeup.wait();
@@ -229,7 +334,7 @@ impl Outputs<'_> {
     }
 
     fn flush_one(&mut self, port: usize, at: usize) {
-        let Some(mut partial) = self.filling.0[port][at].take() else { return };
+        let Some(mut partial) = self.filling.0[port][at].partial.take() else { return };
         let charge = partial.charge.split(partial.bytes.len() + OVERHEAD);
         let is_mostly_empty = partial.bytes.capacity() > 2 * partial.bytes.len() + OVERHEAD;
         let bytes = match is_mostly_empty {
@@ -237,7 +342,7 @@ impl Outputs<'_> {
             true => Bytes::copy_from_slice(&partial.bytes),
             false => partial.bytes.freeze(),
         };
-        self.outlets[port][at].stream.send(self.unit, self.group, bytes, charge);
+        self.give(port, at, bytes, charge);
     }
 
     /// What was begun is sent: all of it at the end of the unit, else where groups must not be
@@ -245,7 +350,7 @@ impl Outputs<'_> {
     pub(crate) fn flush(&mut self, is_end: bool) {
         for port in 0..self.outlets.len() {
             for at in 0..self.outlets[port].len() {
-                if is_end || self.outlets[port][at].stream.is_ordered() {
+                if is_end || self.outlets[port][at].stream.keeps_groups() {
                     self.flush_one(port, at);
                 }
             }
@@ -253,20 +358,34 @@ impl Outputs<'_> {
     }
 
     /// Nothing more comes in this group.
-    pub(crate) fn end_group(&self) {
-        for outlet in self.outlets.iter().flatten() {
-            outlet.stream.end_group(self.unit, self.group);
+    pub(crate) fn end_group(&mut self) {
+        let slots = self.filling.0.iter_mut().flatten();
+        for (outlet, slot) in self.outlets.iter().flatten().zip(slots) {
+            slot.index = 0;
+            match &outlet.stream {
+                Way::Here(stream) => stream.end_group(self.unit, self.group),
+                Way::Elsewhere(outlet) => outlet.end_group(self.unit, self.copy, self.group),
+            }
         }
     }
 
     /// What comes from now on comes at the end of the unit.
     pub(crate) fn begin_last(&self) {
-        self.outlets.iter().flatten().for_each(|outlet| outlet.stream.begin_last(self.unit));
+        for outlet in self.outlets.iter().flatten() {
+            match &outlet.stream {
+                Way::Here(stream) => stream.begin_last(self.unit, self.copy),
+                Way::Elsewhere(outlet) => outlet.begin_last(self.unit, self.copy),
+            }
+        }
     }
 
     /// Nothing more comes of this unit.
     pub(crate) fn end(&self) {
-        let outlets = self.outlets.iter().flatten();
-        outlets.for_each(|outlet| outlet.stream.end(self.unit, self.group));
+        for outlet in self.outlets.iter().flatten() {
+            match &outlet.stream {
+                Way::Here(stream) => stream.end(self.unit, self.copy, self.group),
+                Way::Elsewhere(outlet) => outlet.end(self.unit, self.copy, self.group),
+            }
+        }
     }
 }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::remote::message::{maybe_text, text};
 use crate::unit::UnitId;
 
 /// A unit that was done.
@@ -17,22 +19,50 @@ pub struct UnitReport {
 }
 
 /// Why a unit ended before it was done.
-#[derive(Clone, Debug, Error)]
+#[derive(Clone, Debug, Error, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Failure {
     /// A filter returned an error, or panicked.
-    #[error("unit {unit}: filter {filter}, copy {copy}{}: {error}", at(*.block))]
+    #[error("unit {unit}: filter {filter}, copy {copy}{}{}: {error}", on(.host.as_deref()), at(*.block))]
     Filter {
         /// The unit that ended.
         unit: UnitId,
         /// The name of the filter.
+        #[serde(with = "text")]
         filter: Arc<str>,
         /// Counts its copies from 0.
         copy: usize,
+        /// The host of the copy, where several processes run the pipeline.
+        #[serde(with = "maybe_text")]
+        host: Option<Arc<str>>,
         /// The sequence number of the block that it was given; `None` in `init`, `generate` and
         /// `finalize`.
         block: Option<u64>,
         /// What it returned, or its panic.
+        #[serde(with = "text")]
         error: Arc<str>,
+    },
+    /// A process that runs a part of the pipeline is gone, and no other can do its work.
+    #[error("rank {rank} on {host} was lost: {why}")]
+    Lost {
+        /// Which.
+        rank: u32,
+        /// Its host.
+        #[serde(with = "text")]
+        host: Arc<str>,
+        /// How it was noticed.
+        #[serde(with = "text")]
+        why: Arc<str>,
+    },
+    /// Its argument is longer than the processes of a pipeline tell each other.
+    #[error("the argument of unit {unit} has {bytes} bytes, more than {most}")]
+    LongArgument {
+        /// The unit.
+        unit: UnitId,
+        /// The length of its argument.
+        bytes: usize,
+        /// The greatest length.
+        most: usize,
     },
     /// Somebody cancelled it.
     #[error("cancelled")]
@@ -42,17 +72,27 @@ pub enum Failure {
     Stopped,
 }
 
+fn on(host: Option<&str>) -> String {
+    host.map(|host| format!(" on {host}")).unwrap_or_default()
+}
+
 fn at(block: Option<u64>) -> String {
     block.map(|block| format!(", block {block}")).unwrap_or_default()
 }
 
 /// Where the time of one copy of a filter went. The three add up to the time since it was started.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyReport {
     /// The name of the filter.
+    #[serde(with = "text")]
     pub filter: Arc<str>,
     /// Counts its copies from 0.
     pub copy: usize,
+    /// The process that it runs in.
+    pub process: u32,
+    /// The host of that, where several processes run the pipeline.
+    #[serde(with = "maybe_text")]
+    pub host: Option<Arc<str>>,
     /// In the filter.
     pub busy: Duration,
     /// Nothing to do.
@@ -66,9 +106,13 @@ pub struct CopyReport {
 }
 
 /// What one stream has carried.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// Where several processes run the pipeline, each bounds what it holds: `held`, `peak` and `limit`
+/// are those of the process that holds most.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamReport {
     /// `FILTER.PORT -> FILTER.PORT`.
+    #[serde(with = "text")]
     pub name: Arc<str>,
     /// Blocks that were sent.
     pub blocks: u64,

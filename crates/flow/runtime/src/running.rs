@@ -1,5 +1,6 @@
 //! A pipeline that runs: its threads, and what can be asked of it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,10 +8,12 @@ use std::thread::{Builder, JoinHandle};
 
 use thiserror::Error;
 
+use crate::build::Built;
 use crate::copy::{Copy, Feed, Shared};
 use crate::graph::{Graph, GraphError};
 use crate::meter::{Meter, Phase};
-use crate::output::Outlet;
+use crate::remote::meet::{Job, MeetError};
+use crate::remote::node::Node;
 use crate::report::{CopyReport, Failure, StreamReport};
 use crate::stream::Stream;
 use crate::unit::{Unit, UnitHandle, Units};
@@ -18,10 +21,14 @@ use crate::wakeup::Wakeup;
 
 /// Why a pipeline does not run.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// Something is wrong with it.
     #[error(transparent)]
     Graph(#[from] GraphError),
+    /// The other processes were not reached.
+    #[error(transparent)]
+    Meet(#[from] MeetError),
     /// The system has no thread for a copy.
     #[error("no thread for a copy of filter {filter}: {error}")]
     Thread {
@@ -31,6 +38,9 @@ pub enum StartError {
         #[source]
         error: io::Error,
     },
+    /// Nor for a link to another process.
+    #[error("no thread for a link to another process: {0}")]
+    LinkThread(#[source] io::Error),
 }
 
 /// A pipeline that runs, with a thread for each copy of each filter. It stops when this is dropped,
@@ -38,98 +48,149 @@ pub enum StartError {
 pub struct Running {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    meters: Vec<(Arc<str>, usize, Arc<Meter>)>,
-    wakeups: Vec<Arc<Wakeup>>,
+    copies: Arc<Vec<Known>>,
+    node: Option<Arc<Node>>,
+    senders: Vec<JoinHandle<()>>,
+}
+
+/// A copy here.
+struct Known {
+    filter: Arc<str>,
+    copy: usize,
+    meter: Arc<Meter>,
+    wakeup: Arc<Wakeup>,
 }
 
 impl Graph {
-    /// Starts all copies, which wait for units of work.
+    /// Starts all copies in this process, which wait for units of work.
     ///
     /// # Errors
     ///
     /// If something is wrong with the pipeline, or there are no threads for it.
     pub fn start(mut self) -> Result<Running, StartError> {
         self.check()?;
-        let streams: Vec<Arc<Stream>> = self
-            .streams
-            .iter()
-            .map(|spec| {
-                let [from, to] = [spec.from, spec.to].map(|(filter, _)| &self.filters[filter]);
-                Arc::new(Stream::new(
-                    spec.name.as_str().into(),
-                    spec.options.limit,
-                    spec.options.policy,
-                    spec.options.is_ordered,
-                    [from.copies, to.copies],
-                    to.ports.inputs.len() > 1,
-                ))
-            })
-            .collect();
+        self.check_places(1)?;
+        let built = Built::new(&self, 0, &[]);
+        self.run(built, None)
+    }
+
+    /// Starts the copies that are [placed](Graph::place) on this process, and joins them with those
+    /// in the others. Each of them does the same, with the same pipeline; `seed` says what else has
+    /// to be the same everywhere, such as the text that the pipeline was made of.
+    ///
+    /// # Errors
+    ///
+    /// As [`Graph::start`]; or if another process was not reached within the limit, or does not know
+    /// the secret.
+    pub fn start_in(mut self, job: &Job, seed: &[u8]) -> Result<Running, StartError> {
+        self.check()?;
+        self.check_places(job.peers.len())?;
+        let links = crate::remote::meet::meet(job, self.digest(seed))?;
+        let built = Built::new(&self, job.rank, &links);
+        let hosts = job.peers.iter().map(|peer| peer.host.as_str().into()).collect();
+        let node = Arc::new(Node::new(built.parts(&self, job.rank, hosts, links)));
+        self.run(built, Some(node))
+    }
+
+    fn run(self, built: Built, node: Option<Arc<Node>>) -> Result<Running, StartError> {
+        let rank = node.as_ref().map_or(0, |node| node.rank);
         let is_source = |at: &usize| self.filters[*at].ports.inputs.is_empty();
         let sources = (0..self.filters.len()).filter(is_source);
         let fed: Vec<(usize, usize)> = sources
-            .flat_map(|at| (0..self.filters[at].copies).map(move |copy| (at, copy)))
+            .flat_map(|at| self.filters[at].copies_in(rank).map(move |copy| (at, copy)))
             .collect();
         let feeds: Vec<Arc<Feed>> = fed.iter().map(|_| Arc::default()).collect();
         let shared = Arc::new(Shared {
             units: Units::default(),
-            streams: streams.clone(),
+            streams: built.homes.iter().flatten().cloned().collect(),
             feeds: feeds.clone(),
             is_stopped: AtomicBool::new(false),
+            node: node.clone().map(Into::into).unwrap_or_default(),
         });
+        let places: Vec<(usize, usize)> = (0..self.filters.len())
+            .flat_map(|at| self.filters[at].copies_in(rank).map(move |copy| (at, copy)))
+            .collect();
+        let known = |(at, copy): &(usize, usize)| Known {
+            filter: Arc::clone(&self.filters[*at].name),
+            copy: *copy,
+            meter: Arc::new(Meter::new()),
+            wakeup: Arc::default(),
+        };
+        let copies: Arc<Vec<Known>> = Arc::new(places.iter().map(known).collect());
         let mut running = Running {
             shared: Arc::clone(&shared),
             threads: Vec::new(),
-            meters: Vec::new(),
-            wakeups: Vec::new(),
+            copies: Arc::clone(&copies),
+            node: node.clone(),
+            senders: Vec::new(),
         };
-        for (at, filter) in self.filters.iter().enumerate() {
-            for index in 0..filter.copies {
-                let outlets = (0..filter.ports.outputs.len())
-                    .map(|port| self.outlets(&streams, (at, port)))
-                    .collect();
-                let inputs = self.streams.iter().zip(&streams);
-                let inputs = inputs.filter(|(spec, _)| spec.to.0 == at);
-                let inputs = inputs.map(|(spec, stream)| (spec.to.1, Arc::clone(stream)));
-                let feed = fed.iter().position(|fed| *fed == (at, index));
-                let meter = Arc::new(Meter::new());
-                running.meters.push((Arc::clone(&filter.name), index, Arc::clone(&meter)));
-                let wakeup = Arc::<Wakeup>::default();
-                running.wakeups.push(Arc::clone(&wakeup));
-                let copy = Copy {
-                    filter: Arc::clone(&filter.name),
-                    index,
-                    factory: Arc::clone(&filter.factory),
-                    inputs: inputs.collect(),
-                    outlets,
-                    feed: feed.map(|at| Arc::clone(&feeds[at])),
-                    meter,
-                    wakeup: Arc::clone(&wakeup),
-                    shared: Arc::clone(&shared),
-                };
-                let thread = Builder::new().name(format!("{}.{index}", filter.name));
-                let thread = thread.spawn(move || copy.run()).map_err(|error| {
-                    StartError::Thread { filter: Arc::clone(&filter.name), error }
-                })?;
-                wakeup.belongs_to(thread.thread().clone());
-                running.threads.push(thread);
-            }
+        for ((at, index), known) in places.into_iter().zip(copies.iter()) {
+            let filter = &self.filters[at];
+            let feed = fed.iter().position(|fed| *fed == (at, index));
+            let copy = Copy {
+                filter: Arc::clone(&filter.name),
+                index,
+                factory: Arc::clone(&filter.factory),
+                inputs: built.inputs(&self, at),
+                outlets: built.outlets(&self, at),
+                feed: feed.map(|at| Arc::clone(&feeds[at])),
+                meter: Arc::clone(&known.meter),
+                wakeup: Arc::clone(&known.wakeup),
+                shared: Arc::clone(&shared),
+            };
+            let thread = Builder::new().name(format!("{}.{index}", filter.name));
+            let thread = thread.spawn(move || copy.run()).map_err(|error| {
+                StartError::Thread { filter: Arc::clone(&filter.name), error }
+            })?;
+            known.wakeup.belongs_to(thread.thread().clone());
+            running.threads.push(thread);
+        }
+        if let Some(node) = &node {
+            let (shared, about) = (Arc::clone(&shared), Arc::clone(node));
+            let report = move || (copies_of(&copies, Some(&about)), streams_of(&shared));
+            running.senders =
+                node.start(&running.shared, report).map_err(StartError::LinkThread)?;
         }
         Ok(running)
     }
+}
 
-    fn outlets(&self, streams: &[Arc<Stream>], from: (usize, usize)) -> Vec<Outlet> {
-        let all = self.streams.iter().zip(streams).filter(|(spec, _)| spec.from == from);
-        all.map(|(spec, stream)| Outlet { stream: Arc::clone(stream), cut: spec.options.cut })
-            .collect()
-    }
+fn copies_of(copies: &[Known], node: Option<&Arc<Node>>) -> Vec<CopyReport> {
+    let report = |known: &Known| {
+        let times = known.meter.read();
+        CopyReport {
+            filter: Arc::clone(&known.filter),
+            copy: known.copy,
+            process: node.map_or(0, |node| node.rank),
+            host: node.map(|node| node.host()),
+            busy: times.of(Phase::Busy),
+            starved: times.of(Phase::Starved),
+            blocked: times.of(Phase::Blocked),
+            blocks: times.blocks,
+            bytes: times.bytes,
+        }
+    };
+    copies.iter().map(report).collect()
+}
+
+fn streams_of(shared: &Shared) -> Vec<StreamReport> {
+    shared.streams.iter().map(|stream: &Arc<Stream>| stream.report()).collect()
 }
 
 impl Running {
-    /// Asks for a unit of work. Several may be under way at once.
+    /// Asks for a unit of work. Several may be under way at once. Where several processes run the
+    /// pipeline, units are asked for at [the front](Running::is_front).
+    ///
+    /// # Panics
+    ///
+    /// In a process that is not the front.
     #[must_use = "only waiting tells whether the unit was done"]
     pub fn submit(&self, unit: Unit) -> UnitHandle {
-        let open = self.shared.units.begin(unit, self.meters.len());
+        assert!(self.is_front(), "units are submitted in the process of rank 0");
+        if let Some(node) = &self.node {
+            return node.submit(&self.shared, unit);
+        }
+        let open = self.shared.units.begin(unit, vec![self.copies.len()]);
         self.shared.feeds.iter().for_each(|feed| feed.add(Arc::clone(&open)));
         UnitHandle { open }
     }
@@ -139,29 +200,76 @@ impl Running {
         self.shared.end_early(unit.id(), Failure::Cancelled);
     }
 
-    /// Where the time of each copy went, until now.
+    /// Whether units are submitted here.
     #[must_use]
-    pub fn copies(&self) -> Vec<CopyReport> {
-        let report = |(filter, copy, meter): &(Arc<str>, usize, Arc<Meter>)| {
-            let times = meter.read();
-            CopyReport {
-                filter: Arc::clone(filter),
-                copy: *copy,
-                busy: times.of(Phase::Busy),
-                starved: times.of(Phase::Starved),
-                blocked: times.of(Phase::Blocked),
-                blocks: times.blocks,
-                bytes: times.bytes,
-            }
-        };
-        self.meters.iter().map(report).collect()
+    pub fn is_front(&self) -> bool {
+        self.node.as_ref().is_none_or(|node| node.is_front())
     }
 
-    /// What each stream has carried, until now.
+    /// In a process that is not the front: takes part until the front has stopped the pipeline.
+    /// Elsewhere it returns at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Lost`]: the front, or another process that the pipeline cannot do without, is
+    /// gone; or this one was given up.
+    pub fn serve(&self) -> Result<(), Failure> {
+        match &self.node {
+            Some(node) if !node.is_front() => node.wait(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where the time of each copy went, until now. The front asks the other processes, and waits
+    /// for their answers for two seconds at most; elsewhere it is that of the copies here.
+    #[must_use]
+    pub fn copies(&self) -> Vec<CopyReport> {
+        self.report().0
+    }
+
+    /// What each stream has carried, until now; as [`Running::copies`].
     #[must_use]
     pub fn streams(&self) -> Vec<StreamReport> {
-        self.shared.streams.iter().map(|stream| stream.report()).collect()
+        self.report().1
     }
+
+    /// Both, of the same moment.
+    #[must_use]
+    pub fn report(&self) -> (Vec<CopyReport>, Vec<StreamReport>) {
+        let mut copies = copies_of(&self.copies, self.node.as_ref());
+        let mut streams = streams_of(&self.shared);
+        if let Some(node) = self.node.as_ref().filter(|node| node.is_front()) {
+            for (more, others) in node.ask() {
+                copies.extend(more);
+                streams.extend(others);
+            }
+        }
+        copies.sort_by(|a, b| (a.copy, a.process).cmp(&(b.copy, b.process)));
+        (copies, joined(streams))
+    }
+}
+
+/// One report for each stream, whose blocks several processes deal.
+fn joined(streams: Vec<StreamReport>) -> Vec<StreamReport> {
+    let mut places: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+    let mut all: Vec<StreamReport> = Vec::new();
+    for stream in streams {
+        match places.get(&stream.name) {
+            Some(at) => {
+                let known = &mut all[*at];
+                known.blocks += stream.blocks;
+                known.bytes += stream.bytes;
+                known.held += stream.held;
+                known.peak += stream.peak;
+                known.limit += stream.limit;
+            }
+            None => {
+                places.insert(Arc::clone(&stream.name), all.len());
+                all.push(stream);
+            }
+        }
+    }
+    all
 }
 
 impl Drop for Running {
@@ -170,10 +278,16 @@ impl Drop for Running {
             self.shared.end_early(unit, Failure::Stopped);
         }
         self.shared.is_stopped.store(true, Ordering::SeqCst);
-        self.wakeups.iter().for_each(|wakeup| wakeup.ring());
+        self.copies.iter().for_each(|known| known.wakeup.ring());
         for thread in self.threads.drain(..) {
             // A filter's panic does not get here.
             let _ = thread.join();
+        }
+        if let Some(node) = &self.node {
+            node.finish();
+        }
+        for sender in self.senders.drain(..) {
+            let _ = sender.join();
         }
     }
 }

@@ -6,10 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::report::{Failure, UnitReport};
 
 /// Numbers the units of a running pipeline from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
 pub struct UnitId(pub(crate) u64);
 
 impl fmt::Display for UnitId {
@@ -21,8 +25,8 @@ impl fmt::Display for UnitId {
 /// One unit of work, as it is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Unit {
-    argument: String,
-    deadline: Option<Instant>,
+    pub(crate) argument: String,
+    pub(crate) deadline: Option<Instant>,
 }
 
 impl Unit {
@@ -56,14 +60,15 @@ pub(crate) struct Open {
     pub(crate) argument: String,
     began: Instant,
     is_closed: AtomicBool,
-    /// Copies of filters that are not through with it.
     state: Mutex<State>,
     is_over: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
-    copies_left: usize,
+    /// Copies of filters that are not through with it, by process; here none, where another process
+    /// counts them.
+    copies_left: Vec<usize>,
     outcome: Option<Result<Duration, Failure>>,
 }
 
@@ -105,8 +110,14 @@ impl Units {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn begin(&self, unit: Unit, copies: usize) -> Arc<Open> {
+    /// A new unit; so many copies in each process have to be through with it.
+    pub(crate) fn begin(&self, unit: Unit, copies: Vec<usize>) -> Arc<Open> {
         let id = UnitId(self.next.fetch_add(1, Ordering::Relaxed));
+        self.begin_as(id, unit, copies)
+    }
+
+    /// The same, where another process has given it its number.
+    pub(crate) fn begin_as(&self, id: UnitId, unit: Unit, copies: Vec<usize>) -> Arc<Open> {
         let rank =
             Rank { has_no_deadline: unit.deadline.is_none(), deadline: unit.deadline, unit: id };
         let open = Arc::new(Open {
@@ -125,17 +136,46 @@ impl Units {
         self.open().get(&unit).cloned()
     }
 
-    /// One copy of one filter is through with it.
-    pub(crate) fn copy_is_done(&self, unit: UnitId) {
-        let Some(open) = self.find(unit) else { return };
-        let is_last = {
-            let mut state = open.state();
-            state.copies_left -= 1;
-            state.copies_left == 0
-        };
-        if is_last {
-            self.open().remove(&unit);
-            open.end(Ok(open.began.elapsed()));
+    /// One copy of one filter in that process is through with it; true if the unit is done with
+    /// that. `None`: nobody waits for that copy.
+    pub(crate) fn copy_is_done(&self, unit: UnitId, process: u32) -> Option<bool> {
+        let Some(open) = self.find(unit) else { return Some(false) };
+        let mut state = open.state();
+        let left = state.copies_left.get_mut(process as usize)?;
+        *left = left.checked_sub(1)?;
+        drop(state);
+        Some(self.end_if_done(&open))
+    }
+
+    /// Nobody waits for that process any more: the units that are done with that.
+    pub(crate) fn process_is_lost(&self, process: u32) -> Vec<UnitId> {
+        let mut done = Vec::new();
+        for unit in self.all() {
+            let Some(open) = self.find(unit) else { continue };
+            if let Some(left) = open.state().copies_left.get_mut(process as usize) {
+                *left = 0;
+            }
+            if self.end_if_done(&open) {
+                done.push(unit);
+            }
+        }
+        done
+    }
+
+    fn end_if_done(&self, open: &Open) -> bool {
+        let is_done = open.state().copies_left.iter().all(|left| *left == 0);
+        is_done && self.end(open)
+    }
+
+    fn end(&self, open: &Open) -> bool {
+        self.open().remove(&open.rank.unit);
+        open.end(Ok(open.began.elapsed()))
+    }
+
+    /// The unit was done, as another process knows.
+    pub(crate) fn is_done(&self, unit: UnitId) {
+        if let Some(open) = self.find(unit) {
+            self.end(&open);
         }
     }
 
@@ -171,7 +211,8 @@ impl UnitHandle {
     ///
     /// # Errors
     ///
-    /// What ended it before: a filter that failed, a cancellation, or the end of the pipeline.
+    /// What ended it before: a filter that failed, a process that was lost, a cancellation, or the
+    /// end of the pipeline.
     pub fn wait(&self) -> Result<UnitReport, Failure> {
         let mut state = self.open.state();
         loop {

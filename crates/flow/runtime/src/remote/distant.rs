@@ -1,0 +1,172 @@
+//! What the home of a stream knows of a copy that receives in another process.
+//!
+//! It keeps each block until the copy is done with it and its memory there is free: until then it
+//! counts, and can be dealt to another one. So many blocks are under way to a copy that it has one to
+//! begin whenever it is done with one, and no more: what is not dealt yet goes to who is idle first.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::link::Link;
+use super::message::{End, Frame, Garbled, Message};
+use crate::block::Block;
+use crate::unit::{Rank, UnitId};
+
+/// So many round trips are remembered; the shortest one counts. Others have waited in a queue.
+const SAMPLES: usize = 16;
+
+/// Blocks under way to a copy of which nobody knows yet how fast it is: one to process, one to come.
+const FIRST_WINDOW: usize = 2;
+
+/// The most blocks under way to one copy.
+const LARGEST_WINDOW: usize = 4096;
+
+pub(crate) struct Distant {
+    link: Arc<Link>,
+    to: End,
+    /// Bytes that it may be sent and not have dropped.
+    granted: usize,
+    held: usize,
+    /// Blocks that it is not done with.
+    unfinished: usize,
+    records: BTreeMap<(UnitId, u64), Record>,
+    round_trips: [Duration; SAMPLES],
+    samples: usize,
+}
+
+/// A block that it was sent.
+struct Record {
+    rank: Rank,
+    block: Block,
+    sent: Instant,
+    progress: Progress,
+    is_dropped: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Sent,
+    Begun,
+    Done,
+}
+
+const STRAY: Garbled = Garbled::Unexpected("a block that it does not have");
+
+impl Distant {
+    pub(crate) fn new(link: Arc<Link>, to: End, granted: usize) -> Self {
+        Self {
+            link,
+            to,
+            granted,
+            held: 0,
+            unfinished: 0,
+            records: BTreeMap::new(),
+            round_trips: [Duration::ZERO; SAMPLES],
+            samples: 0,
+        }
+    }
+
+    pub(crate) fn process(&self) -> u32 {
+        self.link.rank
+    }
+
+    /// How long a block and its acknowledgement are on their way; `None`: nobody knows yet.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.round_trips[..self.samples.min(SAMPLES)].iter().min().copied()
+    }
+
+    /// Whether it may be sent another block, if it takes so long for one.
+    pub(crate) fn has_room(&self, service: Option<Duration>) -> bool {
+        let window = match (service, self.round_trip()) {
+            (Some(service), Some(way)) => {
+                let service = service.as_nanos().max(1);
+                let ahead = way.as_nanos().div_ceil(service);
+                usize::try_from(ahead).unwrap_or(LARGEST_WINDOW).saturating_add(1)
+            }
+            _ => FIRST_WINDOW,
+        };
+        // One is always allowed: a block may be larger than what was granted.
+        self.unfinished < window.min(LARGEST_WINDOW)
+            && (self.held < self.granted || self.records.is_empty())
+    }
+
+    pub(crate) fn send(&mut self, rank: Rank, block: Block) {
+        let (unit, sequence, payload) = (block.unit(), block.sequence(), block.bytes().clone());
+        self.held += payload.len();
+        self.unfinished += 1;
+        let sent = Instant::now();
+        let record = Record { rank, block, sent, progress: Progress::Sent, is_dropped: false };
+        self.records.insert((unit, sequence), record);
+        self.link.send(Frame { message: Message::Block { to: self.to, unit, sequence }, payload });
+    }
+
+    pub(crate) fn end(&self, unit: UnitId) {
+        self.link.send(Message::Over { to: self.to, unit });
+    }
+
+    pub(crate) fn started(&mut self, unit: UnitId, sequence: u64) -> Result<(), Garbled> {
+        let record = self.records.get_mut(&(unit, sequence)).ok_or(STRAY)?;
+        if record.progress != Progress::Sent {
+            return Err(STRAY);
+        }
+        record.progress = Progress::Begun;
+        Ok(())
+    }
+
+    /// It is done with a block, of the unit with that rank.
+    pub(crate) fn done(
+        &mut self,
+        unit: UnitId,
+        sequence: u64,
+        took: Duration,
+        waited: Duration,
+    ) -> Result<Rank, Garbled> {
+        let record = self.records.get_mut(&(unit, sequence)).ok_or(STRAY)?;
+        if record.progress != Progress::Begun {
+            return Err(STRAY);
+        }
+        record.progress = Progress::Done;
+        let way = record.sent.elapsed().saturating_sub(took).saturating_sub(waited);
+        let rank = record.rank;
+        self.unfinished -= 1;
+        self.round_trips[self.samples % SAMPLES] = way;
+        self.samples += 1;
+        self.remove_if_over(unit, sequence);
+        Ok(rank)
+    }
+
+    /// The memory of a block is free there: how far it had come.
+    pub(crate) fn dropped(&mut self, unit: UnitId, sequence: u64) -> Result<Progress, Garbled> {
+        let record = self.records.get_mut(&(unit, sequence)).ok_or(STRAY)?;
+        if record.is_dropped {
+            return Err(STRAY);
+        }
+        record.is_dropped = true;
+        let progress = record.progress;
+        self.held -= record.block.len();
+        if progress == Progress::Sent {
+            // Its unit has ended.
+            record.progress = Progress::Done;
+            self.unfinished -= 1;
+        }
+        self.remove_if_over(unit, sequence);
+        Ok(progress)
+    }
+
+    fn remove_if_over(&mut self, unit: UnitId, sequence: u64) {
+        let is_over = |record: &Record| record.is_dropped && record.progress == Progress::Done;
+        if self.records.get(&(unit, sequence)).is_some_and(is_over) {
+            self.records.remove(&(unit, sequence));
+        }
+    }
+
+    /// It is lost: what it was not done with.
+    pub(crate) fn lose(&mut self) -> Vec<(Rank, Block)> {
+        self.unfinished = 0;
+        self.held = 0;
+        let records = std::mem::take(&mut self.records).into_values();
+        let left = records.filter(|record| record.progress != Progress::Done);
+        left.map(|record| (record.rank, record.block)).collect()
+    }
+}

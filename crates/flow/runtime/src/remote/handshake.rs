@@ -1,0 +1,201 @@
+//! Two processes of a job prove to each other that they know its secret.
+//!
+//! ```text
+//! who connects   MAGIC, its rank, 32 random bytes
+//! who accepts    MAGIC, its rank, 32 random bytes, proof
+//! who connects   proof
+//! who accepts    one byte: welcome
+//! ```
+//!
+//! A proof is the HMAC-SHA256 (RFC 2104) under the secret of: which end makes it, both ranks, both
+//! random values, and what both run. It says nothing about the secret, and is of no use at another
+//! connection. Whoever cannot make it has learned that somebody listens, and is hung up on.
+
+use std::io::{self, Read, Write};
+
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+use thiserror::Error;
+
+/// What one brings along.
+#[derive(Clone)]
+pub(crate) struct Own {
+    pub(crate) rank: u32,
+    pub(crate) secret: [u8; 32],
+    /// A digest of the pipeline: both must run the same one.
+    pub(crate) pipeline: [u8; 32],
+}
+
+const MAGIC: [u8; 16] = *b"seekwire flow 1\n";
+const NONCE: usize = 32;
+const WELCOME: u8 = 1;
+
+/// Why two do not come together.
+#[derive(Debug, Error)]
+pub(crate) enum Refused {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("it is not a process of a pipeline")]
+    Stranger,
+    #[error("rank {0} was expected, and rank {1} has answered")]
+    Another(u32, u32),
+    #[error("it does not know the secret of the job, or runs another pipeline")]
+    NoProof,
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Connects = 1,
+    Accepts = 2,
+}
+
+struct Hello {
+    rank: u32,
+    nonce: [u8; NONCE],
+}
+
+impl Hello {
+    fn write(&self) -> [u8; 52] {
+        let mut bytes = [0; 52];
+        bytes[..16].copy_from_slice(&MAGIC);
+        bytes[16..20].copy_from_slice(&self.rank.to_le_bytes());
+        bytes[20..].copy_from_slice(&self.nonce);
+        bytes
+    }
+
+    fn read(from: &mut impl Read) -> Result<Self, Refused> {
+        let mut magic = [0; 16];
+        from.read_exact(&mut magic)?;
+        if magic != MAGIC {
+            return Err(Refused::Stranger);
+        }
+        let (mut rank, mut nonce) = ([0; 4], [0; NONCE]);
+        from.read_exact(&mut rank)?;
+        from.read_exact(&mut nonce)?;
+        Ok(Self { rank: u32::from_le_bytes(rank), nonce })
+    }
+}
+
+fn proof(own: &Own, side: Side, connects: &Hello, accepts: &Hello) -> Hmac<Sha256> {
+    // A key of any length will do.
+    let mut mac =
+        Hmac::<Sha256>::new_from_slice(&own.secret).unwrap_or_else(|_| unreachable!("any length"));
+    mac.update(&[side as u8]);
+    for hello in [connects, accepts] {
+        mac.update(&hello.write());
+    }
+    mac.update(&own.pipeline);
+    mac
+}
+
+fn nonce() -> io::Result<[u8; NONCE]> {
+    let mut nonce = [0; NONCE];
+    getrandom::fill(&mut nonce).map_err(io::Error::from)?;
+    Ok(nonce)
+}
+
+/// To the process with that rank.
+pub(crate) fn connect(
+    stream: &mut (impl Read + Write),
+    own: &Own,
+    expected: u32,
+) -> Result<(), Refused> {
+    let connects = Hello { rank: own.rank, nonce: nonce()? };
+    stream.write_all(&connects.write())?;
+    let accepts = Hello::read(stream)?;
+    let mut its = [0; 32];
+    stream.read_exact(&mut its)?;
+    if accepts.rank != expected {
+        return Err(Refused::Another(expected, accepts.rank));
+    }
+    let known = proof(own, Side::Accepts, &connects, &accepts).verify_slice(&its);
+    known.map_err(|_| Refused::NoProof)?;
+    let ours = proof(own, Side::Connects, &connects, &accepts).finalize().into_bytes();
+    stream.write_all(&ours)?;
+    let mut answer = [0];
+    stream.read_exact(&mut answer)?;
+    if answer == [WELCOME] { Ok(()) } else { Err(Refused::Stranger) }
+}
+
+/// Which process it is. Before the last step nobody knows whether its welcome will arrive: `settle`
+/// says whether it is wanted.
+pub(crate) fn accept(
+    stream: &mut (impl Read + Write),
+    own: &Own,
+    settle: impl FnOnce(u32) -> bool,
+) -> Result<u32, Refused> {
+    let connects = Hello::read(stream)?;
+    let accepts = Hello { rank: own.rank, nonce: nonce()? };
+    let ours = proof(own, Side::Accepts, &connects, &accepts).finalize().into_bytes();
+    let mut answer = accepts.write().to_vec();
+    answer.extend_from_slice(&ours);
+    stream.write_all(&answer)?;
+    let mut its = [0; 32];
+    stream.read_exact(&mut its)?;
+    let known = proof(own, Side::Connects, &connects, &accepts).verify_slice(&its);
+    known.map_err(|_| Refused::NoProof)?;
+    if !settle(connects.rank) {
+        return Err(Refused::Stranger);
+    }
+    stream.write_all(&[WELCOME])?;
+    Ok(connects.rank)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    use super::*;
+
+    fn own(rank: u32, secret: u8, pipeline: u8) -> Own {
+        Own { rank, secret: [secret; 32], pipeline: [pipeline; 32] }
+    }
+
+    type Outcomes = (Result<(), Refused>, Result<u32, Refused>);
+
+    fn meet(connects: &Own, accepts: &Own, expected: u32) -> Outcomes {
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        thread::scope(|scope| {
+            let accepted = scope.spawn(move || accept(&mut far, accepts, |rank| rank == 3));
+            let connected = connect(&mut near, connects, expected);
+            drop(near);
+            (connected, accepted.join().unwrap())
+        })
+    }
+
+    #[test]
+    fn who_knows_the_secret_is_welcome() {
+        let (connected, accepted) = meet(&own(3, 1, 1), &own(0, 1, 1), 0);
+        connected.unwrap();
+        assert_eq!(accepted.unwrap(), 3);
+    }
+
+    #[test]
+    fn who_does_not_know_it_is_not() {
+        for (secret, pipeline) in [(2, 1), (1, 2)] {
+            let (connected, accepted) = meet(&own(3, secret, pipeline), &own(0, 1, 1), 0);
+            assert!(matches!(connected, Err(Refused::NoProof)), "{connected:?}");
+            assert!(accepted.is_err());
+        }
+        let (connected, _) = meet(&own(3, 1, 1), &own(1, 1, 1), 0);
+        assert!(matches!(connected, Err(Refused::Another(0, 1))), "{connected:?}");
+        let (connected, accepted) = meet(&own(4, 1, 1), &own(0, 1, 1), 0);
+        assert!(connected.is_err() && matches!(accepted, Err(Refused::Stranger)));
+    }
+
+    #[test]
+    fn an_answer_that_is_sent_back_proves_nothing() {
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        let accepts = own(0, 1, 1);
+        let accepted = thread::scope(|scope| {
+            let accepted = scope.spawn(|| accept(&mut far, &accepts, |_| true));
+            near.write_all(&Hello { rank: 3, nonce: [0; 32] }.write()).unwrap();
+            let mut answer = [0; 84];
+            near.read_exact(&mut answer).unwrap();
+            near.write_all(&answer[52..]).unwrap();
+            accepted.join().unwrap()
+        });
+        assert!(matches!(accepted, Err(Refused::NoProof)), "{accepted:?}");
+    }
+}

@@ -1,0 +1,250 @@
+//! The consumers of a stream whose home is in another process.
+//!
+//! The home deals a block to a copy only if that has room: the memory here is bounded by what each
+//! copy was granted. What a copy begins and is done with, the home is told.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::link::Link;
+use super::message::{End, Garbled, Message};
+use crate::block::{Block, Receipt};
+use crate::ledger::Ledger;
+use crate::stream::Taken;
+use crate::unit::{Open, Rank, UnitId};
+use crate::wakeup::Wakeup;
+
+pub(crate) struct Inlet {
+    pub(crate) stream: u16,
+    pub(crate) home: Arc<Link>,
+    /// Blocks are taken in the order in which they came, whatever is urgent (as at the home).
+    is_first_come: bool,
+    /// Ports, of its copies, that report when they have all of a group.
+    keepers: usize,
+    pub(crate) ledger: Arc<Ledger>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By number of the copy; those that are here.
+    copies: HashMap<usize, Local>,
+    tickets: u64,
+    /// Blocks that a copy is done with, and what others still have to confirm.
+    unconfirmed: HashMap<(u16, UnitId, u64), Unconfirmed>,
+}
+
+#[derive(Default)]
+struct Local {
+    lanes: BTreeMap<Rank, Lane>,
+    /// What it has begun.
+    begun: Option<(UnitId, u64, Duration)>,
+    wakeup: Option<Arc<Wakeup>>,
+    is_idle: bool,
+}
+
+#[derive(Default)]
+struct Lane {
+    blocks: VecDeque<Waiting>,
+    is_over: bool,
+}
+
+struct Waiting {
+    ticket: u64,
+    since: Instant,
+    block: Block,
+}
+
+#[derive(Default)]
+struct Unconfirmed {
+    confirmed: usize,
+    done: Option<Message>,
+}
+
+impl Inlet {
+    pub(crate) fn new(
+        stream: u16,
+        home: Arc<Link>,
+        copies: impl Iterator<Item = usize>,
+        limit: usize,
+        is_first_come: bool,
+        keepers: usize,
+    ) -> Self {
+        let copies = copies.map(|copy| (copy, Local::default())).collect();
+        let state = State { copies, ..State::default() };
+        let ledger = Ledger::new(limit);
+        Self { stream, home, is_first_come, keepers, ledger, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block has come for that copy.
+    pub(crate) fn block(
+        &self,
+        to: End,
+        unit: &Open,
+        sequence: u64,
+        bytes: Bytes,
+    ) -> Result<(), Garbled> {
+        let link = Arc::clone(&self.home);
+        let receipt = Receipt::Memory { link, to, unit: unit.rank.unit, sequence };
+        let charge = self.ledger.add(bytes.len());
+        let mut block = Block::new(bytes, unit.rank.unit, sequence, charge);
+        block.set_receipt(receipt);
+        let mut state = self.state();
+        let ticket = state.tickets;
+        state.tickets += 1;
+        let copy = state.copies.get_mut(&usize::from(to.1)).ok_or(STRAY)?;
+        if unit.is_closed() {
+            // Outside the lock: it tells the home.
+            drop(state);
+            return Ok(());
+        }
+        let lane = copy.lanes.entry(unit.rank).or_default();
+        let at = lane.blocks.partition_point(|other| other.block.sequence() < sequence);
+        lane.blocks.insert(at, Waiting { ticket, since: Instant::now(), block });
+        copy.wake();
+        let is_earlier = |(of, begun, _): (UnitId, u64, Duration)| {
+            of == unit.rank.unit && sequence < begun
+        };
+        if copy.begun.is_some_and(is_earlier) {
+            // It may be waiting for room, which there is only after this one.
+            copy.ring();
+        }
+        Ok(())
+    }
+
+    /// No more blocks of the unit come to that copy.
+    pub(crate) fn over(&self, to: End, unit: &Open) -> Result<(), Garbled> {
+        let mut state = self.state();
+        let copy = state.copies.get_mut(&usize::from(to.1)).ok_or(STRAY)?;
+        if !unit.is_closed() {
+            copy.lanes.entry(unit.rank).or_default().is_over = true;
+            copy.wake();
+        }
+        Ok(())
+    }
+
+    /// What that copy is to do next; if there is nothing, it is woken when there is.
+    pub(crate) fn take(&self, copy: usize, own: &Arc<Wakeup>) -> Option<Taken> {
+        let mut state = self.state();
+        let local = state.copies.get_mut(&copy)?;
+        local.wakeup.get_or_insert_with(|| Arc::clone(own));
+        let taken = local.take(self.is_first_come);
+        local.is_idle = taken.is_none();
+        match taken {
+            None => {}
+            Some(Taken::Block(ref block)) => {
+                drop(state);
+                let (unit, sequence) = (block.unit(), block.sequence());
+                self.home.send(Message::Started { to: (self.stream, copy as u16), unit, sequence });
+            }
+            Some(Taken::End(_)) => {}
+        }
+        taken
+    }
+
+    /// Whether a block that comes before that one waits for the copy.
+    pub(crate) fn has_earlier(&self, copy: usize, unit: &Open, sequence: u64) -> bool {
+        let state = self.state();
+        let lane = state.copies.get(&copy).and_then(|local| local.lanes.get(&unit.rank));
+        let first = lane.and_then(|lane| lane.blocks.front());
+        first.is_some_and(|first| first.block.sequence() < sequence)
+    }
+
+    /// The copy is through with what it took last.
+    pub(crate) fn done(&self, copy: usize, took: Duration) {
+        let mut state = self.state();
+        let begun = state.copies.get_mut(&copy).and_then(|local| local.begun.take());
+        let Some((unit, sequence, waited)) = begun else { return };
+        let to = (self.stream, copy as u16);
+        let done = Message::Done { to, unit, sequence, took, waited };
+        if self.keepers > 0 {
+            let key = (to.1, unit, sequence);
+            state.unconfirmed.entry(key).or_default().done = Some(done);
+            self.confirm(state, key);
+        } else {
+            drop(state);
+            self.home.send(done);
+        }
+    }
+
+    /// A stream that the copy sends to has all that comes of a block.
+    pub(crate) fn confirmed(&self, copy: u16, unit: &Open, group: u64) {
+        let mut state = self.state();
+        if !unit.is_closed() {
+            let key = (copy, unit.rank.unit, group);
+            state.unconfirmed.entry(key).or_default().confirmed += 1;
+            self.confirm(state, key);
+        }
+    }
+
+    fn confirm(&self, mut state: MutexGuard<'_, State>, key: (u16, UnitId, u64)) {
+        let is_whole =
+            |one: &mut Unconfirmed| one.done.is_some() && one.confirmed >= self.keepers;
+        if state.unconfirmed.get_mut(&key).is_some_and(is_whole) {
+            let one = state.unconfirmed.remove(&key);
+            drop(state);
+            if let Some(done) = one.and_then(|one| one.done) {
+                self.home.send(done);
+            }
+        }
+    }
+
+    /// The unit has ended: what is here of it is dropped, and everybody looks again.
+    pub(crate) fn forget(&self, unit: &Open) {
+        let mut dropped = Vec::new();
+        let mut state = self.state();
+        for copy in state.copies.values_mut() {
+            dropped.extend(copy.lanes.remove(&unit.rank));
+            copy.wake();
+        }
+        state.unconfirmed.retain(|(_, of, _), _| *of != unit.rank.unit);
+    }
+}
+
+const STRAY: Garbled = Garbled::Unexpected("no such copy is here");
+
+impl Local {
+    fn wake(&mut self) {
+        if std::mem::take(&mut self.is_idle) {
+            self.ring();
+        }
+    }
+
+    fn ring(&self) {
+        self.wakeup.iter().for_each(|wakeup| wakeup.ring());
+    }
+
+    fn take(&mut self, is_first_come: bool) -> Option<Taken> {
+        let rank = {
+            let mut lanes = self.lanes.iter().filter(|(_, lane)| !lane.blocks.is_empty());
+            let first = match is_first_come {
+                true => lanes.min_by_key(|(_, lane)| lane.blocks.front().map(|one| one.ticket)),
+                false => lanes.next(),
+            };
+            first.map(|(rank, _)| *rank)
+        };
+        let over = |(_, lane): &(&Rank, &Lane)| lane.is_over && lane.blocks.is_empty();
+        let over = self.lanes.iter().find(over).map(|(rank, _)| *rank);
+        // What is over comes before what is less urgent.
+        match (rank, over) {
+            (rank, Some(over)) if rank.is_none_or(|rank| over < rank) => {
+                self.lanes.remove(&over);
+                Some(Taken::End(over.unit))
+            }
+            (Some(rank), _) => {
+                let waiting = self.lanes.get_mut(&rank)?.blocks.pop_front()?;
+                let Waiting { since, block, .. } = waiting;
+                self.begun = Some((rank.unit, block.sequence(), since.elapsed()));
+                Some(Taken::Block(block))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! The connection to another process of the pipeline: one for each pair.
+//!
+//! A thread writes what others put into its queue, so that nobody who deals blocks waits for a peer;
+//! another reads. The queue is bounded by the streams' limits: a block is in it only if the receiver
+//! has room. Each end hears from the other at least once a second; one that says nothing for longer
+//! than the patience is given up.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::Shutdown;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::net::sockopt;
+use seekwire::Stream;
+use thiserror::Error;
+
+use super::message::{Frame, Garbled, HEAD, Message, lengths};
+
+/// So often an end that has nothing to say says so.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// Frames that are written at once.
+const AT_ONCE: usize = 64;
+
+/// What is read at once.
+const BUFFER: usize = 64 << 10;
+
+/// Payloads from this size on are read to where they stay; smaller ones are copied there.
+const IN_PLACE: usize = 16 << 10;
+
+/// Why a link has ended.
+#[derive(Debug, Error)]
+pub(crate) enum LinkError {
+    #[error("it has ended")]
+    Ended,
+    #[error("it has said nothing for {} s: it was stopped, or the link is cut", .0.as_secs())]
+    Silent(Duration),
+    #[error("the link to it is broken: {0}")]
+    Io(io::Error),
+    #[error("it sends what nobody understands: {0}")]
+    Garbled(#[from] Garbled),
+}
+
+pub(crate) struct Link {
+    pub(crate) rank: u32,
+    stream: Stream,
+    patience: Duration,
+    queue: Mutex<Queue>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    frames: Vec<Frame>,
+    /// The writer waits for frames.
+    is_waiting: bool,
+    /// What is in it is sent, and then no more.
+    is_closed: bool,
+}
+
+impl Link {
+    pub(crate) fn new(
+        rank: u32,
+        stream: Stream,
+        patience: Duration,
+    ) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        let socket = stream.kernel_socket();
+        sockopt::set_socket_keepalive(socket, true)?;
+        sockopt::set_tcp_keepidle(socket, Duration::from_secs(10))?;
+        sockopt::set_tcp_keepintvl(socket, Duration::from_secs(5))?;
+        let in_milliseconds = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(socket, in_milliseconds)?;
+        Ok(Self { rank, stream, patience, queue: Mutex::default(), more: Condvar::new() })
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a frame into the queue. After the end of the link it goes nowhere.
+    pub(crate) fn send(&self, frame: impl Into<Frame>) {
+        let mut queue = self.queue();
+        if queue.is_closed {
+            return;
+        }
+        queue.frames.push(frame.into());
+        if queue.is_waiting {
+            queue.is_waiting = false;
+            drop(queue);
+            self.more.notify_one();
+        }
+    }
+
+    /// What is in the queue is sent, and then the end.
+    pub(crate) fn finish(&self) {
+        self.queue().is_closed = true;
+        self.more.notify_one();
+    }
+
+    /// Nothing more is sent or received.
+    pub(crate) fn cut(&self) {
+        let mut queue = self.queue();
+        queue.is_closed = true;
+        queue.frames.clear();
+        drop(queue);
+        self.more.notify_one();
+        // It may be no more connected.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    /// Writes what comes into the queue, until it is closed. An error is for the reader to find, who
+    /// is told here.
+    pub(crate) fn write(&self) {
+        if self.write_all().is_err() {
+            self.cut();
+        }
+    }
+
+    fn write_all(&self) -> Result<(), LinkError> {
+        let mut frames: Vec<Frame> = Vec::new();
+        let mut heads = Vec::new();
+        loop {
+            let is_last = self.next(&mut frames);
+            for some in frames.chunks(AT_ONCE) {
+                self.write_some(some, &mut heads)?;
+            }
+            frames.clear();
+            if is_last {
+                // The other end reads what was sent, and then the end.
+                return self.stream.shutdown(Shutdown::Write).map_err(LinkError::Io);
+            }
+        }
+    }
+
+    /// Takes what there is; after a while in which nothing came, a beat. True: these are the last.
+    fn next(&self, into: &mut Vec<Frame>) -> bool {
+        let mut queue = self.queue();
+        while queue.frames.is_empty() && !queue.is_closed {
+            queue.is_waiting = true;
+            let waited = self.more.wait_timeout(queue, BEAT);
+            let (waited, outcome) = waited.unwrap_or_else(PoisonError::into_inner);
+            queue = waited;
+            queue.is_waiting = false;
+            if outcome.timed_out() && queue.frames.is_empty() && !queue.is_closed {
+                into.push(Message::Beat.into());
+                return false;
+            }
+        }
+        std::mem::swap(&mut queue.frames, into);
+        queue.is_closed
+    }
+
+    fn write_some(&self, frames: &[Frame], heads: &mut Vec<u8>) -> Result<(), LinkError> {
+        heads.clear();
+        let mut ends = Vec::with_capacity(frames.len());
+        for frame in frames {
+            frame.message.write(frame.payload.len(), heads)?;
+            ends.push(heads.len());
+        }
+        let mut slices = Vec::with_capacity(2 * frames.len());
+        let mut start = 0;
+        // Heads without a payload between them are written as one.
+        for (frame, end) in frames.iter().zip(ends) {
+            if !frame.payload.is_empty() {
+                slices.push(IoSlice::new(&heads[start..end]));
+                slices.push(IoSlice::new(&frame.payload));
+                start = end;
+            }
+        }
+        if start < heads.len() {
+            slices.push(IoSlice::new(&heads[start..]));
+        }
+        let mut rest = &mut slices[..];
+        while !rest.is_empty() {
+            match (&self.stream).write_vectored(rest) {
+                Ok(0) => return Err(LinkError::Io(ErrorKind::WriteZero.into())),
+                Ok(count) => IoSlice::advance_slices(&mut rest, count),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.named(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn named(&self, error: io::Error) -> LinkError {
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => LinkError::Silent(self.patience),
+            ErrorKind::UnexpectedEof => LinkError::Ended,
+            _ => LinkError::Io(error),
+        }
+    }
+
+    /// Hands what comes to `take`, until the end of the link. No payload is longer than `largest`.
+    pub(crate) fn read(
+        &self,
+        largest: usize,
+        mut take: impl FnMut(Frame) -> Result<(), Garbled>,
+    ) -> LinkError {
+        let mut reader = Reader { link: self, buffer: vec![0; BUFFER], start: 0, end: 0 };
+        loop {
+            let taken = reader.frame(largest).and_then(|frame| Ok(take(frame)?));
+            if let Err(error) = taken {
+                self.cut();
+                return error;
+            }
+        }
+    }
+}
+
+struct Reader<'l> {
+    link: &'l Link,
+    /// What was read and is no frame yet lies between the two.
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Reader<'_> {
+    fn frame(&mut self, largest: usize) -> Result<Frame, LinkError> {
+        self.fill(HEAD)?;
+        let mut head = [0; HEAD];
+        head.copy_from_slice(self.take(HEAD));
+        let (message, payload) = lengths(head, largest)?;
+        self.fill(message)?;
+        let message = Message::read(self.take(message))?;
+        if !message.has_payload() && payload > 0 {
+            return Err(Garbled::Payload.into());
+        }
+        Ok(Frame { message, payload: self.payload(payload)? })
+    }
+
+    /// Until so many bytes are there.
+    fn fill(&mut self, bytes: usize) -> Result<(), LinkError> {
+        while self.end - self.start < bytes {
+            if self.start + bytes > self.buffer.len() || self.start == self.end {
+                self.buffer.copy_within(self.start..self.end, 0);
+                (self.start, self.end) = (0, self.end - self.start);
+                self.buffer.resize(bytes.max(BUFFER), 0);
+            }
+            self.end += self.read()?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, bytes: usize) -> &[u8] {
+        let start = self.start;
+        self.start += bytes;
+        &self.buffer[start..self.start]
+    }
+
+    fn read(&mut self) -> Result<usize, LinkError> {
+        loop {
+            match (&self.link.stream).read(&mut self.buffer[self.end..]) {
+                Ok(0) => return Err(LinkError::Ended),
+                Ok(count) => return Ok(count),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.link.named(error)),
+            }
+        }
+    }
+
+    /// In memory of its own: it stays as long as its block.
+    fn payload(&mut self, bytes: usize) -> Result<Bytes, LinkError> {
+        if bytes < IN_PLACE {
+            self.fill(bytes)?;
+            return Ok(Bytes::copy_from_slice(self.take(bytes)));
+        }
+        let there = (self.end - self.start).min(bytes);
+        let mut payload = vec![0; bytes];
+        payload[..there].copy_from_slice(self.take(there));
+        (&self.link.stream)
+            .read_exact(&mut payload[there..])
+            .map_err(|error| self.link.named(error))?;
+        Ok(payload.into())
+    }
+}

@@ -1,0 +1,267 @@
+//! What the processes of a pipeline tell each other, and how it is written.
+//!
+//! ```text
+//! frame    length of the message (u32)  length of the payload (u32)  message  payload
+//! ```
+//!
+//! Numbers of the frame are little-endian; the message is one of [`Message`] in postcard's format.
+//! Only a [`Message::Block`] and a [`Message::Sent`] have a payload. A process that has proved that
+//! it belongs to the job is believed, but no frame makes another one panic or take more memory than
+//! the stream's limit: what does not fit ends the link.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::report::{CopyReport, Failure, StreamReport};
+use crate::unit::UnitId;
+
+/// The longest message without its payload.
+pub(crate) const LONGEST: usize = 16 << 20;
+
+/// The longest argument of a unit, and the longest error.
+pub(crate) const LONGEST_TEXT: usize = 1 << 20;
+
+/// Bytes of the two lengths.
+pub(crate) const HEAD: usize = 8;
+
+/// A copy of the filter at one end of a stream: the stream's number, and that of the copy.
+pub(crate) type End = (u16, u16);
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Message {
+    // From the front to all.
+    /// A unit begins.
+    Begin { unit: UnitId, argument: String, time_left: Option<Duration> },
+    /// It has ended: done, or early.
+    Closed { unit: UnitId, failure: Option<Failure> },
+    /// That process is given up.
+    Dead { rank: u32, why: String },
+    /// How are the copies?
+    Ask,
+    /// There are no more units.
+    Finish,
+
+    // To the front.
+    /// A copy of the process is through with the unit.
+    CopyDone { unit: UnitId },
+    /// It has to end early.
+    EndEarly { unit: UnitId, failure: Failure },
+    /// The link to that process is no more.
+    Lost { rank: u32, why: String },
+    /// What was asked for.
+    Told { copies: Vec<CopyReport>, streams: Vec<StreamReport> },
+
+    // From a copy that sends, to the home of the stream.
+    /// A block.
+    Sent { from: End, unit: UnitId, group: u64, index: u32 },
+    /// The group has no more blocks.
+    GroupEnd { from: End, unit: UnitId, group: u64 },
+    /// Nothing more comes but what is sent at the end of the unit.
+    Last { from: End, unit: UnitId },
+    /// Nothing more comes of the unit.
+    SentAll { from: End, unit: UnitId, group: u64 },
+
+    // From the home of a stream to those that send.
+    /// Room that they have again.
+    Freed { stream: u16, bytes: u64 },
+    /// The home has the whole group.
+    GroupKept { from: End, unit: UnitId, group: u64 },
+    /// The group that everybody waits for.
+    Turn { stream: u16, unit: UnitId, group: u64 },
+
+    // From the home to a copy that receives.
+    /// A block.
+    Block { to: End, unit: UnitId, sequence: u64 },
+    /// It gets no more blocks of the unit.
+    Over { to: End, unit: UnitId },
+
+    // From a copy that receives to the home.
+    /// It begins a block.
+    Started { to: End, unit: UnitId, sequence: u64 },
+    /// It is done with a block.
+    Done { to: End, unit: UnitId, sequence: u64, took: Duration, waited: Duration },
+    /// The memory of a block is free.
+    Dropped { to: End, unit: UnitId, sequence: u64 },
+
+    /// The sender is alive.
+    Beat,
+}
+
+/// Why bytes are no frame.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub(crate) enum Garbled {
+    #[error("a message of {0} bytes is longer than any")]
+    TooLong(usize),
+    #[error("a block of {0} bytes is larger than any stream takes")]
+    TooLarge(usize),
+    #[error("a message that cannot be read: {0}")]
+    Unreadable(postcard::Error),
+    #[error("a payload where there can be none, or none where there must be one")]
+    Payload,
+    #[error("it does not fit: {0}")]
+    Unexpected(&'static str),
+}
+
+impl Message {
+    pub(crate) fn has_payload(&self) -> bool {
+        matches!(self, Self::Block { .. } | Self::Sent { .. })
+    }
+
+    /// Appends the lengths and the message to `into`; the payload goes after it.
+    pub(crate) fn write(&self, payload: usize, into: &mut Vec<u8>) -> Result<(), Garbled> {
+        let start = into.len();
+        into.extend_from_slice(&[0; HEAD]);
+        let before = std::mem::take(into);
+        *into = postcard::to_extend(self, before).map_err(Garbled::Unreadable)?;
+        let length = into.len() - start - HEAD;
+        if length > LONGEST {
+            into.truncate(start);
+            return Err(Garbled::TooLong(length));
+        }
+        let payload_length =
+            u32::try_from(payload).map_err(|_| Garbled::TooLarge(payload)).inspect_err(|_| {
+                into.truncate(start);
+            })?;
+        into[start..start + 4].copy_from_slice(&(length as u32).to_le_bytes());
+        into[start + 4..start + HEAD].copy_from_slice(&payload_length.to_le_bytes());
+        Ok(())
+    }
+
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Garbled> {
+        let (message, rest) = postcard::take_from_bytes(bytes).map_err(Garbled::Unreadable)?;
+        if rest.is_empty() { Ok(message) } else { Err(Garbled::Unexpected("bytes after it")) }
+    }
+}
+
+/// A message, and its payload.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    pub(crate) message: Message,
+    pub(crate) payload: Bytes,
+}
+
+impl From<Message> for Frame {
+    fn from(message: Message) -> Self {
+        Self { message, payload: Bytes::new() }
+    }
+}
+
+/// The lengths that a frame begins with, of the message and of the payload.
+pub(crate) fn lengths(head: [u8; HEAD], largest: usize) -> Result<(usize, usize), Garbled> {
+    let [a, b, c, d, e, f, g, h] = head;
+    let message = u32::from_le_bytes([a, b, c, d]) as usize;
+    let payload = u32::from_le_bytes([e, f, g, h]) as usize;
+    if message > LONGEST {
+        return Err(Garbled::TooLong(message));
+    }
+    if payload > largest {
+        return Err(Garbled::TooLarge(payload));
+    }
+    Ok((message, payload))
+}
+
+/// `Arc<str>`, as text.
+pub(crate) mod text {
+    use super::Arc;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(text: &Arc<str>, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(text)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<str>, D::Error> {
+        Ok(String::deserialize(from)?.into())
+    }
+}
+
+/// The same, if there is one.
+pub(crate) mod maybe_text {
+    use super::Arc;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        text: &Option<Arc<str>>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        text.as_deref().serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Arc<str>>, D::Error> {
+        Ok(Option::<String>::deserialize(from)?.map(Into::into))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let messages = [
+            Message::Begin { unit: UnitId(7), argument: "slide".into(), time_left: None },
+            Message::Block { to: (3, 1), unit: UnitId(1 << 40), sequence: 9 },
+            Message::Done {
+                to: (0, 0),
+                unit: UnitId(0),
+                sequence: 1,
+                took: Duration::from_nanos(17),
+                waited: Duration::ZERO,
+            },
+            Message::Closed { unit: UnitId(1), failure: Some(Failure::Cancelled) },
+            Message::Beat,
+        ];
+        let mut all = Vec::new();
+        for message in &messages {
+            message.write(5, &mut all).unwrap();
+        }
+        let mut rest = &all[..];
+        for message in messages {
+            let (head, more) = rest.split_at(HEAD);
+            let (length, payload) = lengths(head.try_into().unwrap(), 5).unwrap();
+            assert_eq!(payload, 5);
+            assert_eq!(Message::read(&more[..length]), Ok(message));
+            rest = &more[length..];
+        }
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn lengths_that_nobody_has_room_for_are_refused() {
+        let head = |message: u32, payload: u32| {
+            let mut head = [0; HEAD];
+            head[..4].copy_from_slice(&message.to_le_bytes());
+            head[4..].copy_from_slice(&payload.to_le_bytes());
+            head
+        };
+        assert_eq!(lengths(head(12, 100), 100), Ok((12, 100)));
+        assert_eq!(lengths(head(12, 101), 100), Err(Garbled::TooLarge(101)));
+        assert!(matches!(lengths(head(u32::MAX, 0), 100), Err(Garbled::TooLong(_))));
+        let long = Message::Begin {
+            unit: UnitId(0),
+            argument: "x".repeat(LONGEST + 1),
+            time_left: None,
+        };
+        let mut into = vec![1];
+        assert!(matches!(long.write(0, &mut into), Err(Garbled::TooLong(_))));
+        assert_eq!(into, [1]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(message) = Message::read(&bytes) {
+                let mut again = Vec::new();
+                message.write(0, &mut again).unwrap();
+                prop_assert_eq!(Message::read(&again[HEAD..]), Ok(message));
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! A pipeline in several processes, on one host or on many.
+//!
+//! Each two processes have a link, which is a [`seekwire::Stream`]: on one host blocks go through
+//! shared memory. Each stream has a home, the process that deals its blocks, and more than one if
+//! nothing depends on what is dealt elsewhere: then each process that sends deals its own.
+//!
+//! ```text
+//!   process of a producer          home of the stream                 process of a consumer
+//!   outlet ── Sent, GroupEnd ────> stream ── Block, Over ───────────> inlet
+//!          <─ Freed, Turn ───────    │     <─ Started, Done, Dropped ─
+//!          <─ GroupKept ─────────  distant: what each copy has
+//!
+//! meet        the processes come together          handshake   and know each other
+//! link        a connection: queue, writer, reader  message     what goes over it
+//! node        what this process is told, by whom   place       which process does what
+//! outlet      producers whose stream is elsewhere
+//! inlet       consumers whose stream is elsewhere
+//! distant     at the home, a consumer elsewhere
+//! replays     at the home, what is sent twice
+//! ```
+//!
+//! Memory is bounded on both sides. Producers elsewhere take room in their part of the limit before
+//! they fill a buffer, and get it back when the block is dropped. A home sends a consumer only as
+//! much as that was granted and has dropped since.
+//!
+//! Rank 0 is the front. It numbers the units, and decides who is lost: of two that have lost each
+//! other one has to go, and all have to agree which. A process that runs nothing but copies of
+//! idempotent filters, which others have copies of, is not missed: what its copies were not done with
+//! goes to others, and what they send again is not taken again. They are done with a block when the
+//! next home has all that came out of it. Any other process that is lost ends the pipeline.
+
+pub(crate) mod distant;
+mod handshake;
+mod inlet;
+pub(crate) mod link;
+pub(crate) mod meet;
+pub(crate) mod message;
+pub(crate) mod node;
+mod outlet;
+pub(crate) mod place;
+pub(crate) mod replays;
+
+pub(crate) use inlet::Inlet;
+pub(crate) use outlet::Outlet;

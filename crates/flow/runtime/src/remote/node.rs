@@ -1,0 +1,494 @@
+//! This process among those that run a pipeline: what it is told, and by whom.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::inlet::Inlet;
+use super::link::Link;
+use super::message::{Frame, Garbled, LONGEST_TEXT, Message};
+use super::outlet::Outlet;
+use crate::copy::Shared;
+use crate::report::{CopyReport, Failure, StreamReport};
+use crate::stream::Stream;
+use crate::unit::{Open, Unit, UnitHandle, UnitId};
+
+/// So long the front waits for what others know of their copies.
+const ANSWER: Duration = Duration::from_secs(2);
+
+const FRONT: u32 = 0;
+
+/// What a process knows of its copies and streams.
+type Known = (Vec<CopyReport>, Vec<StreamReport>);
+
+pub(crate) struct Node {
+    pub(crate) rank: u32,
+    hosts: Vec<Arc<str>>,
+    links: Vec<Option<Arc<Link>>>,
+    /// Copies in each process.
+    copies: Vec<usize>,
+    /// Whether the pipeline can do without each process.
+    can_lose: Vec<bool>,
+    /// The processes of each filter that can be lost.
+    needed: Vec<Vec<u32>>,
+    pub(crate) homes: Vec<Option<Arc<Stream>>>,
+    pub(crate) outlets: Vec<Option<Arc<Outlet>>>,
+    /// By stream and home.
+    pub(crate) inlets: HashMap<(u16, u32), Arc<Inlet>>,
+    /// The largest payload that there can be.
+    largest: usize,
+    shared: OnceLock<Arc<Shared>>,
+    report: OnceLock<Box<dyn Fn() -> Known + Send + Sync>>,
+    state: Mutex<State>,
+    change: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    is_lost: Vec<bool>,
+    /// Units that have begun here.
+    begun: u64,
+    /// The front has said that there are no more units.
+    is_finished: bool,
+    /// The pipeline cannot go on.
+    broken: Option<Failure>,
+    /// What others have told, since they were asked.
+    told: HashMap<u32, Known>,
+}
+
+/// What a [`Node`] is made of.
+pub(crate) struct Parts {
+    pub(crate) rank: u32,
+    pub(crate) hosts: Vec<Arc<str>>,
+    pub(crate) links: Vec<Option<Arc<Link>>>,
+    pub(crate) copies: Vec<usize>,
+    pub(crate) can_lose: Vec<bool>,
+    pub(crate) needed: Vec<Vec<u32>>,
+    pub(crate) homes: Vec<Option<Arc<Stream>>>,
+    pub(crate) outlets: Vec<Option<Arc<Outlet>>>,
+    pub(crate) inlets: HashMap<(u16, u32), Arc<Inlet>>,
+    pub(crate) largest: usize,
+}
+
+impl Node {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let state = State { is_lost: vec![false; parts.hosts.len()], ..State::default() };
+        let Parts {
+            rank, hosts, links, copies, can_lose, needed, homes, outlets, inlets, largest,
+        } = parts;
+        Self {
+            rank,
+            hosts,
+            links,
+            copies,
+            can_lose,
+            needed,
+            homes,
+            outlets,
+            inlets,
+            largest,
+            shared: OnceLock::new(),
+            report: OnceLock::new(),
+            state: Mutex::new(state),
+            change: Condvar::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shared(&self) -> Result<&Arc<Shared>, Garbled> {
+        self.shared.get().ok_or(Garbled::Unexpected("nothing runs yet"))
+    }
+
+    pub(crate) fn is_front(&self) -> bool {
+        self.rank == FRONT
+    }
+
+    pub(crate) fn host(&self) -> Arc<str> {
+        Arc::clone(&self.hosts[self.rank as usize])
+    }
+
+    fn others(&self) -> impl Iterator<Item = &Arc<Link>> {
+        self.links.iter().flatten()
+    }
+
+    fn to_front(&self, message: Message) {
+        if let Some(Some(front)) = self.links.first() {
+            front.send(message);
+        }
+    }
+
+    /// Begins to listen and to send. The threads that send end when the pipeline does.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        report: impl Fn() -> Known + Send + Sync + 'static,
+    ) -> std::io::Result<Vec<JoinHandle<()>>> {
+        let _ = self.shared.set(Arc::clone(shared));
+        let _ = self.report.set(Box::new(report));
+        let mut senders = Vec::new();
+        for link in self.others() {
+            let (node, reader) = (Arc::clone(self), Arc::clone(link));
+            let name = |what: &str| format!("{what} rank {}", link.rank);
+            thread::Builder::new().name(name("from")).spawn(move || {
+                let error = reader.read(node.largest, |frame| node.take(&reader, frame));
+                node.lost_link(reader.rank, &error.to_string());
+            })?;
+            let writer = Arc::clone(link);
+            let sender = thread::Builder::new().name(name("to")).spawn(move || writer.write())?;
+            senders.push(sender);
+        }
+        Ok(senders)
+    }
+
+    // ---- units --------------------------------------------------------------------------------
+
+    /// At the front: a unit begins everywhere.
+    pub(crate) fn submit(&self, shared: &Shared, unit: Unit) -> UnitHandle {
+        // All processes hear of units in the order of their numbers.
+        let mut state = self.state();
+        let lost = |(copies, is_lost): (&usize, &bool)| if *is_lost { 0 } else { *copies };
+        let copies = self.copies.iter().zip(&state.is_lost).map(lost).collect();
+        let (argument, deadline) = (unit.argument.clone(), unit.deadline);
+        let open = shared.units.begin(unit, copies);
+        let id = open.rank.unit;
+        state.begun = id.0 + 1;
+        let (bytes, most) = (argument.len(), LONGEST_TEXT);
+        let is_long = bytes > most;
+        let broken = state.broken.clone();
+        let broken =
+            broken.or_else(|| is_long.then_some(Failure::LongArgument { unit: id, bytes, most }));
+        // They hear of it in any case: it is over at once.
+        let argument = if is_long { String::new() } else { argument };
+        if state.broken.is_none() {
+            let now = Instant::now();
+            let time_left = deadline.map(|deadline| deadline.saturating_duration_since(now));
+            let begin = Message::Begin { unit: id, argument, time_left };
+            self.others().for_each(|link| link.send(begin.clone()));
+        }
+        drop(state);
+        match broken {
+            Some(failure) => shared.end_early(id, failure),
+            None => shared.feeds.iter().for_each(|feed| feed.add(Arc::clone(&open))),
+        }
+        UnitHandle { open }
+    }
+
+    /// A unit has ended early here: the others hear of it.
+    pub(crate) fn tell_of_end(&self, unit: UnitId, failure: Failure) {
+        if self.is_front() {
+            let closed = Message::Closed { unit, failure: Some(failure) };
+            self.others().for_each(|link| link.send(closed.clone()));
+        } else {
+            self.to_front(Message::EndEarly { unit, failure });
+        }
+    }
+
+    pub(crate) fn copy_is_done(&self, unit: UnitId) {
+        if !self.is_front() {
+            self.to_front(Message::CopyDone { unit });
+        } else if let Ok(shared) = self.shared() {
+            let is_over = shared.units.copy_is_done(unit, self.rank) == Some(true);
+            if is_over {
+                self.tell_of_success(unit);
+            }
+        }
+    }
+
+    fn tell_of_success(&self, unit: UnitId) {
+        let closed = Message::Closed { unit, failure: None };
+        self.others().for_each(|link| link.send(closed.clone()));
+        self.clear(unit);
+    }
+
+    /// What is kept of a unit that was done.
+    fn clear(&self, unit: UnitId) {
+        self.outlets.iter().flatten().for_each(|outlet| outlet.clear(unit));
+    }
+
+    pub(crate) fn forget(&self, unit: &Open) {
+        self.inlets.values().for_each(|inlet| inlet.forget(unit));
+        self.outlets.iter().flatten().for_each(|outlet| outlet.forget(unit));
+    }
+
+    /// The unit, if it has not ended. Another process may have heard earlier that it begins.
+    fn find(&self, unit: UnitId) -> Result<Option<Arc<Open>>, Garbled> {
+        let mut state = self.state();
+        while state.begun <= unit.0 && state.broken.is_none() && !state.is_finished {
+            state = self.change.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        Ok(self.shared()?.units.find(unit))
+    }
+
+    // ---- messages -----------------------------------------------------------------------------
+
+    fn take(&self, link: &Arc<Link>, frame: Frame) -> Result<(), Garbled> {
+        let Frame { message, payload } = frame;
+        match message {
+            Message::Beat => {}
+            Message::Sent { from, unit, group, index } => {
+                let open = self.find(unit)?;
+                let home = self.home(from.0)?;
+                home.sent(link, (unit, open.as_deref()), (group, index), payload);
+            }
+            Message::GroupEnd { from, unit, group } => {
+                let home = self.home(from.0)?;
+                if let Some(open) = self.find(unit)? {
+                    home.end_group(&open, group);
+                }
+                if home.is_replayed() {
+                    link.send(Message::GroupKept { from, unit, group });
+                }
+            }
+            Message::Last { from, unit } => {
+                let home = self.home(from.0)?;
+                if let Some(open) = self.find(unit)? {
+                    home.begin_last(&open, from.1.into());
+                }
+            }
+            Message::SentAll { from, unit, group } => {
+                let home = self.home(from.0)?;
+                if let Some(open) = self.find(unit)? {
+                    home.end(&open, from.1.into(), group);
+                }
+            }
+            Message::Freed { stream, bytes } => self.outlet(stream)?.freed(bytes)?,
+            Message::Turn { stream, unit, group } => {
+                let outlet = self.outlet(stream)?;
+                if let Some(open) = self.find(unit)? {
+                    outlet.set_turn(&open, group);
+                }
+            }
+            Message::GroupKept { from, unit, group } => {
+                let source = self.outlet(from.0)?.source.as_ref();
+                if let (Some(source), Some(open)) = (source, self.find(unit)?) {
+                    source.confirmed(from.1, &open, group);
+                }
+            }
+            Message::Block { to, unit, sequence } => {
+                let inlet = self.inlet(to.0, link)?;
+                match self.find(unit)? {
+                    Some(open) => inlet.block(to, &open, sequence, payload)?,
+                    None => link.send(Message::Dropped { to, unit, sequence }),
+                }
+            }
+            Message::Over { to, unit } => {
+                let inlet = self.inlet(to.0, link)?;
+                if let Some(open) = self.find(unit)? {
+                    inlet.over(to, &open)?;
+                }
+            }
+            Message::Started { to, unit, sequence } => {
+                self.home(to.0)?.started(to.1.into(), unit, sequence)?;
+            }
+            Message::Done { to, unit, sequence, took, waited } => {
+                let home = self.home(to.0)?;
+                home.distant_done(to.1.into(), (unit, sequence), took, waited)?;
+            }
+            Message::Dropped { to, unit, sequence } => {
+                self.home(to.0)?.dropped(to.1.into(), unit, sequence)?;
+            }
+            other if link.rank == FRONT => self.take_of_front(other)?,
+            other if self.is_front() => self.take_at_front(link.rank, other)?,
+            _ => return Err(Garbled::Unexpected("this is not the front")),
+        }
+        Ok(())
+    }
+
+    fn take_of_front(&self, message: Message) -> Result<(), Garbled> {
+        let shared = self.shared()?;
+        match message {
+            Message::Begin { unit, argument, time_left } => {
+                let deadline = time_left.and_then(|left| Instant::now().checked_add(left));
+                let open = shared.units.begin_as(unit, Unit { argument, deadline }, Vec::new());
+                shared.feeds.iter().for_each(|feed| feed.add(Arc::clone(&open)));
+                self.state().begun = unit.0 + 1;
+                self.change.notify_all();
+            }
+            Message::Closed { unit, failure: None } => {
+                shared.units.is_done(unit);
+                self.clear(unit);
+            }
+            Message::Closed { unit, failure: Some(failure) } => {
+                shared.end_here(unit, failure);
+            }
+            Message::Dead { rank, why } => self.lose(rank, &why),
+            Message::Ask => {
+                let (copies, streams) =
+                    self.report.get().map(|report| report()).unwrap_or_default();
+                self.to_front(Message::Told { copies, streams });
+            }
+            Message::Finish => self.finish(),
+            _ => return Err(Garbled::Unexpected("the front does not say that")),
+        }
+        Ok(())
+    }
+
+    fn take_at_front(&self, from: u32, message: Message) -> Result<(), Garbled> {
+        let shared = self.shared()?;
+        match message {
+            Message::CopyDone { unit } => {
+                let is_over = shared.units.copy_is_done(unit, from);
+                match is_over {
+                    Some(true) => self.tell_of_success(unit),
+                    Some(false) => {}
+                    None => return Err(Garbled::Unexpected("more copies than it has")),
+                }
+            }
+            Message::EndEarly { unit, failure } => shared.end_early(unit, failure),
+            Message::Lost { rank, why } => self.judge(from, rank, &why),
+            Message::Told { copies, streams } => {
+                self.state().told.insert(from, (copies, streams));
+                self.change.notify_all();
+            }
+            _ => return Err(Garbled::Unexpected("only the front says that")),
+        }
+        Ok(())
+    }
+
+    fn home(&self, stream: u16) -> Result<&Arc<Stream>, Garbled> {
+        let home = self.homes.get(usize::from(stream)).and_then(Option::as_ref);
+        home.ok_or(Garbled::Unexpected("the home of a stream that is not here"))
+    }
+
+    fn outlet(&self, stream: u16) -> Result<&Arc<Outlet>, Garbled> {
+        let outlet = self.outlets.get(usize::from(stream)).and_then(Option::as_ref);
+        outlet.ok_or(Garbled::Unexpected("nobody sends to that stream here"))
+    }
+
+    fn inlet(&self, stream: u16, home: &Link) -> Result<&Arc<Inlet>, Garbled> {
+        let inlet = self.inlets.get(&(stream, home.rank));
+        inlet.ok_or(Garbled::Unexpected("nobody receives from that stream here"))
+    }
+
+    // ---- losses -------------------------------------------------------------------------------
+
+    fn lost_link(&self, rank: u32, why: &str) {
+        {
+            let state = self.state();
+            if state.is_finished || state.is_lost[rank as usize] {
+                return;
+            }
+        }
+        if self.is_front() {
+            self.declare_lost(rank, why);
+        } else if rank == FRONT {
+            self.lose(FRONT, why);
+        } else {
+            self.to_front(Message::Lost { rank, why: why.to_owned() });
+        }
+    }
+
+    /// At the front: one process says that it has lost another.
+    fn judge(&self, one: u32, other: u32, why: &str) {
+        let is_known = |rank: u32| self.state().is_lost.get(rank as usize).copied();
+        if is_known(one) != Some(false) || is_known(other) != Some(false) || other == FRONT {
+            return;
+        }
+        let can_lose = |rank: u32| self.can_lose[rank as usize];
+        let (gone, by) = match (can_lose(other), can_lose(one)) {
+            (false, true) => (one, other),
+            _ => (other, one),
+        };
+        let host = &self.hosts[by as usize];
+        self.declare_lost(gone, &format!("rank {by} on {host} cannot reach it: {why}"));
+    }
+
+    /// At the front: that process is given up by all.
+    fn declare_lost(&self, rank: u32, why: &str) {
+        let dead = Message::Dead { rank, why: why.to_owned() };
+        self.others().for_each(|link| link.send(dead.clone()));
+        self.lose(rank, why);
+    }
+
+    fn lose(&self, rank: u32, why: &str) {
+        let failure = Failure::Lost {
+            rank,
+            host: self.hosts.get(rank as usize).map_or_else(|| "?".into(), Arc::clone),
+            why: why.into(),
+        };
+        let mut state = self.state();
+        let Some(is_lost) = state.is_lost.get_mut(rank as usize) else { return };
+        if std::mem::replace(is_lost, true) {
+            return;
+        }
+        let is_left = |of: &Vec<u32>| of.iter().any(|rank| !state.is_lost[*rank as usize]);
+        let goes_on = rank != self.rank
+            && self.can_lose.get(rank as usize) == Some(&true)
+            && self.needed.iter().all(is_left);
+        if !goes_on {
+            state.broken.get_or_insert_with(|| failure.clone());
+        }
+        drop(state);
+        self.change.notify_all();
+        if let Some(link) = &self.links[rank as usize] {
+            // One that is alive may still hear that it was given up.
+            link.finish();
+        }
+        let Ok(shared) = self.shared() else { return };
+        if goes_on {
+            shared.streams.iter().for_each(|stream| stream.lose(rank));
+            if self.is_front() {
+                for unit in shared.units.process_is_lost(rank) {
+                    self.tell_of_success(unit);
+                }
+            }
+        } else {
+            for unit in shared.units.all() {
+                shared.end_here(unit, failure.clone());
+            }
+        }
+    }
+
+    // ---- the end ------------------------------------------------------------------------------
+
+    /// There are no more units.
+    pub(crate) fn finish(&self) {
+        self.state().is_finished = true;
+        self.change.notify_all();
+        for link in self.others() {
+            if self.is_front() {
+                link.send(Message::Finish);
+            }
+            link.finish();
+        }
+    }
+
+    /// Until the front says that there are no more units, or the pipeline cannot go on.
+    pub(crate) fn wait(&self) -> Result<(), Failure> {
+        let mut state = self.state();
+        loop {
+            match &state.broken {
+                // A front that has said so has gone in peace.
+                _ if state.is_finished => return Ok(()),
+                Some(failure) => return Err(failure.clone()),
+                None => state = self.change.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    /// At the front: what the others know of their copies and streams. Those that do not answer are
+    /// left out.
+    pub(crate) fn ask(&self) -> Vec<Known> {
+        let mut state = self.state();
+        state.told.clear();
+        self.others().for_each(|link| link.send(Message::Ask));
+        let until = Instant::now() + ANSWER;
+        loop {
+            let missing = self
+                .others()
+                .filter(|link| !state.is_lost[link.rank as usize])
+                .any(|link| !state.told.contains_key(&link.rank));
+            let left = until.saturating_duration_since(Instant::now());
+            if !missing || left.is_zero() {
+                return state.told.drain().map(|(_, known)| known).collect();
+            }
+            let waited = self.change.wait_timeout(state, left);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

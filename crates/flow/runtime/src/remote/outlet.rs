@@ -1,0 +1,152 @@
+//! The producers of a stream whose home is in another process.
+//!
+//! They share a part of the stream's limit: what they fill, what is on its way, and what the home
+//! has of theirs. The home gives it back when a block has been dropped.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use super::inlet::Inlet;
+use super::link::Link;
+use super::message::{Frame, Garbled, Message};
+use crate::ledger::{Charge, Ledger};
+use crate::unit::{Open, UnitId};
+
+pub(crate) struct Outlet {
+    pub(crate) name: Arc<str>,
+    pub(crate) stream: u16,
+    pub(crate) home: Arc<Link>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) is_ordered: bool,
+    /// Groups must not be joined: they may have to be sent again.
+    pub(crate) keeps_groups: bool,
+    /// Copies here that send.
+    pub(crate) producers: usize,
+    /// Whose blocks make up the groups, where the home confirms these.
+    pub(crate) source: Option<Arc<Inlet>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Of what was sent and not freed.
+    charge: Option<Charge>,
+    /// The groups that everybody waits for.
+    turns: HashMap<UnitId, u64>,
+}
+
+impl Outlet {
+    pub(crate) fn new(
+        (name, stream): (Arc<str>, u16),
+        home: Arc<Link>,
+        limit: usize,
+        [is_ordered, keeps_groups]: [bool; 2],
+        producers: usize,
+        source: Option<Arc<Inlet>>,
+    ) -> Self {
+        Self {
+            name,
+            stream,
+            home,
+            ledger: Ledger::new(limit),
+            is_ordered,
+            keeps_groups,
+            producers,
+            source,
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As at the home, of the part of the limit that this process has.
+    pub(crate) fn largest(&self) -> usize {
+        let limit = self.ledger.limit();
+        if self.is_ordered { limit / 4 } else { limit }
+    }
+
+    pub(crate) fn share(&self) -> usize {
+        self.largest().min(self.ledger.limit() / (self.producers + 2))
+    }
+
+    pub(crate) fn most(&self, unit: &Open, group: u64) -> usize {
+        let limit = self.ledger.limit();
+        if !self.is_ordered {
+            return limit;
+        }
+        // What is known here of whose turn it is is never past that.
+        let turn = self.state().turns.get(&unit.rank.unit).copied().unwrap_or(0);
+        if turn == group { limit } else { limit - limit / 4 }
+    }
+
+    pub(crate) fn send(
+        &self,
+        unit: &Open,
+        copy: usize,
+        (group, index): (u64, u32),
+        bytes: Bytes,
+        charge: Charge,
+    ) {
+        let mut state = self.state();
+        match &mut state.charge {
+            Some(all) => all.join(charge),
+            None => state.charge = Some(charge),
+        }
+        drop(state);
+        let from = (self.stream, copy as u16);
+        let message = Message::Sent { from, unit: unit.rank.unit, group, index };
+        self.home.send(Frame { message, payload: bytes });
+    }
+
+    pub(crate) fn end_group(&self, unit: &Open, copy: usize, group: u64) {
+        if self.is_ordered || self.keeps_groups {
+            let from = (self.stream, copy as u16);
+            self.home.send(Message::GroupEnd { from, unit: unit.rank.unit, group });
+        }
+    }
+
+    pub(crate) fn begin_last(&self, unit: &Open, copy: usize) {
+        if self.is_ordered {
+            let from = (self.stream, copy as u16);
+            self.home.send(Message::Last { from, unit: unit.rank.unit });
+        }
+    }
+
+    pub(crate) fn end(&self, unit: &Open, copy: usize, group: u64) {
+        let from = (self.stream, copy as u16);
+        self.home.send(Message::SentAll { from, unit: unit.rank.unit, group });
+    }
+
+    /// The home has given back room.
+    pub(crate) fn freed(&self, bytes: u64) -> Result<(), Garbled> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let mut state = self.state();
+        let all = state.charge.as_mut().filter(|all| all.bytes() >= bytes);
+        let freed = all.ok_or(Garbled::Unexpected("more room than was taken"))?.split(bytes);
+        drop(state);
+        drop(freed);
+        Ok(())
+    }
+
+    pub(crate) fn set_turn(&self, unit: &Open, group: u64) {
+        if !unit.is_closed() {
+            self.state().turns.insert(unit.rank.unit, group);
+            self.ledger.wake_all();
+        }
+    }
+
+    /// The unit was done.
+    pub(crate) fn clear(&self, unit: UnitId) {
+        self.state().turns.remove(&unit);
+    }
+
+    /// The unit has ended: who waits for room of it looks again.
+    pub(crate) fn forget(&self, unit: &Open) {
+        self.clear(unit.rank.unit);
+        self.ledger.wake_all();
+    }
+}

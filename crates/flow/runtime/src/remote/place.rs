@@ -1,0 +1,170 @@
+//! Which process does what.
+
+use crate::graph::{FilterSpec, Graph, GraphError, StreamSpec};
+use crate::output::{Cut, OVERHEAD};
+
+use sha2::{Digest, Sha256};
+
+/// A stream, and the processes at its ends.
+pub(crate) struct Place<'g> {
+    pub(crate) from: &'g FilterSpec,
+    pub(crate) to: &'g FilterSpec,
+    /// The processes that deal its blocks: all that send, or one.
+    pub(crate) homes: Vec<u32>,
+    /// Blocks may be sent again.
+    pub(crate) is_replayed: bool,
+    /// Blocks may be dealt again.
+    pub(crate) is_redealt: bool,
+    /// What each process that sends may hold, in bytes.
+    pub(crate) share: usize,
+}
+
+fn may_be_lost(filter: &FilterSpec) -> bool {
+    filter.is_idempotent && filter.processes().len() > 1
+}
+
+impl Graph {
+    pub(crate) fn place_of(&self, stream: &StreamSpec) -> Place<'_> {
+        let [from, to] = [stream.from, stream.to].map(|(filter, _)| &self.filters[filter]);
+        let (senders, receivers) = (from.processes(), to.processes());
+        let (is_replayed, is_redealt) = (may_be_lost(from), may_be_lost(to));
+        let share = stream.options.limit / senders.len();
+        // An order, and what is sent or dealt again, somebody has to know for all.
+        let is_one = stream.options.is_ordered || is_replayed || is_redealt;
+        let homes = match (&senders[..], &receivers[..]) {
+            ([_], _) => senders,
+            (_, [_]) if is_one && !is_redealt => receivers,
+            // The front is the one that cannot be lost in any case.
+            _ if is_one => vec![0],
+            _ => senders,
+        };
+        Place { from, to, homes, is_replayed, is_redealt, share }
+    }
+
+    /// Whether the pipeline can do without that process.
+    pub(crate) fn can_lose(&self, rank: u32) -> bool {
+        let filters = self.filters.iter().filter(|filter| filter.processes().contains(&rank));
+        let is_home = |stream: &StreamSpec| self.place_of(stream).homes.contains(&rank);
+        rank != 0 && filters.clone().all(may_be_lost) && !self.streams.iter().any(is_home)
+    }
+
+    /// Whether it can run in so many processes.
+    pub(crate) fn check_places(&self, size: usize) -> Result<(), GraphError> {
+        for filter in &self.filters {
+            let beyond = filter.ranks.iter().find(|rank| **rank as usize >= size);
+            if let Some(rank) = beyond {
+                return Err(GraphError::NoRank {
+                    filter: filter.name.to_string(),
+                    rank: *rank,
+                    last: size.saturating_sub(1) as u32,
+                });
+            }
+        }
+        let most = usize::from(u16::MAX) + 1;
+        if self.streams.len() > most || self.filters.iter().any(|filter| filter.copies > most) {
+            return Err(GraphError::TooMany);
+        }
+        for stream in &self.streams {
+            let place = self.place_of(stream);
+            let senders = place.from.processes();
+            let copies = senders.iter().map(|rank| place.from.copies_in(*rank).count()).max();
+            let least = least(&stream.options.cut, copies.unwrap_or(1));
+            if place.share < least {
+                return Err(GraphError::LimitTooSmall {
+                    stream: stream.name.clone(),
+                    least: least * senders.len(),
+                    limit: stream.options.limit,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// What is the same in all processes that run this pipeline.
+    pub(crate) fn digest(&self, seed: &[u8]) -> [u8; 32] {
+        let mut digest = Sha256::new();
+        digest.update((seed.len() as u64).to_le_bytes());
+        digest.update(seed);
+        for filter in &self.filters {
+            let FilterSpec { name, copies, ports, ranks, is_idempotent, .. } = filter;
+            digest.update(format!("{name:?} {copies} {ports:?} {ranks:?} {is_idempotent}\n"));
+        }
+        for StreamSpec { name, from, to, options } in &self.streams {
+            digest.update(format!("{name:?} {from:?} {to:?} {options:?}\n"));
+        }
+        digest.finalize().into()
+    }
+}
+
+/// The least limit of a stream to which so many copies in one process send.
+pub(crate) fn least(cut: &Cut, copies: usize) -> usize {
+    let block = match cut {
+        Cut::Whole => return crate::graph::LEAST_LIMIT,
+        Cut::Bytes(size) | Cut::Lines(size) => *size,
+    };
+    // One that each copy fills, and two that are on their way; or a quarter for the one that all
+    // wait for.
+    let parts = (copies + 2).max(4);
+    block.saturating_add(OVERHEAD).saturating_mul(parts).max(crate::graph::LEAST_LIMIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Ports, StreamOptions};
+    use crate::{Block, Filter, FilterError, Outputs};
+
+    struct Nothing;
+
+    impl Filter for Nothing {
+        fn process(&mut self, _: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
+            Ok(())
+        }
+    }
+
+    /// Source and sink on rank 0, two steps on ranks 1 and 2.
+    fn graph(idempotent: &[&str], is_ordered: bool) -> Graph {
+        let mut graph = Graph::new();
+        graph.filter("source", 1, Ports::source(), || Nothing).unwrap();
+        for step in ["first", "second"] {
+            graph.filter(step, 1, Ports::step(), || Nothing).unwrap();
+            graph.place(step, &[1, 2, 1]).unwrap();
+        }
+        graph.filter("sink", 1, Ports::sink(), || Nothing).unwrap();
+        let options = StreamOptions { is_ordered, ..StreamOptions::default() };
+        for (from, to) in [("source", "first"), ("first", "second"), ("second", "sink")] {
+            graph.connect(from, to, options.clone()).unwrap();
+        }
+        for filter in idempotent {
+            graph.idempotent(filter).unwrap();
+        }
+        graph.check().unwrap();
+        graph.check_places(3).unwrap();
+        graph
+    }
+
+    fn homes(graph: &Graph) -> Vec<Vec<u32>> {
+        graph.streams.iter().map(|stream| graph.place_of(stream).homes).collect()
+    }
+
+    #[test]
+    fn everybody_deals_his_own_unless_somebody_must_know_all() {
+        assert_eq!(homes(&graph(&[], false)), [vec![0], vec![1, 2], vec![1, 2]]);
+        assert_eq!(homes(&graph(&[], true)), [vec![0], vec![0], vec![0]]);
+        let both = graph(&["first", "second"], false);
+        assert_eq!(homes(&both), [vec![0], vec![0], vec![0]]);
+        assert_eq!([0, 1, 2].map(|rank| both.can_lose(rank)), [false, true, true]);
+        let first = graph(&["first"], false);
+        assert_eq!([0, 1, 2].map(|rank| first.can_lose(rank)), [false, false, false]);
+        assert_eq!(first.filters[1].copies_in(1).collect::<Vec<_>>(), [0, 2]);
+    }
+
+    #[test]
+    fn places_are_checked() {
+        let mut graph = graph(&[], false);
+        graph.place("first", &[3]).unwrap();
+        let error = graph.check_places(3).unwrap_err().to_string();
+        assert_eq!(error, "filter first cannot be placed on rank 3: the ranks are 0 to 2");
+        assert_ne!(graph.digest(b""), graph.digest(b"x"));
+    }
+}
