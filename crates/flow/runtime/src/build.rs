@@ -75,9 +75,10 @@ impl Built {
         }
         let link = link(links, *place.homes.first()?)?;
         // An idempotent filter has one input, and the stream to it one home.
-        let source = self.inlets.iter().find(|((stream, _), _)| {
-            graph.streams[usize::from(*stream)].to.0 == spec.from.0
-        });
+        let source = self
+            .inlets
+            .iter()
+            .find(|((stream, _), _)| graph.streams[usize::from(*stream)].to.0 == spec.from.0);
         let source = source.filter(|_| place.is_replayed).map(|(_, inlet)| Arc::clone(inlet));
         Some(Arc::new(remote::Outlet::new(
             (spec.name.as_str().into(), number),
@@ -187,6 +188,7 @@ fn home(
         is_replayed: *is_replayed,
         is_redealt: *is_redealt,
         local_producers: here,
+        foreign_limit: if is_only { spec.options.limit - share } else { 0 },
     };
     Some(Arc::new(Stream::new(
         spec.name.as_str().into(),

@@ -139,9 +139,9 @@ impl Graph {
                 shared: Arc::clone(&shared),
             };
             let thread = Builder::new().name(format!("{}.{index}", filter.name));
-            let thread = thread.spawn(move || copy.run()).map_err(|error| {
-                StartError::Thread { filter: Arc::clone(&filter.name), error }
-            })?;
+            let thread = thread
+                .spawn(move || copy.run())
+                .map_err(|error| StartError::Thread { filter: Arc::clone(&filter.name), error })?;
             known.wakeup.belongs_to(thread.thread().clone());
             running.threads.push(thread);
         }

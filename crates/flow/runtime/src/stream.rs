@@ -61,6 +61,8 @@ pub(crate) struct Remote {
     pub(crate) is_redealt: bool,
     /// Copies here that send.
     pub(crate) local_producers: usize,
+    /// What those elsewhere may hold together.
+    pub(crate) foreign_limit: usize,
 }
 
 struct State {
@@ -158,7 +160,7 @@ impl Stream {
         Self {
             name,
             ledger: Ledger::new(limit),
-            foreign: Ledger::new(limit),
+            foreign: Ledger::new(remote.foreign_limit),
             // What one copy sends is in order as it comes.
             is_ordered: is_ordered && producers > 1,
             producers,
@@ -473,13 +475,14 @@ impl Stream {
         let [(own, own_peak), (others, others_peak)] =
             [&self.ledger, &self.foreign].map(|ledger| ledger.held());
         let (held, peak) = (own + others, own_peak + others_peak);
+        let limit = self.ledger.limit() + self.foreign.limit();
         StreamReport {
             name: Arc::clone(&self.name),
             blocks: self.blocks.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             held,
             peak,
-            limit: self.ledger.limit(),
+            limit,
         }
     }
 }
@@ -644,7 +647,9 @@ impl Stream {
     pub(crate) fn lose(&self, process: u32) {
         let mut state = self.state();
         let copies: Vec<usize> = (0..state.distant.len())
-            .filter(|copy| state.distant[*copy].as_ref().is_some_and(|one| one.process() == process))
+            .filter(|copy| {
+                state.distant[*copy].as_ref().is_some_and(|one| one.process() == process)
+            })
             .collect();
         for copy in copies {
             state.lose(copy);

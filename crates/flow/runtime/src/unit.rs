@@ -11,9 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::report::{Failure, UnitReport};
 
 /// Numbers the units of a running pipeline from 0.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct UnitId(pub(crate) u64);
 
 impl fmt::Display for UnitId {

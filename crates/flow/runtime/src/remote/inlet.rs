@@ -109,9 +109,8 @@ impl Inlet {
         let at = lane.blocks.partition_point(|other| other.block.sequence() < sequence);
         lane.blocks.insert(at, Waiting { ticket, since: Instant::now(), block });
         copy.wake();
-        let is_earlier = |(of, begun, _): (UnitId, u64, Duration)| {
-            of == unit.rank.unit && sequence < begun
-        };
+        let is_earlier =
+            |(of, begun, _): (UnitId, u64, Duration)| of == unit.rank.unit && sequence < begun;
         if copy.begun.is_some_and(is_earlier) {
             // It may be waiting for room, which there is only after this one.
             copy.ring();
@@ -185,8 +184,7 @@ impl Inlet {
     }
 
     fn confirm(&self, mut state: MutexGuard<'_, State>, key: (u16, UnitId, u64)) {
-        let is_whole =
-            |one: &mut Unconfirmed| one.done.is_some() && one.confirmed >= self.keepers;
+        let is_whole = |one: &mut Unconfirmed| one.done.is_some() && one.confirmed >= self.keepers;
         if state.unconfirmed.get_mut(&key).is_some_and(is_whole) {
             let one = state.unconfirmed.remove(&key);
             drop(state);

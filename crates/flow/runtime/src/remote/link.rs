@@ -60,11 +60,7 @@ struct Queue {
 }
 
 impl Link {
-    pub(crate) fn new(
-        rank: u32,
-        stream: Stream,
-        patience: Duration,
-    ) -> io::Result<Self> {
+    pub(crate) fn new(rank: u32, stream: Stream, patience: Duration) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;

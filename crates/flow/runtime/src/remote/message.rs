@@ -244,11 +244,8 @@ mod tests {
         assert_eq!(lengths(head(12, 100), 100), Ok((12, 100)));
         assert_eq!(lengths(head(12, 101), 100), Err(Garbled::TooLarge(101)));
         assert!(matches!(lengths(head(u32::MAX, 0), 100), Err(Garbled::TooLong(_))));
-        let long = Message::Begin {
-            unit: UnitId(0),
-            argument: "x".repeat(LONGEST + 1),
-            time_left: None,
-        };
+        let long =
+            Message::Begin { unit: UnitId(0), argument: "x".repeat(LONGEST + 1), time_left: None };
         let mut into = vec![1];
         assert!(matches!(long.write(0, &mut into), Err(Garbled::TooLong(_))));
         assert_eq!(into, [1]);

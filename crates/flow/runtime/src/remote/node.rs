@@ -74,9 +74,8 @@ pub(crate) struct Parts {
 impl Node {
     pub(crate) fn new(parts: Parts) -> Self {
         let state = State { is_lost: vec![false; parts.hosts.len()], ..State::default() };
-        let Parts {
-            rank, hosts, links, copies, can_lose, needed, homes, outlets, inlets, largest,
-        } = parts;
+        let Parts { rank, hosts, links, copies, can_lose, needed, homes, outlets, inlets, largest } =
+            parts;
         Self {
             rank,
             hosts,
@@ -387,6 +386,10 @@ impl Node {
     fn judge(&self, one: u32, other: u32, why: &str) {
         let is_known = |rank: u32| self.state().is_lost.get(rank as usize).copied();
         if is_known(one) != Some(false) || is_known(other) != Some(false) || other == FRONT {
+            return;
+        }
+        if self.state().is_finished {
+            // Who has heard of that earlier has gone earlier.
             return;
         }
         let can_lose = |rank: u32| self.can_lose[rank as usize];
