@@ -12,6 +12,7 @@ use crate::block::Block;
 use crate::filter::{Factory, Filter, FilterError, Step};
 use crate::merge;
 use crate::meter::{Meter, Phase};
+use crate::observer::{Span, Watch};
 use crate::output::{Ended, Filling, Outlet, Outputs};
 use crate::report::Failure;
 use crate::stream::{Stream, Taken};
@@ -84,6 +85,7 @@ pub(crate) struct Copy {
     /// Of a source.
     pub(crate) feed: Option<Arc<Feed>>,
     pub(crate) meter: Arc<Meter>,
+    pub(crate) watch: Watch,
     pub(crate) wakeup: Arc<Wakeup>,
     pub(crate) shared: Arc<Shared>,
 }
@@ -103,6 +105,19 @@ enum Call {
     Process(Block, usize),
     Generate,
     Finalize,
+}
+
+impl Call {
+    fn span(&self, unit: UnitId) -> Span {
+        match self {
+            Self::Init => Span::Init { unit },
+            Self::Process(block, port) => {
+                Span::Process { unit, sequence: block.sequence(), bytes: block.len(), port: *port }
+            }
+            Self::Generate => Span::Generate { unit },
+            Self::Finalize => Span::Finalize { unit },
+        }
+    }
 }
 
 /// The units of one copy.
@@ -133,7 +148,9 @@ impl Copy {
             let same = self.shared.units.ended_early.load(Ordering::SeqCst) == ended_early;
             if !did && same && !is_stopped() {
                 self.meter.enter(Phase::Starved);
+                self.watch.began(|| Span::Starved);
                 self.wakeup.wait();
+                self.watch.ended([].iter());
             }
         }
         for (_, instance) in work.instances.drain() {
@@ -264,6 +281,7 @@ impl Copy {
             group,
             is_init: false,
             meter: &self.meter,
+            watch: &self.watch,
             wakeup: &self.wakeup,
         }
     }
@@ -308,6 +326,7 @@ impl Copy {
         }
         let filter = &mut instance.filter;
         self.meter.enter(Phase::Busy);
+        self.watch.began(|| call.span(unit.rank.unit));
         let outcome = catch_unwind(AssertUnwindSafe(|| match call {
             Call::Init => filter.init(&unit.argument, &mut out).map(|()| Step::More),
             Call::Process(block, port) => {
@@ -316,7 +335,7 @@ impl Copy {
             Call::Generate => filter.generate(&mut out),
             Call::Finalize => filter.finalize(&mut out).map(|()| Step::Done),
         }));
-        let error = match outcome {
+        let outcome = match outcome {
             Ok(Ok(step)) => {
                 if block.is_some() || is_end {
                     out.flush(is_end);
@@ -327,14 +346,18 @@ impl Copy {
                 if is_end {
                     out.end();
                 }
-                return Some(step);
+                Ok(step)
             }
-            Ok(Err(error)) => self.text_of(error, unit),
-            Err(panic) => Some(panic_text(&*panic)),
+            Ok(Err(error)) => Err(self.text_of(error, unit)),
+            Err(panic) => Err(Some(panic_text(&*panic))),
         };
-        if let Some(error) = error {
-            self.fail(unit.rank.unit, block, &error);
-        }
+        let outputs = self.outlets.iter().flatten().map(|outlet| &outlet.stream);
+        self.watch.ended(self.inputs.iter().map(|(_, stream)| stream).chain(outputs));
+        let error = match outcome {
+            Ok(step) => return Some(step),
+            Err(error) => error?,
+        };
+        self.fail(unit.rank.unit, block, &error);
         None
     }
 

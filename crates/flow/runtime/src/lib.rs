@@ -19,6 +19,7 @@
 //!             ledger: how many bytes there are                           ledger
 //! wakeup    how a copy's thread waits                                    wakeup
 //! report    how units, copies and streams fared                          report
+//! observer  who watches copies and streams while they run                observer
 //! ```
 //!
 //! A stream is inside one process: blocks are handed over, not copied. Its memory is bounded in
@@ -64,6 +65,7 @@ mod graph;
 mod ledger;
 mod merge;
 mod meter;
+mod observer;
 mod output;
 mod report;
 mod running;
@@ -75,6 +77,7 @@ pub use block::Block;
 pub use dealing::Policy;
 pub use filter::{Factory, Filter, FilterError, Step};
 pub use graph::{DEFAULT_LIMIT, Graph, GraphError, LEAST_LIMIT, Ports, StreamOptions};
+pub use observer::{Observer, Span};
 pub use output::{Cut, Ended, NoOrderYet, Outputs, TooLarge};
 pub use report::{CopyReport, Failure, StreamReport, UnitReport};
 pub use running::{Running, StartError};

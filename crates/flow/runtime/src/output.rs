@@ -8,6 +8,7 @@ use thiserror::Error;
 use crate::filter::FilterError;
 use crate::ledger::Charge;
 use crate::meter::{Meter, Phase};
+use crate::observer::{Span, Watch};
 use crate::stream::Stream;
 use crate::unit::{Open, UnitId};
 use crate::wakeup::Wakeup;
@@ -83,6 +84,7 @@ pub struct Outputs<'a> {
     /// It is called for the first time.
     pub(crate) is_init: bool,
     pub(crate) meter: &'a Meter,
+    pub(crate) watch: &'a Watch,
     pub(crate) wakeup: &'a Arc<Wakeup>,
 }
 
@@ -219,11 +221,15 @@ impl Outputs<'_> {
             if self.unit.is_closed() || stream.most(self.unit, self.group) != most {
                 continue;
             }
-            before.get_or_insert_with(|| self.meter.enter(Phase::Blocked));
+            if before.is_none() {
+                before = Some(self.meter.enter(Phase::Blocked));
+                self.watch.began(|| Span::Blocked { stream: stream.number });
+            }
             self.wakeup.wait();
         };
         if let Some(before) = before {
             self.meter.enter(before);
+            self.watch.ended([stream].into_iter());
         }
         charge
     }

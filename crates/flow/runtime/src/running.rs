@@ -10,6 +10,7 @@ use thiserror::Error;
 use crate::copy::{Copy, Feed, Shared};
 use crate::graph::{Graph, GraphError};
 use crate::meter::{Meter, Phase};
+use crate::observer::Watch;
 use crate::output::Outlet;
 use crate::report::{CopyReport, Failure, StreamReport};
 use crate::stream::Stream;
@@ -53,10 +54,11 @@ impl Graph {
         let streams: Vec<Arc<Stream>> = self
             .streams
             .iter()
-            .map(|spec| {
+            .enumerate()
+            .map(|(number, spec)| {
                 let [from, to] = [spec.from, spec.to].map(|(filter, _)| &self.filters[filter]);
                 Arc::new(Stream::new(
-                    spec.name.as_str().into(),
+                    (spec.name.as_str().into(), number),
                     spec.options.limit,
                     spec.options.policy,
                     spec.options.is_ordered,
@@ -93,6 +95,8 @@ impl Graph {
                 let inputs = inputs.map(|(spec, stream)| (spec.to.1, Arc::clone(stream)));
                 let feed = fed.iter().position(|fed| *fed == (at, index));
                 let meter = Arc::new(Meter::new());
+                let observer = self.observer.clone();
+                let watch = Watch { observer, copy: running.meters.len() };
                 running.meters.push((Arc::clone(&filter.name), index, Arc::clone(&meter)));
                 let wakeup = Arc::<Wakeup>::default();
                 running.wakeups.push(Arc::clone(&wakeup));
@@ -104,6 +108,7 @@ impl Graph {
                     outlets,
                     feed: feed.map(|at| Arc::clone(&feeds[at])),
                     meter,
+                    watch,
                     wakeup: Arc::clone(&wakeup),
                     shared: Arc::clone(&shared),
                 };

@@ -25,6 +25,8 @@ pub(crate) enum Taken {
 
 pub(crate) struct Stream {
     pub(crate) name: Arc<str>,
+    /// Counts the streams of the pipeline from 0.
+    pub(crate) number: usize,
     pub(crate) ledger: Arc<Ledger>,
     is_ordered: bool,
     producers: usize,
@@ -70,7 +72,7 @@ struct Lane {
 
 impl Stream {
     pub(crate) fn new(
-        name: Arc<str>,
+        (name, number): (Arc<str>, usize),
         limit: usize,
         policy: Policy,
         is_ordered: bool,
@@ -79,6 +81,7 @@ impl Stream {
     ) -> Self {
         Self {
             name,
+            number,
             ledger: Ledger::new(limit),
             // What one copy sends is in order as it comes.
             is_ordered: is_ordered && producers > 1,
