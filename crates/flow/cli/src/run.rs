@@ -1,11 +1,13 @@
 //! Runs a pipeline, once for each unit of work.
 
 use std::fs;
+use std::net::TcpListener;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, Result};
-use seekwire_flow::{Failure, Running, Unit};
+use seekwire_flow::{Failure, Graph, Running, Unit};
 use seekwire_program::table::printable;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -13,37 +15,88 @@ use signal_hook::iterator::Signals;
 use crate::arguments::FlowRun;
 use crate::builtin::exec;
 use crate::builtin::files::UNREAD;
+use crate::watch::screen::{self, Target};
+use crate::watch::status::Watched;
+use crate::watch::trace::Trace;
+use crate::watch::{self, server, sockets};
 use crate::{pipeline, shares};
 
 pub(crate) fn run(options: &FlowRun) -> Result<ExitCode> {
-    let pipeline = pipeline::read(&options.file)?;
-    let running = pipeline.graph.start().context("the pipeline does not start")?;
-    let outcome = run_all(options, &running);
+    let mut pipeline = pipeline::read(&options.file)?;
+    let metrics = options.metrics.as_deref().map(listen).transpose()?;
+    let name = options.file.display().to_string();
+    let trace = options.trace.as_deref();
+    let trace = trace.map(|path| Trace::create(path, &name, &pipeline.graph)).transpose()?;
+    let trace = trace.map(Arc::new);
+    if let Some(trace) = &trace {
+        pipeline.graph.observe(Arc::<Trace>::clone(trace));
+    }
+    end_well_at_signals(trace.clone())?;
+    let outcome = watch_all(options, name, pipeline.graph, metrics);
     exec::end_all();
-    // Some filter may be waiting for a terminal to be typed at, after its unit has failed. The end
-    // of this process waits for nobody.
-    std::mem::forget(running);
+    screen::close();
+    if let Some(trace) = trace {
+        trace.finish();
+    }
+    sockets::close();
     outcome
 }
 
-fn run_all(options: &FlowRun, running: &Running) -> Result<ExitCode> {
+fn listen(address: &str) -> Result<TcpListener> {
+    let listener = TcpListener::bind(address);
+    let listener = listener.with_context(|| format!("cannot serve metrics at {address}"))?;
+    if address.ends_with(":0") {
+        let address = listener.local_addr().context("cannot serve metrics")?;
+        seekwire_program::tell(format_args!("seekwire: metrics at http://{address}/metrics"));
+    }
+    Ok(listener)
+}
+
+fn watch_all(
+    options: &FlowRun,
+    name: String,
+    graph: Graph,
+    metrics: Option<TcpListener>,
+) -> Result<ExitCode> {
+    let running = Arc::new(graph.start().context("the pipeline does not start")?);
+    // Some filter may be waiting for a terminal to be typed at, after its unit has failed. The end
+    // of this process waits for nobody.
+    std::mem::forget(Arc::clone(&running));
+    let units = options.units.len().max(1);
+    let watched = Arc::new(Watched::new(Arc::clone(&running), name, units));
+    let must_serve = metrics.is_some();
+    // Where there is no place for a socket, `flow top` does not find this pipeline.
+    let served = server::start(Arc::clone(&watched), metrics, sockets::open().ok());
+    if must_serve {
+        served.context("cannot serve metrics")?;
+    }
+    if !options.quiet && Target::Error.is_screen() {
+        watch::show(Arc::clone(&watched));
+    }
+    run_all(options, &running, &watched)
+}
+
+fn run_all(options: &FlowRun, running: &Running, watched: &Watched) -> Result<ExitCode> {
     let once = [String::new()];
     let arguments = if options.units.is_empty() { &once[..] } else { &options.units };
-    end_processes_with_this_one()?;
     let mut failed = 0;
     for argument in arguments {
         // One after the other: what several write to one place would mix.
+        watched.unit_begins(argument);
         let unit = running.submit(Unit::new(argument.clone()));
-        if let Err(failure) = unit.wait() {
+        let outcome = unit.wait();
+        watched.unit_ends(outcome.is_ok());
+        if let Err(failure) = outcome {
             if is_unread(&failure) {
                 return Ok(ExitCode::SUCCESS);
             }
             failed += 1;
             let which = if argument.is_empty() { String::new() } else { format!("{argument}: ") };
             let line = printable(&format!("{which}{failure}"));
-            seekwire_program::tell(format_args!("seekwire: {line}"));
+            screen::tell(format_args!("seekwire: {line}"));
         }
     }
+    screen::close();
     if !options.quiet && failed < arguments.len() {
         let report = shares::table(&running.copies(), &running.streams());
         seekwire_program::tell(report);
@@ -60,8 +113,9 @@ fn is_unread(failure: &Failure) -> bool {
     matches!(failure, Failure::Filter { error, .. } if **error == *UNREAD)
 }
 
-/// At a signal that ends this process, those that `exec` has started end, too.
-fn end_processes_with_this_one() -> Result<()> {
+/// At a signal that ends this process, those that `exec` has started end, too, the trace is whole, and
+/// nothing is left behind.
+fn end_well_at_signals(trace: Option<Arc<Trace>>) -> Result<()> {
     // Those that are ignored stay so: nohup(1), a shell's background.
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -72,6 +126,11 @@ fn end_processes_with_this_one() -> Result<()> {
     thread::spawn(move || {
         for signal in signals.forever() {
             exec::end_all();
+            screen::close_soon();
+            if let Some(trace) = &trace {
+                trace.finish_soon();
+            }
+            sockets::close();
             // It ends as if nobody had caught it.
             let _ = signal_hook::low_level::emulate_default_handler(signal);
         }
