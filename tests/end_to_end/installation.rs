@@ -31,6 +31,7 @@ const INSTALLED: [&str; 51] = [
     "share/man/man1/seekwire-flow-check.1",
     "share/man/man1/seekwire-flow-filters.1",
     "share/man/man1/seekwire-flow-run.1",
+    "share/man/man1/seekwire-flow-top.1",
     "share/man/man1/seekwire-flow.1",
     "share/man/man1/seekwire-lab-list.1",
     "share/man/man1/seekwire-lab-pack.1",

@@ -29,6 +29,7 @@ pub(crate) enum Command {
 pub(crate) enum Flow {
     Check(FlowCheck),
     Run(FlowRun),
+    Top(FlowTop),
     /// List the filters that pipelines can be made of, and their options
     #[command(after_long_help = "Exit status:\n  0  always")]
     Filters,
@@ -53,16 +54,23 @@ pub(crate) struct FlowCheck {
     pub(crate) file: PathBuf,
 }
 
-/// Run a pipeline, all filters as threads of this process
+/// Run a pipeline, in this process or in all that a launcher has started
 ///
 /// The pipeline runs once for each ARGUMENT, which its sources get: `read` reads the file of that
 /// name if it has no path of its own. Without arguments it runs once. A unit of work that fails is
 /// reported with the filter, the copy and the block; the others go on.
 ///
-/// At the end, a table on standard error says where the time of each copy went, busy, starved (it
+/// While it runs, standard error shows every second what copies and streams do, if it is a terminal;
+/// `seekwire flow top` shows the same from elsewhere. At the end, a table on standard error says where the time of each copy went, busy, starved (it
 /// had nothing to do) or blocked (the next filter had no room), and a line names the bottleneck.
 ///
-/// Filters run in this process only: the filters of a pipeline cannot be placed on other hosts yet.
+/// Started by mpiexec (MPICH), srun (Slurm) or mpirun (Open MPI), the processes run the pipeline
+/// together: each runs the filters that are placed on it, and blocks travel between them through
+/// shared memory on one host, and by TCP between hosts. Rank 0 is the front: it submits the units and
+/// says how they went. Nobody takes part who does not know the secret of the job.
+///
+/// When a process is lost, other copies of filters that are declared idempotent do its work, and the
+/// result is the same. If it ran anything else, the units fail on all hosts.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Pipeline files:
@@ -76,6 +84,15 @@ Pipeline files:
   block        cut what is sent into blocks of this many bytes
   lines        cut it into blocks of whole lines, of this many bytes or a little more
   ordered      true: blocks come in the order of the input, whatever the copies do
+
+  Where several processes run the pipeline, a filter is placed by one of these; otherwise it runs on
+  rank 0. `copies` counts those on each process.
+
+  ranks        list of ranks
+  hosts        list of names of hosts, with * for any text
+  role         processes that were started with this --role
+  idempotent   true: the filter sends the same for the same block, whichever copy does it, and
+               nothing at the end of a unit; so what a lost process was at can be done again
 
 Exit status:
   0  every unit of work was done
@@ -114,13 +131,89 @@ Examples:
   from = \"count\"
   to = \"print\"")]
 pub(crate) struct FlowRun {
+    /// Role of this process, by which filters can be placed
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true,
+        env = "SEEKWIRE_FLOW_ROLE"
+    )]
+    pub(crate) role: String,
+    /// Reach the other processes, and be reached, by this network interface only
+    ///
+    /// By default they try all addresses of each other, those of the loopback interface last.
+    #[arg(long, value_name = "NAME", env = "SEEKWIRE_FLOW_INTERFACE")]
+    pub(crate) interface: Option<String>,
+    /// Seconds in which the processes have to find each other
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) meet_within: u32,
+    /// Seconds after which a process that says nothing is given up
+    ///
+    /// One that is stopped (SIGSTOP) or cut off is noticed after this time; one that ends, at once.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..))]
+    pub(crate) patience: u32,
     /// Pipeline to run
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
     /// Units of work: what the sources get, one after the other
     #[arg(value_name = "ARGUMENT", value_hint = ValueHint::FilePath)]
     pub(crate) units: Vec<String>,
-    /// Print no table at the end
+    /// Show nothing while it runs, and print no table at the end
     #[arg(long, short)]
     pub(crate) quiet: bool,
+    /// Serve /metrics (for Prometheus), /status (JSON) and /healthz by HTTP at HOST:PORT
+    ///
+    /// If PORT is 0, the system picks one, and standard error says which. Whoever can connect there
+    /// can read the name of the pipeline file and the arguments; nobody can change anything.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) metrics: Option<String>,
+    /// Write what each copy did when to FILE, for a viewer of traces such as ui.perfetto.dev
+    ///
+    /// The file is written while the pipeline runs, as trace events in JSON: for each copy its calls,
+    /// with unit, number, bytes and port of the block, and when it was starved or blocked; for each
+    /// stream what it held. That is about 300 bytes for each block and filter. What was in FILE is
+    /// lost. If FILE cannot be written any more, the pipeline goes on.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) trace: Option<PathBuf>,
+}
+
+/// Show what the copies and streams of a running pipeline do
+///
+/// A table, drawn again every second: of each copy, how much of the last second it was busy, starved
+/// (it had nothing to do) or blocked (the next filter had no room), and the blocks and bytes that it
+/// took; of each stream what it carried, and what it holds of its limit; and the bottleneck in words.
+/// It ends with the pipeline.
+///
+/// Without an argument it is the pipeline that this user runs on this host. If there are several,
+/// they are listed.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Files:
+  $XDG_RUNTIME_DIR/seekwire, or /tmp/seekwire-UID where that variable is not set: a socket for each
+  pipeline that runs, PID.sock, which no other user can reach
+
+Exit status:
+  0  a pipeline was shown
+  1  there is none or it does not answer, or several were listed
+
+Examples:
+  seekwire flow top
+  seekwire flow top --once
+  seekwire flow top --json | jq '.copies[] | {filter, copy, busy_seconds}'
+  seekwire flow run --metrics 0.0.0.0:9464 count.toml   # and on another host:
+  seekwire flow top worker:9464")]
+pub(crate) struct FlowTop {
+    /// Pipeline to show: the process that runs it on this host, or HOST:PORT of its --metrics
+    #[arg(value_name = "PID|HOST:PORT")]
+    pub(crate) pipeline: Option<String>,
+    /// Print one table, of all the time since the pipeline began, and end
+    ///
+    /// This is also done if standard output is no terminal.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print the counts since the pipeline began as a line of JSON, and end; a line for each, if there
+    /// are several
+    #[arg(long)]
+    pub(crate) json: bool,
 }

@@ -9,6 +9,8 @@ use nix::net::if_::InterfaceFlags;
 use seekwire_flow::{Job, Peer};
 use seekwire_launch::{Launcher, Secret};
 
+use crate::arguments::FlowRun;
+
 /// One of them, as places of filters name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
@@ -25,14 +27,6 @@ pub(crate) struct Membership {
     pub(crate) members: Vec<Member>,
 }
 
-/// What the command line says of it.
-pub(crate) struct Wishes<'a> {
-    pub(crate) role: &'a str,
-    pub(crate) interface: Option<&'a str>,
-    pub(crate) limit: Duration,
-    pub(crate) patience: Duration,
-}
-
 /// The rank of this process, before anything else is known.
 pub(crate) fn launched() -> Result<seekwire_launch::Job> {
     seekwire_launch::Job::join().context("cannot join the others of this job")
@@ -40,19 +34,19 @@ pub(crate) fn launched() -> Result<seekwire_launch::Job> {
 
 impl Membership {
     /// Meets the others at the launcher: who they are, and where they listen.
-    pub(crate) fn new(mut launched: seekwire_launch::Job, wishes: &Wishes<'_>) -> Result<Self> {
+    pub(crate) fn new(mut launched: seekwire_launch::Job, wishes: &FlowRun) -> Result<Self> {
         let (rank, size) = (launched.rank(), launched.size());
         if size == 1 {
-            let role = wishes.role.to_owned();
+            let role = wishes.role.clone();
             let members = vec![Member { host: launched.host().to_owned(), role }];
             return Ok(Self { launched, job: None, members });
         }
-        let (listener, addresses) = listen(wishes.interface)?;
+        let (listener, addresses) = listen(wishes.interface.as_deref())?;
         let addresses: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
         launched.publish("address", &addresses.join(" "))?;
         let host = launched.host().to_owned();
         launched.publish("host", &host)?;
-        launched.publish("role", wishes.role)?;
+        launched.publish("role", &wishes.role)?;
         if rank == 0 {
             launched.publish("secret", &Secret::random()?.to_hex())?;
         }
@@ -71,7 +65,8 @@ impl Membership {
             members.push(Member { host: host.clone(), role: launched.lookup(other, "role")? });
             peers.push(Peer { host, addresses });
         }
-        let (limit, patience) = (wishes.limit, wishes.patience);
+        let [limit, patience] = [wishes.meet_within, wishes.patience]
+            .map(|seconds| Duration::from_secs(seconds.into()));
         let job = Job { rank, peers, listener, secret, limit, patience };
         Ok(Self { launched, job: Some(job), members })
     }

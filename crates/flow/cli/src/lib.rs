@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! check     what is wrong with a pipeline file                      pipeline, text
-//! run       run it, once for each argument; where the time went     run, shares
+//! run       run it, once for each argument; where the time went     run, shares, watch
+//! top       a pipeline that runs, from another process              watch
 //! filters   the filters that there are, and their options           builtin
 //! ```
 
@@ -12,11 +13,14 @@
 
 mod arguments;
 mod builtin;
+mod job;
 mod options;
 mod pipeline;
+mod placement;
 mod run;
 mod shares;
 mod text;
+mod watch;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -39,6 +43,7 @@ pub fn main() -> ExitCode {
     seekwire_program::finish(match command {
         Flow::Check(options) => check(&options.file),
         Flow::Run(options) => run::run(&options),
+        Flow::Top(options) => watch::top::top(&options),
         Flow::Filters => filters(),
     })
 }

@@ -4,15 +4,18 @@ use std::fmt::Write;
 use std::fs;
 use std::io::Read;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use seekwire_flow::{Cut, DEFAULT_LIMIT, Graph, GraphError, Policy, StreamOptions};
+use seekwire_launch::Launcher;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::builtin::{self, Built};
+use crate::job::Member;
 use crate::options::{Fault, Options};
+use crate::placement::Placement;
 use crate::text::Wrong;
 
 /// The largest file, in bytes.
@@ -21,6 +24,9 @@ const LARGEST: u64 = 1 << 20;
 /// A pipeline that can run.
 pub(crate) struct Pipeline {
     pub(crate) graph: Graph,
+    /// Its text.
+    pub(crate) source: String,
+    file: PathBuf,
     filters: Vec<Line>,
     streams: Vec<String>,
 }
@@ -29,7 +35,12 @@ struct Line {
     name: String,
     place: Range<usize>,
     run: String,
+    /// On each process that it runs on.
     copies: usize,
+    copies_at: Range<usize>,
+    placement: Placement,
+    is_split: bool,
+    knows_order: bool,
 }
 
 const POLICIES: [(&str, Policy); 3] = [
@@ -51,8 +62,10 @@ pub(crate) fn read(file: &Path) -> Result<Pipeline> {
     );
     let source = String::from_utf8(source)
         .with_context(|| format!("{} is no text in UTF-8", file.display()))?;
-    let pipeline = parse(&source);
-    Ok(pipeline.map_err(|(span, message)| Wrong::new(file, &source, span, message))?)
+    match parse(&source) {
+        Ok(pipeline) => Ok(Pipeline { source, file: file.to_owned(), ..pipeline }),
+        Err((span, message)) => Err(Wrong::new(file, &source, span, message).into()),
+    }
 }
 
 fn parse(source: &str) -> Result<Pipeline, Fault> {
@@ -66,13 +79,16 @@ fn parse(source: &str) -> Result<Pipeline, Fault> {
         let unknown = format!("there is no {}; a pipeline has filter and stream", key.get_ref());
         return Err((key.span(), unknown));
     }
-    let mut pipeline = Pipeline { graph: Graph::new(), filters: Vec::new(), streams: Vec::new() };
-    let mut unordered = Vec::new();
+    let mut pipeline = Pipeline {
+        graph: Graph::new(),
+        source: String::new(),
+        file: PathBuf::new(),
+        filters: Vec::new(),
+        streams: Vec::new(),
+    };
     let none = || (0..0, "a pipeline needs filters: tables such as [filter.read]".to_owned());
     for (name, table) in tables(filters.ok_or_else(none)?)? {
-        if let Some(fault) = pipeline.add_filter(name, table)? {
-            unordered.push(fault);
-        }
+        pipeline.add_filter(name, table)?;
     }
     for stream in array(streams)? {
         pipeline.add_stream(stream)?;
@@ -88,14 +104,8 @@ fn parse(source: &str) -> Result<Pipeline, Fault> {
         let place = pipeline.filters.iter().find(|line| Some(&line.name) == filter);
         return Err((place.map_or(0..0, |line| line.place.clone()), error.to_string()));
     }
-    for (span, name) in unordered {
-        if pipeline.graph.is_order_kept_by(&name) {
-            let why = format!(
-                "an ordered stream depends on the order of what {name} sends, and with several \
-                 copies of this filter there is none: set copies = 1, or leave ordered out"
-            );
-            return Err((span, why));
-        }
+    for line in &pipeline.filters {
+        pipeline.check_copies(line, line.copies)?;
     }
     Ok(pipeline)
 }
@@ -138,12 +148,11 @@ fn array(streams: Option<Spanned<DeValue<'_>>>) -> Result<Vec<Spanned<DeTable<'_
 }
 
 impl Pipeline {
-    /// The place and the name of a filter that knows no order, where that may matter.
     fn add_filter(
         &mut self,
         name: Spanned<String>,
         table: Spanned<DeTable<'_>>,
-    ) -> Result<Option<(Range<usize>, String)>, Fault> {
+    ) -> Result<(), Fault> {
         let at = name.span();
         let name = name.into_inner();
         let is_plain = |letter: char| letter.is_alphanumeric() || letter == '-' || letter == '_';
@@ -159,18 +168,67 @@ impl Pipeline {
         let copies = copies.ok_or_else(|| {
             (copies_at.clone(), format!("filter {name} can have 1 to 1024 copies"))
         })?;
+        let placement = Placement::take(&mut options)?;
+        let idempotent_at = options.place("idempotent");
+        let is_idempotent = options.boolean("idempotent")?;
         let Built { ports, factory, is_split, knows_order } =
             builtin::build((&run, run_at), options)?;
+        let line = Line {
+            name,
+            place: at.clone(),
+            run,
+            copies,
+            copies_at,
+            placement,
+            is_split,
+            knows_order,
+        };
         if !is_split && copies > 1 {
-            let message =
-                format!("{run} cannot have several copies: each would do all of the work");
-            return Err((copies_at, message));
+            return Err(line.alone());
         }
         self.graph
-            .filter_by(&name, copies, ports, factory)
-            .map_err(|error| (at.clone(), error.to_string()))?;
-        self.filters.push(Line { name: name.clone(), place: at.clone(), run, copies });
-        Ok((copies > 1 && !knows_order).then_some((at, name)))
+            .filter_by(&line.name, copies, ports, factory)
+            .map_err(|error| (at, error.to_string()))?;
+        if is_idempotent {
+            let declared = self.graph.idempotent(&line.name);
+            declared.map_err(|error| (idempotent_at, error.to_string()))?;
+        }
+        self.filters.push(line);
+        Ok(())
+    }
+
+    /// Whether the filter can have so many copies.
+    fn check_copies(&self, line: &Line, copies: usize) -> Result<(), Fault> {
+        if copies > 1 && !line.is_split {
+            return Err(line.alone());
+        }
+        if copies > 1 && !line.knows_order && self.graph.is_order_kept_by(&line.name) {
+            let why = format!(
+                "an ordered stream depends on the order of what {} sends, and with several \
+                 copies of this filter there is none: set copies = 1, or leave ordered out",
+                line.name
+            );
+            return Err((line.place.clone(), why));
+        }
+        Ok(())
+    }
+
+    /// Puts the filters on the processes of a job.
+    pub(crate) fn place(&mut self, members: &[Member], launcher: Launcher) -> Result<()> {
+        let placed = self.place_all(members, launcher);
+        Ok(placed.map_err(|(span, why)| Wrong::new(&self.file, &self.source, span, why))?)
+    }
+
+    fn place_all(&mut self, members: &[Member], launcher: Launcher) -> Result<(), Fault> {
+        for line in &self.filters {
+            let ranks = line.placement.ranks(members, launcher)?;
+            let copies = ranks.iter().flat_map(|rank| std::iter::repeat_n(*rank, line.copies));
+            let ranks: Vec<u32> = copies.collect();
+            self.check_copies(line, ranks.len())?;
+            let placed = self.graph.place(&line.name, &ranks);
+            placed.map_err(|error| (line.place.clone(), error.to_string()))?;
+        }
+        Ok(())
     }
 
     fn add_stream(&mut self, table: Spanned<DeTable<'_>>) -> Result<(), Fault> {
@@ -210,9 +268,10 @@ impl Pipeline {
     /// Its filters and streams, for people.
     pub(crate) fn summary(&self) -> String {
         let mut text = String::from("Filters:\n");
-        for Line { name, run, copies, .. } in &self.filters {
+        for Line { name, run, copies, placement, .. } in &self.filters {
             let copies = if *copies == 1 { String::new() } else { format!(", {copies} copies") };
-            let _ = writeln!(text, "  {name}: {run}{copies}");
+            let place = placement.describe();
+            let _ = writeln!(text, "  {name}: {run}{copies}{place}");
         }
         text.push_str("Streams:\n");
         for stream in &self.streams {
@@ -220,6 +279,14 @@ impl Pipeline {
         }
         text.push_str("The pipeline can run.");
         text
+    }
+}
+
+impl Line {
+    fn alone(&self) -> Fault {
+        let Self { run, .. } = self;
+        let why = format!("{run} cannot have several copies: each would do all of the work");
+        (self.copies_at.clone(), why)
     }
 }
 

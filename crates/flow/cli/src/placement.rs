@@ -59,9 +59,8 @@ impl Placement {
                 return Ok(ranks.iter().map(|rank| *rank as u32).collect());
             }
             Self::Hosts(patterns, at) => {
-                let is_meant = |member: &Member| {
-                    patterns.iter().any(|pattern| matches(pattern, &member.host))
-                };
+                let is_meant =
+                    |member: &Member| patterns.iter().any(|pattern| matches(pattern, &member.host));
                 (found(&is_meant), at, format!("runs on {}", patterns.join(" or ")))
             }
             Self::Role(role, at) => {
@@ -143,7 +142,10 @@ mod tests {
         let members = [member("a1", ""), member("b1", "worker"), member("b2", "worker")];
         let ranks = |place: Placement| place.ranks(&members, Launcher::Hydra);
         assert_eq!(ranks(Placement::Front), Ok(vec![0]));
-        assert_eq!(ranks(Placement::Hosts(vec!["b*".into(), "a1".into()], 0..1)), Ok(vec![0, 1, 2]));
+        assert_eq!(
+            ranks(Placement::Hosts(vec!["b*".into(), "a1".into()], 0..1)),
+            Ok(vec![0, 1, 2])
+        );
         assert_eq!(ranks(Placement::Role("worker".into(), 0..1)), Ok(vec![1, 2]));
         assert_eq!(ranks(Placement::Ranks(vec![2, 1, 2], 0..1)), Ok(vec![2, 1, 2]));
         let (at, why) = ranks(Placement::Role("viewer".into(), 3..5)).unwrap_err();

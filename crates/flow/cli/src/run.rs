@@ -1,7 +1,10 @@
 //! Runs a pipeline, once for each unit of work.
 
 use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, Result};
@@ -13,40 +16,150 @@ use signal_hook::iterator::Signals;
 use crate::arguments::FlowRun;
 use crate::builtin::exec;
 use crate::builtin::files::UNREAD;
-use crate::{pipeline, shares};
+use crate::job::Membership;
+use crate::text::Wrong;
+use crate::watch::screen::{self, Target};
+use crate::watch::status::Watched;
+use crate::watch::trace::Trace;
+use crate::watch::{self, server, sockets};
+use crate::{job, pipeline, shares};
 
 pub(crate) fn run(options: &FlowRun) -> Result<ExitCode> {
-    let pipeline = pipeline::read(&options.file)?;
-    let running = pipeline.graph.start().context("the pipeline does not start")?;
-    let outcome = run_all(options, &running);
-    exec::end_all();
-    // Some filter may be waiting for a terminal to be typed at, after its unit has failed. The end
-    // of this process waits for nobody.
-    std::mem::forget(running);
-    outcome
+    let launched = job::launched()?;
+    let rank = launched.rank();
+    match run_as(options, launched) {
+        // They all find the same wrong with the pipeline: the front says it.
+        Err(error) if rank > 0 && error.is::<Wrong>() => Ok(ExitCode::FAILURE),
+        outcome => outcome,
+    }
 }
 
-fn run_all(options: &FlowRun, running: &Running) -> Result<ExitCode> {
+fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode> {
+    let rank = launched.rank();
+    let mut pipeline = pipeline::read(&options.file)?;
+    // The front knows of all copies.
+    let metrics = options.metrics.as_deref().filter(|_| rank == 0).map(listen).transpose()?;
+    let name = options.file.display().to_string();
+    let membership = Membership::new(launched, options)?;
+    pipeline.place(&membership.members, membership.launcher())?;
+    let trace = options.trace.as_deref().map(|path| own_file(path, rank));
+    let trace = trace.map(|path| Trace::create(&path, &name, &pipeline.graph)).transpose()?;
+    let trace = trace.map(Arc::new);
+    if let Some(trace) = &trace {
+        pipeline.graph.observe(Arc::<Trace>::clone(trace));
+    }
+    end_well_at_signals(trace.clone())?;
+    let started = match &membership.job {
+        Some(job) => pipeline.graph.start_in(job, pipeline.source.as_bytes()),
+        None => pipeline.graph.start(),
+    };
+    let running = Arc::new(started.context("the pipeline does not start")?);
+    // Some filter may be waiting for a terminal to be typed at, after its unit has failed. The end
+    // of this process waits for nobody.
+    std::mem::forget(Arc::clone(&running));
+    let outcome = match running.is_front() {
+        true => watch_all(options, name, &running, metrics),
+        false => Ok(serve(&running, &membership)),
+    };
+    running.finish();
+    exec::end_all();
+    screen::close();
+    if let Some(trace) = trace {
+        trace.finish();
+    }
+    sockets::close();
+    let outcome = outcome?;
+    membership.finish()?;
+    Ok(outcome)
+}
+
+/// Of a process that is not the front, a file of its own.
+fn own_file(path: &Path, rank: u32) -> PathBuf {
+    match rank {
+        0 => path.to_owned(),
+        _ => {
+            let mut name = path.as_os_str().to_owned();
+            name.push(format!(".{rank}"));
+            name.into()
+        }
+    }
+}
+
+/// Takes part until the front says that all is done.
+fn serve(running: &Running, membership: &Membership) -> ExitCode {
+    let Err(failure) = running.serve() else { return ExitCode::SUCCESS };
+    let own = membership.job.as_ref().map_or(0, |job| job.rank);
+    // Of other losses the front tells.
+    if matches!(failure, Failure::Lost { rank, .. } if rank == 0 || rank == own) {
+        let line = printable(&format!("rank {own}: {failure}"));
+        seekwire_program::tell(format_args!("seekwire: {line}"));
+    }
+    ExitCode::FAILURE
+}
+
+fn listen(address: &str) -> Result<TcpListener> {
+    let listener = TcpListener::bind(address);
+    let listener = listener.with_context(|| format!("cannot serve metrics at {address}"))?;
+    if address.ends_with(":0") {
+        let address = listener.local_addr().context("cannot serve metrics")?;
+        seekwire_program::tell(format_args!("seekwire: metrics at http://{address}/metrics"));
+    }
+    Ok(listener)
+}
+
+fn watch_all(
+    options: &FlowRun,
+    name: String,
+    running: &Arc<Running>,
+    metrics: Option<TcpListener>,
+) -> Result<ExitCode> {
+    let watching = Arc::clone(running);
+    thread::spawn(move || {
+        let mut known = 0;
+        while let Some(loss) = watching.next_loss(known) {
+            known += 1;
+            let line = printable(&loss.to_string());
+            screen::tell(format_args!("seekwire: {line}; other copies do its work"));
+        }
+    });
+    let units = options.units.len().max(1);
+    let watched = Arc::new(Watched::new(Arc::clone(running), name, units));
+    let must_serve = metrics.is_some();
+    // Where there is no place for a socket, `flow top` does not find this pipeline.
+    let served = server::start(Arc::clone(&watched), metrics, sockets::open().ok());
+    if must_serve {
+        served.context("cannot serve metrics")?;
+    }
+    if !options.quiet && Target::Error.is_screen() {
+        watch::show(Arc::clone(&watched));
+    }
+    run_all(options, running, &watched)
+}
+
+fn run_all(options: &FlowRun, running: &Running, watched: &Watched) -> Result<ExitCode> {
     let once = [String::new()];
     let arguments = if options.units.is_empty() { &once[..] } else { &options.units };
-    end_processes_with_this_one()?;
     let mut failed = 0;
     for argument in arguments {
         // One after the other: what several write to one place would mix.
+        watched.unit_begins(argument);
         let unit = running.submit(Unit::new(argument.clone()));
-        if let Err(failure) = unit.wait() {
+        let outcome = unit.wait();
+        watched.unit_ends(outcome.is_ok());
+        if let Err(failure) = outcome {
             if is_unread(&failure) {
                 return Ok(ExitCode::SUCCESS);
             }
             failed += 1;
             let which = if argument.is_empty() { String::new() } else { format!("{argument}: ") };
             let line = printable(&format!("{which}{failure}"));
-            seekwire_program::tell(format_args!("seekwire: {line}"));
+            screen::tell(format_args!("seekwire: {line}"));
         }
     }
+    screen::close();
     if !options.quiet && failed < arguments.len() {
-        let report = shares::table(&running.copies(), &running.streams());
-        seekwire_program::tell(report);
+        let (copies, streams) = running.report();
+        seekwire_program::tell(shares::table(&copies, &streams));
     }
     if failed > 0 && arguments.len() > 1 {
         let all = arguments.len();
@@ -60,8 +173,9 @@ fn is_unread(failure: &Failure) -> bool {
     matches!(failure, Failure::Filter { error, .. } if **error == *UNREAD)
 }
 
-/// At a signal that ends this process, those that `exec` has started end, too.
-fn end_processes_with_this_one() -> Result<()> {
+/// At a signal that ends this process, those that `exec` has started end, too, the trace is whole, and
+/// nothing is left behind.
+fn end_well_at_signals(trace: Option<Arc<Trace>>) -> Result<()> {
     // Those that are ignored stay so: nohup(1), a shell's background.
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -72,6 +186,11 @@ fn end_processes_with_this_one() -> Result<()> {
     thread::spawn(move || {
         for signal in signals.forever() {
             exec::end_all();
+            screen::close_soon();
+            if let Some(trace) = &trace {
+                trace.finish_soon();
+            }
+            sockets::close();
             // It ends as if nobody had caught it.
             let _ = signal_hook::low_level::emulate_default_handler(signal);
         }

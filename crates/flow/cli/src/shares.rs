@@ -1,6 +1,6 @@
 //! Where the time went, in a table and in words.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(crate) fn table(copies: &[CopyReport], streams: &[StreamReport]) -> String {
         let [busy, starved, blocked] = shares(copy);
         vec![
             copy.filter.to_string(),
-            copy.copy.to_string(),
+            place(copy),
             format!("{busy} %"),
             format!("{starved} %"),
             format!("{blocked} %"),
@@ -42,12 +42,20 @@ pub(crate) fn table(copies: &[CopyReport], streams: &[StreamReport]) -> String {
             table::bytes(stream.limit as u64),
         ));
     }
-    text.push_str(&bottleneck(copies));
+    text.push_str(&bottleneck(copies, streams.iter().map(|stream| &*stream.name)));
     text
 }
 
+/// The number of a copy, and where it is, if there are several places.
+pub(crate) fn place(copy: &CopyReport) -> String {
+    match &copy.host {
+        Some(host) => format!("{} on {host} ({})", copy.copy, copy.process),
+        None => copy.copy.to_string(),
+    }
+}
+
 /// Busy, starved and blocked, in whole percent that add up to 100.
-fn shares(copy: &CopyReport) -> [u64; 3] {
+pub(crate) fn shares(copy: &CopyReport) -> [u64; 3] {
     let times = [copy.busy, copy.starved, copy.blocked].map(|time| time.as_nanos() as f64);
     let all: f64 = times.iter().sum();
     if all == 0.0 {
@@ -65,8 +73,14 @@ fn shares(copy: &CopyReport) -> [u64; 3] {
     shares
 }
 
-/// The filter whose copies are busy most of the time.
-fn bottleneck(copies: &[CopyReport]) -> String {
+/// The filter whose copies are busy most of the time. The names of the streams tell which filters
+/// are sources.
+pub(crate) fn bottleneck<'s>(
+    copies: &[CopyReport],
+    streams: impl Iterator<Item = &'s str>,
+) -> String {
+    let targets = streams.filter_map(|name| name.split(" -> ").nth(1)?.split('.').next());
+    let targets: BTreeSet<&str> = targets.collect();
     let mut filters: BTreeMap<&Arc<str>, (Duration, Duration, usize)> = BTreeMap::new();
     for copy in copies {
         let filter = filters.entry(&copy.filter).or_default();
@@ -80,13 +94,15 @@ fn bottleneck(copies: &[CopyReport]) -> String {
     let busiest = filters.iter().max_by(|a, b| share(a.1).total_cmp(&share(b.1)));
     match busiest {
         Some((name, times)) if share(times) >= 0.5 => {
-            let cure =
-                if times.2 == 1 { "a second copy, if it can have one," } else { "another copy" };
-            format!(
-                "The bottleneck is {name}, busy {:.0} % of the time: {cure} or a faster processor \
-                 would help.",
-                100.0 * share(times)
-            )
+            let what = if !targets.contains(&***name) {
+                "what it reads from is slower than the filters behind it."
+            } else if times.2 == 1 {
+                "a second copy, if it can have one, or a faster processor would help."
+            } else {
+                "another copy or a faster processor would help."
+            };
+            let share = 100.0 * share(times);
+            format!("The bottleneck is {name}, busy {share:.0} % of the time: {what}")
         }
         Some((name, times)) => format!(
             "No filter is busy most of the time; {name} is busiest, with {:.0} %.",
@@ -105,6 +121,8 @@ mod tests {
         CopyReport {
             filter: filter.into(),
             copy: 0,
+            process: 0,
+            host: None,
             busy: time(busy),
             starved: time(starved),
             blocked: time(blocked),
@@ -124,12 +142,15 @@ mod tests {
     fn the_bottleneck_is_the_busiest_filter() {
         let copies =
             [copy("slow", [90, 10, 0]), copy("slow", [80, 20, 0]), copy("fast", [9, 91, 0])];
-        let said = bottleneck(&copies);
+        let streams = ["source.out -> slow.in", "slow.out -> fast.in"];
+        let said = bottleneck(&copies, streams.into_iter());
         assert!(
             said.starts_with("The bottleneck is slow, busy 85 % of the time: another copy"),
             "{said}"
         );
-        let said = bottleneck(&copies[2..]);
+        let said = bottleneck(&[copy("source", [90, 0, 10])], streams.into_iter());
+        assert!(said.contains("source, busy 90 % of the time: what it reads from is"), "{said}");
+        let said = bottleneck(&copies[2..], streams.into_iter());
         assert_eq!(said, "No filter is busy most of the time; fast is busiest, with 9 %.");
     }
 }

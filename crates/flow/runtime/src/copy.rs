@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::block::Block;
 use crate::filter::{Factory, Filter, FilterError, Step};
+use crate::ledger::Ledger;
 use crate::merge;
 use crate::meter::{Meter, Phase};
+use crate::observer::{Span, Watch};
 use crate::output::{Ended, Filling, Outlet, Outputs};
 use crate::remote;
 use crate::remote::message::LONGEST_TEXT;
@@ -87,6 +89,14 @@ impl Input {
         }
     }
 
+    /// The number of the stream, and what is held of it here.
+    fn account(&self) -> (usize, &Arc<Ledger>) {
+        match self {
+            Self::Here(stream) => (stream.number(), &stream.ledger),
+            Self::Elsewhere(inlet) => (inlet.stream.into(), &inlet.ledger),
+        }
+    }
+
     fn done(&self, copy: usize, took: Duration) {
         match self {
             Self::Here(stream) => stream.done(copy, took),
@@ -149,6 +159,7 @@ pub(crate) struct Copy {
     /// Of a source.
     pub(crate) feed: Option<Arc<Feed>>,
     pub(crate) meter: Arc<Meter>,
+    pub(crate) watch: Watch,
     pub(crate) wakeup: Arc<Wakeup>,
     pub(crate) shared: Arc<Shared>,
 }
@@ -168,6 +179,19 @@ enum Call {
     Process(Block, usize),
     Generate,
     Finalize,
+}
+
+impl Call {
+    fn span(&self, unit: UnitId) -> Span {
+        match self {
+            Self::Init => Span::Init { unit },
+            Self::Process(block, port) => {
+                Span::Process { unit, sequence: block.sequence(), bytes: block.len(), port: *port }
+            }
+            Self::Generate => Span::Generate { unit },
+            Self::Finalize => Span::Finalize { unit },
+        }
+    }
 }
 
 /// The units of one copy.
@@ -198,7 +222,9 @@ impl Copy {
             let same = self.shared.units.ended_early.load(Ordering::SeqCst) == ended_early;
             if !did && same && !is_stopped() {
                 self.meter.enter(Phase::Starved);
+                self.watch.began(|| Span::Starved);
                 self.wakeup.wait();
+                self.watch.ended(std::iter::empty());
             }
         }
         for (_, instance) in work.instances.drain() {
@@ -332,6 +358,7 @@ impl Copy {
             input: self.inputs.first().map(|(_, input)| input),
             is_init: false,
             meter: &self.meter,
+            watch: &self.watch,
             wakeup: &self.wakeup,
         }
     }
@@ -376,6 +403,7 @@ impl Copy {
         }
         let filter = &mut instance.filter;
         self.meter.enter(Phase::Busy);
+        self.watch.began(|| call.span(unit.rank.unit));
         let outcome = catch_unwind(AssertUnwindSafe(|| match call {
             Call::Init => filter.init(&unit.argument, &mut out).map(|()| Step::More),
             Call::Process(block, port) => {
@@ -384,7 +412,7 @@ impl Copy {
             Call::Generate => filter.generate(&mut out),
             Call::Finalize => filter.finalize(&mut out).map(|()| Step::Done),
         }));
-        let error = match outcome {
+        let outcome = match outcome {
             Ok(Ok(step)) => {
                 if block.is_some() || is_end {
                     out.flush(is_end);
@@ -395,14 +423,19 @@ impl Copy {
                 if is_end {
                     out.end();
                 }
-                return Some(step);
+                Ok(step)
             }
-            Ok(Err(error)) => self.text_of(error, unit),
-            Err(panic) => Some(panic_text(&*panic)),
+            Ok(Err(error)) => Err(self.text_of(error, unit)),
+            Err(panic) => Err(Some(panic_text(&*panic))),
         };
-        if let Some(error) = error {
-            self.fail(unit.rank.unit, block, &error);
-        }
+        let outputs = self.outlets.iter().flatten().map(|outlet| outlet.stream.account());
+        let inputs = self.inputs.iter().map(|(_, input)| input.account());
+        self.watch.ended(inputs.chain(outputs));
+        let error = match outcome {
+            Ok(step) => return Some(step),
+            Err(error) => error?,
+        };
+        self.fail(unit.rank.unit, block, &error);
         None
     }
 

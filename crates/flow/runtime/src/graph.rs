@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::dealing::Policy;
 use crate::filter::{Factory, Filter};
+use crate::observer::Observer;
 use crate::output::Cut;
 use crate::remote::place;
 
@@ -208,6 +209,7 @@ pub(crate) struct StreamSpec {
 pub struct Graph {
     pub(crate) filters: Vec<FilterSpec>,
     pub(crate) streams: Vec<StreamSpec>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
 impl Graph {
@@ -323,6 +325,22 @@ impl Graph {
         }
         self.streams.push(StreamSpec { name, from, to, options });
         Ok(())
+    }
+
+    /// Has the running pipeline watched. Without this, nothing of it costs anything.
+    pub fn observe(&mut self, observer: Arc<dyn Observer>) {
+        self.observer = Some(observer);
+    }
+
+    /// The name of each filter, its copies and its ports, in the order in which the running pipeline
+    /// lists the copies.
+    pub fn filters(&self) -> impl Iterator<Item = (&str, usize, &Ports)> {
+        self.filters.iter().map(|filter| (&*filter.name, filter.copies, &filter.ports))
+    }
+
+    /// The name of each stream, in the order in which the running pipeline lists them.
+    pub fn streams(&self) -> impl Iterator<Item = &str> {
+        self.streams.iter().map(|stream| stream.name.as_str())
     }
 
     fn input_name(&self, (filter, port): PortNumber) -> String {

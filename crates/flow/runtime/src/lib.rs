@@ -19,6 +19,7 @@
 //!             ledger: how many bytes there are                           ledger
 //! wakeup    how a copy's thread waits                                    wakeup
 //! report    how units, copies and streams fared                          report
+//! observer  who watches copies and streams while they run                observer
 //! ```
 //!
 //! A stream is inside one process: blocks are handed over, not copied. Its memory is bounded in
@@ -65,6 +66,7 @@ mod graph;
 mod ledger;
 mod merge;
 mod meter;
+mod observer;
 mod output;
 mod remote;
 mod report;
@@ -77,6 +79,7 @@ pub use block::Block;
 pub use dealing::Policy;
 pub use filter::{Factory, Filter, FilterError, Step};
 pub use graph::{DEFAULT_LIMIT, Graph, GraphError, LEAST_LIMIT, Ports, StreamOptions};
+pub use observer::{Observer, Span};
 pub use output::{Cut, Ended, NoOrderYet, NotOfABlock, Outputs, TooLarge};
 pub use remote::meet::{Job, MeetError, PATIENCE, Peer};
 pub use report::{CopyReport, Failure, StreamReport, UnitReport};

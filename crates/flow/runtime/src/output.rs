@@ -10,6 +10,7 @@ use crate::filter::FilterError;
 use crate::ledger::{Charge, Ledger};
 use crate::merge;
 use crate::meter::{Meter, Phase};
+use crate::observer::{Span, Watch};
 use crate::remote;
 use crate::stream::Stream;
 use crate::unit::{Open, UnitId};
@@ -82,11 +83,20 @@ impl Way {
         }
     }
 
-    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
+    /// The number of the stream, and what is held of it here.
+    pub(crate) fn account(&self) -> (usize, &Arc<Ledger>) {
         match self {
-            Self::Here(stream) => &stream.ledger,
-            Self::Elsewhere(outlet) => &outlet.ledger,
+            Self::Here(stream) => (stream.number(), &stream.ledger),
+            Self::Elsewhere(outlet) => (outlet.stream.into(), &outlet.ledger),
         }
+    }
+
+    fn number(&self) -> usize {
+        self.account().0
+    }
+
+    fn ledger(&self) -> &Arc<Ledger> {
+        self.account().1
     }
 
     fn is_ordered(&self) -> bool {
@@ -169,6 +179,7 @@ pub struct Outputs<'a> {
     /// It is called for the first time.
     pub(crate) is_init: bool,
     pub(crate) meter: &'a Meter,
+    pub(crate) watch: &'a Watch,
     pub(crate) wakeup: &'a Arc<Wakeup>,
 }
 
@@ -324,11 +335,15 @@ impl Outputs<'_> {
                 // Everybody waits for that block, which only comes when this one is sent.
                 break Ok(stream.ledger().add(bytes));
             }
-            before.get_or_insert_with(|| self.meter.enter(Phase::Blocked));
+            if before.is_none() {
+                before = Some(self.meter.enter(Phase::Blocked));
+                self.watch.began(|| Span::Blocked { stream: stream.number() });
+            }
             self.wakeup.wait();
         };
         if let Some(before) = before {
             self.meter.enter(before);
+            self.watch.ended([stream.account()].into_iter());
         }
         charge
     }

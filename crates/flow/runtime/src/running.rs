@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use thiserror::Error;
@@ -12,6 +12,7 @@ use crate::build::Built;
 use crate::copy::{Copy, Feed, Shared};
 use crate::graph::{Graph, GraphError};
 use crate::meter::{Meter, Phase};
+use crate::observer::Watch;
 use crate::remote::meet::{Job, MeetError};
 use crate::remote::node::Node;
 use crate::report::{CopyReport, Failure, StreamReport};
@@ -50,11 +51,16 @@ pub struct Running {
     threads: Vec<JoinHandle<()>>,
     copies: Arc<Vec<Known>>,
     node: Option<Arc<Node>>,
-    senders: Vec<JoinHandle<()>>,
+    senders: Mutex<Vec<JoinHandle<()>>>,
+    /// Of all filters and streams, in the order of the pipeline.
+    filters: Vec<Arc<str>>,
+    streams: Vec<Arc<str>>,
 }
 
 /// A copy here.
 struct Known {
+    /// Counts all copies of all filters.
+    number: usize,
     filter: Arc<str>,
     copy: usize,
     meter: Arc<Meter>,
@@ -110,7 +116,10 @@ impl Graph {
         let places: Vec<(usize, usize)> = (0..self.filters.len())
             .flat_map(|at| self.filters[at].copies_in(rank).map(move |copy| (at, copy)))
             .collect();
+        let first =
+            |at: usize| self.filters[..at].iter().map(|filter| filter.copies).sum::<usize>();
         let known = |(at, copy): &(usize, usize)| Known {
+            number: first(*at) + copy,
             filter: Arc::clone(&self.filters[*at].name),
             copy: *copy,
             meter: Arc::new(Meter::new()),
@@ -122,7 +131,9 @@ impl Graph {
             threads: Vec::new(),
             copies: Arc::clone(&copies),
             node: node.clone(),
-            senders: Vec::new(),
+            senders: Mutex::default(),
+            filters: self.filters.iter().map(|filter| Arc::clone(&filter.name)).collect(),
+            streams: self.streams.iter().map(|stream| stream.name.as_str().into()).collect(),
         };
         for ((at, index), known) in places.into_iter().zip(copies.iter()) {
             let filter = &self.filters[at];
@@ -135,6 +146,7 @@ impl Graph {
                 outlets: built.outlets(&self, at),
                 feed: feed.map(|at| Arc::clone(&feeds[at])),
                 meter: Arc::clone(&known.meter),
+                watch: Watch { observer: self.observer.clone(), copy: known.number },
                 wakeup: Arc::clone(&known.wakeup),
                 shared: Arc::clone(&shared),
             };
@@ -148,8 +160,8 @@ impl Graph {
         if let Some(node) = &node {
             let (shared, about) = (Arc::clone(&shared), Arc::clone(node));
             let report = move || (copies_of(&copies, Some(&about)), streams_of(&shared));
-            running.senders =
-                node.start(&running.shared, report).map_err(StartError::LinkThread)?;
+            let senders = node.start(&running.shared, report).map_err(StartError::LinkThread)?;
+            running.senders = Mutex::new(senders);
         }
         Ok(running)
     }
@@ -220,6 +232,29 @@ impl Running {
         }
     }
 
+    /// Waits for the loss of another process that the pipeline does without, if so many are known
+    /// already; `None`: there will be none.
+    #[must_use]
+    pub fn next_loss(&self, known: usize) -> Option<Failure> {
+        self.node.as_ref().and_then(|node| node.next_loss(known))
+    }
+
+    /// Ends all units, and at the front the other processes: there will be no more. This does not
+    /// wait for filters that are being called, as dropping does.
+    pub fn finish(&self) {
+        for unit in self.shared.units.all() {
+            self.shared.end_early(unit, Failure::Stopped);
+        }
+        if let Some(node) = &self.node {
+            node.finish();
+        }
+        let senders =
+            std::mem::take(&mut *self.senders.lock().unwrap_or_else(PoisonError::into_inner));
+        for sender in senders {
+            let _ = sender.join();
+        }
+    }
+
     /// Where the time of each copy went, until now. The front asks the other processes, and waits
     /// for their answers for two seconds at most; elsewhere it is that of the copies here.
     #[must_use]
@@ -244,8 +279,11 @@ impl Running {
                 streams.extend(others);
             }
         }
-        copies.sort_by(|a, b| (a.copy, a.process).cmp(&(b.copy, b.process)));
-        (copies, joined(streams))
+        let place = |of: &[Arc<str>], name: &Arc<str>| of.iter().position(|known| known == name);
+        copies.sort_by_key(|copy| (place(&self.filters, &copy.filter), copy.copy));
+        let mut streams = joined(streams);
+        streams.sort_by_key(|stream| place(&self.streams, &stream.name));
+        (copies, streams)
     }
 }
 
@@ -283,11 +321,6 @@ impl Drop for Running {
             // A filter's panic does not get here.
             let _ = thread.join();
         }
-        if let Some(node) = &self.node {
-            node.finish();
-        }
-        for sender in self.senders.drain(..) {
-            let _ = sender.join();
-        }
+        self.finish();
     }
 }

@@ -202,6 +202,11 @@ impl Stream {
         self.largest().min(self.ledger.limit() / (self.remote.local_producers + 2))
     }
 
+    /// Counts the streams of the pipeline from 0.
+    pub(crate) fn number(&self) -> usize {
+        self.remote.number.into()
+    }
+
     /// Whether blocks may be sent again.
     pub(crate) fn is_replayed(&self) -> bool {
         self.remote.is_replayed

@@ -14,6 +14,14 @@ use crate::report::{Failure, UnitReport};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct UnitId(pub(crate) u64);
 
+impl UnitId {
+    /// The number.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
 impl fmt::Display for UnitId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

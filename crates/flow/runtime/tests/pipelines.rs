@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use seekwire_flow::{
-    Block, Cut, Failure, Filter, FilterError, Graph, GraphError, Outputs, Policy, Ports, Running,
-    Step, StreamOptions, Unit, UnitId,
+    Block, Cut, Failure, Filter, FilterError, Graph, GraphError, Observer, Outputs, Policy, Ports,
+    Running, Span, Step, StreamOptions, Unit, UnitId,
 };
 
 /// Gives what a function makes of 0, 1, 2, ... until it makes nothing.
@@ -398,6 +398,92 @@ fn the_time_of_a_copy_adds_up() {
         let all = copy.busy + copy.starved + copy.blocked;
         assert!(all <= after && all >= before - started, "{copy:?}: {before:?} {after:?}");
     }
+}
+
+/// What it has heard of each copy, and of the streams.
+#[derive(Default)]
+struct Heard {
+    spans: Mutex<BTreeMap<usize, Vec<Option<Span>>>>,
+    held: Mutex<BTreeMap<usize, Vec<usize>>>,
+    is_blocked: AtomicBool,
+}
+
+impl Observer for Heard {
+    fn began(&self, copy: usize, span: Span, _: Instant) {
+        if matches!(span, Span::Blocked { .. }) {
+            self.is_blocked.store(true, Ordering::SeqCst);
+        }
+        self.spans.lock().unwrap().entry(copy).or_default().push(Some(span));
+    }
+    fn ended(&self, copy: usize, _: Instant) {
+        self.spans.lock().unwrap().entry(copy).or_default().push(None);
+    }
+    fn held(&self, stream: usize, bytes: usize, _: Instant) {
+        self.held.lock().unwrap().entry(stream).or_default().push(bytes);
+    }
+}
+
+#[test]
+fn who_watches_hears_of_every_call() {
+    let mut graph = Graph::new();
+    numbers(&mut graph, "numbers", 500);
+    let heard = Arc::new(Heard::default());
+    let watched = Arc::clone(&heard);
+    let make = move || {
+        let heard = Arc::clone(&watched);
+        Each(move |block: Block, _, out: &mut Outputs<'_>| {
+            // Not before the source is blocked, which has more than there is room for.
+            while !heard.is_blocked.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            out.send(0, block)
+        })
+    };
+    graph.filter("work", 2, Ports::step(), make).unwrap();
+    keep(&mut graph, "keep", 1);
+    let options = StreamOptions { limit: 1024, ..StreamOptions::default() };
+    graph.connect("numbers", "work", options).unwrap();
+    graph.connect("work", "keep", StreamOptions::default()).unwrap();
+    graph.observe(Arc::<Heard>::clone(&heard));
+    let names: Vec<_> = graph.streams().map(str::to_owned).collect();
+    assert_eq!(names, ["numbers.out -> work.in", "work.out -> keep.in"]);
+    let running = graph.start().unwrap();
+    let unit = running.submit(Unit::default());
+    unit.wait().unwrap();
+    let unit = unit.id();
+    let copies = running.copies();
+    drop(running);
+    let spans = heard.spans.lock().unwrap();
+    for (number, copy) in copies.iter().enumerate() {
+        let mut open = 0;
+        let mut counts = [0; 6];
+        for span in &spans[&number] {
+            let Some(span) = span else {
+                open -= 1;
+                assert!(open >= 0);
+                continue;
+            };
+            open += 1;
+            let (kind, depth) = match span {
+                Span::Init { unit: of } if *of == unit => (0, 1),
+                Span::Process { unit: of, bytes: 8, port: 0, .. } if *of == unit => (1, 1),
+                Span::Generate { unit: of } if *of == unit => (2, 1),
+                Span::Finalize { unit: of } if *of == unit => (3, 1),
+                Span::Starved => (4, 1),
+                Span::Blocked { stream: 0 } => (5, 2),
+                other => panic!("{copy:?}: {other:?}"),
+            };
+            assert_eq!(open, depth, "{span:?}");
+            counts[kind] += 1;
+        }
+        assert_eq!(open, 0, "{copy:?}");
+        let generated = if number == 0 { 501 } else { 0 };
+        assert_eq!(counts[..4], [1, copy.blocks, generated, 1], "{copy:?}");
+        assert_eq!(counts[5] > 0, number == 0, "{copy:?}");
+    }
+    let held = heard.held.lock().unwrap();
+    assert!(held[&0].iter().all(|held| *held <= 1024));
+    assert!(held[&1].contains(&0));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports, Step, UnitId};
 
 use super::Built;
 use crate::options::{Fault, Options};
+use crate::watch::screen;
 
 const BLOCK: usize = 64 << 10;
 const MOST: usize = 1 << 30;
@@ -100,7 +101,7 @@ struct WriteFile {
 impl WriteFile {
     fn open(&self, unit: UnitId) -> Result<(Box<dyn Write + Send>, String), FilterError> {
         let Some(path) = &self.path else {
-            return Ok((Box::new(io::stdout()), "standard output".to_owned()));
+            return Ok((screen::output(), "standard output".to_owned()));
         };
         if !path.contains("{}") {
             let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);

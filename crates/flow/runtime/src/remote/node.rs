@@ -51,6 +51,8 @@ struct State {
     begun: u64,
     /// The front has said that there are no more units.
     is_finished: bool,
+    /// Processes that the pipeline does without.
+    losses: Vec<Failure>,
     /// The pipeline cannot go on.
     broken: Option<Failure>,
     /// What others have told, since they were asked.
@@ -423,8 +425,11 @@ impl Node {
         let goes_on = rank != self.rank
             && self.can_lose.get(rank as usize) == Some(&true)
             && self.needed.iter().all(is_left);
-        if !goes_on {
-            state.broken.get_or_insert_with(|| failure.clone());
+        match goes_on {
+            true => state.losses.push(failure.clone()),
+            false => {
+                state.broken.get_or_insert_with(|| failure.clone());
+            }
         }
         drop(state);
         self.change.notify_all();
@@ -469,6 +474,19 @@ impl Node {
                 // A front that has said so has gone in peace.
                 _ if state.is_finished => return Ok(()),
                 Some(failure) => return Err(failure.clone()),
+                None => state = self.change.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    /// The next process that the pipeline does without, if so many are known. `None`: there are no
+    /// more units.
+    pub(crate) fn next_loss(&self, known: usize) -> Option<Failure> {
+        let mut state = self.state();
+        loop {
+            match state.losses.get(known) {
+                Some(failure) => return Some(failure.clone()),
+                None if state.is_finished || state.broken.is_some() => return None,
                 None => state = self.change.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }

@@ -1,0 +1,81 @@
+//! Asks a running pipeline for its status.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::HOST;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+use crate::watch::status::Status;
+
+/// So long an answer may take.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// The largest answer, in bytes.
+const LARGEST: usize = 8 << 20;
+
+/// Where a pipeline can be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// `HOST:PORT`.
+    Address(String),
+    Socket(PathBuf),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => f.write_str(address),
+            Self::Socket(path) => path.display().fmt(f),
+        }
+    }
+}
+
+pub(crate) struct Client(Runtime);
+
+impl Client {
+    pub(crate) fn new() -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        Ok(Self(runtime.context("cannot wait for the network")?))
+    }
+
+    pub(crate) fn status(&self, place: &Place) -> Result<Status> {
+        let asked = self.0.block_on(async { timeout(LONGEST, ask(place)).await });
+        let body = match asked {
+            Ok(body) => body.with_context(|| format!("cannot ask {place}"))?,
+            Err(_) => anyhow::bail!("{place} did not answer within {} s", LONGEST.as_secs()),
+        };
+        serde_json::from_slice(&body)
+            .with_context(|| format!("what {place} answers is no status of a pipeline"))
+    }
+}
+
+async fn ask(place: &Place) -> Result<Bytes> {
+    match place {
+        Place::Address(address) => get(TcpStream::connect(address).await?, address).await,
+        Place::Socket(path) => get(UnixStream::connect(path).await?, "localhost").await,
+    }
+}
+
+async fn get(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    host: &str,
+) -> Result<Bytes> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let request = Request::get("/status").header(HOST, host).body(Empty::<Bytes>::new())?;
+    let answer = sender.send_request(request).await?;
+    ensure!(answer.status() == StatusCode::OK, "it answers {}", answer.status());
+    let body = Limited::new(answer.into_body(), LARGEST).collect().await;
+    Ok(body.map_err(anyhow::Error::from_boxed)?.to_bytes())
+}

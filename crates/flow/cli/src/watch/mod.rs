@@ -1,0 +1,48 @@
+//! How a pipeline is seen while it runs.
+//!
+//! ```text
+//! status       what is counted, at one moment
+//! view         two of these, in a table
+//! screen       the part of a terminal that shows it
+//! exposition   a status in the format of Prometheus
+//! server       a status, for whoever asks by HTTP
+//! client       asks for it
+//! sockets      where the pipelines of this user can be asked
+//! top          the command `flow top`
+//! trace        what each copy did when, for a viewer of traces
+//! ```
+
+mod client;
+mod exposition;
+pub(crate) mod screen;
+pub(crate) mod server;
+pub(crate) mod sockets;
+pub(crate) mod status;
+pub(crate) mod top;
+pub(crate) mod trace;
+mod view;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crate::watch::screen::Target;
+use crate::watch::status::Watched;
+use crate::watch::view::View;
+
+/// So often a view is drawn.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Shows the pipeline on standard error until the screen is closed.
+pub(crate) fn show(watched: Arc<Watched>) {
+    screen::open(Target::Error);
+    let mut view = View::new(watched.status());
+    let draw = move || {
+        loop {
+            thread::sleep(EVERY);
+            screen::draw(&view.next(watched.status()));
+        }
+    };
+    // Without it nothing is lost but the view.
+    let _ = thread::Builder::new().name("view".to_owned()).spawn(draw);
+}

@@ -1,0 +1,90 @@
+//! Who watches a pipeline while it runs: what each copy is at, and what streams hold.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::ledger::Ledger;
+use crate::unit::UnitId;
+
+/// Hears what the copies of a running pipeline do, in their threads: it should take no longer than
+/// they can wait. Copies and streams are numbered as [`Running::copies`](crate::Running::copies) and
+/// [`Running::streams`](crate::Running::streams) list them. Where several processes run the pipeline,
+/// it hears of what is in its own.
+///
+/// The spans of a copy are nested: each that begins ends before the one around it, unless the
+/// pipeline is watched no longer.
+pub trait Observer: Send + Sync {
+    /// A copy begins something.
+    fn began(&self, copy: usize, span: Span, at: Instant);
+
+    /// A copy ends what it began last.
+    fn ended(&self, copy: usize, at: Instant);
+
+    /// What a stream held at that time, in bytes.
+    fn held(&self, stream: usize, bytes: usize, at: Instant);
+}
+
+/// What a copy does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Span {
+    /// The filter is called: a unit begins.
+    Init {
+        /// Which.
+        unit: UnitId,
+    },
+    /// The filter is called with a block.
+    Process {
+        /// Of which unit it is.
+        unit: UnitId,
+        /// Its number.
+        sequence: u64,
+        /// How long it is.
+        bytes: usize,
+        /// The number of the input port.
+        port: usize,
+    },
+    /// The filter, a source, is called for blocks.
+    Generate {
+        /// Of which unit.
+        unit: UnitId,
+    },
+    /// The filter is called: a unit is over.
+    Finalize {
+        /// Which.
+        unit: UnitId,
+    },
+    /// It waits for something to do.
+    Starved,
+    /// It waits for room in the stream with this number.
+    Blocked {
+        /// The stream.
+        stream: usize,
+    },
+}
+
+/// One copy, and who watches it, if anybody does.
+#[derive(Clone)]
+pub(crate) struct Watch {
+    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) copy: usize,
+}
+
+impl Watch {
+    pub(crate) fn began(&self, span: impl FnOnce() -> Span) {
+        if let Some(observer) = &self.observer {
+            observer.began(self.copy, span(), Instant::now());
+        }
+    }
+
+    /// Of these streams, it is told what they hold now.
+    pub(crate) fn ended<'s>(&self, streams: impl Iterator<Item = (usize, &'s Arc<Ledger>)>) {
+        if let Some(observer) = &self.observer {
+            let now = Instant::now();
+            observer.ended(self.copy, now);
+            for (stream, ledger) in streams {
+                observer.held(stream, ledger.held().0, now);
+            }
+        }
+    }
+}
