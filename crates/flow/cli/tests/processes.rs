@@ -1,0 +1,245 @@
+//! Pipelines in several processes: `seekwire flow run` as launchers start it, and what happens when
+//! one of the processes is killed, stopped or cut off.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Processes of one job, which find each other through files.
+struct Group {
+    directory: tempfile::TempDir,
+    processes: Vec<Child>,
+}
+
+static JOBS: AtomicUsize = AtomicUsize::new(0);
+
+fn program() -> &'static str {
+    env!("CARGO_BIN_EXE_seekwire-flow")
+}
+
+impl Group {
+    /// `size` processes that run this pipeline with these arguments.
+    fn start(size: usize, pipeline: &str, arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("pipeline.toml");
+        let here = directory.path().to_str().unwrap();
+        fs::write(&file, pipeline.replace("@", here)).unwrap();
+        let job = JOBS.fetch_add(1, Ordering::Relaxed);
+        let start = |rank: usize| {
+            let place = directory.path().join("meet");
+            fs::create_dir_all(&place).unwrap();
+            Command::new(program())
+                .args(["flow", "run", "--patience", "5"])
+                .arg(&file)
+                .args(arguments)
+                .env("SEEKWIRE_FLOW_RENDEZVOUS", &place)
+                .env("SEEKWIRE_FLOW_RANK", rank.to_string())
+                .env("SEEKWIRE_FLOW_SIZE", size.to_string())
+                .env("SEEKWIRE_FLOW_JOB", job.to_string())
+                .env("SEEKWIRE_FLOW_LIMIT", "60")
+                .env("SEEKWIRE_FLOW_ROLE", if rank == 0 { "" } else { "worker" })
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+        };
+        let processes = (0..size).map(start).collect();
+        Self { directory, processes }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn signal(&self, rank: usize, signal: Signal) {
+        let pid = Pid::from_child(&self.processes[rank]);
+        // One that has ended is not waited for yet: the id is still its own.
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// What each of them said.
+    fn end(mut self) -> (Vec<Output>, tempfile::TempDir) {
+        let processes = std::mem::take(&mut self.processes);
+        let outputs = processes.into_iter().map(|child| child.wait_with_output().unwrap());
+        (outputs.collect(), self.directory)
+    }
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Waits until the file has that many bytes: so far the pipeline has come.
+fn has_grown(path: &Path, bytes: u64, group: &mut Group) {
+    while fs::metadata(path).map_or(0, |known| known.len()) < bytes {
+        assert!(group.processes[0].try_wait().unwrap().is_none(), "it has ended before");
+        std::thread::yield_now();
+    }
+}
+
+/// Numbered lines, of which those that `burn` passes on in parts come back in order.
+const CHAIN: &str = "
+[filter.read]
+run = \"read\"
+path = \"@/input\"
+[filter.burn]
+run = \"burn\"
+nanoseconds-per-byte = 20
+role = \"worker\"
+copies = 2
+idempotent = true
+[filter.write]
+run = \"write\"
+path = \"@/output\"
+[[stream]]
+from = \"read\"
+to = \"burn\"
+block = \"2KiB\"
+limit = \"256KiB\"
+[[stream]]
+from = \"burn\"
+to = \"write\"
+ordered = true
+limit = \"256KiB\"
+";
+
+fn input(bytes: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(bytes as u64);
+    (0..bytes).map(|_| random.u8(..)).collect()
+}
+
+fn start_chain(size: usize, pipeline: &str, bytes: usize) -> (Group, Vec<u8>) {
+    // The input is there before anybody looks for it: the pipeline names a directory of its own.
+    let place = tempfile::tempdir().unwrap();
+    let data = input(bytes);
+    fs::write(place.path().join("input"), &data).unwrap();
+    let kept = place.keep();
+    let pipeline = pipeline.replace("@/", &format!("{}/", kept.display()));
+    let mut group = Group::start(size, &pipeline, &["--quiet"]);
+    // It is removed with the others.
+    let link = group.path("place");
+    std::os::unix::fs::symlink(&kept, link).unwrap();
+    group.processes.shrink_to_fit();
+    (group, data)
+}
+
+#[test]
+fn a_pipeline_in_several_processes_gives_the_same() {
+    let (group, data) = start_chain(3, CHAIN, 1 << 20);
+    let place = fs::read_link(group.path("place")).unwrap();
+    let (outputs, _directory) = group.end();
+    for (rank, output) in outputs.iter().enumerate() {
+        assert!(output.status.success(), "rank {rank}: {}", stderr(output));
+    }
+    assert!(fs::read(place.join("output")).unwrap() == data);
+    fs::remove_dir_all(place).unwrap();
+}
+
+#[test]
+fn killed_workers_are_made_good_for_at_any_moment() {
+    let mut random = fastrand::Rng::with_seed(1);
+    for round in 0..40 {
+        let (mut group, data) = start_chain(4, CHAIN, 200_000);
+        let place = fs::read_link(group.path("place")).unwrap();
+        let output = place.join("output");
+        // One or two of three workers, the second when the pipeline has come further.
+        let mut workers = [1, 2, 3];
+        random.shuffle(&mut workers);
+        let mut moments = [random.u64(1..180_000), random.u64(1..180_000)];
+        moments.sort_unstable();
+        let killed = random.usize(1..=2);
+        for (worker, moment) in workers.into_iter().zip(moments).take(killed) {
+            has_grown(&output, moment, &mut group);
+            group.signal(worker, Signal::KILL);
+        }
+        let (outputs, _directory) = group.end();
+        let said = stderr(&outputs[0]);
+        assert!(outputs[0].status.success(), "round {round}: {said}");
+        assert!(fs::read(output).unwrap() == data, "round {round}: {said}");
+        for worker in &workers[..killed] {
+            assert!(said.contains(&format!("rank {worker} on ")), "round {round}: {said}");
+        }
+        for worker in &workers[killed..] {
+            let output = &outputs[*worker];
+            assert!(output.status.success(), "round {round}: {}", stderr(output));
+        }
+        fs::remove_dir_all(place).unwrap();
+    }
+}
+
+#[test]
+fn a_killed_process_that_is_needed_ends_the_unit_everywhere() {
+    let plain = CHAIN.replace("idempotent = true\n", "");
+    for (rank, pipeline) in [(0, CHAIN), (1, &plain[..]), (2, &plain[..])] {
+        let (mut group, _) = start_chain(3, pipeline, 10_000_000);
+        let place = fs::read_link(group.path("place")).unwrap();
+        has_grown(&place.join("output"), 50_000, &mut group);
+        group.signal(rank, Signal::KILL);
+        let (outputs, _directory) = group.end();
+        assert!(outputs.iter().all(|output| !output.status.success()), "{outputs:?}");
+        let teller = if rank == 0 { 1 } else { 0 };
+        let said = stderr(&outputs[teller]);
+        assert!(said.contains(&format!("rank {rank} on ")) && said.contains("was lost: "), "{said}");
+        fs::remove_dir_all(place).unwrap();
+    }
+}
+
+#[test]
+fn a_stopped_process_is_given_up_after_the_patience() {
+    let (mut group, data) = start_chain(3, CHAIN, 400_000);
+    let place = fs::read_link(group.path("place")).unwrap();
+    has_grown(&place.join("output"), 20_000, &mut group);
+    group.signal(1, Signal::STOP);
+    let stopped = group.processes.remove(1);
+    let (outputs, _directory) = group.end();
+    let said = stderr(&outputs[0]);
+    assert!(outputs[0].status.success(), "{said}");
+    assert!(said.contains("rank 1 on ") && said.contains("has said nothing for 5 s"), "{said}");
+    assert!(fs::read(place.join("output")).unwrap() == data);
+    // When it goes on, it learns that nobody waits for it.
+    kill_process(Pid::from_child(&stopped), Signal::CONT).unwrap();
+    let output = stopped.wait_with_output().unwrap();
+    assert!(!output.status.success());
+    fs::remove_dir_all(place).unwrap();
+}
+
+#[test]
+fn what_is_wrong_is_said_once() {
+    let pipeline = CHAIN.replace("role = \"worker\"", "role = \"wroker\"");
+    let (outputs, _directory) = Group::start(3, &pipeline, &[]).end();
+    let said: Vec<String> = outputs.iter().map(stderr).collect();
+    assert!(said[0].contains("no process has the role wroker"), "{said:?}");
+    assert!(said[0].contains("pipeline.toml:7"), "{said:?}");
+    assert_eq!(said[1..], ["", ""]);
+    assert!(outputs.iter().all(|output| output.status.code() == Some(1)));
+}
+
+#[test]
+fn a_full_disk_elsewhere_is_named() {
+    let pipeline = "
+[filter.read]
+run = \"read\"
+path = \"/dev/zero\"
+[filter.write]
+run = \"write\"
+path = \"/dev/full\"
+ranks = [1]
+[[stream]]
+from = \"read\"
+to = \"write\"
+";
+    let (outputs, _directory) = Group::start(2, pipeline, &[]).end();
+    let said = stderr(&outputs[0]);
+    assert!(said.contains("filter write, copy 0 on ") && said.contains("No space left"), "{said}");
+    assert_eq!(outputs[0].status.code(), Some(1));
+    assert!(stdout(&outputs[0]).is_empty());
+    assert!(outputs[1].status.success(), "{}", stderr(&outputs[1]));
+}
