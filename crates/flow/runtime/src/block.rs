@@ -43,10 +43,14 @@ impl Block {
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
+}
 
-    pub(crate) fn set_sequence(&mut self, sequence: u64) {
-        self.sequence = sequence;
-    }
+/// A block that nobody has been given. What it takes of the limit is given back by who has it.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub(crate) bytes: Bytes,
+    pub(crate) sequence: u64,
+    pub(crate) held: usize,
 }
 
 impl Deref for Block {

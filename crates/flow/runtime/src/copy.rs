@@ -1,15 +1,18 @@
 //! One copy of a filter: a thread that takes blocks, calls the filter, and sends what comes out.
 
 use std::any::Any;
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::block::Block;
+use crate::dealing::BATCH;
 use crate::filter::{Factory, Filter, FilterError, Step};
+use crate::hand::Hand;
+use crate::ledger::Account;
 use crate::merge;
 use crate::meter::{Meter, Phase};
 use crate::output::{Ended, Filling, Outlet, Outputs};
@@ -40,7 +43,11 @@ impl Shared {
 
 /// Units for one copy of a source.
 #[derive(Default)]
-pub(crate) struct Feed(Mutex<Fed>);
+pub(crate) struct Feed {
+    fed: Mutex<Fed>,
+    /// It is not empty; for a copy that has others.
+    is_fed: AtomicBool,
+}
 
 #[derive(Default)]
 struct Fed {
@@ -51,11 +58,12 @@ struct Fed {
 
 impl Feed {
     fn lock(&self) -> MutexGuard<'_, Fed> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.fed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn add(&self, unit: Arc<Open>) {
         self.lock().units.insert(unit.rank, unit);
+        self.is_fed.store(true, Ordering::Release);
         self.wake();
     }
 
@@ -67,6 +75,7 @@ impl Feed {
 
     /// The units that are new; if there are none, the caller is woken when there are.
     fn take(&self, own: &Arc<Wakeup>) -> Vec<Arc<Open>> {
+        self.is_fed.store(false, Ordering::Relaxed);
         let mut fed = self.lock();
         if fed.units.is_empty() {
             fed.idle = Some(Arc::clone(own));
@@ -105,19 +114,25 @@ enum Call {
     Finalize,
 }
 
+type Instances = BTreeMap<UnitId, Instance>;
+
 /// The units of one copy.
 #[derive(Default)]
 struct Work {
-    instances: HashMap<UnitId, Instance>,
+    instances: Instances,
     /// Of a source: those that it has not begun.
     waiting: BTreeMap<Rank, Arc<Open>>,
     /// The unit that it was called for last.
     last: Option<UnitId>,
+    /// Of each input, what it was given and has not begun.
+    hands: Vec<Hand>,
 }
 
 impl Copy {
     pub(crate) fn run(self) {
-        let mut work = Work::default();
+        let hand = |(_, stream): &(usize, Arc<Stream>)| Hand::new(Account::new(&stream.ledger));
+        let hands = self.inputs.iter().map(hand).collect();
+        let mut work = Work { hands, ..Work::default() };
         let mut ended_early = 0;
         let is_stopped = || self.shared.is_stopped.load(Ordering::SeqCst);
         while !is_stopped() {
@@ -136,7 +151,7 @@ impl Copy {
                 self.wakeup.wait();
             }
         }
-        for (_, instance) in work.instances.drain() {
+        for (_, instance) in work.instances {
             self.let_go(instance);
         }
     }
@@ -147,12 +162,12 @@ impl Copy {
         let closed = |(_, instance): &(&UnitId, &Instance)| instance.unit.is_closed();
         let closed: Vec<UnitId> = work.instances.iter().filter(closed).map(|(id, _)| *id).collect();
         for unit in closed {
-            self.end_instance(unit, work);
+            self.end_instance(unit, &mut work.instances);
         }
     }
 
-    fn end_instance(&self, unit: UnitId, work: &mut Work) {
-        if let Some(instance) = work.instances.remove(&unit) {
+    fn end_instance(&self, unit: UnitId, instances: &mut Instances) {
+        if let Some(instance) = instances.remove(&unit) {
             self.let_go(instance);
         }
     }
@@ -167,8 +182,11 @@ impl Copy {
 
     /// One step of the most urgent unit of a source; false: there is none.
     fn generate(&self, feed: &Feed, work: &mut Work) -> bool {
-        let new = feed.take(&self.wakeup).into_iter().map(|unit| (unit.rank, unit));
-        work.waiting.extend(new);
+        let has_none = work.instances.is_empty() && work.waiting.is_empty();
+        if has_none || feed.is_fed.load(Ordering::Relaxed) {
+            let new = feed.take(&self.wakeup).into_iter().map(|unit| (unit.rank, unit));
+            work.waiting.extend(new);
+        }
         let begun = work.instances.values().map(|instance| instance.unit.rank).min();
         if let Some(first) = work.waiting.first_entry() {
             if begun.is_none_or(|begun| *first.key() < begun) {
@@ -180,12 +198,12 @@ impl Copy {
             }
         }
         let Some(unit) = begun.map(|rank| rank.unit) else { return false };
-        self.turn_to(unit, work);
+        self.turn_to(unit, &mut work.instances, &mut work.last);
         let Some(instance) = work.instances.get_mut(&unit) else { return true };
         match self.call(instance, Call::Generate) {
             Some(Step::More) => {}
             Some(Step::Done) => self.finalize(unit, work),
-            None => self.end_instance(unit, work),
+            None => self.end_instance(unit, &mut work.instances),
         }
         true
     }
@@ -193,9 +211,10 @@ impl Copy {
     /// What comes next on an input; false: nothing is there.
     fn consume(&self, work: &mut Work) -> bool {
         let mut did = false;
-        for (port, stream) in &self.inputs {
-            match stream.take(self.index, &self.wakeup) {
-                Some(Taken::Block(block)) => self.process(block, *port, stream, work),
+        for at in 0..self.inputs.len() {
+            let stream = &self.inputs[at].1;
+            match stream.take(self.index, &self.wakeup, &mut work.hands[at]) {
+                Some(Taken::Blocks) => self.process(at, work),
                 Some(Taken::End(unit)) => self.end(unit, work),
                 None => continue,
             }
@@ -204,21 +223,38 @@ impl Copy {
         did
     }
 
-    fn process(&self, block: Block, port: usize, stream: &Stream, work: &mut Work) {
+    /// What it was given on one of the inputs. When that takes longer than was thought, the rest is
+    /// left.
+    fn process(&self, at: usize, work: &mut Work) {
+        let Work { instances, last, hands, .. } = work;
+        let (port, stream) = &self.inputs[at];
+        let hand = &mut hands[at];
+        let Some(unit) = hand.rank().map(|rank| rank.unit) else { return };
         let began = Instant::now();
-        let unit = block.unit();
-        if let Some(instance) = self.instance(unit, work) {
-            self.meter.processed(block.len());
-            if self.call(instance, Call::Process(block, port)).is_none() {
-                self.end_instance(unit, work);
+        let mut processed: usize = 0;
+        if let Some(instance) = self.instance(unit, instances, last) {
+            let mut is_ended = false;
+            while let Some(block) = hand.next() {
+                self.meter.processed(block.len());
+                processed += 1;
+                is_ended = self.call(instance, Call::Process(block, *port)).is_none();
+                // A look at the clock costs as much as a short block.
+                let is_time = || processed.is_power_of_two() && began.elapsed() > BATCH;
+                if is_ended || !hand.blocks.is_empty() && is_time() {
+                    break;
+                }
+            }
+            if is_ended {
+                self.end_instance(unit, instances);
             }
         }
-        stream.done(self.index, began.elapsed());
+        stream.done(self.index, hand, processed, began.elapsed());
     }
 
     /// An input stream has no more of this unit.
     fn end(&self, unit: UnitId, work: &mut Work) {
-        let Some(instance) = self.instance(unit, work) else { return };
+        let Work { instances, last, .. } = work;
+        let Some(instance) = self.instance(unit, instances, last) else { return };
         instance.ended += 1;
         if instance.ended == self.inputs.len() {
             self.finalize(unit, work);
@@ -236,9 +272,14 @@ impl Copy {
 
     /// The value for that unit; a new one if there is none. `None`: it failed at once, or the unit
     /// has ended.
-    fn instance<'w>(&self, unit: UnitId, work: &'w mut Work) -> Option<&'w mut Instance> {
-        self.turn_to(unit, work);
-        match work.instances.entry(unit) {
+    fn instance<'w>(
+        &self,
+        unit: UnitId,
+        instances: &'w mut Instances,
+        last: &mut Option<UnitId>,
+    ) -> Option<&'w mut Instance> {
+        self.turn_to(unit, instances, last);
+        match instances.entry(unit) {
             Entry::Occupied(known) => Some(known.into_mut()),
             Entry::Vacant(place) => {
                 let open = self.shared.units.find(unit)?;
@@ -249,9 +290,9 @@ impl Copy {
 
     /// What another unit has begun to fill goes on: while this one waits for room, it would hold
     /// some.
-    fn turn_to(&self, unit: UnitId, work: &mut Work) {
-        let Some(before) = work.last.replace(unit).filter(|before| *before != unit) else { return };
-        if let Some(instance) = work.instances.get_mut(&before) {
+    fn turn_to(&self, unit: UnitId, instances: &mut Instances, last: &mut Option<UnitId>) {
+        let Some(before) = last.replace(unit).filter(|before| *before != unit) else { return };
+        if let Some(instance) = instances.get_mut(&before) {
             self.outputs(&instance.unit, &mut instance.filling, 0).flush(true);
         }
     }

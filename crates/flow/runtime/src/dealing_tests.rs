@@ -32,13 +32,13 @@ fn play(policy: Policy, blocks: usize, speeds: &[Speed]) -> (u64, Vec<usize>) {
         for copy in idle {
             let backlog = Backlog { blocks: undealt, is_last: true };
             if queues[copy] == 0 && dealer.may_take(copy, backlog) {
-                dealer.taken(copy);
+                dealer.taken(copy, 1);
                 undealt -= 1;
                 queues[copy] += 1;
             }
             if queues[copy] > 0 {
                 queues[copy] -= 1;
-                dealer.began(copy);
+                dealer.began(copy, 1);
                 busy[copy] = true;
                 let takes = speeds[copy](now);
                 ends.push(Reverse((now + takes, copy, takes)));
@@ -48,7 +48,7 @@ fn play(policy: Policy, blocks: usize, speeds: &[Speed]) -> (u64, Vec<usize>) {
         now = time;
         busy[copy] = false;
         done[copy] += 1;
-        dealer.done(copy, Duration::from_nanos(took));
+        dealer.done(copy, 1, 1, Duration::from_nanos(took));
     }
     assert_eq!(done.iter().sum::<usize>(), blocks, "no block is forgotten");
     (now, done)
@@ -104,7 +104,7 @@ fn demand_evens_out_the_queues() {
     let mut dealer = Dealer::new(Policy::Demand, 3);
     let dealt: VecDeque<_> = (0..6).map(|_| dealer.deal().unwrap()).collect();
     assert_eq!(dealt, [0, 1, 2, 0, 1, 2]);
-    dealer.began(1);
+    dealer.began(1, 1);
     assert_eq!(dealer.deal(), Some(1));
     dealer.dropped(2);
     assert_eq!(dealer.deal(), Some(2));

@@ -3,32 +3,69 @@
 //! A limit in blocks fails both ways: with small ones it starves, with large ones it fills the
 //! memory. So what is counted is bytes, from before a buffer is filled until the last use of the
 //! block is over.
+//!
+//! What was ever taken and what was ever given back are two counters that only grow, so that those
+//! who send and those who receive do not write to the same cache line for each block.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::wakeup::Wakeup;
 
+/// Nobody waits.
+const NEVER: u64 = u64::MAX;
+
 /// The account of one stream.
 pub(crate) struct Ledger {
     limit: usize,
-    state: Mutex<State>,
+    taken: Taken,
+    given: Given,
+    waiting: Mutex<Vec<Arc<Wakeup>>>,
 }
 
+/// Written by those who take.
 #[derive(Default)]
-struct State {
-    held: usize,
-    peak: usize,
-    waiting: Vec<Arc<Wakeup>>,
+#[repr(align(128))]
+struct Taken {
+    ever: AtomicU64,
+    /// What was given back at least: as somebody has seen it.
+    given: AtomicU64,
+    peak: AtomicU64,
+}
+
+/// Written by those who give back.
+#[repr(align(128))]
+struct Given {
+    ever: AtomicU64,
+    /// Those who wait are woken when so much was ever given back.
+    wake_at: AtomicU64,
+}
+
+/// A way to the ledger. Each copy that receives has its own, so that they do not count their
+/// references in one place.
+#[repr(align(128))]
+pub(crate) struct Account(Arc<Ledger>);
+
+impl Account {
+    pub(crate) fn new(ledger: &Arc<Ledger>) -> Arc<Self> {
+        Arc::new(Self(Arc::clone(ledger)))
+    }
+
+    /// Gives back what was taken.
+    pub(crate) fn give(&self, bytes: usize) {
+        self.0.give(bytes);
+    }
 }
 
 impl Ledger {
     pub(crate) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, state: Mutex::default() })
+        let given = Given { ever: AtomicU64::new(0), wake_at: AtomicU64::new(NEVER) };
+        Arc::new(Self { limit, taken: Taken::default(), given, waiting: Mutex::default() })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiting(&self) -> MutexGuard<'_, Vec<Arc<Wakeup>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn limit(&self) -> usize {
@@ -37,70 +74,133 @@ impl Ledger {
 
     /// What is held now, and the most that was.
     pub(crate) fn held(&self) -> (usize, usize) {
-        let state = self.state();
-        (state.held, state.peak)
+        // In this order: what is given back was taken before.
+        let given = self.given.ever.load(Ordering::SeqCst);
+        let taken = self.taken.ever.load(Ordering::SeqCst);
+        let peak = self.taken.peak.load(Ordering::Relaxed) as usize;
+        // Between the two, much may have been taken and given back.
+        let held = (taken - given).min(self.limit as u64);
+        (held as usize, peak)
     }
 
-    /// Takes room for `bytes`, if no more than `most` are held then. Otherwise the caller
-    /// is woken when something is given back.
-    pub(crate) fn take(
-        self: &Arc<Self>,
+    /// Takes room for `bytes`, if no more than `most` are held then; false: there is none.
+    pub(crate) fn reserve(&self, bytes: usize, most: usize) -> bool {
+        self.lacks(bytes, most).is_none()
+    }
+
+    /// Takes room, or says how much has to be given back before there can be any, and how much was
+    /// until now.
+    fn lacks(&self, bytes: usize, most: usize) -> Option<(u64, u64)> {
+        let most = most.min(self.limit) as u64;
+        let mut taken = self.taken.ever.load(Ordering::SeqCst);
+        loop {
+            let after = taken + bytes as u64;
+            let seen = self.taken.given.load(Ordering::Relaxed);
+            let peak = self.taken.peak.load(Ordering::Relaxed);
+            let mut held = after.saturating_sub(seen);
+            if held > most.min(peak) {
+                let given = self.given.ever.load(Ordering::SeqCst);
+                self.taken.given.store(given, Ordering::Relaxed);
+                held = after.saturating_sub(given);
+                if held > most {
+                    return Some((held - most, given));
+                }
+            }
+            let ever = &self.taken.ever;
+            match ever.compare_exchange_weak(taken, after, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => {
+                    if held > peak {
+                        self.taken.peak.fetch_max(held, Ordering::Relaxed);
+                    }
+                    return None;
+                }
+                Err(now) => taken = now,
+            }
+        }
+    }
+
+    /// As [`Ledger::reserve`]; but if there is no room, the caller is woken when there may be, and
+    /// when `patience` more has been given back.
+    pub(crate) fn reserve_or_wait(
+        &self,
         bytes: usize,
         most: usize,
+        patience: usize,
         caller: &Arc<Wakeup>,
-    ) -> Option<Charge> {
-        let mut state = self.state();
-        if state.held + bytes > most.min(self.limit) {
-            if !state.waiting.iter().any(|other| Arc::ptr_eq(other, caller)) {
-                state.waiting.push(Arc::clone(caller));
-            }
-            return None;
+    ) -> bool {
+        let Some((lack, given)) = self.lacks(bytes, most) else { return true };
+        let mut waiting = self.waiting();
+        if !waiting.iter().any(|other| Arc::ptr_eq(other, caller)) {
+            waiting.push(Arc::clone(caller));
         }
-        state.held += bytes;
-        state.peak = state.peak.max(state.held);
-        Some(Charge { ledger: Arc::clone(self), bytes })
+        self.given.wake_at.fetch_min(given + lack.max(patience as u64), Ordering::SeqCst);
+        drop(waiting);
+        // Who gave back before that did not see it.
+        self.reserve(bytes, most)
+    }
+
+    fn give(&self, bytes: usize) {
+        let bytes = bytes as u64;
+        let ever = self.given.ever.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        if ever >= self.given.wake_at.load(Ordering::SeqCst) {
+            self.wake_all();
+        }
+    }
+
+    /// Whether somebody waits for room.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.given.wake_at.load(Ordering::SeqCst) != NEVER
     }
 
     /// Something has changed that those who wait have to know.
     pub(crate) fn wake_all(&self) {
-        let waiting = std::mem::take(&mut self.state().waiting);
-        waiting.iter().for_each(|one| one.ring());
+        let mut waiting = self.waiting();
+        self.given.wake_at.store(NEVER, Ordering::SeqCst);
+        let woken = std::mem::take(&mut *waiting);
+        drop(waiting);
+        woken.iter().for_each(|one| one.ring());
     }
 }
 
 /// A share of the limit, until it is dropped.
 pub(crate) struct Charge {
-    ledger: Arc<Ledger>,
+    account: Arc<Account>,
     bytes: usize,
 }
 
 impl Charge {
+    /// Of what was taken.
+    pub(crate) fn new(account: &Arc<Account>, bytes: usize) -> Self {
+        Self { account: Arc::clone(account), bytes }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// What was taken, which is the caller's to give back.
+    pub(crate) fn into_bytes(mut self) -> usize {
+        std::mem::take(&mut self.bytes)
     }
 
     /// A part of the share, for a part of the block.
     pub(crate) fn split(&mut self, bytes: usize) -> Charge {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        Charge { ledger: Arc::clone(&self.ledger), bytes }
+        Charge { account: Arc::clone(&self.account), bytes }
     }
 
     /// Both shares in one, of the same ledger.
-    pub(crate) fn join(&mut self, mut other: Charge) {
-        debug_assert!(Arc::ptr_eq(&self.ledger, &other.ledger));
-        self.bytes += std::mem::take(&mut other.bytes);
+    pub(crate) fn join(&mut self, other: Charge) {
+        debug_assert!(Arc::ptr_eq(&self.account.0, &other.account.0));
+        self.bytes += other.into_bytes();
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            let mut state = self.ledger.state();
-            state.held -= self.bytes;
-            let waiting = std::mem::take(&mut state.waiting);
-            drop(state);
-            waiting.iter().for_each(|one| one.ring());
+            self.account.give(self.bytes);
         }
     }
 }
@@ -118,21 +218,80 @@ impl fmt::Debug for Ledger {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]
     fn what_is_taken_is_held_until_it_is_dropped() {
         let ledger = Ledger::new(100);
-        let own = Arc::default();
-        let mut first = ledger.take(60, usize::MAX, &own).unwrap();
-        assert!(ledger.take(41, usize::MAX, &own).is_none());
-        assert!(ledger.take(10, 65, &own).is_none(), "more than the caller may");
+        let account = Account::new(&ledger);
+        let take = |bytes, most| ledger.reserve(bytes, most).then(|| Charge::new(&account, bytes));
+        let mut first = take(60, usize::MAX).unwrap();
+        assert!(take(41, usize::MAX).is_none());
+        assert!(take(10, 65).is_none(), "more than the caller may");
         let part = first.split(20);
         assert_eq!((first.bytes(), part.bytes()), (40, 20));
         drop(first);
         assert_eq!(ledger.held(), (20, 60));
-        let rest = ledger.take(80, usize::MAX, &own).unwrap();
+        let rest = take(80, usize::MAX).unwrap();
         drop((part, rest));
         assert_eq!(ledger.held(), (0, 100));
+    }
+
+    #[test]
+    fn the_peak_is_what_was_held_and_not_what_was_seen() {
+        let ledger = Ledger::new(1000);
+        for _ in 0..100 {
+            assert!(ledger.reserve(10, usize::MAX));
+            ledger.give(10);
+        }
+        assert_eq!(ledger.held(), (0, 10));
+    }
+
+    #[test]
+    fn who_waits_is_woken_when_it_pays() {
+        let ledger = Ledger::new(100);
+        let own = Arc::default();
+        assert!(ledger.reserve(100, usize::MAX));
+        assert!(!ledger.reserve_or_wait(10, usize::MAX, 25, &own));
+        ledger.give(24);
+        assert!(ledger.is_waited_for());
+        ledger.give(1);
+        assert!(!ledger.is_waited_for());
+        own.wait();
+        // Without patience, as soon as there may be room.
+        assert!(!ledger.reserve_or_wait(60, usize::MAX, 0, &own));
+        ledger.give(34);
+        assert!(ledger.is_waited_for());
+        ledger.give(1);
+        own.wait();
+        assert!(ledger.reserve(60, usize::MAX));
+    }
+
+    #[test]
+    fn no_room_is_overdrawn_and_nobody_forgotten() {
+        let ledger = Ledger::new(100);
+        let takers: Vec<_> = (0..3)
+            .map(|at| {
+                let ledger = Arc::clone(&ledger);
+                let own = Arc::<Wakeup>::default();
+                let belongs = Arc::clone(&own);
+                let thread = thread::spawn(move || {
+                    for round in 0..20_000_u64 {
+                        let bytes = 1 + (round * 7 + at) as usize % 60;
+                        while !ledger.reserve_or_wait(bytes, usize::MAX, 0, &own) {
+                            own.wait();
+                        }
+                        ledger.give(bytes);
+                    }
+                });
+                belongs.belongs_to(thread.thread().clone());
+                thread
+            })
+            .collect();
+        takers.into_iter().for_each(|thread| thread.join().unwrap());
+        let (held, peak) = ledger.held();
+        assert!(held == 0 && peak <= 100, "{held} {peak}");
     }
 }

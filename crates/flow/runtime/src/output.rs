@@ -1,6 +1,7 @@
 //! The output ports of a copy: they cut what a filter sends into blocks, and wait for room.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
@@ -14,6 +15,10 @@ use crate::wakeup::Wakeup;
 
 /// What a block takes of a limit besides its bytes.
 pub(crate) const OVERHEAD: usize = 128;
+
+/// Who finds no room waits at first until there is much: a wake-up for each block that fits would
+/// cost more than the block. But no longer than that.
+const PATIENCE: Duration = Duration::from_micros(500);
 
 /// How a stream cuts what is sent into blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,14 +105,19 @@ impl Outputs<'_> {
     /// If there is no such port.
     pub fn send(&mut self, port: usize, bytes: impl Into<Bytes>) -> Result<(), FilterError> {
         let bytes = bytes.into();
-        for at in 0..self.outlets[port].len() {
-            match self.outlets[port][at].cut {
-                Cut::Whole => self.emit(port, at, bytes.clone())?,
-                Cut::Bytes(size) => self.cut(port, at, bytes.clone(), size)?,
-                Cut::Lines(size) => self.cut_lines(port, at, &bytes, size)?,
-            }
+        let last = self.outlets[port].len().saturating_sub(1);
+        for at in 0..last {
+            self.send_to(port, at, bytes.clone())?;
         }
-        Ok(())
+        self.send_to(port, last, bytes)
+    }
+
+    fn send_to(&mut self, port: usize, at: usize, bytes: Bytes) -> Result<(), FilterError> {
+        match self.outlets[port][at].cut {
+            Cut::Whole => self.emit(port, at, bytes),
+            Cut::Bytes(size) => self.cut(port, at, bytes, size),
+            Cut::Lines(size) => self.cut_lines(port, at, &bytes, size),
+        }
     }
 
     /// The unit of work that the filter is called for.
@@ -123,8 +133,9 @@ impl Outputs<'_> {
     }
 
     fn emit(&self, port: usize, at: usize, bytes: Bytes) -> Result<(), FilterError> {
-        let charge = self.charge(port, at, bytes.len() + OVERHEAD)?;
-        self.outlets[port][at].stream.send(self.unit, self.group, bytes, charge);
+        let held = bytes.len() + OVERHEAD;
+        self.reserve(port, at, held)?;
+        self.outlets[port][at].stream.send(self.unit, self.group, bytes, held);
         Ok(())
     }
 
@@ -201,31 +212,47 @@ impl Outputs<'_> {
 
     /// Waits for room.
     fn charge(&self, port: usize, at: usize, bytes: usize) -> Result<Charge, FilterError> {
+        self.reserve(port, at, bytes)?;
+        Ok(Charge::new(&self.outlets[port][at].stream.account, bytes))
+    }
+
+    fn reserve(&self, port: usize, at: usize, bytes: usize) -> Result<(), FilterError> {
         let stream = &self.outlets[port][at].stream;
         if stream.is_ordered() && self.is_init {
             return Err(NoOrderYet(Arc::clone(&stream.name)).into());
         }
         self.check_size(stream, bytes, stream.largest())?;
         let mut before = None;
-        let charge = loop {
+        let outcome = loop {
             if self.unit.is_closed() {
                 break Err(Ended.into());
             }
             let most = stream.most(self.unit, self.group);
-            if let Some(charge) = stream.ledger.take(bytes, most, self.wakeup) {
-                break Ok(charge);
+            if stream.ledger.reserve(bytes, most) {
+                break Ok(());
+            }
+            // What is held may never fall that far, so patience ends. Of an ordered stream, a block
+            // that has come may be the one that all wait for.
+            let is_patient = before.is_none() && !stream.is_ordered();
+            let patience = if is_patient { stream.ledger.limit() / 4 } else { 0 };
+            if stream.ledger.reserve_or_wait(bytes, most, patience, self.wakeup) {
+                break Ok(());
             }
             // From here on this thread is woken. What was read before may have changed since.
             if self.unit.is_closed() || stream.most(self.unit, self.group) != most {
                 continue;
             }
             before.get_or_insert_with(|| self.meter.enter(Phase::Blocked));
-            self.wakeup.wait();
+            if is_patient {
+                self.wakeup.wait_for(PATIENCE);
+            } else {
+                self.wakeup.wait();
+            }
         };
         if let Some(before) = before {
             self.meter.enter(before);
         }
-        charge
+        outcome
     }
 
     fn flush_one(&mut self, port: usize, at: usize) {
@@ -237,7 +264,7 @@ impl Outputs<'_> {
             true => Bytes::copy_from_slice(&partial.bytes),
             false => partial.bytes.freeze(),
         };
-        self.outlets[port][at].stream.send(self.unit, self.group, bytes, charge);
+        self.outlets[port][at].stream.send(self.unit, self.group, bytes, charge.into_bytes());
     }
 
     /// What was begun is sent: all of it at the end of the unit, else where groups must not be

@@ -2,15 +2,15 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::block::Block;
+use crate::block::Queued;
 use crate::dealing::{Backlog, Dealer, Policy};
-use crate::ledger::{Charge, Ledger};
+use crate::hand::Hand;
+use crate::ledger::{Account, Ledger};
 use crate::merge::Merge;
 use crate::report::StreamReport;
 use crate::unit::{Open, Rank, UnitId};
@@ -18,7 +18,8 @@ use crate::wakeup::Wakeup;
 
 /// What a consumer gets.
 pub(crate) enum Taken {
-    Block(Block),
+    /// Blocks, which are in its hand.
+    Blocks,
     /// No more blocks of this unit come to this copy.
     End(UnitId),
 }
@@ -26,19 +27,24 @@ pub(crate) enum Taken {
 pub(crate) struct Stream {
     pub(crate) name: Arc<str>,
     pub(crate) ledger: Arc<Ledger>,
+    /// Of those who send.
+    pub(crate) account: Arc<Account>,
     is_ordered: bool,
     producers: usize,
     /// Its consumers wait for other streams, too.
     is_one_of_several: bool,
     state: Mutex<State>,
-    blocks: AtomicU64,
-    bytes: AtomicU64,
 }
 
 struct State {
     dealer: Dealer,
     lanes: BTreeMap<Rank, Lane>,
     consumers: Vec<Consumer>,
+    /// How many of them are to be rung.
+    idle: usize,
+    /// What was sent.
+    blocks: u64,
+    bytes: u64,
     /// Counts what was dealt at once.
     tickets: u64,
     /// Consumers take what they were dealt in that order, whatever is urgent: each has its part of
@@ -55,17 +61,31 @@ struct Consumer {
 
 /// The blocks of one unit of work.
 struct Lane {
+    account: Arc<Account>,
     /// Where the order matters, what has come too soon.
-    merge: Option<Merge<Block>>,
-    undealt: VecDeque<Block>,
+    merge: Option<Merge<Queued>>,
+    undealt: VecDeque<Queued>,
     /// Of each copy, what it was dealt, and when.
-    dealt: Vec<VecDeque<(u64, Block)>>,
+    dealt: Vec<VecDeque<(u64, Queued)>>,
     next: u64,
+    /// Blocks that copies took and had not begun then.
+    in_hands: usize,
     /// Producers that have sent all but what comes at the end, and all.
     ending: usize,
     ended: usize,
     /// Consumers that know that nothing more comes.
     told: Vec<bool>,
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        let dealt = self.dealt.iter().flatten().map(|(_, block)| block);
+        let merge = self.merge.iter().flat_map(Merge::waiting);
+        let held = dealt.chain(&self.undealt).chain(merge).map(|block| block.held).sum();
+        if held > 0 {
+            self.account.give(held);
+        }
+    }
 }
 
 impl Stream {
@@ -77,9 +97,11 @@ impl Stream {
         [producers, consumers]: [usize; 2],
         is_one_of_several: bool,
     ) -> Self {
+        let ledger = Ledger::new(limit);
         Self {
             name,
-            ledger: Ledger::new(limit),
+            account: Account::new(&ledger),
+            ledger,
             // What one copy sends is in order as it comes.
             is_ordered: is_ordered && producers > 1,
             producers,
@@ -88,11 +110,12 @@ impl Stream {
                 dealer: Dealer::new(policy, consumers),
                 lanes: BTreeMap::new(),
                 consumers: (0..consumers).map(|_| Consumer::default()).collect(),
+                idle: 0,
+                blocks: 0,
+                bytes: 0,
                 tickets: 0,
                 is_first_come: is_ordered,
             }),
-            blocks: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
         }
     }
 
@@ -130,12 +153,17 @@ impl Stream {
         if is_next { limit } else { limit - limit / 4 }
     }
 
-    pub(crate) fn send(&self, unit: &Open, group: u64, bytes: Bytes, charge: Charge) {
-        self.blocks.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        let block = Block::new(bytes, unit.rank.unit, 0, charge);
+    /// `held` was taken of the limit for the block.
+    pub(crate) fn send(&self, unit: &Open, group: u64, bytes: Bytes, held: usize) {
         let mut state = self.state();
-        let Some(lane) = self.lane(&mut state, unit) else { return };
+        state.blocks += 1;
+        state.bytes += bytes.len() as u64;
+        let block = Queued { bytes, sequence: 0, held };
+        let Some(lane) = self.lane(&mut state, unit) else {
+            drop(state);
+            self.account.give(held);
+            return;
+        };
         let ready = match &mut lane.merge {
             Some(merge) => merge.add(group, block),
             None => Some(block),
@@ -202,10 +230,12 @@ impl Stream {
         Some(match state.lanes.entry(unit.rank) {
             Entry::Occupied(lane) => lane.into_mut(),
             Entry::Vacant(place) => place.insert(Lane {
+                account: Arc::clone(&self.account),
                 merge: self.is_ordered.then(Merge::new),
                 undealt: VecDeque::new(),
                 dealt: (0..consumers).map(|_| VecDeque::new()).collect(),
                 next: 0,
+                in_hands: 0,
                 ending: 0,
                 ended: 0,
                 told: vec![false; consumers],
@@ -213,9 +243,9 @@ impl Stream {
         })
     }
 
-    fn deal(&self, state: &mut State, rank: Rank, mut block: Block) {
+    fn deal(&self, state: &mut State, rank: Rank, mut block: Queued) {
         let Some(lane) = state.lanes.get_mut(&rank) else { return };
-        block.set_sequence(lane.next);
+        block.sequence = lane.next;
         lane.next += 1;
         match state.dealer.deal() {
             Some(copy) => {
@@ -231,6 +261,9 @@ impl Stream {
     }
 
     fn wake_for_undealt(&self, state: &mut State) {
+        if state.idle == 0 {
+            return;
+        }
         if self.is_one_of_several {
             // Whoever is woken may find a block elsewhere, and leave this one.
             state.wake_all();
@@ -246,30 +279,52 @@ impl Stream {
 
     /// What that copy is to do next, the most urgent unit first. If there is nothing, it is
     /// woken when there is.
-    pub(crate) fn take(&self, copy: usize, own: &Arc<Wakeup>) -> Option<Taken> {
+    pub(crate) fn take(&self, copy: usize, own: &Arc<Wakeup>, hand: &mut Hand) -> Option<Taken> {
         let mut state = self.state();
-        let taken = state.take(copy, self.producers);
-        state.consumers[copy].idle = None;
+        let taken = state.take(copy, self.producers, hand);
+        if state.consumers[copy].idle.take().is_some() {
+            state.idle -= 1;
+        }
         if taken.is_none() {
             state.consumers[copy].idle = Some(Arc::clone(own));
-        } else if state.consumers.iter().any(|consumer| consumer.idle.is_some())
-            && state.lanes.values().any(|lane| !lane.undealt.is_empty())
-        {
+            state.idle += 1;
+            drop(state);
+            if self.ledger.is_waited_for() {
+                // Nothing is left of what it waits for.
+                self.ledger.wake_all();
+            }
+        } else if state.idle > 0 && state.lanes.values().any(|lane| !lane.undealt.is_empty()) {
             self.wake_for_undealt(&mut state);
         }
         taken
     }
 
-    /// The copy is through with a block that it took.
-    pub(crate) fn done(&self, copy: usize, took: Duration) {
+    /// The copy is through with blocks that it took: with `processed` of them in that time. What it
+    /// has left is anybody's again.
+    pub(crate) fn done(&self, copy: usize, hand: &mut Hand, processed: usize, took: Duration) {
+        let taken = hand.taken();
         let mut state = self.state();
-        state.dealer.done(copy, took);
+        state.dealer.done(copy, taken, processed, took);
+        let lane = match hand.rank() {
+            Some(rank) if taken > 1 => state.lanes.get_mut(&rank),
+            _ => None,
+        };
+        let mut is_end = false;
+        if let Some(lane) = lane {
+            lane.in_hands -= taken - 1;
+            lane.put_back(&mut hand.blocks);
+            is_end = lane.ended == self.producers;
+        }
         let producers = self.producers;
         let waits = |lane: &Lane| lane.ended == producers && !lane.undealt.is_empty();
-        if state.lanes.values().any(waits) {
-            // Who left a block to this one may think otherwise now.
+        if is_end || state.idle > 0 && state.lanes.values().any(waits) {
+            // Who left a block to this one may think otherwise now, or hears of the end.
             state.wake_all();
+        } else if taken > processed {
+            self.wake_for_undealt(&mut state);
         }
+        drop(state);
+        hand.clear();
     }
 
     /// The unit has ended early: what is here of it is dropped, and everybody looks again.
@@ -283,10 +338,14 @@ impl Stream {
 
     pub(crate) fn report(&self) -> StreamReport {
         let (held, peak) = self.ledger.held();
+        let (blocks, bytes) = {
+            let state = self.state();
+            (state.blocks, state.bytes)
+        };
         StreamReport {
             name: Arc::clone(&self.name),
-            blocks: self.blocks.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
+            blocks,
+            bytes,
             held,
             peak,
             limit: self.ledger.limit(),
@@ -294,37 +353,61 @@ impl Stream {
     }
 }
 
+impl Lane {
+    /// Nothing more comes, and nothing is left that copies could take.
+    fn is_over(&self, producers: usize) -> bool {
+        self.ended == producers && self.undealt.is_empty() && self.in_hands == 0
+    }
+
+    /// Each where it was: others may have put back later ones.
+    fn put_back(&mut self, blocks: &mut VecDeque<Queued>) {
+        while let Some(block) = blocks.pop_back() {
+            let at = self.undealt.partition_point(|other| other.sequence < block.sequence);
+            self.undealt.insert(at, block);
+        }
+    }
+}
+
 impl State {
-    fn take(&mut self, copy: usize, producers: usize) -> Option<Taken> {
+    fn take(&mut self, copy: usize, producers: usize, hand: &mut Hand) -> Option<Taken> {
+        let is_one_of_several = self.consumers.len() > 1;
         let Self { dealer, lanes, is_first_come, .. } = self;
-        let fronts = lanes.values_mut().filter(|lane| !lane.dealt[copy].is_empty());
-        let lane = match is_first_come {
-            true => fronts.min_by_key(|lane| lane.dealt[copy].front().map(|(ticket, _)| *ticket)),
-            false => None,
-        };
-        if let Some((_, block)) = lane.and_then(|lane| lane.dealt[copy].pop_front()) {
-            dealer.began(copy);
-            return Some(Taken::Block(block));
+        if *is_first_come {
+            let fronts = lanes.iter_mut().filter(|(_, lane)| !lane.dealt[copy].is_empty());
+            let first = fronts.min_by_key(|(_, lane)| lane.dealt[copy].front().map(|(at, _)| *at));
+            if let Some((rank, lane)) = first {
+                let block = lane.dealt[copy].pop_front().map(|(_, block)| block);
+                hand.take(*rank, block.into_iter());
+                dealer.began(copy, 1);
+                return Some(Taken::Blocks);
+            }
         }
         for (rank, lane) in lanes.iter_mut() {
             let rank = *rank;
             let is_over = lane.ended == producers;
             if let Some((_, block)) = lane.dealt[copy].pop_front() {
-                dealer.began(copy);
-                return Some(Taken::Block(block));
+                hand.take(rank, std::iter::once(block));
+                dealer.began(copy, 1);
+                return Some(Taken::Blocks);
             }
             let backlog = Backlog { blocks: lane.undealt.len(), is_last: is_over };
             if dealer.may_take(copy, backlog) {
-                let block = lane.undealt.pop_front()?;
-                dealer.taken(copy);
-                dealer.began(copy);
-                if is_over && lane.undealt.is_empty() {
+                let blocks = match *is_first_come && is_one_of_several {
+                    // All wait for the first of them, so that the others cannot be left to anybody.
+                    true => 1,
+                    false => dealer.batch(copy, backlog),
+                };
+                hand.take(rank, lane.undealt.drain(..blocks));
+                dealer.taken(copy, blocks);
+                dealer.began(copy, blocks);
+                lane.in_hands += blocks - 1;
+                if lane.is_over(producers) {
                     // Who waited in vain for this one hears of the end.
                     self.wake_all();
                 }
-                return Some(Taken::Block(block));
+                return Some(Taken::Blocks);
             }
-            if is_over && lane.undealt.is_empty() && !lane.told[copy] {
+            if lane.is_over(producers) && !lane.told[copy] {
                 lane.told[copy] = true;
                 if lane.told.iter().all(|told| *told) {
                     lanes.remove(&rank);
@@ -337,6 +420,7 @@ impl State {
 
     fn wake(&mut self, copy: usize) {
         if let Some(wakeup) = self.consumers[copy].idle.take() {
+            self.idle -= 1;
             wakeup.ring();
         }
     }
