@@ -21,6 +21,9 @@ use crate::stream::{Stream, Taken};
 use crate::unit::{Open, Rank, UnitId, Units};
 use crate::wakeup::Wakeup;
 
+/// So many times a source is called before its copy looks after units that have ended.
+const STEPS: usize = 32;
+
 /// What all copies of a running pipeline share.
 pub(crate) struct Shared {
     pub(crate) units: Units,
@@ -180,7 +183,7 @@ impl Copy {
         }
     }
 
-    /// One step of the most urgent unit of a source; false: there is none.
+    /// Some steps of the most urgent unit of a source; false: there is none.
     fn generate(&self, feed: &Feed, work: &mut Work) -> bool {
         let has_none = work.instances.is_empty() && work.waiting.is_empty();
         if has_none || feed.is_fed.load(Ordering::Relaxed) {
@@ -200,10 +203,20 @@ impl Copy {
         let Some(unit) = begun.map(|rank| rank.unit) else { return false };
         self.turn_to(unit, &mut work.instances, &mut work.last);
         let Some(instance) = work.instances.get_mut(&unit) else { return true };
-        match self.call(instance, Call::Generate) {
-            Some(Step::More) => {}
-            Some(Step::Done) => self.finalize(unit, work),
-            None => self.end_instance(unit, &mut work.instances),
+        // No other unit becomes more urgent while none is new.
+        for _ in 0..STEPS {
+            match self.call(instance, Call::Generate) {
+                Some(Step::More) if feed.is_fed.load(Ordering::Relaxed) => break,
+                Some(Step::More) => {}
+                Some(Step::Done) => {
+                    self.finalize(unit, work);
+                    break;
+                }
+                None => {
+                    self.end_instance(unit, &mut work.instances);
+                    break;
+                }
+            }
         }
         true
     }

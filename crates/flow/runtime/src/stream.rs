@@ -31,6 +31,7 @@ pub(crate) struct Stream {
     pub(crate) account: Arc<Account>,
     is_ordered: bool,
     producers: usize,
+    consumers: usize,
     /// Its consumers wait for other streams, too.
     is_one_of_several: bool,
     state: Mutex<State>,
@@ -105,6 +106,7 @@ impl Stream {
             // What one copy sends is in order as it comes.
             is_ordered: is_ordered && producers > 1,
             producers,
+            consumers,
             is_one_of_several,
             state: Mutex::new(State {
                 dealer: Dealer::new(policy, consumers),
@@ -159,7 +161,8 @@ impl Stream {
         state.blocks += 1;
         state.bytes += bytes.len() as u64;
         let block = Queued { bytes, sequence: 0, held };
-        let Some(lane) = self.lane(&mut state, unit) else {
+        let State { dealer, lanes, tickets, .. } = &mut *state;
+        let Some(lane) = self.lane(lanes, unit) else {
             drop(state);
             self.account.give(held);
             return;
@@ -169,7 +172,8 @@ impl Stream {
             None => Some(block),
         };
         if let Some(block) = ready {
-            self.deal(&mut state, unit.rank, block);
+            let copy = lane.deal(dealer, tickets, block);
+            self.wake_for(&mut state, copy);
         }
     }
 
@@ -179,12 +183,10 @@ impl Stream {
             return;
         }
         let mut state = self.state();
-        let Some(lane) = self.lane(&mut state, unit) else { return };
+        let Some(lane) = self.lane(&mut state.lanes, unit) else { return };
         let Some(merge) = &mut lane.merge else { return };
         let ready = merge.end(group);
-        for block in ready {
-            self.deal(&mut state, unit.rank, block);
-        }
+        self.deal(&mut state, unit.rank, ready);
         drop(state);
         // Another group is the one that everybody waits for.
         self.ledger.wake_all();
@@ -196,15 +198,13 @@ impl Stream {
             return;
         }
         let mut state = self.state();
-        let Some(lane) = self.lane(&mut state, unit) else { return };
+        let Some(lane) = self.lane(&mut state.lanes, unit) else { return };
         lane.ending += 1;
         if lane.ending < self.producers {
             return;
         }
         let ready = lane.merge.as_mut().map(Merge::begin_last).unwrap_or_default();
-        for block in ready {
-            self.deal(&mut state, unit.rank, block);
-        }
+        self.deal(&mut state, unit.rank, ready);
         drop(state);
         self.ledger.wake_all();
     }
@@ -213,50 +213,48 @@ impl Stream {
     pub(crate) fn end(&self, unit: &Open, group: u64) {
         self.end_group(unit, group);
         let mut state = self.state();
-        let Some(lane) = self.lane(&mut state, unit) else { return };
+        let Some(lane) = self.lane(&mut state.lanes, unit) else { return };
         lane.ended += 1;
         if lane.ended == self.producers {
             state.wake_all();
         }
     }
 
-    /// The lane of a unit that is under way.
-    fn lane<'s>(&self, state: &'s mut State, unit: &Open) -> Option<&'s mut Lane> {
+    /// The lane of a unit, if that is under way.
+    fn lane<'s>(&self, lanes: &'s mut BTreeMap<Rank, Lane>, unit: &Open) -> Option<&'s mut Lane> {
         if unit.is_closed() {
-            state.purge(unit.rank);
             return None;
         }
-        let consumers = state.consumers.len();
-        Some(match state.lanes.entry(unit.rank) {
+        Some(match lanes.entry(unit.rank) {
             Entry::Occupied(lane) => lane.into_mut(),
             Entry::Vacant(place) => place.insert(Lane {
                 account: Arc::clone(&self.account),
                 merge: self.is_ordered.then(Merge::new),
                 undealt: VecDeque::new(),
-                dealt: (0..consumers).map(|_| VecDeque::new()).collect(),
+                dealt: (0..self.consumers).map(|_| VecDeque::new()).collect(),
                 next: 0,
                 in_hands: 0,
                 ending: 0,
                 ended: 0,
-                told: vec![false; consumers],
+                told: vec![false; self.consumers],
             }),
         })
     }
 
-    fn deal(&self, state: &mut State, rank: Rank, mut block: Queued) {
-        let Some(lane) = state.lanes.get_mut(&rank) else { return };
-        block.sequence = lane.next;
-        lane.next += 1;
-        match state.dealer.deal() {
-            Some(copy) => {
-                lane.dealt[copy].push_back((state.tickets, block));
-                state.tickets += 1;
-                state.wake(copy);
-            }
-            None => {
-                lane.undealt.push_back(block);
-                self.wake_for_undealt(state);
-            }
+    fn deal(&self, state: &mut State, rank: Rank, blocks: Vec<Queued>) {
+        for block in blocks {
+            let State { dealer, lanes, tickets, .. } = state;
+            let Some(lane) = lanes.get_mut(&rank) else { return };
+            let copy = lane.deal(dealer, tickets, block);
+            self.wake_for(state, copy);
+        }
+    }
+
+    /// A block has come for that copy, or for any.
+    fn wake_for(&self, state: &mut State, copy: Option<usize>) {
+        match copy {
+            Some(copy) => state.wake(copy),
+            None => self.wake_for_undealt(state),
         }
     }
 
@@ -354,6 +352,21 @@ impl Stream {
 }
 
 impl Lane {
+    /// Which copy gets the block, if it is dealt at once.
+    fn deal(&mut self, dealer: &mut Dealer, tickets: &mut u64, block: Queued) -> Option<usize> {
+        let block = Queued { sequence: self.next, ..block };
+        self.next += 1;
+        let copy = dealer.deal();
+        match copy {
+            Some(copy) => {
+                self.dealt[copy].push_back((*tickets, block));
+                *tickets += 1;
+            }
+            None => self.undealt.push_back(block),
+        }
+        copy
+    }
+
     /// Nothing more comes, and nothing is left that copies could take.
     fn is_over(&self, producers: usize) -> bool {
         self.ended == producers && self.undealt.is_empty() && self.in_hands == 0
