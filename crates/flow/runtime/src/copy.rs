@@ -12,7 +12,6 @@ use crate::block::Block;
 use crate::dealing::BATCH;
 use crate::filter::{Factory, Filter, FilterError, Step};
 use crate::hand::Hand;
-use crate::ledger::Account;
 use crate::merge;
 use crate::meter::{Meter, Phase};
 use crate::output::{Ended, Filling, Outlet, Outputs};
@@ -133,7 +132,7 @@ struct Work {
 
 impl Copy {
     pub(crate) fn run(self) {
-        let hand = |(_, stream): &(usize, Arc<Stream>)| Hand::new(Account::new(&stream.ledger));
+        let hand = |(_, stream): &(usize, Arc<Stream>)| Hand::new(stream.ledger);
         let hands = self.inputs.iter().map(hand).collect();
         let mut work = Work { hands, ..Work::default() };
         let mut ended_early = 0;

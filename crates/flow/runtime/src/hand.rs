@@ -1,15 +1,14 @@
 //! What a copy has taken of a stream, and has not begun.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use crate::block::{Block, Queued};
-use crate::ledger::{Account, Charge};
+use crate::ledger::{Charge, Ledger};
 use crate::unit::Rank;
 
 /// Blocks of one unit, in their order. What is left when it is dropped is given back to the limit.
 pub(crate) struct Hand {
-    account: Arc<Account>,
+    ledger: &'static Ledger,
     rank: Option<Rank>,
     pub(crate) blocks: VecDeque<Queued>,
     /// With those that have left it.
@@ -17,8 +16,8 @@ pub(crate) struct Hand {
 }
 
 impl Hand {
-    pub(crate) fn new(account: Arc<Account>) -> Self {
-        Self { account, rank: None, blocks: VecDeque::new(), taken: 0 }
+    pub(crate) fn new(ledger: &'static Ledger) -> Self {
+        Self { ledger, rank: None, blocks: VecDeque::new(), taken: 0 }
     }
 
     /// Takes blocks of that unit; it was empty.
@@ -41,14 +40,14 @@ impl Hand {
     pub(crate) fn next(&mut self) -> Option<Block> {
         let unit = self.rank?.unit;
         let Queued { bytes, sequence, held } = self.blocks.pop_front()?;
-        Some(Block::new(bytes, unit, sequence, Charge::new(&self.account, held)))
+        Some(Block::new(bytes, unit, sequence, Charge::new(self.ledger, held)))
     }
 
     /// Drops what is left.
     pub(crate) fn clear(&mut self) {
         let held = self.blocks.drain(..).map(|block| block.held).sum();
         if held > 0 {
-            self.account.give(held);
+            self.ledger.give(held);
         }
     }
 }

@@ -8,7 +8,7 @@
 //! who send and those who receive do not write to the same cache line for each block.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::wakeup::Wakeup;
@@ -18,10 +18,10 @@ const NEVER: u64 = u64::MAX;
 
 /// The account of one stream.
 pub(crate) struct Ledger {
-    limit: usize,
+    limit: AtomicUsize,
     taken: Taken,
     given: Given,
-    waiting: Mutex<Vec<Arc<Wakeup>>>,
+    waiting: Mutex<Waiting>,
 }
 
 /// Written by those who take.
@@ -42,34 +42,47 @@ struct Given {
     wake_at: AtomicU64,
 }
 
-/// A way to the ledger. Each copy that receives has its own, so that they do not count their
-/// references in one place.
-#[repr(align(128))]
-pub(crate) struct Account(Arc<Ledger>);
-
-impl Account {
-    pub(crate) fn new(ledger: &Arc<Ledger>) -> Arc<Self> {
-        Arc::new(Self(Arc::clone(ledger)))
-    }
-
-    /// Gives back what was taken.
-    pub(crate) fn give(&self, bytes: usize) {
-        self.0.give(bytes);
-    }
+#[derive(Default)]
+struct Waiting {
+    callers: Vec<Arc<Wakeup>>,
+    /// The stream is no more, but there may be blocks of it.
+    is_retired: bool,
 }
 
+/// Ledgers of streams that are no more. A block points to its ledger as long as it lives, and a
+/// count of references for that would cost two more atomic operations for each. So ledgers are not
+/// freed, but used again: there are never more than there were streams at once.
+static RETIRED: Mutex<Vec<&'static Ledger>> = Mutex::new(Vec::new());
+
 impl Ledger {
-    pub(crate) fn new(limit: usize) -> Arc<Self> {
-        let given = Given { ever: AtomicU64::new(0), wake_at: AtomicU64::new(NEVER) };
-        Arc::new(Self { limit, taken: Taken::default(), given, waiting: Mutex::default() })
+    pub(crate) fn new(limit: usize) -> &'static Self {
+        let used = RETIRED.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let ledger = used.unwrap_or_else(|| {
+            let given = Given { ever: AtomicU64::new(0), wake_at: AtomicU64::new(NEVER) };
+            Box::leak(Box::new(Self {
+                limit: AtomicUsize::new(0),
+                taken: Taken::default(),
+                given,
+                waiting: Mutex::default(),
+            }))
+        });
+        ledger.limit.store(limit, Ordering::Relaxed);
+        ledger.taken.peak.store(0, Ordering::Relaxed);
+        ledger
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Vec<Arc<Wakeup>>> {
+    /// The stream is no more: when all is given back, another one may use this.
+    pub(crate) fn retire(&'static self) {
+        self.waiting().is_retired = true;
+        self.wake_all();
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn limit(&self) -> usize {
-        self.limit
+        self.limit.load(Ordering::Relaxed)
     }
 
     /// What is held now, and the most that was.
@@ -79,7 +92,7 @@ impl Ledger {
         let taken = self.taken.ever.load(Ordering::SeqCst);
         let peak = self.taken.peak.load(Ordering::Relaxed) as usize;
         // Between the two, much may have been taken and given back.
-        let held = (taken - given).min(self.limit as u64);
+        let held = (taken - given).min(self.limit() as u64);
         (held as usize, peak)
     }
 
@@ -91,7 +104,7 @@ impl Ledger {
     /// Takes room, or says how much has to be given back before there can be any, and how much was
     /// until now.
     fn lacks(&self, bytes: usize, most: usize) -> Option<(u64, u64)> {
-        let most = most.min(self.limit) as u64;
+        let most = most.min(self.limit()) as u64;
         let mut taken = self.taken.ever.load(Ordering::SeqCst);
         loop {
             let after = taken + bytes as u64;
@@ -130,8 +143,8 @@ impl Ledger {
     ) -> bool {
         let Some((lack, given)) = self.lacks(bytes, most) else { return true };
         let mut waiting = self.waiting();
-        if !waiting.iter().any(|other| Arc::ptr_eq(other, caller)) {
-            waiting.push(Arc::clone(caller));
+        if !waiting.callers.iter().any(|other| Arc::ptr_eq(other, caller)) {
+            waiting.callers.push(Arc::clone(caller));
         }
         self.given.wake_at.fetch_min(given + lack.max(patience as u64), Ordering::SeqCst);
         drop(waiting);
@@ -139,7 +152,8 @@ impl Ledger {
         self.reserve(bytes, most)
     }
 
-    fn give(&self, bytes: usize) {
+    /// Gives back what was taken.
+    pub(crate) fn give(&'static self, bytes: usize) {
         let bytes = bytes as u64;
         let ever = self.given.ever.fetch_add(bytes, Ordering::SeqCst) + bytes;
         if ever >= self.given.wake_at.load(Ordering::SeqCst) {
@@ -153,10 +167,19 @@ impl Ledger {
     }
 
     /// Something has changed that those who wait have to know.
-    pub(crate) fn wake_all(&self) {
+    pub(crate) fn wake_all(&'static self) {
         let mut waiting = self.waiting();
-        self.given.wake_at.store(NEVER, Ordering::SeqCst);
-        let woken = std::mem::take(&mut *waiting);
+        let wake_at = match waiting.is_retired {
+            true => self.taken.ever.load(Ordering::SeqCst),
+            false => NEVER,
+        };
+        self.given.wake_at.store(wake_at, Ordering::SeqCst);
+        let woken = std::mem::take(&mut waiting.callers);
+        if waiting.is_retired && self.given.ever.load(Ordering::SeqCst) == wake_at {
+            waiting.is_retired = false;
+            self.given.wake_at.store(NEVER, Ordering::SeqCst);
+            RETIRED.lock().unwrap_or_else(PoisonError::into_inner).push(self);
+        }
         drop(waiting);
         woken.iter().for_each(|one| one.ring());
     }
@@ -164,14 +187,14 @@ impl Ledger {
 
 /// A share of the limit, until it is dropped.
 pub(crate) struct Charge {
-    account: Arc<Account>,
+    ledger: &'static Ledger,
     bytes: usize,
 }
 
 impl Charge {
     /// Of what was taken.
-    pub(crate) fn new(account: &Arc<Account>, bytes: usize) -> Self {
-        Self { account: Arc::clone(account), bytes }
+    pub(crate) fn new(ledger: &'static Ledger, bytes: usize) -> Self {
+        Self { ledger, bytes }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -187,12 +210,12 @@ impl Charge {
     pub(crate) fn split(&mut self, bytes: usize) -> Charge {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        Charge { account: Arc::clone(&self.account), bytes }
+        Charge { ledger: self.ledger, bytes }
     }
 
     /// Both shares in one, of the same ledger.
     pub(crate) fn join(&mut self, other: Charge) {
-        debug_assert!(Arc::ptr_eq(&self.account.0, &other.account.0));
+        debug_assert!(std::ptr::eq(self.ledger, other.ledger));
         self.bytes += other.into_bytes();
     }
 }
@@ -200,7 +223,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            self.account.give(self.bytes);
+            self.ledger.give(self.bytes);
         }
     }
 }
@@ -225,8 +248,7 @@ mod tests {
     #[test]
     fn what_is_taken_is_held_until_it_is_dropped() {
         let ledger = Ledger::new(100);
-        let account = Account::new(&ledger);
-        let take = |bytes, most| ledger.reserve(bytes, most).then(|| Charge::new(&account, bytes));
+        let take = |bytes, most| ledger.reserve(bytes, most).then(|| Charge::new(ledger, bytes));
         let mut first = take(60, usize::MAX).unwrap();
         assert!(take(41, usize::MAX).is_none());
         assert!(take(10, 65).is_none(), "more than the caller may");
@@ -237,6 +259,22 @@ mod tests {
         let rest = take(80, usize::MAX).unwrap();
         drop((part, rest));
         assert_eq!(ledger.held(), (0, 100));
+    }
+
+    #[test]
+    fn a_ledger_is_used_again_when_all_is_given_back() {
+        let is_free = |ledger: &Ledger| {
+            RETIRED.lock().unwrap().iter().any(|other| std::ptr::eq(*other, ledger))
+        };
+        let ledger = Ledger::new(1 << 40);
+        assert!(ledger.reserve(30, usize::MAX));
+        let [first, second] = [10, 20].map(|bytes| Charge::new(ledger, bytes));
+        drop(first);
+        ledger.retire();
+        assert!(ledger.waiting().is_retired && !is_free(ledger));
+        drop(second);
+        // Another test may have it by now.
+        assert!(is_free(ledger) || ledger.limit() != 1 << 40);
     }
 
     #[test]
@@ -274,7 +312,6 @@ mod tests {
         let ledger = Ledger::new(100);
         let takers: Vec<_> = (0..3)
             .map(|at| {
-                let ledger = Arc::clone(&ledger);
                 let own = Arc::<Wakeup>::default();
                 let belongs = Arc::clone(&own);
                 let thread = thread::spawn(move || {

@@ -213,7 +213,7 @@ impl Outputs<'_> {
     /// Waits for room.
     fn charge(&self, port: usize, at: usize, bytes: usize) -> Result<Charge, FilterError> {
         self.reserve(port, at, bytes)?;
-        Ok(Charge::new(&self.outlets[port][at].stream.account, bytes))
+        Ok(Charge::new(self.outlets[port][at].stream.ledger, bytes))
     }
 
     fn reserve(&self, port: usize, at: usize, bytes: usize) -> Result<(), FilterError> {

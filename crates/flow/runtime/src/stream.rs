@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::block::Queued;
 use crate::dealing::{Backlog, Dealer, Policy};
 use crate::hand::Hand;
-use crate::ledger::{Account, Ledger};
+use crate::ledger::Ledger;
 use crate::merge::Merge;
 use crate::report::StreamReport;
 use crate::unit::{Open, Rank, UnitId};
@@ -26,9 +26,7 @@ pub(crate) enum Taken {
 
 pub(crate) struct Stream {
     pub(crate) name: Arc<str>,
-    pub(crate) ledger: Arc<Ledger>,
-    /// Of those who send.
-    pub(crate) account: Arc<Account>,
+    pub(crate) ledger: &'static Ledger,
     is_ordered: bool,
     producers: usize,
     consumers: usize,
@@ -62,7 +60,7 @@ struct Consumer {
 
 /// The blocks of one unit of work.
 struct Lane {
-    account: Arc<Account>,
+    ledger: &'static Ledger,
     /// Where the order matters, what has come too soon.
     merge: Option<Merge<Queued>>,
     undealt: VecDeque<Queued>,
@@ -84,8 +82,14 @@ impl Drop for Lane {
         let merge = self.merge.iter().flat_map(Merge::waiting);
         let held = dealt.chain(&self.undealt).chain(merge).map(|block| block.held).sum();
         if held > 0 {
-            self.account.give(held);
+            self.ledger.give(held);
         }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.ledger.retire();
     }
 }
 
@@ -98,11 +102,9 @@ impl Stream {
         [producers, consumers]: [usize; 2],
         is_one_of_several: bool,
     ) -> Self {
-        let ledger = Ledger::new(limit);
         Self {
             name,
-            account: Account::new(&ledger),
-            ledger,
+            ledger: Ledger::new(limit),
             // What one copy sends is in order as it comes.
             is_ordered: is_ordered && producers > 1,
             producers,
@@ -164,7 +166,7 @@ impl Stream {
         let State { dealer, lanes, tickets, .. } = &mut *state;
         let Some(lane) = self.lane(lanes, unit) else {
             drop(state);
-            self.account.give(held);
+            self.ledger.give(held);
             return;
         };
         let ready = match &mut lane.merge {
@@ -228,7 +230,7 @@ impl Stream {
         Some(match lanes.entry(unit.rank) {
             Entry::Occupied(lane) => lane.into_mut(),
             Entry::Vacant(place) => place.insert(Lane {
-                account: Arc::clone(&self.account),
+                ledger: self.ledger,
                 merge: self.is_ordered.then(Merge::new),
                 undealt: VecDeque::new(),
                 dealt: (0..self.consumers).map(|_| VecDeque::new()).collect(),
@@ -449,3 +451,7 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "stream_tests.rs"]
+mod tests;

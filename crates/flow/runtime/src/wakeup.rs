@@ -12,9 +12,6 @@ use std::time::{Duration, Instant};
 /// So long a thread looks before it sleeps: about what a sleep and a wake-up take.
 const LOOK: Duration = Duration::from_micros(20);
 
-/// Who is rung sooner lets that time pass: then it finds more than one block, and is rung less.
-const GATHER: Duration = Duration::from_micros(2);
-
 /// After so many looks in vain a thread sleeps at once, and looks again at one in so many waits.
 const IN_VAIN: u32 = 4;
 const TRY_AGAIN: u32 = 32;
@@ -58,16 +55,12 @@ impl Wakeup {
             return;
         }
         if self.looks() {
-            let began = Instant::now();
-            while began.elapsed() < LOOK {
+            let until = Instant::now() + LOOK;
+            while Instant::now() < until {
                 for _ in 0..16 {
                     if self.is_rung.load(Ordering::Relaxed) {
                         self.is_rung.swap(false, Ordering::Acquire);
                         self.in_vain.store(0, Ordering::Relaxed);
-                        // More will be there soon, and it costs less to look for it once.
-                        while began.elapsed() < GATHER {
-                            hint::spin_loop();
-                        }
                         return;
                     }
                     hint::spin_loop();
