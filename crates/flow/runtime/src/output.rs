@@ -20,6 +20,9 @@ pub(crate) const OVERHEAD: usize = 128;
 /// cost more than the block. But no longer than that.
 const PATIENCE: Duration = Duration::from_micros(500);
 
+/// Much are so many blocks. The timer of such a wait costs as much as some of them.
+const PATIENCE_BLOCKS: usize = 32;
+
 /// How a stream cuts what is sent into blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cut {
@@ -233,8 +236,10 @@ impl Outputs<'_> {
             }
             // What is held may never fall that far, so patience ends. Of an ordered stream, a block
             // that has come may be the one that all wait for.
-            let is_patient = before.is_none() && !stream.is_ordered();
-            let patience = if is_patient { stream.ledger.limit() / 4 } else { 0 };
+            let much = stream.ledger.limit() / 4;
+            let is_patient =
+                before.is_none() && !stream.is_ordered() && much >= PATIENCE_BLOCKS * bytes;
+            let patience = if is_patient { much } else { 0 };
             if stream.ledger.reserve_or_wait(bytes, most, patience, self.wakeup) {
                 break Ok(());
             }
