@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::ledger::Charge;
+use crate::ledger::{Charge, Ledger};
 use crate::remote::link::Link;
 use crate::remote::message::{End, Message};
 use crate::unit::UnitId;
@@ -20,35 +20,22 @@ pub struct Block {
     unit: UnitId,
     sequence: u64,
     /// Given back when the block is dropped.
-    _charge: Charge,
-    /// Of one that came from another process, or from one.
-    _receipt: Option<Box<Receipt>>,
-}
-
-/// Whom the end of a block is told.
-pub(crate) enum Receipt {
-    /// Those that have sent it have so much room again.
-    Room { link: Arc<Link>, stream: u16, bytes: u64 },
-    /// The home that has dealt it knows that its memory is free.
-    Memory { link: Arc<Link>, to: End, unit: UnitId, sequence: u64 },
-}
-
-impl Drop for Receipt {
-    fn drop(&mut self) {
-        match self {
-            Self::Room { link, stream, bytes } => {
-                link.send(Message::Freed { stream: *stream, bytes: *bytes });
-            }
-            Self::Memory { link, to, unit, sequence } => {
-                link.send(Message::Dropped { to: *to, unit: *unit, sequence: *sequence });
-            }
-        }
-    }
+    charge: Charge,
+    /// Of one that came from another process.
+    receipt: Option<Box<Receipt>>,
 }
 
 impl Block {
-    pub(crate) fn new(bytes: Bytes, unit: UnitId, sequence: u64, charge: Charge) -> Self {
-        Self { bytes, unit, sequence, _charge: charge, _receipt: None }
+    /// Of one that was queued, and took room of that ledger.
+    pub(crate) fn new(queued: Queued, unit: UnitId, ledger: &'static Ledger) -> Self {
+        let Queued { bytes, sequence, held, receipt } = queued;
+        Self { bytes, unit, sequence, charge: Charge::new(ledger, held), receipt }
+    }
+
+    /// Nobody has it any more.
+    pub(crate) fn into_queued(self) -> Queued {
+        let Self { bytes, sequence, charge, receipt, .. } = self;
+        Queued { bytes, sequence, held: charge.into_bytes(), receipt }
     }
 
     /// The unit of work that it is part of.
@@ -69,13 +56,57 @@ impl Block {
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
+}
 
-    pub(crate) fn set_receipt(&mut self, receipt: Receipt) {
-        self._receipt = Some(Box::new(receipt));
+/// A block that nobody has been given. What it takes of the limit is given back by who has it.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub(crate) bytes: Bytes,
+    pub(crate) sequence: u64,
+    pub(crate) held: usize,
+    pub(crate) receipt: Option<Box<Receipt>>,
+}
+
+impl Queued {
+    /// A copy takes it: it will be done with it.
+    pub(crate) fn begin(&mut self) {
+        if let Some(Receipt::Memory { is_begun, .. }) = self.receipt.as_deref_mut() {
+            *is_begun = true;
+        }
     }
 
-    pub(crate) fn set_sequence(&mut self, sequence: u64) {
-        self.sequence = sequence;
+    /// Of a process of its own.
+    pub(crate) fn new(bytes: Bytes, held: usize) -> Self {
+        Self { bytes, sequence: 0, held, receipt: None }
+    }
+}
+
+/// Whom the end of a block is told.
+pub(crate) enum Receipt {
+    /// Those that have sent it have so much room again, as is known in the ledger for them.
+    Room { link: Arc<Link>, stream: u16, bytes: usize, ledger: &'static Ledger },
+    /// The home that has dealt it knows that its memory is free.
+    Memory { link: Arc<Link>, to: End, unit: UnitId, sequence: u64, is_begun: bool },
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        match self {
+            Self::Room { link, stream, bytes, ledger } => {
+                ledger.give(*bytes);
+                link.send(Message::Freed { stream: *stream, bytes: *bytes as u64 });
+            }
+            Self::Memory { link, to, unit, sequence, is_begun } => {
+                let (to, unit, sequence, is_begun) = (*to, *unit, *sequence, *is_begun);
+                link.send(Message::Dropped { to, unit, sequence, is_begun });
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Receipt")
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::copy::Input;
+use crate::dealing::Policy;
 use crate::graph::{Graph, StreamSpec};
 use crate::output::{Outlet, Way};
 use crate::remote;
@@ -46,7 +47,7 @@ impl Built {
                         Arc::clone(link),
                         copies.into_iter(),
                         spec.options.limit,
-                        spec.options.is_ordered,
+                        [spec.options.is_ordered, spec.options.policy == Policy::Demand],
                         keepers(graph, spec.to.0, rank),
                     );
                     built.inlets.insert((number, *home), Arc::new(inlet));

@@ -1,15 +1,17 @@
 //! One copy of a filter: a thread that takes blocks, calls the filter, and sends what comes out.
 
 use std::any::Any;
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::block::Block;
+use crate::dealing::BATCH;
 use crate::filter::{Factory, Filter, FilterError, Step};
+use crate::hand::Hand;
 use crate::ledger::Ledger;
 use crate::merge;
 use crate::meter::{Meter, Phase};
@@ -22,6 +24,9 @@ use crate::report::Failure;
 use crate::stream::{Stream, Taken};
 use crate::unit::{Open, Rank, UnitId, Units};
 use crate::wakeup::Wakeup;
+
+/// So many times a source is called before its copy looks after units that have ended.
+const STEPS: usize = 32;
 
 /// What all copies of a running pipeline in this process share.
 pub(crate) struct Shared {
@@ -82,25 +87,27 @@ pub(crate) enum Input {
 }
 
 impl Input {
-    fn take(&self, copy: usize, own: &Arc<Wakeup>) -> Option<Taken> {
+    /// Fills the hand of the copy, or says that a unit is over.
+    fn take(&self, copy: usize, own: &Arc<Wakeup>, hand: &mut Hand) -> Option<Taken> {
         match self {
-            Self::Here(stream) => stream.take(copy, own),
-            Self::Elsewhere(inlet) => inlet.take(copy, own),
+            Self::Here(stream) => stream.take(copy, own, hand),
+            Self::Elsewhere(inlet) => inlet.take(copy, own, hand),
         }
     }
 
     /// The number of the stream, and what is held of it here.
-    fn account(&self) -> (usize, &Arc<Ledger>) {
+    fn account(&self) -> (usize, &'static Ledger) {
         match self {
-            Self::Here(stream) => (stream.number(), &stream.ledger),
-            Self::Elsewhere(inlet) => (inlet.stream.into(), &inlet.ledger),
+            Self::Here(stream) => (stream.number(), stream.ledger),
+            Self::Elsewhere(inlet) => (inlet.stream.into(), inlet.ledger),
         }
     }
 
-    fn done(&self, copy: usize, took: Duration) {
+    /// The copy is through with what it took: with `processed` blocks in that time.
+    fn done(&self, copy: usize, hand: &mut Hand, processed: usize, took: Duration) {
         match self {
-            Self::Here(stream) => stream.done(copy, took),
-            Self::Elsewhere(inlet) => inlet.done(copy, took),
+            Self::Here(stream) => stream.done(copy, hand, processed, took),
+            Self::Elsewhere(inlet) => inlet.done(copy, hand, took),
         }
     }
 
@@ -115,7 +122,11 @@ impl Input {
 
 /// Units for one copy of a source.
 #[derive(Default)]
-pub(crate) struct Feed(Mutex<Fed>);
+pub(crate) struct Feed {
+    fed: Mutex<Fed>,
+    /// It is not empty; for a copy that has others.
+    is_fed: AtomicBool,
+}
 
 #[derive(Default)]
 struct Fed {
@@ -126,11 +137,12 @@ struct Fed {
 
 impl Feed {
     fn lock(&self) -> MutexGuard<'_, Fed> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.fed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn add(&self, unit: Arc<Open>) {
         self.lock().units.insert(unit.rank, unit);
+        self.is_fed.store(true, Ordering::Release);
         self.wake();
     }
 
@@ -142,6 +154,7 @@ impl Feed {
 
     /// The units that are new; if there are none, the caller is woken when there are.
     fn take(&self, own: &Arc<Wakeup>) -> Vec<Arc<Open>> {
+        self.is_fed.store(false, Ordering::Relaxed);
         let mut fed = self.lock();
         if fed.units.is_empty() {
             fed.idle = Some(Arc::clone(own));
@@ -194,19 +207,25 @@ impl Call {
     }
 }
 
+type Instances = BTreeMap<UnitId, Instance>;
+
 /// The units of one copy.
 #[derive(Default)]
 struct Work {
-    instances: HashMap<UnitId, Instance>,
+    instances: Instances,
     /// Of a source: those that it has not begun.
     waiting: BTreeMap<Rank, Arc<Open>>,
     /// The unit that it was called for last.
     last: Option<UnitId>,
+    /// Of each input, what it was given and has not begun.
+    hands: Vec<Hand>,
 }
 
 impl Copy {
     pub(crate) fn run(self) {
-        let mut work = Work::default();
+        let hand = |(_, input): &(usize, Input)| Hand::new(input.account().1);
+        let hands = self.inputs.iter().map(hand).collect();
+        let mut work = Work { hands, ..Work::default() };
         let mut ended_early = 0;
         let is_stopped = || self.shared.is_stopped.load(Ordering::SeqCst);
         while !is_stopped() {
@@ -227,7 +246,7 @@ impl Copy {
                 self.watch.ended(std::iter::empty());
             }
         }
-        for (_, instance) in work.instances.drain() {
+        for (_, instance) in work.instances {
             self.let_go(instance);
         }
     }
@@ -238,12 +257,12 @@ impl Copy {
         let closed = |(_, instance): &(&UnitId, &Instance)| instance.unit.is_closed();
         let closed: Vec<UnitId> = work.instances.iter().filter(closed).map(|(id, _)| *id).collect();
         for unit in closed {
-            self.end_instance(unit, work);
+            self.end_instance(unit, &mut work.instances);
         }
     }
 
-    fn end_instance(&self, unit: UnitId, work: &mut Work) {
-        if let Some(instance) = work.instances.remove(&unit) {
+    fn end_instance(&self, unit: UnitId, instances: &mut Instances) {
+        if let Some(instance) = instances.remove(&unit) {
             self.let_go(instance);
         }
     }
@@ -256,10 +275,13 @@ impl Copy {
         }
     }
 
-    /// One step of the most urgent unit of a source; false: there is none.
+    /// Some steps of the most urgent unit of a source; false: there is none.
     fn generate(&self, feed: &Feed, work: &mut Work) -> bool {
-        let new = feed.take(&self.wakeup).into_iter().map(|unit| (unit.rank, unit));
-        work.waiting.extend(new);
+        let has_none = work.instances.is_empty() && work.waiting.is_empty();
+        if has_none || feed.is_fed.load(Ordering::Relaxed) {
+            let new = feed.take(&self.wakeup).into_iter().map(|unit| (unit.rank, unit));
+            work.waiting.extend(new);
+        }
         let begun = work.instances.values().map(|instance| instance.unit.rank).min();
         if let Some(first) = work.waiting.first_entry() {
             if begun.is_none_or(|begun| *first.key() < begun) {
@@ -271,12 +293,22 @@ impl Copy {
             }
         }
         let Some(unit) = begun.map(|rank| rank.unit) else { return false };
-        self.turn_to(unit, work);
+        self.turn_to(unit, &mut work.instances, &mut work.last);
         let Some(instance) = work.instances.get_mut(&unit) else { return true };
-        match self.call(instance, Call::Generate) {
-            Some(Step::More) => {}
-            Some(Step::Done) => self.finalize(unit, work),
-            None => self.end_instance(unit, work),
+        // No other unit becomes more urgent while none is new.
+        for _ in 0..STEPS {
+            match self.call(instance, Call::Generate) {
+                Some(Step::More) if feed.is_fed.load(Ordering::Relaxed) => break,
+                Some(Step::More) => {}
+                Some(Step::Done) => {
+                    self.finalize(unit, work);
+                    break;
+                }
+                None => {
+                    self.end_instance(unit, &mut work.instances);
+                    break;
+                }
+            }
         }
         true
     }
@@ -284,9 +316,10 @@ impl Copy {
     /// What comes next on an input; false: nothing is there.
     fn consume(&self, work: &mut Work) -> bool {
         let mut did = false;
-        for (port, stream) in &self.inputs {
-            match stream.take(self.index, &self.wakeup) {
-                Some(Taken::Block(block)) => self.process(block, *port, stream, work),
+        for at in 0..self.inputs.len() {
+            let input = &self.inputs[at].1;
+            match input.take(self.index, &self.wakeup, &mut work.hands[at]) {
+                Some(Taken::Blocks) => self.process(at, work),
                 Some(Taken::End(unit)) => self.end(unit, work),
                 None => continue,
             }
@@ -295,21 +328,38 @@ impl Copy {
         did
     }
 
-    fn process(&self, block: Block, port: usize, input: &Input, work: &mut Work) {
+    /// What it was given on one of the inputs. When that takes longer than was thought, the rest is
+    /// left.
+    fn process(&self, at: usize, work: &mut Work) {
+        let Work { instances, last, hands, .. } = work;
+        let (port, input) = &self.inputs[at];
+        let hand = &mut hands[at];
+        let Some(unit) = hand.rank().map(|rank| rank.unit) else { return };
         let began = Instant::now();
-        let unit = block.unit();
-        if let Some(instance) = self.instance(unit, work) {
-            self.meter.processed(block.len());
-            if self.call(instance, Call::Process(block, port)).is_none() {
-                self.end_instance(unit, work);
+        let mut processed: usize = 0;
+        if let Some(instance) = self.instance(unit, instances, last) {
+            let mut is_ended = false;
+            while let Some(block) = hand.next() {
+                self.meter.processed(block.len());
+                processed += 1;
+                is_ended = self.call(instance, Call::Process(block, *port)).is_none();
+                // A look at the clock costs as much as a short block.
+                let is_time = || processed.is_power_of_two() && began.elapsed() > BATCH;
+                if is_ended || !hand.blocks.is_empty() && is_time() {
+                    break;
+                }
+            }
+            if is_ended {
+                self.end_instance(unit, instances);
             }
         }
-        input.done(self.index, began.elapsed());
+        input.done(self.index, hand, processed, began.elapsed());
     }
 
     /// An input stream has no more of this unit.
     fn end(&self, unit: UnitId, work: &mut Work) {
-        let Some(instance) = self.instance(unit, work) else { return };
+        let Work { instances, last, .. } = work;
+        let Some(instance) = self.instance(unit, instances, last) else { return };
         instance.ended += 1;
         if instance.ended == self.inputs.len() {
             self.finalize(unit, work);
@@ -327,9 +377,14 @@ impl Copy {
 
     /// The value for that unit; a new one if there is none. `None`: it failed at once, or the unit
     /// has ended.
-    fn instance<'w>(&self, unit: UnitId, work: &'w mut Work) -> Option<&'w mut Instance> {
-        self.turn_to(unit, work);
-        match work.instances.entry(unit) {
+    fn instance<'w>(
+        &self,
+        unit: UnitId,
+        instances: &'w mut Instances,
+        last: &mut Option<UnitId>,
+    ) -> Option<&'w mut Instance> {
+        self.turn_to(unit, instances, last);
+        match instances.entry(unit) {
             Entry::Occupied(known) => Some(known.into_mut()),
             Entry::Vacant(place) => {
                 let open = self.shared.units.find(unit)?;
@@ -340,9 +395,9 @@ impl Copy {
 
     /// What another unit has begun to fill goes on: while this one waits for room, it would hold
     /// some.
-    fn turn_to(&self, unit: UnitId, work: &mut Work) {
-        let Some(before) = work.last.replace(unit).filter(|before| *before != unit) else { return };
-        if let Some(instance) = work.instances.get_mut(&before) {
+    fn turn_to(&self, unit: UnitId, instances: &mut Instances, last: &mut Option<UnitId>) {
+        let Some(before) = last.replace(unit).filter(|before| *before != unit) else { return };
+        if let Some(instance) = instances.get_mut(&before) {
             self.outputs(&instance.unit, &mut instance.filling, 0).flush(true);
         }
     }
@@ -402,8 +457,8 @@ impl Copy {
             out.begin_last();
         }
         let filter = &mut instance.filter;
-        self.meter.enter(Phase::Busy);
         self.watch.began(|| call.span(unit.rank.unit));
+        self.meter.enter(Phase::Busy);
         let outcome = catch_unwind(AssertUnwindSafe(|| match call {
             Call::Init => filter.init(&unit.argument, &mut out).map(|()| Step::More),
             Call::Process(block, port) => {

@@ -31,6 +31,12 @@ pub enum Policy {
 /// says nothing about a copy.
 const SAMPLES: usize = 5;
 
+/// What a copy takes at once is to be done in that time. A block that takes as long goes alone.
+pub(crate) const BATCH: Duration = Duration::from_micros(30);
+
+/// The most that a copy takes at once.
+const BATCH_BLOCKS: usize = 64;
+
 /// What is dealt, and to whom, of one stream.
 #[derive(Debug)]
 pub(crate) struct Dealer {
@@ -62,21 +68,19 @@ impl Copy {
 struct Service {
     samples: [Duration; SAMPLES],
     count: usize,
+    /// `None`: it has not been done with any.
+    typical: Option<Duration>,
 }
 
 impl Service {
     fn add(&mut self, took: Duration) {
         self.samples[self.count % SAMPLES] = took;
         self.count += 1;
-    }
-
-    /// `None`: it has not been done with any.
-    fn typical(&self) -> Option<Duration> {
         let mut known = self.samples;
         let known = &mut known[..self.count.min(SAMPLES)];
         known.sort_unstable();
         // Of two, the smaller one: the first often pays for what is not there yet.
-        known.get(known.len().checked_sub(1)? / 2).copied()
+        self.typical = Some(known[(known.len() - 1) / 2]);
     }
 }
 
@@ -113,7 +117,7 @@ impl Dealer {
         if backlog.blocks == 0 || self.copies[copy].is_lost {
             return false;
         }
-        let Some(own) = self.copies[copy].service.typical().filter(|_| backlog.is_last) else {
+        let Some(own) = self.copies[copy].service.typical.filter(|_| backlog.is_last) else {
             return true;
         };
         let own = own * (1 + self.copies[copy].outstanding());
@@ -122,7 +126,7 @@ impl Dealer {
         for (at, other) in self.copies.iter().enumerate() {
             // One whose speed nobody knows may be as slow as any.
             let is_other = at != copy && !other.is_lost;
-            if let Some(typical) = other.service.typical().filter(|_| is_other) {
+            if let Some(typical) = other.service.typical.filter(|_| is_other) {
                 let typical = typical.as_secs_f64().max(1e-9);
                 speed += 1.0 / typical;
                 left += f64::from(other.outstanding());
@@ -133,16 +137,31 @@ impl Dealer {
         speed == 0.0 || own.as_secs_f64() <= soonest.max(left / speed)
     }
 
+    /// How many of these blocks the copy is to take at once, if it may take one: as many as it will
+    /// be done with in [`BATCH`], and no more than leaves as many for the others. At the end, a
+    /// small part of what is left.
+    pub(crate) fn batch(&self, copy: usize, backlog: Backlog) -> usize {
+        let Some(typical) = self.copies[copy].service.typical else { return 1 };
+        let short = BATCH.as_nanos() / typical.as_nanos().max(1);
+        let short = usize::try_from(short).unwrap_or(BATCH_BLOCKS).min(BATCH_BLOCKS);
+        let parts = match (self.copies.len(), backlog.is_last) {
+            (1, _) => 1,
+            (copies, false) => copies,
+            (copies, true) => 4 * copies,
+        };
+        short.min(backlog.blocks / parts).max(1)
+    }
+
     /// How long a copy takes for one block, as far as anybody knows.
     pub(crate) fn typical(&self, copy: usize) -> Option<Duration> {
-        self.copies[copy].service.typical()
+        self.copies[copy].service.typical
     }
 
     /// When a copy would be done with another block, which is so long on its way: that of one whose
     /// speed nobody knows is tried first.
     pub(crate) fn until_done(&self, copy: usize, way: Duration) -> Duration {
         let copy = &self.copies[copy];
-        let service = copy.service.typical().unwrap_or_default();
+        let service = copy.service.typical.unwrap_or_default();
         service * (1 + copy.outstanding()) + way
     }
 
@@ -151,23 +170,28 @@ impl Dealer {
         self.copies[copy] = Copy { is_lost: true, ..Copy::default() };
     }
 
-    /// A copy that asked for a block has got it.
-    pub(crate) fn taken(&mut self, copy: usize) {
-        self.copies[copy].unacknowledged += 1;
+    /// A copy that asked for blocks has got them.
+    pub(crate) fn taken(&mut self, copy: usize, blocks: usize) {
+        self.copies[copy].unacknowledged += blocks;
     }
 
-    /// A copy begins a block.
-    pub(crate) fn began(&mut self, copy: usize) {
+    /// A copy begins with blocks.
+    pub(crate) fn began(&mut self, copy: usize, blocks: usize) {
         let copy = &mut self.copies[copy];
-        copy.unacknowledged -= 1;
-        copy.in_process += 1;
+        copy.unacknowledged -= blocks;
+        copy.in_process += blocks;
     }
 
-    /// A copy is done with a block, in that time.
-    pub(crate) fn done(&mut self, copy: usize, took: Duration) {
+    /// A copy is through with blocks that it began with: with `processed` of them in that time, and
+    /// the others it has left.
+    pub(crate) fn done(&mut self, copy: usize, blocks: usize, processed: usize, took: Duration) {
         let copy = &mut self.copies[copy];
-        copy.in_process -= 1;
-        copy.service.add(took);
+        copy.in_process -= blocks;
+        if let Some(each) =
+            u32::try_from(processed).ok().and_then(|blocks| took.checked_div(blocks))
+        {
+            copy.service.add(each);
+        }
     }
 
     /// A block that was dealt to a copy is dropped.
@@ -178,7 +202,7 @@ impl Dealer {
     /// The order in which copies with nothing to do are woken for a block: who is known to be fast
     /// first, and before them who is not known.
     pub(crate) fn by_speed(&self, copies: &mut [usize]) {
-        copies.sort_by_key(|copy| self.copies[*copy].service.typical());
+        copies.sort_by_key(|copy| self.copies[*copy].service.typical);
     }
 }
 

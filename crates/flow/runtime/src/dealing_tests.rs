@@ -32,13 +32,13 @@ fn play(policy: Policy, blocks: usize, speeds: &[Speed]) -> (u64, Vec<usize>) {
         for copy in idle {
             let backlog = Backlog { blocks: undealt, is_last: true };
             if queues[copy] == 0 && dealer.may_take(copy, backlog) {
-                dealer.taken(copy);
+                dealer.taken(copy, 1);
                 undealt -= 1;
                 queues[copy] += 1;
             }
             if queues[copy] > 0 {
                 queues[copy] -= 1;
-                dealer.began(copy);
+                dealer.began(copy, 1);
                 busy[copy] = true;
                 let takes = speeds[copy](now);
                 ends.push(Reverse((now + takes, copy, takes)));
@@ -48,7 +48,7 @@ fn play(policy: Policy, blocks: usize, speeds: &[Speed]) -> (u64, Vec<usize>) {
         now = time;
         busy[copy] = false;
         done[copy] += 1;
-        dealer.done(copy, Duration::from_nanos(took));
+        dealer.done(copy, 1, 1, Duration::from_nanos(took));
     }
     assert_eq!(done.iter().sum::<usize>(), blocks, "no block is forgotten");
     (now, done)
@@ -100,11 +100,34 @@ fn what_was_slow_once_is_fast_again() {
 }
 
 #[test]
+fn a_batch_is_short_and_leaves_most_to_the_others() {
+    let mut dealer = Dealer::new(Policy::Adaptive, 3);
+    let batch =
+        |dealer: &Dealer, copy, blocks, is_last| dealer.batch(copy, Backlog { blocks, is_last });
+    assert_eq!(batch(&dealer, 0, 1000, false), 1, "nobody knows how long it takes");
+    for (copy, each) in [(0, 1_000), (1, 10_000), (2, MS)] {
+        dealer.taken(copy, 2);
+        dealer.began(copy, 2);
+        dealer.done(copy, 2, 2, Duration::from_nanos(2 * each));
+    }
+    let [first, second, third] = [0, 1, 2].map(|copy| batch(&dealer, copy, 1000, false));
+    assert_eq!((first, second, third), (30, 3, 1));
+    assert_eq!(batch(&dealer, 0, 30, false), 10);
+    assert_eq!(batch(&dealer, 0, 30, true), 2);
+    assert_eq!(batch(&dealer, 0, 11, true), 1);
+    // What it has not processed says nothing about it.
+    dealer.taken(2, 5);
+    dealer.began(2, 5);
+    dealer.done(2, 5, 0, Duration::ZERO);
+    assert_eq!(batch(&dealer, 2, 1000, false), 1);
+}
+
+#[test]
 fn demand_evens_out_the_queues() {
     let mut dealer = Dealer::new(Policy::Demand, 3);
     let dealt: VecDeque<_> = (0..6).map(|_| dealer.deal().unwrap()).collect();
     assert_eq!(dealt, [0, 1, 2, 0, 1, 2]);
-    dealer.began(1);
+    dealer.began(1, 1);
     assert_eq!(dealer.deal(), Some(1));
     dealer.dropped(2);
     assert_eq!(dealer.deal(), Some(2));

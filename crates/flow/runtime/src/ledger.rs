@@ -3,112 +3,235 @@
 //! A limit in blocks fails both ways: with small ones it starves, with large ones it fills the
 //! memory. So what is counted is bytes, from before a buffer is filled until the last use of the
 //! block is over.
+//!
+//! What was ever taken and what was ever given back are two counters that only grow, so that those
+//! who send and those who receive do not write to the same cache line for each block.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::wakeup::Wakeup;
 
+/// Nobody waits.
+const NEVER: u64 = u64::MAX;
+
 /// The account of one stream.
 pub(crate) struct Ledger {
-    limit: usize,
-    state: Mutex<State>,
+    limit: AtomicUsize,
+    taken: Taken,
+    given: Given,
+    waiting: Mutex<Waiting>,
+}
+
+/// Written by those who take.
+#[derive(Default)]
+#[repr(align(128))]
+struct Taken {
+    ever: AtomicU64,
+    /// What was given back at least: as somebody has seen it.
+    given: AtomicU64,
+    peak: AtomicU64,
+}
+
+/// Written by those who give back.
+#[repr(align(128))]
+struct Given {
+    ever: AtomicU64,
+    /// Those who wait are woken when so much was ever given back.
+    wake_at: AtomicU64,
 }
 
 #[derive(Default)]
-struct State {
-    held: usize,
-    peak: usize,
-    waiting: Vec<Arc<Wakeup>>,
+struct Waiting {
+    callers: Vec<Arc<Wakeup>>,
+    /// The stream is no more, but there may be blocks of it.
+    is_retired: bool,
 }
 
+/// Ledgers of streams that are no more. A block points to its ledger as long as it lives, and a
+/// count of references for that would cost two more atomic operations for each. So ledgers are not
+/// freed, but used again: there are never more than there were streams at once.
+static RETIRED: Mutex<Vec<&'static Ledger>> = Mutex::new(Vec::new());
+
 impl Ledger {
-    pub(crate) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, state: Mutex::default() })
+    pub(crate) fn new(limit: usize) -> &'static Self {
+        let used = RETIRED.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let ledger = used.unwrap_or_else(|| {
+            let given = Given { ever: AtomicU64::new(0), wake_at: AtomicU64::new(NEVER) };
+            Box::leak(Box::new(Self {
+                limit: AtomicUsize::new(0),
+                taken: Taken::default(),
+                given,
+                waiting: Mutex::default(),
+            }))
+        });
+        ledger.limit.store(limit, Ordering::Relaxed);
+        ledger.taken.peak.store(0, Ordering::Relaxed);
+        ledger
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The stream is no more: when all is given back, another one may use this.
+    pub(crate) fn retire(&'static self) {
+        self.waiting().is_retired = true;
+        self.wake_all();
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn limit(&self) -> usize {
-        self.limit
+        self.limit.load(Ordering::Relaxed)
     }
 
     /// What is held now, and the most that was.
     pub(crate) fn held(&self) -> (usize, usize) {
-        let state = self.state();
-        (state.held, state.peak)
+        // In this order: what is given back was taken before.
+        let given = self.given.ever.load(Ordering::SeqCst);
+        let taken = self.taken.ever.load(Ordering::SeqCst);
+        let peak = self.taken.peak.load(Ordering::Relaxed) as usize;
+        // Between the two, much may have been taken and given back.
+        let held = (taken - given).min(self.limit().max(peak) as u64);
+        (held as usize, peak)
     }
 
-    /// Takes room for `bytes`, if no more than `most` are held then. Otherwise the caller
-    /// is woken when something is given back.
-    pub(crate) fn take(
-        self: &Arc<Self>,
+    /// Takes room for `bytes`, if no more than `most` are held then; false: there is none.
+    pub(crate) fn reserve(&self, bytes: usize, most: usize) -> bool {
+        self.lacks(bytes, most).is_none()
+    }
+
+    /// Takes room that there may not be: for what somebody else has found room for, or must go on.
+    pub(crate) fn add(&self, bytes: usize) {
+        let bytes = bytes as u64;
+        let after = self.taken.ever.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        let held = after.saturating_sub(self.given.ever.load(Ordering::SeqCst));
+        self.taken.peak.fetch_max(held, Ordering::Relaxed);
+    }
+
+    /// Takes room, or says how much has to be given back before there can be any, and how much was
+    /// until now.
+    fn lacks(&self, bytes: usize, most: usize) -> Option<(u64, u64)> {
+        let most = most.min(self.limit()) as u64;
+        let mut taken = self.taken.ever.load(Ordering::SeqCst);
+        loop {
+            let after = taken + bytes as u64;
+            let seen = self.taken.given.load(Ordering::Relaxed);
+            let peak = self.taken.peak.load(Ordering::Relaxed);
+            let mut held = after.saturating_sub(seen);
+            if held > most.min(peak) {
+                let given = self.given.ever.load(Ordering::SeqCst);
+                self.taken.given.store(given, Ordering::Relaxed);
+                held = after.saturating_sub(given);
+                if held > most {
+                    return Some((held - most, given));
+                }
+            }
+            let ever = &self.taken.ever;
+            match ever.compare_exchange_weak(taken, after, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => {
+                    if held > peak {
+                        self.taken.peak.fetch_max(held, Ordering::Relaxed);
+                    }
+                    return None;
+                }
+                Err(now) => taken = now,
+            }
+        }
+    }
+
+    /// As [`Ledger::reserve`]; but if there is no room, the caller is woken when there may be, and
+    /// when `patience` more has been given back.
+    pub(crate) fn reserve_or_wait(
+        &self,
         bytes: usize,
         most: usize,
+        patience: usize,
         caller: &Arc<Wakeup>,
-    ) -> Option<Charge> {
-        let mut state = self.state();
-        if state.held + bytes > most.min(self.limit) {
-            if !state.waiting.iter().any(|other| Arc::ptr_eq(other, caller)) {
-                state.waiting.push(Arc::clone(caller));
-            }
-            return None;
+    ) -> bool {
+        let Some((lack, given)) = self.lacks(bytes, most) else { return true };
+        let mut waiting = self.waiting();
+        if !waiting.callers.iter().any(|other| Arc::ptr_eq(other, caller)) {
+            waiting.callers.push(Arc::clone(caller));
         }
-        state.held += bytes;
-        state.peak = state.peak.max(state.held);
-        Some(Charge { ledger: Arc::clone(self), bytes })
+        self.given.wake_at.fetch_min(given + lack.max(patience as u64), Ordering::SeqCst);
+        drop(waiting);
+        // Who gave back before that did not see it.
+        self.reserve(bytes, most)
     }
 
-    /// For bytes that somebody else has taken room for.
-    pub(crate) fn add(self: &Arc<Self>, bytes: usize) -> Charge {
-        let mut state = self.state();
-        state.held += bytes;
-        state.peak = state.peak.max(state.held);
-        Charge { ledger: Arc::clone(self), bytes }
+    /// Gives back what was taken.
+    pub(crate) fn give(&'static self, bytes: usize) {
+        let bytes = bytes as u64;
+        let ever = self.given.ever.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        if ever >= self.given.wake_at.load(Ordering::SeqCst) {
+            self.wake_all();
+        }
+    }
+
+    /// Whether somebody waits for room.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.given.wake_at.load(Ordering::SeqCst) != NEVER
     }
 
     /// Something has changed that those who wait have to know.
-    pub(crate) fn wake_all(&self) {
-        let waiting = std::mem::take(&mut self.state().waiting);
-        waiting.iter().for_each(|one| one.ring());
+    pub(crate) fn wake_all(&'static self) {
+        let mut waiting = self.waiting();
+        let wake_at = match waiting.is_retired {
+            true => self.taken.ever.load(Ordering::SeqCst),
+            false => NEVER,
+        };
+        self.given.wake_at.store(wake_at, Ordering::SeqCst);
+        let woken = std::mem::take(&mut waiting.callers);
+        if waiting.is_retired && self.given.ever.load(Ordering::SeqCst) == wake_at {
+            waiting.is_retired = false;
+            self.given.wake_at.store(NEVER, Ordering::SeqCst);
+            RETIRED.lock().unwrap_or_else(PoisonError::into_inner).push(self);
+        }
+        drop(waiting);
+        woken.iter().for_each(|one| one.ring());
     }
 }
 
 /// A share of the limit, until it is dropped.
 pub(crate) struct Charge {
-    ledger: Arc<Ledger>,
+    ledger: &'static Ledger,
     bytes: usize,
 }
 
 impl Charge {
+    /// Of what was taken.
+    pub(crate) fn new(ledger: &'static Ledger, bytes: usize) -> Self {
+        Self { ledger, bytes }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// What was taken, which is the caller's to give back.
+    pub(crate) fn into_bytes(mut self) -> usize {
+        std::mem::take(&mut self.bytes)
     }
 
     /// A part of the share, for a part of the block.
     pub(crate) fn split(&mut self, bytes: usize) -> Charge {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        Charge { ledger: Arc::clone(&self.ledger), bytes }
+        Charge { ledger: self.ledger, bytes }
     }
 
     /// Both shares in one, of the same ledger.
-    pub(crate) fn join(&mut self, mut other: Charge) {
-        debug_assert!(Arc::ptr_eq(&self.ledger, &other.ledger));
-        self.bytes += std::mem::take(&mut other.bytes);
+    pub(crate) fn join(&mut self, other: Charge) {
+        debug_assert!(std::ptr::eq(self.ledger, other.ledger));
+        self.bytes += other.into_bytes();
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            let mut state = self.ledger.state();
-            state.held -= self.bytes;
-            let waiting = std::mem::take(&mut state.waiting);
-            drop(state);
-            waiting.iter().for_each(|one| one.ring());
+            self.ledger.give(self.bytes);
         }
     }
 }
@@ -126,21 +249,94 @@ impl fmt::Debug for Ledger {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]
     fn what_is_taken_is_held_until_it_is_dropped() {
         let ledger = Ledger::new(100);
-        let own = Arc::default();
-        let mut first = ledger.take(60, usize::MAX, &own).unwrap();
-        assert!(ledger.take(41, usize::MAX, &own).is_none());
-        assert!(ledger.take(10, 65, &own).is_none(), "more than the caller may");
+        let take = |bytes, most| ledger.reserve(bytes, most).then(|| Charge::new(ledger, bytes));
+        let mut first = take(60, usize::MAX).unwrap();
+        assert!(take(41, usize::MAX).is_none());
+        assert!(take(10, 65).is_none(), "more than the caller may");
         let part = first.split(20);
         assert_eq!((first.bytes(), part.bytes()), (40, 20));
         drop(first);
         assert_eq!(ledger.held(), (20, 60));
-        let rest = ledger.take(80, usize::MAX, &own).unwrap();
+        let rest = take(80, usize::MAX).unwrap();
         drop((part, rest));
         assert_eq!(ledger.held(), (0, 100));
+    }
+
+    #[test]
+    fn a_ledger_is_used_again_when_all_is_given_back() {
+        let is_free = |ledger: &Ledger| {
+            RETIRED.lock().unwrap().iter().any(|other| std::ptr::eq(*other, ledger))
+        };
+        let ledger = Ledger::new(1 << 40);
+        assert!(ledger.reserve(30, usize::MAX));
+        let [first, second] = [10, 20].map(|bytes| Charge::new(ledger, bytes));
+        drop(first);
+        ledger.retire();
+        assert!(ledger.waiting().is_retired && !is_free(ledger));
+        drop(second);
+        // Another test may have it by now.
+        assert!(is_free(ledger) || ledger.limit() != 1 << 40);
+    }
+
+    #[test]
+    fn the_peak_is_what_was_held_and_not_what_was_seen() {
+        let ledger = Ledger::new(1000);
+        for _ in 0..100 {
+            assert!(ledger.reserve(10, usize::MAX));
+            ledger.give(10);
+        }
+        assert_eq!(ledger.held(), (0, 10));
+    }
+
+    #[test]
+    fn who_waits_is_woken_when_it_pays() {
+        let ledger = Ledger::new(100);
+        let own = Arc::default();
+        assert!(ledger.reserve(100, usize::MAX));
+        assert!(!ledger.reserve_or_wait(10, usize::MAX, 25, &own));
+        ledger.give(24);
+        assert!(ledger.is_waited_for());
+        ledger.give(1);
+        assert!(!ledger.is_waited_for());
+        own.wait();
+        // Without patience, as soon as there may be room.
+        assert!(!ledger.reserve_or_wait(60, usize::MAX, 0, &own));
+        ledger.give(34);
+        assert!(ledger.is_waited_for());
+        ledger.give(1);
+        own.wait();
+        assert!(ledger.reserve(60, usize::MAX));
+    }
+
+    #[test]
+    fn no_room_is_overdrawn_and_nobody_forgotten() {
+        let ledger = Ledger::new(100);
+        let takers: Vec<_> = (0..3)
+            .map(|at| {
+                let own = Arc::<Wakeup>::default();
+                let belongs = Arc::clone(&own);
+                let thread = thread::spawn(move || {
+                    for round in 0..20_000_u64 {
+                        let bytes = 1 + (round * 7 + at) as usize % 60;
+                        while !ledger.reserve_or_wait(bytes, usize::MAX, 0, &own) {
+                            own.wait();
+                        }
+                        ledger.give(bytes);
+                    }
+                });
+                belongs.belongs_to(thread.thread().clone());
+                thread
+            })
+            .collect();
+        takers.into_iter().for_each(|thread| thread.join().unwrap());
+        let (held, peak) = ledger.held();
+        assert!(held == 0 && peak <= 100, "{held} {peak}");
     }
 }

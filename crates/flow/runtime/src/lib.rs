@@ -13,7 +13,7 @@
 //! running   threads; units of work that are asked for                    running, unit
 //! copy      one thread: takes blocks, calls the filter                   copy, filter, meter
 //! output    cuts what a filter sends into blocks; waits for room         output
-//! stream    the blocks between two filters; units and their ends         stream, block
+//! stream    the blocks between two filters; units and their ends         stream, block, hand
 //!             dealing: which copy gets the next block                    dealing
 //!             merge: the order of what several copies send               merge
 //!             ledger: how many bytes there are                           ledger
@@ -63,6 +63,8 @@ mod copy;
 mod dealing;
 mod filter;
 mod graph;
+mod hand;
+mod home;
 mod ledger;
 mod merge;
 mod meter;

@@ -68,6 +68,11 @@ impl<T> Merge<T> {
         }
     }
 
+    /// What waits for its turn.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &T> {
+        self.waiting.values().flat_map(|group| &group.items)
+    }
+
     /// Only the last groups are left, and it is the turn of the first of them.
     pub(crate) fn begin_last(&mut self) -> Vec<T> {
         self.next = last_of(0) - 1;
@@ -90,6 +95,7 @@ mod tests {
         assert_eq!(merge.end(0), ["b"]);
         assert_eq!(merge.add(1, "c"), Some("c"));
         assert_eq!(merge.add(3, "d"), None);
+        assert!(merge.waiting().eq(["d", "y", "z"].iter()));
         assert_eq!(merge.end(1), ["d"]);
         assert_eq!(merge.end(3), Vec::<&str>::new());
         assert_eq!(merge.next(), 4);

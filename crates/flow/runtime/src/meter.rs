@@ -1,6 +1,7 @@
 //! Where the time of a copy goes.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What a copy is at.
@@ -11,9 +12,16 @@ pub(crate) enum Phase {
     Blocked = 2,
 }
 
-/// Written by the thread of the copy, read by anybody.
+/// Written by the thread of the copy alone, read by anybody.
 #[derive(Debug)]
-pub(crate) struct Meter(Mutex<Times>);
+#[repr(align(128))]
+pub(crate) struct Meter {
+    /// For the thread of the copy, which most often goes on with what it is at.
+    phase: AtomicU8,
+    blocks: AtomicU64,
+    bytes: AtomicU64,
+    times: Mutex<Times>,
+}
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
@@ -37,32 +45,73 @@ impl Times {
 
 impl Meter {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(Times {
-            phase: Phase::Starved,
-            since: Instant::now(),
-            spent: [Duration::ZERO; 3],
-            blocks: 0,
-            bytes: 0,
-        }))
+        Self {
+            phase: AtomicU8::new(Phase::Starved as u8),
+            blocks: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            times: Mutex::new(Times {
+                phase: Phase::Starved,
+                since: Instant::now(),
+                spent: [Duration::ZERO; 3],
+                blocks: 0,
+                bytes: 0,
+            }),
+        }
+    }
+
+    fn times(&self) -> MutexGuard<'_, Times> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on; returns what it was at before.
     pub(crate) fn enter(&self, phase: Phase) -> Phase {
-        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.phase.load(Ordering::Relaxed) == phase as u8 {
+            return phase;
+        }
+        self.phase.store(phase as u8, Ordering::Relaxed);
+        let mut times = self.times();
         times.count(Instant::now());
         std::mem::replace(&mut times.phase, phase)
     }
 
     pub(crate) fn processed(&self, bytes: usize) {
-        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        times.blocks += 1;
-        times.bytes += bytes as u64;
+        // There is one who writes.
+        let add = |to: &AtomicU64, more: u64| {
+            to.store(to.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+        };
+        add(&self.blocks, 1);
+        add(&self.bytes, bytes as u64);
     }
 
     /// Until now.
     pub(crate) fn read(&self) -> Times {
-        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = self.times();
         times.count(Instant::now());
+        times.blocks = self.blocks.load(Ordering::Relaxed);
+        times.bytes = self.bytes.load(Ordering::Relaxed);
         *times
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_phase_gets_its_time_and_no_time_is_lost() {
+        let before = Instant::now();
+        let meter = Meter::new();
+        assert_eq!(meter.enter(Phase::Busy), Phase::Starved);
+        let busy = meter.read();
+        assert_eq!(meter.enter(Phase::Busy), Phase::Busy);
+        assert_eq!(meter.enter(Phase::Blocked), Phase::Busy);
+        meter.processed(7);
+        meter.processed(5);
+        let times = meter.read();
+        assert!(times.of(Phase::Busy) > busy.of(Phase::Busy));
+        assert_eq!(times.of(Phase::Starved), busy.of(Phase::Starved));
+        let all: Duration = times.spent.iter().sum();
+        assert!(all <= before.elapsed());
+        assert_eq!((times.blocks, times.bytes), (2, 12));
     }
 }

@@ -78,7 +78,7 @@ impl Watch {
     }
 
     /// Of these streams, it is told what they hold now.
-    pub(crate) fn ended<'s>(&self, streams: impl Iterator<Item = (usize, &'s Arc<Ledger>)>) {
+    pub(crate) fn ended(&self, streams: impl Iterator<Item = (usize, &'static Ledger)>) {
         if let Some(observer) = &self.observer {
             let now = Instant::now();
             observer.ended(self.copy, now);

@@ -1,6 +1,7 @@
 //! The output ports of a copy: they cut what a filter sends into blocks, and wait for room.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
@@ -18,6 +19,13 @@ use crate::wakeup::Wakeup;
 
 /// What a block takes of a limit besides its bytes.
 pub(crate) const OVERHEAD: usize = 128;
+
+/// Who finds no room waits at first until there is much: a wake-up for each block that fits would
+/// cost more than the block. But no longer than that.
+const PATIENCE: Duration = Duration::from_micros(500);
+
+/// Much are so many blocks. The timer of such a wait costs as much as some of them.
+const PATIENCE_BLOCKS: usize = 32;
 
 /// How a stream cuts what is sent into blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,10 +92,10 @@ impl Way {
     }
 
     /// The number of the stream, and what is held of it here.
-    pub(crate) fn account(&self) -> (usize, &Arc<Ledger>) {
+    pub(crate) fn account(&self) -> (usize, &'static Ledger) {
         match self {
-            Self::Here(stream) => (stream.number(), &stream.ledger),
-            Self::Elsewhere(outlet) => (outlet.stream.into(), &outlet.ledger),
+            Self::Here(stream) => (stream.number(), stream.ledger),
+            Self::Elsewhere(outlet) => (outlet.stream.into(), outlet.ledger),
         }
     }
 
@@ -95,7 +103,7 @@ impl Way {
         self.account().0
     }
 
-    fn ledger(&self) -> &Arc<Ledger> {
+    fn ledger(&self) -> &'static Ledger {
         self.account().1
     }
 
@@ -197,14 +205,19 @@ impl Outputs<'_> {
     /// If there is no such port.
     pub fn send(&mut self, port: usize, bytes: impl Into<Bytes>) -> Result<(), FilterError> {
         let bytes = bytes.into();
-        for at in 0..self.outlets[port].len() {
-            match self.outlets[port][at].cut {
-                Cut::Whole => self.emit(port, at, bytes.clone())?,
-                Cut::Bytes(size) => self.cut(port, at, bytes.clone(), size)?,
-                Cut::Lines(size) => self.cut_lines(port, at, &bytes, size)?,
-            }
+        let last = self.outlets[port].len().saturating_sub(1);
+        for at in 0..last {
+            self.send_to(port, at, bytes.clone())?;
         }
-        Ok(())
+        self.send_to(port, last, bytes)
+    }
+
+    fn send_to(&mut self, port: usize, at: usize, bytes: Bytes) -> Result<(), FilterError> {
+        match self.outlets[port][at].cut {
+            Cut::Whole => self.emit(port, at, bytes),
+            Cut::Bytes(size) => self.cut(port, at, bytes, size),
+            Cut::Lines(size) => self.cut_lines(port, at, &bytes, size),
+        }
     }
 
     /// The unit of work that the filter is called for.
@@ -220,18 +233,19 @@ impl Outputs<'_> {
     }
 
     fn emit(&mut self, port: usize, at: usize, bytes: Bytes) -> Result<(), FilterError> {
-        let charge = self.charge(port, at, bytes.len() + OVERHEAD)?;
-        self.give(port, at, bytes, charge);
+        let held = bytes.len() + OVERHEAD;
+        self.reserve(port, at, held)?;
+        self.give(port, at, bytes, held);
         Ok(())
     }
 
-    fn give(&mut self, port: usize, at: usize, bytes: Bytes, charge: Charge) {
+    fn give(&mut self, port: usize, at: usize, bytes: Bytes, held: usize) {
         let slot = &mut self.filling.0[port][at];
         let block = (self.group, slot.index);
-        slot.index += 1;
+        slot.index = slot.index.wrapping_add(1);
         match &self.outlets[port][at].stream {
-            Way::Here(stream) => stream.send(self.unit, block, bytes, charge),
-            Way::Elsewhere(outlet) => outlet.send(self.unit, self.copy, block, bytes, charge),
+            Way::Here(stream) => stream.send(self.unit, block, bytes, held),
+            Way::Elsewhere(outlet) => outlet.send(self.unit, self.copy, block, bytes, held),
         }
     }
 
@@ -309,6 +323,11 @@ impl Outputs<'_> {
 
     /// Waits for room.
     fn charge(&self, port: usize, at: usize, bytes: usize) -> Result<Charge, FilterError> {
+        self.reserve(port, at, bytes)?;
+        Ok(Charge::new(self.outlets[port][at].stream.ledger(), bytes))
+    }
+
+    fn reserve(&self, port: usize, at: usize, bytes: usize) -> Result<(), FilterError> {
         let stream = &self.outlets[port][at].stream;
         if stream.is_ordered() && self.is_init {
             return Err(NoOrderYet(Arc::clone(stream.name())).into());
@@ -318,13 +337,22 @@ impl Outputs<'_> {
         }
         self.check_size(stream, bytes, stream.largest())?;
         let mut before = None;
-        let charge = loop {
+        let outcome = loop {
             if self.unit.is_closed() {
                 break Err(Ended.into());
             }
             let most = stream.most(self.unit, self.group);
-            if let Some(charge) = stream.ledger().take(bytes, most, self.wakeup) {
-                break Ok(charge);
+            if stream.ledger().reserve(bytes, most) {
+                break Ok(());
+            }
+            // What is held may never fall that far, so patience ends. Of an ordered stream, a block
+            // that has come may be the one that all wait for.
+            let much = stream.ledger().limit() / 4;
+            let is_patient =
+                before.is_none() && !stream.is_ordered() && much >= PATIENCE_BLOCKS * bytes;
+            let patience = if is_patient { much } else { 0 };
+            if stream.ledger().reserve_or_wait(bytes, most, patience, self.wakeup) {
+                break Ok(());
             }
             // From here on this thread is woken. What was read before may have changed since.
             if self.unit.is_closed() || stream.most(self.unit, self.group) != most {
@@ -333,19 +361,24 @@ impl Outputs<'_> {
             let input = self.input.filter(|_| stream.is_ordered());
             if input.is_some_and(|input| input.has_earlier(self.copy, self.unit, self.group)) {
                 // Everybody waits for that block, which only comes when this one is sent.
-                break Ok(stream.ledger().add(bytes));
+                stream.ledger().add(bytes);
+                break Ok(());
             }
             if before.is_none() {
                 before = Some(self.meter.enter(Phase::Blocked));
                 self.watch.began(|| Span::Blocked { stream: stream.number() });
             }
-            self.wakeup.wait();
+            if is_patient {
+                self.wakeup.wait_for(PATIENCE);
+            } else {
+                self.wakeup.wait();
+            }
         };
         if let Some(before) = before {
             self.meter.enter(before);
-            self.watch.ended([stream.account()].into_iter());
+            self.watch.ended(std::iter::once(stream.account()));
         }
-        charge
+        outcome
     }
 
     fn flush_one(&mut self, port: usize, at: usize) {
@@ -357,7 +390,7 @@ impl Outputs<'_> {
             true => Bytes::copy_from_slice(&partial.bytes),
             false => partial.bytes.freeze(),
         };
-        self.give(port, at, bytes, charge);
+        self.give(port, at, bytes, charge.into_bytes());
     }
 
     /// What was begun is sent: all of it at the end of the unit, else where groups must not be

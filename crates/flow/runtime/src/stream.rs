@@ -1,24 +1,23 @@
 //! A stream: from all copies of one filter to all copies of another, at its home.
 //!
 //! The home is the process that deals the blocks. Copies in other processes send to it and receive
-//! from it by links (remote).
+//! from it by links (home, remote).
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::block::{Block, Receipt};
+use crate::block::Queued;
 use crate::dealing::{Backlog, Dealer, Policy};
-use crate::ledger::{Charge, Ledger};
+use crate::hand::Hand;
+use crate::ledger::Ledger;
 use crate::merge::Merge;
-use crate::output::OVERHEAD;
-use crate::remote::distant::{Distant, Progress};
+use crate::remote::distant::Distant;
 use crate::remote::link::Link;
-use crate::remote::message::{Garbled, Message};
+use crate::remote::message::Message;
 use crate::remote::replays::Replays;
 use crate::report::StreamReport;
 use crate::unit::{Open, Rank, UnitId};
@@ -26,7 +25,8 @@ use crate::wakeup::Wakeup;
 
 /// What a consumer gets.
 pub(crate) enum Taken {
-    Block(Block),
+    /// Blocks, which are in its hand.
+    Blocks,
     /// No more blocks of this unit come to this copy.
     End(UnitId),
 }
@@ -34,17 +34,16 @@ pub(crate) enum Taken {
 pub(crate) struct Stream {
     pub(crate) name: Arc<str>,
     /// Of what copies here send.
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) ledger: &'static Ledger,
     /// Of what other processes have sent, who have taken room for it themselves.
-    foreign: Arc<Ledger>,
+    pub(crate) foreign: &'static Ledger,
     is_ordered: bool,
     producers: usize,
-    remote: Remote,
+    consumers: usize,
+    pub(crate) remote: Remote,
     /// Its consumers wait for other streams, too.
     is_one_of_several: bool,
     state: Mutex<State>,
-    blocks: AtomicU64,
-    bytes: AtomicU64,
 }
 
 /// What a stream has to do with other processes.
@@ -65,15 +64,19 @@ pub(crate) struct Remote {
     pub(crate) foreign_limit: usize,
 }
 
-struct State {
-    dealer: Dealer,
-    distant: Vec<Option<Distant>>,
-    lanes: BTreeMap<Rank, Lane>,
-    consumers: Vec<Consumer>,
+pub(crate) struct State {
+    pub(crate) dealer: Dealer,
+    pub(crate) lanes: BTreeMap<Rank, Lane>,
+    pub(crate) consumers: Vec<Consumer>,
+    /// Of those in other processes, what they have.
+    pub(crate) distant: Vec<Option<Distant>>,
     /// Copies that sent, and whose process is lost.
-    lost_producers: Vec<usize>,
-    /// The units of what copies here have begun.
-    begun: Vec<Option<Rank>>,
+    pub(crate) lost_producers: Vec<usize>,
+    /// How many of them are to be rung.
+    idle: usize,
+    /// What was sent.
+    blocks: u64,
+    bytes: u64,
     /// Counts what was dealt at once.
     tickets: u64,
     /// Consumers take what they were dealt in that order, whatever is urgent: each has its part of
@@ -83,38 +86,41 @@ struct State {
 }
 
 #[derive(Default)]
-struct Consumer {
-    wakeup: Option<Arc<Wakeup>>,
-    /// It is to be rung: it has found nothing to do here.
-    is_idle: bool,
+pub(crate) struct Consumer {
+    pub(crate) wakeup: Option<Arc<Wakeup>>,
+    /// To be rung: it has found nothing to do here.
+    pub(crate) is_idle: bool,
     /// Its process is.
-    is_lost: bool,
+    pub(crate) is_lost: bool,
 }
 
 /// The blocks of one unit of work.
-struct Lane {
+pub(crate) struct Lane {
+    ledger: &'static Ledger,
     /// Where the order matters, what has come too soon.
-    merge: Option<Merge<Block>>,
-    undealt: VecDeque<Block>,
+    pub(crate) merge: Option<Merge<Queued>>,
+    pub(crate) undealt: VecDeque<Queued>,
     /// So many of these are the first ones to be done: they were dealt before, to a copy that is
     /// lost.
-    again: usize,
+    pub(crate) again: usize,
     /// Of each copy, what it was dealt, and when.
-    dealt: Vec<VecDeque<(u64, Block)>>,
+    pub(crate) dealt: Vec<VecDeque<(u64, Queued)>>,
     next: u64,
     /// Where blocks may be sent again, those that were taken.
     replays: Option<Replays>,
+    /// Blocks that copies took and had not begun then.
+    in_hands: usize,
+    /// Blocks that copies took and are not done with.
+    pub(crate) undone: usize,
     /// Producers that have sent all but what comes at the end, and all.
-    ending: Count,
-    ended: Count,
-    /// Blocks that somebody has and is not done with.
-    undone: usize,
+    pub(crate) ending: Count,
+    pub(crate) ended: Count,
     /// Consumers that know that nothing more comes.
-    told: Count,
+    pub(crate) told: Count,
 }
 
 /// Who of several has done something.
-struct Count {
+pub(crate) struct Count {
     who: Vec<bool>,
     left: usize,
 }
@@ -125,7 +131,7 @@ impl Count {
         Self { who: Vec::new(), left }
     }
 
-    fn add(&mut self, one: usize) {
+    pub(crate) fn add(&mut self, one: usize) {
         if self.has(one) {
             return;
         }
@@ -136,12 +142,30 @@ impl Count {
         self.left = self.left.saturating_sub(1);
     }
 
-    fn has(&self, one: usize) -> bool {
+    pub(crate) fn has(&self, one: usize) -> bool {
         self.who.get(one) == Some(&true)
     }
 
-    fn is_all(&self) -> bool {
+    pub(crate) fn is_all(&self) -> bool {
         self.left == 0
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        let dealt = self.dealt.iter().flatten().map(|(_, block)| block);
+        let merge = self.merge.iter().flat_map(Merge::waiting);
+        let held = dealt.chain(&self.undealt).chain(merge).map(|block| block.held).sum();
+        if held > 0 {
+            self.ledger.give(held);
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.ledger.retire();
+        self.foreign.retire();
     }
 }
 
@@ -164,24 +188,25 @@ impl Stream {
             // What one copy sends is in order as it comes.
             is_ordered: is_ordered && producers > 1,
             producers,
+            consumers,
             remote,
             is_one_of_several,
             state: Mutex::new(State {
-                distant,
                 dealer: Dealer::new(policy, consumers),
                 lanes: BTreeMap::new(),
                 consumers: (0..consumers).map(|_| Consumer::default()).collect(),
+                distant,
                 lost_producers: Vec::new(),
-                begun: vec![None; consumers],
+                idle: 0,
+                blocks: 0,
+                bytes: 0,
                 tickets: 0,
                 is_first_come: is_ordered,
             }),
-            blocks: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -230,50 +255,35 @@ impl Stream {
         if is_next { limit } else { limit - limit / 4 }
     }
 
-    /// Block `index` of that group, from a copy here.
-    pub(crate) fn send(
-        &self,
-        unit: &Open,
-        (group, index): (u64, u32),
-        bytes: Bytes,
-        charge: Charge,
-    ) {
-        self.add(unit, (group, index), Block::new(bytes, unit.rank.unit, 0, charge));
+    /// Block `index` of that group. `held` was taken of the limit for it.
+    pub(crate) fn send(&self, unit: &Open, (group, index): (u64, u32), bytes: Bytes, held: usize) {
+        self.add(unit, (group, index), Queued::new(bytes, held));
     }
 
-    /// The same from another process. Nobody is open for a unit that has ended.
-    pub(crate) fn sent(
-        &self,
-        link: &Arc<Link>,
-        unit: (UnitId, Option<&Open>),
-        at: (u64, u32),
-        bytes: Bytes,
-    ) {
-        let room = bytes.len() + OVERHEAD;
-        let charge = self.foreign.add(room);
-        let mut block = Block::new(bytes, unit.0, 0, charge);
-        let stream = self.remote.number;
-        let link = Arc::clone(link);
-        block.set_receipt(Receipt::Room { link, stream, bytes: room as u64 });
-        if let Some(open) = unit.1 {
-            self.add(open, at, block);
-        }
-    }
-
-    fn add(&self, unit: &Open, (group, index): (u64, u32), block: Block) {
-        self.blocks.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
+    pub(crate) fn add(&self, unit: &Open, (group, index): (u64, u32), block: Queued) {
         let mut state = self.state();
-        let Some(lane) = self.lane(&mut state, unit) else { return };
-        if lane.replays.as_mut().is_some_and(|replays| !replays.takes(group, index)) {
+        state.blocks += 1;
+        state.bytes += block.bytes.len() as u64;
+        let State { dealer, lanes, tickets, consumers, lost_producers, .. } = &mut *state;
+        let lane = self.lane(lanes, unit, consumers, lost_producers);
+        let takes = |lane: &mut Lane| {
+            lane.replays.as_mut().is_none_or(|replays| replays.takes(group, index))
+        };
+        let lane = lane.and_then(|lane| takes(lane).then_some(lane));
+        let Some(lane) = lane else {
+            drop(state);
+            if block.held > 0 {
+                self.ledger.give(block.held);
+            }
             return;
-        }
+        };
         let ready = match &mut lane.merge {
             Some(merge) => merge.add(group, block),
             None => Some(block),
         };
         if let Some(block) = ready {
-            self.deal(&mut state, unit.rank, block);
+            let copy = lane.deal(dealer, tickets, block);
+            self.wake_for(&mut state, copy);
             self.feed(&mut state);
         }
     }
@@ -284,7 +294,7 @@ impl Stream {
             return;
         }
         let mut state = self.state();
-        let Some(lane) = self.lane(&mut state, unit) else { return };
+        let Some(lane) = self.lane_of(&mut state, unit) else { return };
         if lane.replays.as_mut().is_some_and(|replays| !replays.end(group)) {
             return;
         }
@@ -295,10 +305,8 @@ impl Stream {
     }
 
     /// Another group is the one that everybody waits for.
-    fn turn(&self, mut state: MutexGuard<'_, State>, unit: &Open, ready: Vec<Block>, group: u64) {
-        for block in ready {
-            self.deal(&mut state, unit.rank, block);
-        }
+    fn turn(&self, mut state: MutexGuard<'_, State>, unit: &Open, ready: Vec<Queued>, group: u64) {
+        self.deal(&mut state, unit.rank, ready);
         self.feed(&mut state);
         let stream = self.remote.number;
         for (link, _) in &self.remote.producers {
@@ -314,12 +322,10 @@ impl Stream {
             return;
         }
         let mut state = self.state();
-        let Some(lane) = self.lane(&mut state, unit) else { return };
-        if lane.ending.is_all() {
-            return;
-        }
+        let Some(lane) = self.lane_of(&mut state, unit) else { return };
+        let was_all = lane.ending.is_all();
         lane.ending.add(copy);
-        if !lane.ending.is_all() {
+        if was_all || !lane.ending.is_all() {
             return;
         }
         let Some(merge) = &mut lane.merge else { return };
@@ -332,7 +338,7 @@ impl Stream {
     pub(crate) fn end(&self, unit: &Open, copy: usize, group: u64) {
         self.end_group(unit, group);
         let mut state = self.state();
-        let Some(lane) = self.lane(&mut state, unit) else { return };
+        let Some(lane) = self.lane_of(&mut state, unit) else { return };
         lane.ended.add(copy);
         if lane.ended.is_all() {
             state.wake_all();
@@ -340,30 +346,41 @@ impl Stream {
         }
     }
 
-    /// The lane of a unit that is under way.
-    fn lane<'s>(&self, state: &'s mut State, unit: &Open) -> Option<&'s mut Lane> {
+    fn lane_of<'s>(&self, state: &'s mut State, unit: &Open) -> Option<&'s mut Lane> {
+        let State { lanes, consumers, lost_producers, .. } = state;
+        self.lane(lanes, unit, consumers, lost_producers)
+    }
+
+    /// The lane of a unit, if that is under way.
+    fn lane<'s>(
+        &self,
+        lanes: &'s mut BTreeMap<Rank, Lane>,
+        unit: &Open,
+        consumers: &[Consumer],
+        lost_producers: &[usize],
+    ) -> Option<&'s mut Lane> {
         if unit.is_closed() {
-            state.purge(unit.rank);
             return None;
         }
-        let State { lanes, consumers, lost_producers, .. } = state;
         let new = || {
             let mut lane = Lane {
+                ledger: self.ledger,
                 merge: self.is_ordered.then(Merge::new),
                 undealt: VecDeque::new(),
                 again: 0,
-                dealt: consumers.iter().map(|_| VecDeque::new()).collect(),
+                dealt: (0..self.consumers).map(|_| VecDeque::new()).collect(),
                 next: 0,
                 replays: self.remote.is_replayed.then(Replays::default),
+                in_hands: 0,
+                undone: 0,
                 ending: Count::new(self.producers),
                 ended: Count::new(self.producers),
-                undone: 0,
-                told: Count::new(consumers.len()),
+                told: Count::new(self.consumers),
             };
             for (copy, _) in consumers.iter().enumerate().filter(|(_, one)| one.is_lost) {
                 lane.told.add(copy);
             }
-            for copy in lost_producers.iter() {
+            for copy in lost_producers {
                 lane.ending.add(*copy);
                 lane.ended.add(*copy);
             }
@@ -375,24 +392,27 @@ impl Stream {
         })
     }
 
-    fn deal(&self, state: &mut State, rank: Rank, mut block: Block) {
-        let Some(lane) = state.lanes.get_mut(&rank) else { return };
-        block.set_sequence(lane.next);
-        lane.next += 1;
-        match state.dealer.deal() {
-            Some(copy) => {
-                lane.dealt[copy].push_back((state.tickets, block));
-                state.tickets += 1;
-                state.wake(copy);
-            }
-            None => {
-                lane.undealt.push_back(block);
-                self.wake_for_undealt(state);
-            }
+    pub(crate) fn deal(&self, state: &mut State, rank: Rank, blocks: Vec<Queued>) {
+        for block in blocks {
+            let State { dealer, lanes, tickets, .. } = state;
+            let Some(lane) = lanes.get_mut(&rank) else { return };
+            let copy = lane.deal(dealer, tickets, block);
+            self.wake_for(state, copy);
+        }
+    }
+
+    /// A block has come for that copy, or for any.
+    fn wake_for(&self, state: &mut State, copy: Option<usize>) {
+        match copy {
+            Some(copy) => state.wake(copy),
+            None => self.wake_for_undealt(state),
         }
     }
 
     fn wake_for_undealt(&self, state: &mut State) {
+        if state.idle == 0 {
+            return;
+        }
         if self.is_one_of_several {
             // Whoever is woken may find a block elsewhere, and leave this one.
             state.wake_all();
@@ -408,63 +428,72 @@ impl Stream {
 
     /// What that copy is to do next, the most urgent unit first. If there is nothing, it is
     /// woken when there is.
-    pub(crate) fn take(&self, copy: usize, own: &Arc<Wakeup>) -> Option<Taken> {
+    pub(crate) fn take(&self, copy: usize, own: &Arc<Wakeup>, hand: &mut Hand) -> Option<Taken> {
         let mut state = self.state();
-        let taken = state.take(copy, self.remote.is_redealt);
-        if let Some(Next::Block(rank, _)) = &taken {
-            let rank = *rank;
-            state.dealer.began(copy);
-            state.begun[copy] = Some(rank);
+        let taken = state.take(copy, self.remote.is_redealt, hand);
+        let was_idle = std::mem::replace(&mut state.consumers[copy].is_idle, taken.is_none());
+        match (was_idle, taken.is_none()) {
+            (true, false) => state.idle -= 1,
+            (false, true) => state.idle += 1,
+            _ => {}
         }
-        let consumer = &mut state.consumers[copy];
-        consumer.wakeup.get_or_insert_with(|| Arc::clone(own));
-        consumer.is_idle = taken.is_none();
-        if taken.is_some() && state.has_undealt() {
-            if state.consumers.iter().any(|consumer| consumer.is_idle) {
-                self.wake_for_undealt(&mut state);
+        if taken.is_none() {
+            state.consumers[copy].wakeup.get_or_insert_with(|| Arc::clone(own));
+            drop(state);
+            if self.ledger.is_waited_for() {
+                // Nothing is left of what it waits for.
+                self.ledger.wake_all();
             }
-            self.feed(&mut state);
+            return None;
         }
-        match taken? {
-            Next::Block(_, block) => Some(Taken::Block(block)),
-            Next::End(unit) => Some(Taken::End(unit)),
+        if matches!(taken, Some(Taken::Blocks)) {
+            state.dealer.began(copy, hand.taken());
         }
+        if state.idle > 0 && state.lanes.values().any(|lane| !lane.undealt.is_empty()) {
+            self.wake_for_undealt(&mut state);
+        }
+        if self.remote.is_redealt {
+            state.consumers[copy].wakeup.get_or_insert_with(|| Arc::clone(own));
+        }
+        taken
     }
 
-    /// The copy is through with a block that it took.
-    pub(crate) fn done(&self, copy: usize, took: Duration) {
+    /// The copy is through with blocks that it took: with `processed` of them in that time. What it
+    /// has left is anybody's again.
+    pub(crate) fn done(&self, copy: usize, hand: &mut Hand, processed: usize, took: Duration) {
+        let taken = hand.taken();
         let mut state = self.state();
-        let rank = state.begun[copy].take();
-        self.finished(&mut state, copy, rank, took);
+        state.dealer.done(copy, taken, processed, took);
+        let is_redealt = self.remote.is_redealt;
+        let lane = match hand.rank() {
+            Some(rank) if taken > 1 || is_redealt => state.lanes.get_mut(&rank),
+            _ => None,
+        };
+        let mut is_end = false;
+        if let Some(lane) = lane {
+            lane.in_hands -= taken.saturating_sub(1);
+            if is_redealt {
+                lane.undone -= taken;
+            }
+            lane.put_back(&mut hand.blocks);
+            is_end = lane.ended.is_all();
+        }
+        self.after_done(&mut state, is_end);
+        if taken > processed {
+            self.wake_for_undealt(&mut state);
+        }
+        drop(state);
+        hand.clear();
     }
 
-    fn finished(&self, state: &mut State, copy: usize, rank: Option<Rank>, took: Duration) {
-        state.dealer.done(copy, took);
-        let lane = rank.and_then(|rank| state.lanes.get_mut(&rank));
-        let is_redealt = self.remote.is_redealt;
-        let was_last = lane.is_some_and(|lane| {
-            lane.undone -= 1;
-            is_redealt && lane.is_over(is_redealt)
-        });
+    /// A copy is done with something: with the last of a unit, perhaps.
+    pub(crate) fn after_done(&self, state: &mut State, is_end: bool) {
         let waits = |lane: &Lane| lane.ended.is_all() && !lane.undealt.is_empty();
-        if was_last || state.lanes.values().any(waits) {
-            // Who left a block to this one may think otherwise now.
+        if is_end || state.idle > 0 && state.lanes.values().any(waits) {
+            // Who left a block to this one may think otherwise now, or hears of the end.
             state.wake_all();
         }
         self.feed(state);
-    }
-
-    /// Whether a block that comes before that one waits to be processed. It does where it is dealt
-    /// for a second time: then nobody may wait for its turn with what comes later.
-    pub(crate) fn has_earlier(&self, copy: usize, unit: &Open, sequence: u64) -> bool {
-        if !self.remote.is_redealt {
-            return false;
-        }
-        let state = self.state();
-        let Some(lane) = state.lanes.get(&unit.rank) else { return false };
-        let is_earlier = |block: &Block| block.sequence() < sequence;
-        lane.undealt.front().is_some_and(is_earlier)
-            || lane.dealt[copy].front().is_some_and(|(_, block)| is_earlier(block))
     }
 
     /// The unit has ended early: what is here of it is dropped, and everybody looks again.
@@ -478,82 +507,106 @@ impl Stream {
 
     pub(crate) fn report(&self) -> StreamReport {
         let [(own, own_peak), (others, others_peak)] =
-            [&self.ledger, &self.foreign].map(|ledger| ledger.held());
+            [self.ledger, self.foreign].map(|ledger| ledger.held());
         let (held, peak) = (own + others, own_peak + others_peak);
-        let limit = self.ledger.limit() + self.foreign.limit();
+        let (blocks, bytes) = {
+            let state = self.state();
+            (state.blocks, state.bytes)
+        };
         StreamReport {
             name: Arc::clone(&self.name),
-            blocks: self.blocks.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
+            blocks,
+            bytes,
             held,
             peak,
-            limit,
+            limit: self.ledger.limit() + self.foreign.limit(),
         }
     }
 }
 
-/// What a consumer gets, and of which unit.
-enum Next {
-    Block(Rank, Block),
-    End(UnitId),
-}
-
 impl Lane {
-    /// Nothing more comes, neither for the first nor for the second time.
-    fn is_over(&self, is_redealt: bool) -> bool {
-        self.ended.is_all() && self.undealt.is_empty() && !(is_redealt && self.has_undone())
+    /// Which copy gets the block, if it is dealt at once.
+    fn deal(&mut self, dealer: &mut Dealer, tickets: &mut u64, block: Queued) -> Option<usize> {
+        let block = Queued { sequence: self.next, ..block };
+        self.next += 1;
+        let copy = dealer.deal();
+        match copy {
+            Some(copy) => {
+                self.dealt[copy].push_back((*tickets, block));
+                *tickets += 1;
+            }
+            None => self.undealt.push_back(block),
+        }
+        copy
     }
 
-    fn has_undone(&self) -> bool {
-        self.undone > 0 || self.dealt.iter().any(|dealt| !dealt.is_empty())
+    /// Nothing more comes, and nothing is left that copies could take, now or when one is lost.
+    pub(crate) fn is_over(&self, is_redealt: bool) -> bool {
+        let is_undone = || self.undone > 0 || self.dealt.iter().any(|dealt| !dealt.is_empty());
+        let is_taken = self.ended.is_all() && self.undealt.is_empty() && self.in_hands == 0;
+        is_taken && !(is_redealt && is_undone())
+    }
+
+    /// Each where it was: others may have put back later ones.
+    fn put_back(&mut self, blocks: &mut VecDeque<Queued>) {
+        while let Some(block) = blocks.pop_back() {
+            let at = self.undealt.partition_point(|other| other.sequence < block.sequence);
+            self.undealt.insert(at, block);
+        }
     }
 }
 
 impl State {
-    fn has_undealt(&self) -> bool {
-        self.lanes.values().any(|lane| !lane.undealt.is_empty())
-    }
-
-    fn take(&mut self, copy: usize, is_redealt: bool) -> Option<Next> {
+    /// Fills the hand, which the copy has not begun with.
+    pub(crate) fn take(&mut self, copy: usize, is_redealt: bool, hand: &mut Hand) -> Option<Taken> {
+        // In another process, it is sent one after the other.
+        let is_distant = self.distant[copy].is_some();
+        let is_one_of_several = self.consumers.len() > 1;
         let Self { dealer, lanes, is_first_come, .. } = self;
-        let fronts = lanes.iter_mut().filter(|(_, lane)| !lane.dealt[copy].is_empty());
-        let first = match is_first_come {
-            true => {
-                fronts.min_by_key(|(_, lane)| lane.dealt[copy].front().map(|(ticket, _)| *ticket))
-            }
-            false => None,
-        };
-        if let Some((rank, lane)) = first {
-            if let Some((_, block)) = lane.dealt[copy].pop_front() {
-                lane.undone += 1;
-                return Some(Next::Block(*rank, block));
+        if *is_first_come {
+            let fronts = lanes.iter_mut().filter(|(_, lane)| !lane.dealt[copy].is_empty());
+            let first = fronts.min_by_key(|(_, lane)| lane.dealt[copy].front().map(|(at, _)| *at));
+            if let Some((rank, lane)) = first {
+                let block = lane.dealt[copy].pop_front().map(|(_, block)| block);
+                hand.take(*rank, block.into_iter());
+                lane.undone += usize::from(is_redealt);
+                return Some(Taken::Blocks);
             }
         }
         for (rank, lane) in lanes.iter_mut() {
             let rank = *rank;
-            if let Some((_, block)) = lane.dealt[copy].pop_front() {
-                lane.undone += 1;
-                return Some(Next::Block(rank, block));
-            }
             let is_last = lane.ended.is_all();
+            if let Some((_, block)) = lane.dealt[copy].pop_front() {
+                hand.take(rank, std::iter::once(block));
+                lane.undone += usize::from(is_redealt);
+                return Some(Taken::Blocks);
+            }
             let backlog = Backlog { blocks: lane.undealt.len(), is_last };
             if dealer.may_take(copy, backlog) || lane.again > 0 {
-                let block = lane.undealt.pop_front()?;
-                lane.again = lane.again.saturating_sub(1);
-                lane.undone += 1;
-                dealer.taken(copy);
-                if is_last && lane.undealt.is_empty() {
+                let blocks = match is_distant || (*is_first_come && is_one_of_several) {
+                    // All wait for the first of them, so that the others cannot be left to anybody.
+                    true => 1,
+                    false => dealer.batch(copy, backlog),
+                };
+                hand.take(rank, lane.undealt.drain(..blocks));
+                lane.again = lane.again.saturating_sub(blocks);
+                dealer.taken(copy, blocks);
+                lane.in_hands += blocks - 1;
+                if is_redealt {
+                    lane.undone += blocks;
+                }
+                if lane.is_over(is_redealt) {
                     // Who waited in vain for this one hears of the end.
                     self.wake_all();
                 }
-                return Some(Next::Block(rank, block));
+                return Some(Taken::Blocks);
             }
             if lane.is_over(is_redealt) && !lane.told.has(copy) {
                 lane.told.add(copy);
                 if lane.told.is_all() {
                     lanes.remove(&rank);
                 }
-                return Some(Next::End(rank.unit));
+                return Some(Taken::End(rank.unit));
             }
         }
         None
@@ -562,11 +615,12 @@ impl State {
     fn wake(&mut self, copy: usize) {
         let consumer = &mut self.consumers[copy];
         if std::mem::take(&mut consumer.is_idle) {
+            self.idle -= 1;
             consumer.wakeup.iter().for_each(|wakeup| wakeup.ring());
         }
     }
 
-    fn wake_all(&mut self) {
+    pub(crate) fn wake_all(&mut self) {
         (0..self.consumers.len()).for_each(|copy| self.wake(copy));
     }
 
@@ -578,174 +632,6 @@ impl State {
     }
 }
 
-/// Copies in other processes.
-impl Stream {
-    /// Deals to copies elsewhere what they have room for.
-    fn feed(&self, state: &mut State) {
-        let mut candidates: Vec<usize> = (0..state.distant.len())
-            .filter(|copy| state.distant[*copy].is_some() && !state.consumers[*copy].is_lost)
-            .collect();
-        while !candidates.is_empty() {
-            let State { dealer, distant, consumers, .. } = &mut *state;
-            let way = |copy: usize| distant[copy].as_ref().and_then(Distant::round_trip);
-            let until = |copy: &usize| dealer.until_done(*copy, way(*copy).unwrap_or_default());
-            let Some(at) = (0..candidates.len()).min_by_key(|at| until(&candidates[*at])) else {
-                return;
-            };
-            let copy = candidates[at];
-            // Those here that are idle and sooner done have been woken, or will be.
-            let sooner = (0..consumers.len())
-                .filter(|other| consumers[*other].is_idle && until(other) < until(&copy))
-                .count();
-            let service = dealer.typical(copy);
-            let has_room = distant[copy].as_ref().is_some_and(|one| one.has_room(service));
-            let undealt: usize = state.lanes.values().map(|lane| lane.undealt.len()).sum();
-            let is_left_to_others = undealt > 0 && undealt <= sooner;
-            // Somebody may be waiting, and keep others waiting, for what comes of such a block.
-            let is_urgent = state.lanes.values().any(|lane| lane.again > 0);
-            let next = match is_urgent || (has_room && !is_left_to_others) {
-                true => state.take(copy, self.remote.is_redealt),
-                false => state.end_for(copy, self.remote.is_redealt).map(Next::End),
-            };
-            match (next, &mut state.distant[copy]) {
-                (Some(Next::Block(rank, block)), Some(one)) => one.send(rank, block),
-                (Some(Next::End(unit)), Some(one)) => one.end(unit),
-                _ => {
-                    candidates.swap_remove(at);
-                }
-            }
-        }
-    }
-
-    pub(crate) fn started(&self, copy: usize, unit: UnitId, sequence: u64) -> Result<(), Garbled> {
-        let mut state = self.state();
-        state.distant(copy)?.started(unit, sequence)?;
-        state.dealer.began(copy);
-        self.feed(&mut state);
-        Ok(())
-    }
-
-    pub(crate) fn distant_done(
-        &self,
-        copy: usize,
-        (unit, sequence): (UnitId, u64),
-        took: Duration,
-        waited: Duration,
-    ) -> Result<(), Garbled> {
-        let mut state = self.state();
-        let rank = state.distant(copy)?.done(unit, sequence, took, waited)?;
-        self.finished(&mut state, copy, Some(rank), took);
-        Ok(())
-    }
-
-    pub(crate) fn dropped(&self, copy: usize, unit: UnitId, sequence: u64) -> Result<(), Garbled> {
-        let mut state = self.state();
-        if state.distant(copy)?.dropped(unit, sequence)? == Progress::Sent {
-            state.dealer.dropped(copy);
-        }
-        self.feed(&mut state);
-        Ok(())
-    }
-
-    /// A process is lost: what its copies were not done with goes to others, and nobody waits for
-    /// what they would have sent.
-    pub(crate) fn lose(&self, process: u32) {
-        let mut state = self.state();
-        let copies: Vec<usize> = (0..state.distant.len())
-            .filter(|copy| {
-                state.distant[*copy].as_ref().is_some_and(|one| one.process() == process)
-            })
-            .collect();
-        for copy in copies {
-            state.lose(copy);
-        }
-        let gone = self.remote.producers.iter().filter(|(link, _)| link.rank == process);
-        let gone: Vec<usize> = gone.flat_map(|(_, copies)| copies.iter().copied()).collect();
-        let units: Vec<Rank> = state.lanes.keys().copied().collect();
-        let mut turns = Vec::new();
-        for rank in units {
-            let Some(lane) = state.lanes.get_mut(&rank) else { continue };
-            let was_ending = lane.ending.is_all();
-            for copy in &gone {
-                lane.ending.add(*copy);
-                lane.ended.add(*copy);
-            }
-            let ready = match &mut lane.merge {
-                Some(merge) if !was_ending && lane.ending.is_all() => {
-                    let ready = merge.begin_last();
-                    turns.push((rank.unit, merge.next()));
-                    ready
-                }
-                _ => Vec::new(),
-            };
-            for block in ready {
-                self.deal(&mut state, rank, block);
-            }
-        }
-        state.lost_producers.extend(gone);
-        // Also those that wait for room: they look for what comes before.
-        let wakeups = state.consumers.iter().filter_map(|consumer| consumer.wakeup.as_ref());
-        wakeups.for_each(|wakeup| wakeup.ring());
-        state.wake_all();
-        self.feed(&mut state);
-        let stream = self.remote.number;
-        for (link, _) in &self.remote.producers {
-            for (unit, group) in turns.iter().copied() {
-                link.send(Message::Turn { stream, unit, group });
-            }
-        }
-        drop(state);
-        self.ledger.wake_all();
-    }
-}
-
-impl State {
-    fn distant(&mut self, copy: usize) -> Result<&mut Distant, Garbled> {
-        let distant = self.distant.get_mut(copy).and_then(Option::as_mut);
-        distant.ok_or(Garbled::Unexpected("a copy that is not there"))
-    }
-
-    /// A unit of which that copy is to hear that it is over.
-    fn end_for(&mut self, copy: usize, is_redealt: bool) -> Option<UnitId> {
-        let mut lanes = self.lanes.iter_mut();
-        let (rank, lane) = lanes.find(|(_, lane)| {
-            lane.is_over(is_redealt) && lane.dealt[copy].is_empty() && !lane.told.has(copy)
-        })?;
-        let rank = *rank;
-        lane.told.add(copy);
-        if lane.told.is_all() {
-            self.lanes.remove(&rank);
-        }
-        Some(rank.unit)
-    }
-
-    fn lose(&mut self, copy: usize) {
-        if std::mem::replace(&mut self.consumers[copy].is_lost, true) {
-            return;
-        }
-        let Self { dealer, lanes, distant, .. } = self;
-        dealer.lose(copy);
-        for (rank, block) in distant[copy].as_mut().map(Distant::lose).unwrap_or_default() {
-            if let Some(lane) = lanes.get_mut(&rank) {
-                lane.undone -= 1;
-                lane.deal_again(block);
-            }
-        }
-        for lane in lanes.values_mut() {
-            for (_, block) in std::mem::take(&mut lane.dealt[copy]) {
-                lane.deal_again(block);
-            }
-            lane.told.add(copy);
-        }
-        lanes.retain(|_, lane| !lane.told.is_all());
-    }
-}
-
-impl Lane {
-    /// Where it was before.
-    fn deal_again(&mut self, block: Block) {
-        let at = self.undealt.partition_point(|other| other.sequence() < block.sequence());
-        self.undealt.insert(at, block);
-        self.again += 1;
-    }
-}
+#[cfg(test)]
+#[path = "stream_tests.rs"]
+mod tests;

@@ -42,6 +42,15 @@ impl Wakeup {
 
     /// Waits until it was rung since the last wait.
     pub(crate) fn wait(&self) {
+        self.wait_until(None);
+    }
+
+    /// Waits until it was rung since the last wait, but not for longer than that.
+    pub(crate) fn wait_for(&self, time: Duration) {
+        self.wait_until(Some(Instant::now() + time));
+    }
+
+    fn wait_until(&self, end: Option<Instant>) {
         if self.is_rung.swap(false, Ordering::Acquire) {
             return;
         }
@@ -60,7 +69,11 @@ impl Wakeup {
             self.in_vain.fetch_add(1, Ordering::Relaxed);
         }
         while !self.is_rung.swap(false, Ordering::Acquire) {
-            thread::park();
+            match end.map(|end| end.saturating_duration_since(Instant::now())) {
+                None => thread::park(),
+                Some(Duration::ZERO) => return,
+                Some(left) => thread::park_timeout(left),
+            }
         }
     }
 
@@ -99,6 +112,15 @@ mod tests {
             back.wait();
         }
         thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_wait_for_some_time_ends_with_it_or_with_a_ring() {
+        let wakeup = Wakeup::default();
+        wakeup.wait_for(Duration::from_millis(1));
+        wakeup.ring();
+        wakeup.wait_for(Duration::from_secs(1 << 30));
+        assert!(!wakeup.is_rung.load(Ordering::Relaxed));
     }
 
     #[test]

@@ -114,16 +114,17 @@ impl Distant {
         Ok(())
     }
 
-    /// It is done with a block, of the unit with that rank.
+    /// It is done with a block, of the unit with that rank; how far it was known to have come.
     pub(crate) fn done(
         &mut self,
         unit: UnitId,
         sequence: u64,
         took: Duration,
         waited: Duration,
-    ) -> Result<Rank, Garbled> {
+    ) -> Result<(Rank, Progress), Garbled> {
         let record = self.records.get_mut(&(unit, sequence)).ok_or(STRAY)?;
-        if record.progress != Progress::Begun {
+        let was = record.progress;
+        if was == Progress::Done {
             return Err(STRAY);
         }
         record.progress = Progress::Done;
@@ -133,25 +134,29 @@ impl Distant {
         self.round_trips[self.samples % SAMPLES] = way;
         self.samples += 1;
         self.remove_if_over(unit, sequence);
-        Ok(rank)
+        Ok((rank, was))
     }
 
-    /// The memory of a block is free there: how far it had come.
-    pub(crate) fn dropped(&mut self, unit: UnitId, sequence: u64) -> Result<Progress, Garbled> {
+    /// The memory of a block is free there. True: it will not be done with.
+    pub(crate) fn dropped(
+        &mut self,
+        unit: UnitId,
+        sequence: u64,
+        is_begun: bool,
+    ) -> Result<bool, Garbled> {
         let record = self.records.get_mut(&(unit, sequence)).ok_or(STRAY)?;
         if record.is_dropped {
             return Err(STRAY);
         }
         record.is_dropped = true;
-        let progress = record.progress;
         self.held -= record.block.len();
-        if progress == Progress::Sent {
-            // Its unit has ended.
+        let is_unbegun = record.progress == Progress::Sent && !is_begun;
+        if is_unbegun {
             record.progress = Progress::Done;
             self.unfinished -= 1;
         }
         self.remove_if_over(unit, sequence);
-        Ok(progress)
+        Ok(is_unbegun)
     }
 
     fn remove_if_over(&mut self, unit: UnitId, sequence: u64) {

@@ -11,7 +11,8 @@ use bytes::Bytes;
 
 use super::link::Link;
 use super::message::{End, Garbled, Message};
-use crate::block::{Block, Receipt};
+use crate::block::{Queued, Receipt};
+use crate::hand::Hand;
 use crate::ledger::Ledger;
 use crate::stream::Taken;
 use crate::unit::{Open, Rank, UnitId};
@@ -22,9 +23,11 @@ pub(crate) struct Inlet {
     pub(crate) home: Arc<Link>,
     /// Blocks are taken in the order in which they came, whatever is urgent (as at the home).
     is_first_come: bool,
+    /// The home counts what a copy has begun.
+    tells_of_begun: bool,
     /// Ports, of its copies, that report when they have all of a group.
     keepers: usize,
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) ledger: &'static Ledger,
     state: Mutex<State>,
 }
 
@@ -55,7 +58,7 @@ struct Lane {
 struct Waiting {
     ticket: u64,
     since: Instant,
-    block: Block,
+    block: Queued,
 }
 
 #[derive(Default)]
@@ -70,13 +73,21 @@ impl Inlet {
         home: Arc<Link>,
         copies: impl Iterator<Item = usize>,
         limit: usize,
-        is_first_come: bool,
+        [is_first_come, tells_of_begun]: [bool; 2],
         keepers: usize,
     ) -> Self {
         let copies = copies.map(|copy| (copy, Local::default())).collect();
         let state = State { copies, ..State::default() };
         let ledger = Ledger::new(limit);
-        Self { stream, home, is_first_come, keepers, ledger, state: Mutex::new(state) }
+        Self {
+            stream,
+            home,
+            is_first_come,
+            tells_of_begun,
+            keepers,
+            ledger,
+            state: Mutex::new(state),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -92,10 +103,12 @@ impl Inlet {
         bytes: Bytes,
     ) -> Result<(), Garbled> {
         let link = Arc::clone(&self.home);
-        let receipt = Receipt::Memory { link, to, unit: unit.rank.unit, sequence };
-        let charge = self.ledger.add(bytes.len());
-        let mut block = Block::new(bytes, unit.rank.unit, sequence, charge);
-        block.set_receipt(receipt);
+        let unit_id = unit.rank.unit;
+        let receipt = Receipt::Memory { link, to, unit: unit_id, sequence, is_begun: false };
+        let held = bytes.len();
+        self.ledger.add(held);
+        let receipt = Some(Box::new(receipt));
+        let block = Queued { sequence, receipt, ..Queued::new(bytes, held) };
         let mut state = self.state();
         let ticket = state.tickets;
         state.tickets += 1;
@@ -103,10 +116,11 @@ impl Inlet {
         if unit.is_closed() {
             // Outside the lock: it tells the home.
             drop(state);
+            self.ledger.give(held);
             return Ok(());
         }
         let lane = copy.lanes.entry(unit.rank).or_default();
-        let at = lane.blocks.partition_point(|other| other.block.sequence() < sequence);
+        let at = lane.blocks.partition_point(|other| other.block.sequence < sequence);
         lane.blocks.insert(at, Waiting { ticket, since: Instant::now(), block });
         copy.wake();
         let is_earlier =
@@ -130,20 +144,17 @@ impl Inlet {
     }
 
     /// What that copy is to do next; if there is nothing, it is woken when there is.
-    pub(crate) fn take(&self, copy: usize, own: &Arc<Wakeup>) -> Option<Taken> {
+    pub(crate) fn take(&self, copy: usize, own: &Arc<Wakeup>, hand: &mut Hand) -> Option<Taken> {
         let mut state = self.state();
         let local = state.copies.get_mut(&copy)?;
         local.wakeup.get_or_insert_with(|| Arc::clone(own));
-        let taken = local.take(self.is_first_come);
+        let taken = local.take(self.is_first_come, hand);
         local.is_idle = taken.is_none();
-        match taken {
-            None => {}
-            Some(Taken::Block(ref block)) => {
+        if let Some((unit, sequence, _)) = local.begun.filter(|_| self.tells_of_begun) {
+            if matches!(taken, Some(Taken::Blocks)) {
                 drop(state);
-                let (unit, sequence) = (block.unit(), block.sequence());
                 self.home.send(Message::Started { to: (self.stream, copy as u16), unit, sequence });
             }
-            Some(Taken::End(_)) => {}
         }
         taken
     }
@@ -153,11 +164,12 @@ impl Inlet {
         let state = self.state();
         let lane = state.copies.get(&copy).and_then(|local| local.lanes.get(&unit.rank));
         let first = lane.and_then(|lane| lane.blocks.front());
-        first.is_some_and(|first| first.block.sequence() < sequence)
+        first.is_some_and(|first| first.block.sequence < sequence)
     }
 
     /// The copy is through with what it took last.
-    pub(crate) fn done(&self, copy: usize, took: Duration) {
+    pub(crate) fn done(&self, copy: usize, hand: &mut Hand, took: Duration) {
+        hand.clear();
         let mut state = self.state();
         let begun = state.copies.get_mut(&copy).and_then(|local| local.begun.take());
         let Some((unit, sequence, waited)) = begun else { return };
@@ -203,6 +215,24 @@ impl Inlet {
             copy.wake();
         }
         state.unconfirmed.retain(|(_, of, _), _| *of != unit.rank.unit);
+        drop(state);
+        self.give_back(dropped);
+    }
+
+    fn give_back(&self, lanes: Vec<Lane>) {
+        let blocks = lanes.iter().flat_map(|lane| &lane.blocks);
+        let held = blocks.map(|waiting| waiting.block.held).sum();
+        if held > 0 {
+            self.ledger.give(held);
+        }
+    }
+}
+
+impl Drop for Inlet {
+    fn drop(&mut self) {
+        let copies = std::mem::take(&mut self.state().copies);
+        self.give_back(copies.into_values().flat_map(|copy| copy.lanes.into_values()).collect());
+        self.ledger.retire();
     }
 }
 
@@ -219,7 +249,7 @@ impl Local {
         self.wakeup.iter().for_each(|wakeup| wakeup.ring());
     }
 
-    fn take(&mut self, is_first_come: bool) -> Option<Taken> {
+    fn take(&mut self, is_first_come: bool, hand: &mut Hand) -> Option<Taken> {
         let rank = {
             let mut lanes = self.lanes.iter().filter(|(_, lane)| !lane.blocks.is_empty());
             let first = match is_first_come {
@@ -238,9 +268,11 @@ impl Local {
             }
             (Some(rank), _) => {
                 let waiting = self.lanes.get_mut(&rank)?.blocks.pop_front()?;
-                let Waiting { since, block, .. } = waiting;
-                self.begun = Some((rank.unit, block.sequence(), since.elapsed()));
-                Some(Taken::Block(block))
+                let Waiting { since, mut block, .. } = waiting;
+                block.begin();
+                self.begun = Some((rank.unit, block.sequence, since.elapsed()));
+                hand.take(rank, std::iter::once(block));
+                Some(Taken::Blocks)
             }
             _ => None,
         }

@@ -84,8 +84,9 @@ pub(crate) enum Message {
     Started { to: End, unit: UnitId, sequence: u64 },
     /// It is done with a block.
     Done { to: End, unit: UnitId, sequence: u64, took: Duration, waited: Duration },
-    /// The memory of a block is free.
-    Dropped { to: End, unit: UnitId, sequence: u64 },
+    /// The memory of a block is free. If the copy has not begun it, it never will: the unit has
+    /// ended.
+    Dropped { to: End, unit: UnitId, sequence: u64, is_begun: bool },
 
     /// The sender is alive.
     Beat,

@@ -234,7 +234,7 @@ impl Node {
             Message::Sent { from, unit, group, index } => {
                 let open = self.find(unit)?;
                 let home = self.home(from.0)?;
-                home.sent(link, (unit, open.as_deref()), (group, index), payload);
+                home.sent(link, open.as_deref(), (group, index), payload);
             }
             Message::GroupEnd { from, unit, group } => {
                 let home = self.home(from.0)?;
@@ -274,7 +274,7 @@ impl Node {
                 let inlet = self.inlet(to.0, link)?;
                 match self.find(unit)? {
                     Some(open) => inlet.block(to, &open, sequence, payload)?,
-                    None => link.send(Message::Dropped { to, unit, sequence }),
+                    None => link.send(Message::Dropped { to, unit, sequence, is_begun: false }),
                 }
             }
             Message::Over { to, unit } => {
@@ -290,8 +290,8 @@ impl Node {
                 let home = self.home(to.0)?;
                 home.distant_done(to.1.into(), (unit, sequence), took, waited)?;
             }
-            Message::Dropped { to, unit, sequence } => {
-                self.home(to.0)?.dropped(to.1.into(), unit, sequence)?;
+            Message::Dropped { to, unit, sequence, is_begun } => {
+                self.home(to.0)?.dropped(to.1.into(), (unit, sequence), is_begun)?;
             }
             other if link.rank == FRONT => self.take_of_front(other)?,
             other if self.is_front() => self.take_at_front(link.rank, other)?,

@@ -11,14 +11,14 @@ use bytes::Bytes;
 use super::inlet::Inlet;
 use super::link::Link;
 use super::message::{Frame, Garbled, Message};
-use crate::ledger::{Charge, Ledger};
+use crate::ledger::Ledger;
 use crate::unit::{Open, UnitId};
 
 pub(crate) struct Outlet {
     pub(crate) name: Arc<str>,
     pub(crate) stream: u16,
     pub(crate) home: Arc<Link>,
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) ledger: &'static Ledger,
     pub(crate) is_ordered: bool,
     /// Groups must not be joined: they may have to be sent again.
     pub(crate) keeps_groups: bool,
@@ -31,10 +31,20 @@ pub(crate) struct Outlet {
 
 #[derive(Default)]
 struct State {
-    /// Of what was sent and not freed.
-    charge: Option<Charge>,
+    /// Of what was sent and not freed, in bytes.
+    held: usize,
     /// The groups that everybody waits for.
     turns: HashMap<UnitId, u64>,
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        let held = self.state().held;
+        if held > 0 {
+            self.ledger.give(held);
+        }
+        self.ledger.retire();
+    }
 }
 
 impl Outlet {
@@ -89,14 +99,9 @@ impl Outlet {
         copy: usize,
         (group, index): (u64, u32),
         bytes: Bytes,
-        charge: Charge,
+        held: usize,
     ) {
-        let mut state = self.state();
-        match &mut state.charge {
-            Some(all) => all.join(charge),
-            None => state.charge = Some(charge),
-        }
-        drop(state);
+        self.state().held += held;
         let from = (self.stream, copy as u16);
         let message = Message::Sent { from, unit: unit.rank.unit, group, index };
         self.home.send(Frame { message, payload: bytes });
@@ -125,10 +130,10 @@ impl Outlet {
     pub(crate) fn freed(&self, bytes: u64) -> Result<(), Garbled> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let mut state = self.state();
-        let all = state.charge.as_mut().filter(|all| all.bytes() >= bytes);
-        let freed = all.ok_or(Garbled::Unexpected("more room than was taken"))?.split(bytes);
+        let held = state.held.checked_sub(bytes);
+        state.held = held.ok_or(Garbled::Unexpected("more room than was taken"))?;
         drop(state);
-        drop(freed);
+        self.ledger.give(bytes);
         Ok(())
     }
 

@@ -1,0 +1,58 @@
+//! What a copy has taken of a stream, and has not begun.
+
+use std::collections::VecDeque;
+
+use crate::block::{Block, Queued};
+use crate::ledger::Ledger;
+use crate::unit::Rank;
+
+/// Blocks of one unit, in their order. What is left when it is dropped is given back to the limit.
+pub(crate) struct Hand {
+    ledger: &'static Ledger,
+    rank: Option<Rank>,
+    pub(crate) blocks: VecDeque<Queued>,
+    /// With those that have left it.
+    taken: usize,
+}
+
+impl Hand {
+    pub(crate) fn new(ledger: &'static Ledger) -> Self {
+        Self { ledger, rank: None, blocks: VecDeque::new(), taken: 0 }
+    }
+
+    /// Takes blocks of that unit; it was empty.
+    pub(crate) fn take(&mut self, rank: Rank, blocks: impl Iterator<Item = Queued>) {
+        self.rank = Some(rank);
+        self.blocks.extend(blocks);
+        self.taken = self.blocks.len();
+    }
+
+    pub(crate) fn rank(&self) -> Option<Rank> {
+        self.rank
+    }
+
+    /// How many it took.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// The next block.
+    pub(crate) fn next(&mut self) -> Option<Block> {
+        let unit = self.rank?.unit;
+        Some(Block::new(self.blocks.pop_front()?, unit, self.ledger))
+    }
+
+    /// Drops what is left.
+    pub(crate) fn clear(&mut self) {
+        let held = self.blocks.drain(..).map(|block| block.held).sum();
+        if held > 0 {
+            self.ledger.give(held);
+        }
+    }
+}
+
+impl Drop for Hand {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

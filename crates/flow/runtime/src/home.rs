@@ -1,0 +1,239 @@
+//! The home of a stream, to the processes in which copies send to it or receive from it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::block::{Block, Queued, Receipt};
+use crate::hand::Hand;
+use crate::output::OVERHEAD;
+use crate::remote::distant::{Distant, Progress};
+use crate::remote::link::Link;
+use crate::remote::message::{Garbled, Message};
+use crate::stream::{Lane, State, Stream, Taken};
+use crate::unit::{Open, Rank, UnitId};
+
+impl Stream {
+    /// A block has come from another process. Nobody is open for a unit that has ended.
+    pub(crate) fn sent(
+        &self,
+        link: &Arc<Link>,
+        unit: Option<&Open>,
+        at: (u64, u32),
+        payload: Bytes,
+    ) {
+        let bytes = payload.len() + OVERHEAD;
+        self.foreign.add(bytes);
+        let (link, stream) = (Arc::clone(link), self.remote.number);
+        let receipt = Receipt::Room { link, stream, bytes, ledger: self.foreign };
+        let block = Queued { receipt: Some(Box::new(receipt)), ..Queued::new(payload, 0) };
+        if let Some(unit) = unit {
+            self.add(unit, at, block);
+        }
+    }
+
+    /// Deals to copies elsewhere what they have room for.
+    pub(crate) fn feed(&self, state: &mut State) {
+        let is_candidate =
+            |copy: &usize| state.distant[*copy].is_some() && !state.consumers[*copy].is_lost;
+        if state.distant.iter().all(Option::is_none) {
+            return;
+        }
+        let mut candidates: Vec<usize> = (0..state.distant.len()).filter(is_candidate).collect();
+        let mut hand = Hand::new(self.ledger);
+        loop {
+            let State { dealer, distant, consumers, .. } = &mut *state;
+            let way = |copy: usize| distant[copy].as_ref().and_then(Distant::round_trip);
+            let until = |copy: &usize| dealer.until_done(*copy, way(*copy).unwrap_or_default());
+            let Some(at) = (0..candidates.len()).min_by_key(|at| until(&candidates[*at])) else {
+                return;
+            };
+            let copy = candidates[at];
+            // Those here that are idle and sooner done have been woken, or will be.
+            let sooner = (0..consumers.len())
+                .filter(|other| consumers[*other].is_idle && until(other) < until(&copy))
+                .count();
+            let service = dealer.typical(copy);
+            let has_room = distant[copy].as_ref().is_some_and(|one| one.has_room(service));
+            let undealt: usize = state.lanes.values().map(|lane| lane.undealt.len()).sum();
+            let is_left_to_others = undealt > 0 && undealt <= sooner;
+            // Somebody may be waiting, and keep others waiting, for what comes of such a block.
+            let is_urgent = state.lanes.values().any(|lane| lane.again > 0);
+            let next = match is_urgent || (has_room && !is_left_to_others) {
+                true => state.take(copy, self.remote.is_redealt, &mut hand),
+                false => state.end_for(copy, self.remote.is_redealt).map(Taken::End),
+            };
+            let Some(one) = &mut state.distant[copy] else { return };
+            match (next, hand.rank()) {
+                (Some(Taken::Blocks), Some(rank)) => {
+                    while let Some(block) = hand.next() {
+                        one.send(rank, block);
+                    }
+                }
+                (Some(Taken::End(unit)), _) => one.end(unit),
+                _ => {
+                    candidates.swap_remove(at);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn started(&self, copy: usize, unit: UnitId, sequence: u64) -> Result<(), Garbled> {
+        let mut state = self.state();
+        state.distant(copy)?.started(unit, sequence)?;
+        state.dealer.began(copy, 1);
+        self.feed(&mut state);
+        Ok(())
+    }
+
+    pub(crate) fn distant_done(
+        &self,
+        copy: usize,
+        (unit, sequence): (UnitId, u64),
+        took: Duration,
+        waited: Duration,
+    ) -> Result<(), Garbled> {
+        let mut state = self.state();
+        let (rank, was) = state.distant(copy)?.done(unit, sequence, took, waited)?;
+        if was == Progress::Sent {
+            state.dealer.began(copy, 1);
+        }
+        state.dealer.done(copy, 1, 1, took);
+        let is_redealt = self.remote.is_redealt;
+        let lane = state.lanes.get_mut(&rank).filter(|_| is_redealt);
+        let is_end = lane.is_some_and(|lane| {
+            lane.undone -= 1;
+            lane.ended.is_all()
+        });
+        self.after_done(&mut state, is_end);
+        Ok(())
+    }
+
+    pub(crate) fn dropped(
+        &self,
+        copy: usize,
+        (unit, sequence): (UnitId, u64),
+        is_begun: bool,
+    ) -> Result<(), Garbled> {
+        let mut state = self.state();
+        if state.distant(copy)?.dropped(unit, sequence, is_begun)? {
+            state.dealer.dropped(copy);
+        }
+        self.feed(&mut state);
+        Ok(())
+    }
+
+    /// Whether a block that comes before that one waits to be processed. It does where it is dealt
+    /// for a second time: then nobody may wait for its turn with what comes later.
+    pub(crate) fn has_earlier(&self, copy: usize, unit: &Open, sequence: u64) -> bool {
+        if !self.remote.is_redealt {
+            return false;
+        }
+        let state = self.state();
+        let Some(lane) = state.lanes.get(&unit.rank) else { return false };
+        let is_earlier = |block: &Queued| block.sequence < sequence;
+        lane.undealt.front().is_some_and(is_earlier)
+            || lane.dealt[copy].front().is_some_and(|(_, block)| is_earlier(block))
+    }
+
+    /// A process is lost: what its copies were not done with goes to others, and nobody waits for
+    /// what they would have sent.
+    pub(crate) fn lose(&self, process: u32) {
+        let mut state = self.state();
+        let is_there =
+            |one: &Option<Distant>| one.as_ref().is_some_and(|one| one.process() == process);
+        let copies: Vec<usize> =
+            (0..state.distant.len()).filter(|copy| is_there(&state.distant[*copy])).collect();
+        for copy in copies {
+            state.lose(copy);
+        }
+        let gone = self.remote.producers.iter().filter(|(link, _)| link.rank == process);
+        let gone: Vec<usize> = gone.flat_map(|(_, copies)| copies.iter().copied()).collect();
+        let units: Vec<Rank> = state.lanes.keys().copied().collect();
+        let mut turns = Vec::new();
+        for rank in units {
+            let Some(lane) = state.lanes.get_mut(&rank) else { continue };
+            let was_ending = lane.ending.is_all();
+            for copy in &gone {
+                lane.ending.add(*copy);
+                lane.ended.add(*copy);
+            }
+            let ready = match &mut lane.merge {
+                Some(merge) if !was_ending && lane.ending.is_all() => {
+                    let ready = merge.begin_last();
+                    turns.push((rank.unit, merge.next()));
+                    ready
+                }
+                _ => Vec::new(),
+            };
+            self.deal(&mut state, rank, ready);
+        }
+        state.lost_producers.extend(gone);
+        state.wake_all();
+        // Also those that wait for room: they look for what comes before.
+        let wakeups = state.consumers.iter().filter_map(|consumer| consumer.wakeup.as_ref());
+        wakeups.for_each(|wakeup| wakeup.ring());
+        self.feed(&mut state);
+        let stream = self.remote.number;
+        for (link, _) in &self.remote.producers {
+            for (unit, group) in turns.iter().copied() {
+                link.send(Message::Turn { stream, unit, group });
+            }
+        }
+        drop(state);
+        self.ledger.wake_all();
+    }
+}
+
+impl State {
+    fn distant(&mut self, copy: usize) -> Result<&mut Distant, Garbled> {
+        let distant = self.distant.get_mut(copy).and_then(Option::as_mut);
+        distant.ok_or(Garbled::Unexpected("a copy that is not there"))
+    }
+
+    /// A unit of which that copy is to hear that it is over.
+    fn end_for(&mut self, copy: usize, is_redealt: bool) -> Option<UnitId> {
+        let mut lanes = self.lanes.iter_mut();
+        let (rank, lane) = lanes.find(|(_, lane)| {
+            lane.is_over(is_redealt) && lane.dealt[copy].is_empty() && !lane.told.has(copy)
+        })?;
+        let rank = *rank;
+        lane.told.add(copy);
+        if lane.told.is_all() {
+            self.lanes.remove(&rank);
+        }
+        Some(rank.unit)
+    }
+
+    fn lose(&mut self, copy: usize) {
+        if std::mem::replace(&mut self.consumers[copy].is_lost, true) {
+            return;
+        }
+        let Self { dealer, lanes, distant, .. } = self;
+        dealer.lose(copy);
+        for (rank, block) in distant[copy].as_mut().map(Distant::lose).unwrap_or_default() {
+            // Of a unit that has ended, it is dropped.
+            if let Some(lane) = lanes.get_mut(&rank) {
+                lane.undone = lane.undone.saturating_sub(1);
+                lane.deal_again(Block::into_queued(block));
+            }
+        }
+        for lane in lanes.values_mut() {
+            for (_, block) in std::mem::take(&mut lane.dealt[copy]) {
+                lane.deal_again(block);
+            }
+            lane.told.add(copy);
+        }
+        lanes.retain(|_, lane| !lane.told.is_all());
+    }
+}
+
+impl Lane {
+    /// Where it was before.
+    fn deal_again(&mut self, block: Queued) {
+        let at = self.undealt.partition_point(|other| other.sequence < block.sequence);
+        self.undealt.insert(at, block);
+        self.again += 1;
+    }
+}

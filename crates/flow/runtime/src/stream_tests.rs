@@ -1,0 +1,126 @@
+//! Plays copies that take batches, without threads.
+
+use super::*;
+use crate::report::Failure;
+use crate::unit::{Unit, Units};
+
+/// What one block takes of the limit.
+const HELD: usize = 10;
+
+struct Scene {
+    units: Units,
+    unit: Arc<Open>,
+    stream: Stream,
+    hands: Vec<Hand>,
+    wakeup: Arc<Wakeup>,
+}
+
+impl Scene {
+    /// With so many blocks, and copies for which a block takes a nanosecond.
+    fn new(copies: usize, is_ordered: bool, blocks: usize) -> Self {
+        let units = Units::default();
+        let unit = units.begin(Unit::default(), vec![1]);
+        let ends = [1, copies];
+        let remote = Remote { local_producers: 1, ..Remote::default() };
+        let stream =
+            Stream::new("test".into(), 1 << 20, Policy::Adaptive, is_ordered, ends, false, remote);
+        let hands = (0..copies).map(|_| Hand::new(stream.ledger)).collect();
+        let mut scene = Self { units, unit, stream, hands, wakeup: Arc::default() };
+        scene.send(blocks + copies);
+        for copy in 0..copies {
+            assert_eq!(scene.take(copy), 1, "nobody knows how long it takes");
+            assert_eq!(scene.process(copy, 1), [copy as u64]);
+        }
+        scene
+    }
+
+    fn send(&self, blocks: usize) {
+        for _ in 0..blocks {
+            assert!(self.stream.ledger.reserve(HELD, usize::MAX));
+            self.stream.send(&self.unit, (0, 0), Bytes::new(), HELD);
+        }
+    }
+
+    /// How many blocks the copy gets.
+    fn take(&mut self, copy: usize) -> usize {
+        match self.stream.take(copy, &self.wakeup, &mut self.hands[copy]) {
+            Some(Taken::Blocks) => self.hands[copy].taken(),
+            _ => 0,
+        }
+    }
+
+    fn is_told(&mut self, copy: usize) -> bool {
+        let taken = self.stream.take(copy, &self.wakeup, &mut self.hands[copy]);
+        matches!(taken, Some(Taken::End(_)))
+    }
+
+    /// Processes some of what the copy has, and leaves the rest: which they were.
+    fn process(&mut self, copy: usize, blocks: usize) -> Vec<u64> {
+        let hand = &mut self.hands[copy];
+        let processed: Vec<u64> =
+            (0..blocks).filter_map(|_| hand.next()).map(|block| block.sequence()).collect();
+        self.stream.done(copy, hand, processed.len(), Duration::from_nanos(blocks as u64));
+        processed
+    }
+
+    fn held(&self) -> usize {
+        self.stream.ledger.held().0 / HELD
+    }
+}
+
+#[test]
+fn a_batch_leaves_as_much_for_the_others_and_its_rest_is_theirs() {
+    let mut scene = Scene::new(2, false, 100);
+    assert_eq!((scene.take(0), scene.take(1)), (50, 25));
+    assert_eq!(scene.process(0, 3), [2, 3, 4]);
+    assert_eq!(scene.process(1, 2), [52, 53]);
+    assert_eq!(scene.held(), 95);
+    // In their order again.
+    let mut rest = Vec::new();
+    for copy in [1, 0].repeat(20) {
+        let taken = scene.take(copy);
+        if taken > 0 {
+            rest.extend(scene.process(copy, taken));
+        }
+    }
+    assert!(rest.iter().copied().eq((5..52).chain(54..102)), "{rest:?}");
+    assert_eq!(scene.held(), 0);
+}
+
+#[test]
+fn the_end_is_told_when_no_hand_can_put_back() {
+    let mut scene = Scene::new(2, false, 4);
+    assert_eq!(scene.take(0), 2);
+    assert_eq!(scene.take(1), 1);
+    assert_eq!(scene.process(1, 1).len(), 1);
+    assert_eq!(scene.take(1), 1);
+    assert_eq!(scene.process(1, 1).len(), 1);
+    scene.stream.end(&scene.unit.clone(), 0, 0);
+    assert!(!scene.is_told(1), "the other one has a block that it has not begun");
+    assert_eq!(scene.process(0, 1), [2]);
+    assert!(!scene.stream.state().consumers[1].is_idle, "it is woken");
+    assert_eq!(scene.take(1), 1);
+    assert_eq!(scene.process(1, 1), [3]);
+    assert!(scene.is_told(0) && scene.is_told(1));
+}
+
+#[test]
+fn what_all_wait_for_goes_alone() {
+    assert_eq!(Scene::new(2, true, 100).take(0), 1);
+    // One copy cannot wait for others.
+    assert_eq!(Scene::new(1, true, 100).take(0), 64);
+}
+
+#[test]
+fn what_is_left_of_a_unit_that_has_ended_is_given_back() {
+    let mut scene = Scene::new(2, false, 100);
+    assert_eq!(scene.take(0), 50);
+    assert!(scene.units.end_early(scene.unit.rank.unit, Failure::Cancelled));
+    scene.stream.forget(&scene.unit.clone());
+    assert_eq!(scene.held(), 50, "what a copy has");
+    assert_eq!(scene.process(0, 1), [2]);
+    assert_eq!(scene.held(), 0);
+    scene.send(1);
+    assert_eq!(scene.held(), 0);
+    assert_eq!(scene.take(1), 0);
+}
