@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use seekwire_lab::messaging::{
-    CHUNK, Header, Hub, Member, Modelled, ready, report, transfer, verify,
+    CHUNK, Header, Hub, Member, Modelled, create, ready, report, transfer, verify,
 };
 use zmq::{Context, DEALER, Message, Socket};
 
@@ -32,8 +32,7 @@ pub(crate) fn receiver(order: &Hub) -> Result<()> {
             return Ok(());
         }
         let header: Header = serde_json::from_slice(&header)?;
-        let mut file =
-            File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let mut file = create(&path)?;
         let mut left = header.length;
         while left > 0 {
             sender.recv(&mut part, 0)?;

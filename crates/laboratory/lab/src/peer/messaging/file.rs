@@ -10,7 +10,9 @@ use anyhow::{Context as _, Result};
 use seekwire::mailbox::{Mailbox, RecvError, Selector};
 
 use super::line::{self, Line};
-use crate::messaging::{CHUNK, Header, Hub, Member, Modelled, ready, report, transfer, verify};
+use crate::messaging::{
+    CHUNK, Header, Hub, Member, Modelled, create, ready, report, transfer, verify,
+};
 
 /// Tags to the receiver.
 const HEADER: u64 = 0;
@@ -31,8 +33,7 @@ pub(super) fn receiver<S: Line>(order: &Hub) -> Result<()> {
             Err(RecvError::Closed) => break,
             received => serde_json::from_slice(&received?.1)?,
         };
-        let mut file =
-            File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let mut file = create(&path)?;
         let mut left = header.length;
         while left > 0 {
             let length = sender.recv(Selector::exact(PART), &mut part)?.len;
