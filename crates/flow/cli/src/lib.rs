@@ -3,6 +3,7 @@
 //! ```text
 //! check     what is wrong with a pipeline file                      pipeline, text
 //! run       run it, once for each argument; where the time went     run, shares, watch
+//! plan      run a part of it, and say how fast it can be            plan, prediction
 //! top       a pipeline that runs, from another process              watch
 //! filters   the filters that there are, and their options           builtin
 //! ```
@@ -15,6 +16,8 @@ mod arguments;
 mod builtin;
 mod options;
 mod pipeline;
+mod plan;
+mod prediction;
 mod run;
 mod shares;
 mod text;
@@ -40,6 +43,7 @@ pub fn main() -> ExitCode {
     let Command::Flow(command) = Arguments::parse().command;
     seekwire_program::finish(match command {
         Flow::Check(options) => check(&options.file),
+        Flow::Plan(options) => plan::plan(&options),
         Flow::Run(options) => run::run(&options),
         Flow::Top(options) => watch::top::top(&options),
         Flow::Filters => filters(),

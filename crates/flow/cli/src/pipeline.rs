@@ -21,15 +21,20 @@ const LARGEST: u64 = 1 << 20;
 /// A pipeline that can run.
 pub(crate) struct Pipeline {
     pub(crate) graph: Graph,
-    filters: Vec<Line>,
+    pub(crate) filters: Vec<Line>,
     streams: Vec<String>,
 }
 
-struct Line {
-    name: String,
+/// One filter, as the file has it.
+pub(crate) struct Line {
+    pub(crate) name: String,
     place: Range<usize>,
     run: String,
-    copies: usize,
+    pub(crate) copies: usize,
+    /// Whether it can have several copies.
+    pub(crate) is_split: bool,
+    /// Where its options say how long it takes.
+    pub(crate) nanoseconds_per_byte: Option<u64>,
 }
 
 const POLICIES: [(&str, Policy); 3] = [
@@ -159,7 +164,7 @@ impl Pipeline {
         let copies = copies.ok_or_else(|| {
             (copies_at.clone(), format!("filter {name} can have 1 to 1024 copies"))
         })?;
-        let Built { ports, factory, is_split, knows_order } =
+        let Built { ports, factory, is_split, knows_order, nanoseconds_per_byte } =
             builtin::build((&run, run_at), options)?;
         if !is_split && copies > 1 {
             let message =
@@ -169,7 +174,9 @@ impl Pipeline {
         self.graph
             .filter_by(&name, copies, ports, factory)
             .map_err(|error| (at.clone(), error.to_string()))?;
-        self.filters.push(Line { name: name.clone(), place: at.clone(), run, copies });
+        let place = at.clone();
+        let line = Line { name: name.clone(), place, run, copies, is_split, nanoseconds_per_byte };
+        self.filters.push(line);
         Ok((copies > 1 && !knows_order).then_some((at, name)))
     }
 

@@ -218,6 +218,18 @@ impl Graph {
         Ok(())
     }
 
+    /// Makes the values of that filter in another way, which has to have the same ports.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError::NoFilter`].
+    pub fn replace(&mut self, name: &str, factory: Factory) -> Result<(), GraphError> {
+        let filter = self.filters.iter_mut().find(|filter| &*filter.name == name);
+        let filter = filter.ok_or_else(|| GraphError::NoFilter(name.to_owned()))?;
+        filter.factory = factory;
+        Ok(())
+    }
+
     /// Adds a stream from an output port to an input port, each named `FILTER.PORT`, or `FILTER` if
     /// it has one such port.
     ///
