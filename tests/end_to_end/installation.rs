@@ -30,6 +30,7 @@ const INSTALLED: [&str; 51] = [
     "share/man/man1/seekwire-doctor.1",
     "share/man/man1/seekwire-flow-check.1",
     "share/man/man1/seekwire-flow-filters.1",
+    "share/man/man1/seekwire-flow-plan.1",
     "share/man/man1/seekwire-flow-run.1",
     "share/man/man1/seekwire-flow-top.1",
     "share/man/man1/seekwire-flow.1",

@@ -28,6 +28,7 @@ pub(crate) enum Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Flow {
     Check(FlowCheck),
+    Plan(FlowPlan),
     Run(FlowRun),
     Top(FlowTop),
     /// List the filters that pipelines can be made of, and their options
@@ -52,6 +53,51 @@ pub(crate) struct FlowCheck {
     /// Pipeline to check
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
+}
+
+/// Run a part of a pipeline without its sinks, and say how fast it can be
+///
+/// The pipeline runs for some seconds, or less if its input ends before. From that comes what a byte
+/// costs each filter, and how many bytes each filter gets for a byte that the sources send (its load).
+/// The copies of a filter together can take no more than their number by cost and load; the least of
+/// these numbers is a bound for the whole pipeline. The table says what was measured and what an option
+/// says, and the sentences below it what is derived from that.
+///
+/// Sinks are replaced by one that drops what comes, so that nothing is written; what they would cost
+/// is not known. All other filters do what they always do: the programs of `exec` run.
+///
+/// Costs are those of this host and of this input, while all filters run at the same time. What a
+/// filter waits for, a slow disk or the program of `exec`, is part of its cost.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Exit status:
+  0  the pipeline was measured
+  1  it cannot run, or a unit of work failed
+
+Examples:
+  seekwire flow plan count.toml app.log.gz
+  seekwire flow plan count.toml app.log.gz --seconds 10 --rate 500MiB")]
+pub(crate) struct FlowPlan {
+    /// Pipeline to measure
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Units of work to measure with: what the sources get, one after the other
+    #[arg(value_name = "ARGUMENT", value_hint = ValueHint::FilePath)]
+    pub(crate) units: Vec<String>,
+    /// How long to measure at most
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) seconds: u64,
+    /// Bytes per second of the sources for which to say how many copies are needed
+    ///
+    /// If not given, it is as fast as the sources were while nobody kept them waiting. KiB, MiB and GiB
+    /// can follow the number.
+    #[arg(long, value_name = "BYTES", value_parser = rate)]
+    pub(crate) rate: Option<u64>,
+}
+
+fn rate(text: &str) -> Result<u64, String> {
+    let rate = crate::options::size(text).filter(|rate| *rate > 0);
+    rate.ok_or_else(|| "bytes per second, such as 1000000, 64KiB, 100MiB, 1GiB".to_owned())
 }
 
 /// Run a pipeline, in this process or in all that a launcher has started

@@ -3,6 +3,7 @@
 //! ```text
 //! check     what is wrong with a pipeline file                      pipeline, text
 //! run       run it, once for each argument; where the time went     run, shares, watch
+//! plan      run a part of it, and say how fast it can be            plan, prediction
 //! top       a pipeline that runs, from another process              watch
 //! filters   the filters that there are, and their options           builtin
 //! ```
@@ -17,6 +18,8 @@ mod job;
 mod options;
 mod pipeline;
 mod placement;
+mod plan;
+mod prediction;
 mod run;
 mod shares;
 mod text;
@@ -42,6 +45,7 @@ pub fn main() -> ExitCode {
     let Command::Flow(command) = Arguments::parse().command;
     seekwire_program::finish(match command {
         Flow::Check(options) => check(&options.file),
+        Flow::Plan(options) => plan::plan(&options),
         Flow::Run(options) => run::run(&options),
         Flow::Top(options) => watch::top::top(&options),
         Flow::Filters => filters(),

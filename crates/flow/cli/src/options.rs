@@ -124,7 +124,8 @@ fn number(value: &DeValue<'_>) -> Option<u64> {
     u64::from_str_radix(&integer.as_str().replace('_', ""), integer.radix()).ok()
 }
 
-fn size(text: &str) -> Option<u64> {
+/// A number of bytes, as `64KiB`.
+pub(crate) fn size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
     let shift = match text[digits.len()..].trim() {
         "" | "B" => 0,

@@ -27,20 +27,24 @@ pub(crate) struct Pipeline {
     /// Its text.
     pub(crate) source: String,
     file: PathBuf,
-    filters: Vec<Line>,
+    pub(crate) filters: Vec<Line>,
     streams: Vec<String>,
 }
 
-struct Line {
-    name: String,
+/// One filter, as the file has it.
+pub(crate) struct Line {
+    pub(crate) name: String,
     place: Range<usize>,
     run: String,
     /// On each process that it runs on.
-    copies: usize,
+    pub(crate) copies: usize,
     copies_at: Range<usize>,
     placement: Placement,
-    is_split: bool,
+    /// Whether it can have several copies.
+    pub(crate) is_split: bool,
     knows_order: bool,
+    /// Where its options say how long it takes.
+    pub(crate) nanoseconds_per_byte: Option<u64>,
 }
 
 const POLICIES: [(&str, Policy); 3] = [
@@ -171,7 +175,7 @@ impl Pipeline {
         let placement = Placement::take(&mut options)?;
         let idempotent_at = options.place("idempotent");
         let is_idempotent = options.boolean("idempotent")?;
-        let Built { ports, factory, is_split, knows_order } =
+        let Built { ports, factory, is_split, knows_order, nanoseconds_per_byte } =
             builtin::build((&run, run_at), options)?;
         let line = Line {
             name,
@@ -182,6 +186,7 @@ impl Pipeline {
             placement,
             is_split,
             knows_order,
+            nanoseconds_per_byte,
         };
         if !is_split && copies > 1 {
             return Err(line.alone());

@@ -175,7 +175,7 @@ fn is_unread(failure: &Failure) -> bool {
 
 /// At a signal that ends this process, those that `exec` has started end, too, the trace is whole, and
 /// nothing is left behind.
-fn end_well_at_signals(trace: Option<Arc<Trace>>) -> Result<()> {
+pub(crate) fn end_well_at_signals(trace: Option<Arc<Trace>>) -> Result<()> {
     // Those that are ignored stay so: nohup(1), a shell's background.
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -187,7 +187,10 @@ fn a_killed_process_that_is_needed_ends_the_unit_everywhere() {
         assert!(outputs.iter().all(|output| !output.status.success()), "{outputs:?}");
         let teller = if rank == 0 { 1 } else { 0 };
         let said = stderr(&outputs[teller]);
-        assert!(said.contains(&format!("rank {rank} on ")) && said.contains("was lost: "), "{said}");
+        assert!(
+            said.contains(&format!("rank {rank} on ")) && said.contains("was lost: "),
+            "{said}"
+        );
         fs::remove_dir_all(place).unwrap();
     }
 }

@@ -296,6 +296,16 @@ impl Graph {
         found.ok_or_else(|| GraphError::NoFilter(filter.to_owned()))
     }
 
+    /// Makes the values of that filter in another way, which has to have the same ports.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError::NoFilter`].
+    pub fn replace(&mut self, name: &str, factory: Factory) -> Result<(), GraphError> {
+        self.find(name)?.factory = factory;
+        Ok(())
+    }
+
     /// Adds a stream from an output port to an input port, each named `FILTER.PORT`, or `FILTER` if
     /// it has one such port.
     ///

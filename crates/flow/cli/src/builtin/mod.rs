@@ -21,6 +21,8 @@ pub(crate) struct Built {
     pub(crate) is_split: bool,
     /// What it sends belongs to the block that it was given, or is sent at the end.
     pub(crate) knows_order: bool,
+    /// How long it takes for a byte, where its options say so.
+    pub(crate) nanoseconds_per_byte: Option<u64>,
 }
 
 impl Built {
@@ -29,7 +31,7 @@ impl Built {
         make: impl Fn() -> F + Send + Sync + 'static,
     ) -> Self {
         let factory: Factory = Arc::new(move || Box::new(make()));
-        Self { ports, factory, is_split: true, knows_order: true }
+        Self { ports, factory, is_split: true, knows_order: true, nanoseconds_per_byte: None }
     }
 
     /// Each copy would do all of the work, or needs to see all of it.

@@ -1,0 +1,210 @@
+//! Runs a part of a pipeline, without its sinks, and says how fast all of it can be.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use seekwire_flow::{Block, CopyReport, Filter, FilterError, Outputs, Running, StreamReport, Unit};
+use seekwire_program::table::{self, Align, printable};
+
+use crate::arguments::FlowPlan;
+use crate::builtin::exec;
+use crate::prediction::{self, Cost, Predicted};
+use crate::{pipeline, run};
+
+/// Columns of a sentence: as a narrow terminal has them.
+const WIDTH: usize = 79;
+
+/// In place of a sink.
+struct Drops;
+
+impl Filter for Drops {
+    fn process(&mut self, _: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
+        Ok(())
+    }
+}
+
+/// What a part of the work has taken.
+struct Sample {
+    seconds: f64,
+    /// All units were done before the time was over.
+    is_whole: bool,
+    copies: Vec<CopyReport>,
+    streams: Vec<StreamReport>,
+}
+
+pub(crate) fn plan(options: &FlowPlan) -> Result<ExitCode> {
+    let mut pipeline = pipeline::read(&options.file)?;
+    let filters = pipeline.graph.filters();
+    let sinks = filters.filter(|(_, _, ports)| ports.outputs.is_empty());
+    let sinks: Vec<String> = sinks.map(|(name, ..)| name.to_owned()).collect();
+    for sink in &sinks {
+        pipeline.graph.replace(sink, Arc::new(|| Box::new(Drops)))?;
+    }
+    run::end_well_at_signals(None)?;
+    let running = Arc::new(pipeline.graph.start().context("the pipeline does not start")?);
+    // The end of this process waits for no filter.
+    std::mem::forget(Arc::clone(&running));
+    let sample = measure(&running, &options.units, Duration::from_secs(options.seconds));
+    exec::end_all();
+    let sample = sample?;
+    let predicted = prediction::predict(&pipeline.filters, &sample.copies, &sample.streams);
+    let sent = prediction::sent(&predicted, &sample.streams);
+    ensure!(sent > 0, "the sources have sent nothing that could be measured");
+    let text = report(&sample, &predicted, sent, &sinks, options.rate);
+    std::io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(running: &Arc<Running>, units: &[String], longest: Duration) -> Result<Sample> {
+    let once = [String::new()];
+    let units = if units.is_empty() { &once[..] } else { units };
+    let began = Instant::now();
+    let sample = |is_whole| Sample {
+        seconds: began.elapsed().as_secs_f64(),
+        is_whole,
+        copies: running.copies(),
+        streams: running.streams(),
+    };
+    for argument in units {
+        let unit = running.submit(Unit::new(argument.clone()));
+        let (done, outcome) = channel();
+        thread::spawn(move || {
+            // Nobody asks for it once the time is over.
+            let _ = done.send(unit.wait());
+        });
+        match outcome.recv_timeout(longest.saturating_sub(began.elapsed())) {
+            Ok(Ok(_)) => {}
+            Ok(Err(failure)) => bail!("{}", printable(&failure.to_string())),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                return Ok(sample(false));
+            }
+        }
+    }
+    Ok(sample(true))
+}
+
+fn report(
+    sample: &Sample,
+    predicted: &[Predicted],
+    sent: u64,
+    sinks: &[String],
+    rate: Option<u64>,
+) -> String {
+    let seconds = sample.seconds;
+    let through = prediction::come_through(predicted, &sample.copies, sent);
+    let how = match sample.is_whole {
+        true => "all of the input",
+        false => "then it was stopped, so that what filters do at the end was not measured",
+    };
+    let mut sentences = vec![format!(
+        "Measured: {seconds:.2} s, in which the sources sent {} and {} came through, {} per second; \
+         {how}. Nothing was written: a sink that drops what comes stood for {}.",
+        table::bytes(sent),
+        table::bytes(through as u64),
+        per_second(through / seconds),
+        sinks.join(", "),
+    )];
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let busy: f64 = sample.copies.iter().map(|copy| copy.busy.as_secs_f64()).sum();
+    if busy > 1.05 * seconds * processors as f64 {
+        sentences.push(format!(
+            "On average {:.1} copies were busy at a time, on {processors} processors: measured costs \
+             are higher than they would be on enough processors.",
+            busy / seconds
+        ));
+    }
+    let mut text = filled(&sentences);
+    let (target, of) = match rate {
+        Some(rate) => (Some(rate as f64), format!("{} per second", table::bytes(rate))),
+        None => {
+            let sources = predicted.iter().filter(|one| one.is_source);
+            let bound = sources.filter_map(Predicted::bound).min_by(f64::total_cmp);
+            (bound, "as much as the sources can send".to_owned())
+        }
+    };
+    text += &format!("\n{}\n", rows(predicted, target));
+    text += &filled(&derived(predicted, processors, &of));
+    text
+}
+
+fn filled(sentences: &[String]) -> String {
+    let lines = sentences.iter().flat_map(|sentence| table::wrap(sentence, WIDTH));
+    lines.map(|line| line + "\n").collect()
+}
+
+fn per_second(rate: f64) -> String {
+    table::bytes(rate as u64)
+}
+
+fn rows(predicted: &[Predicted], target: Option<f64>) -> String {
+    let columns = [
+        ("filter", Align::Left),
+        ("copies", Align::Right),
+        ("cost per byte", Align::Right),
+        ("from", Align::Left),
+        ("load", Align::Right),
+        ("at most, per second", Align::Right),
+        ("copies needed", Align::Right),
+    ];
+    let nothing = || "-".to_owned();
+    let row = |one: &Predicted| {
+        let nanoseconds = |cost: f64| {
+            let cost = 1e9 * cost;
+            let decimals = if cost < 10.0 { 2 } else { 0 };
+            format!("{cost:.decimals$} ns")
+        };
+        let (cost, from) = match one.cost {
+            Cost::Measured(cost) => (nanoseconds(cost), "measured"),
+            Cost::Said(cost) => (nanoseconds(cost), "its option"),
+            Cost::Dropped => (nothing(), "not run"),
+            Cost::NoBytes => (nothing(), "no bytes"),
+        };
+        let needed = target.and_then(|target| one.needed(target)).map_or_else(nothing, |needed| {
+            if needed > 1.0 && !one.is_split {
+                format!("{needed}, can have 1")
+            } else {
+                needed.to_string()
+            }
+        });
+        vec![
+            one.filter.clone(),
+            one.copies.to_string(),
+            cost,
+            from.to_owned(),
+            format!("{:.2}", one.load),
+            one.bound().map_or_else(nothing, per_second),
+            needed,
+        ]
+    };
+    table::layout(&columns, &predicted.iter().map(row).collect::<Vec<_>>())
+}
+
+/// What follows from the table.
+fn derived(predicted: &[Predicted], processors: usize, of: &str) -> Vec<String> {
+    let bounds = predicted.iter().filter_map(|one| Some((one, one.bound()?)));
+    let mut sentences = Vec::new();
+    if let Some((one, bound)) = bounds.min_by(|a, b| a.1.total_cmp(&b.1)) {
+        let copies = if one.copies == 1 { "the one copy" } else { "all copies" };
+        sentences.push(format!(
+            "Derived: the pipeline takes at most {} per second from its sources, what {copies} of {} can \
+             do; that is the bottleneck.",
+            per_second(bound),
+            one.filter
+        ));
+    }
+    let work: f64 = predicted.iter().filter_map(Predicted::work).sum();
+    if work > 0.0 {
+        sentences.push(format!(
+            "If all of the costs are computation, and not waiting, {processors} processors do at most {} \
+             per second, however many copies there are.",
+            per_second(processors as f64 / work)
+        ));
+    }
+    sentences.push(format!("Copies needed are for {of}."));
+    sentences
+}
