@@ -1,8 +1,12 @@
 //! The filters that pipeline files can name.
 
 mod compress;
+mod conversation;
 pub(crate) mod exec;
 pub(crate) mod files;
+mod framed;
+mod frames;
+mod process;
 mod sums;
 
 use std::fmt::Write;
@@ -116,6 +120,20 @@ const KNOWN: &[Known] = &[
             ("success", "exit statuses that are no error (default [0])"),
         ],
         build: exec::exec,
+    },
+    Known {
+        name: "framed",
+        about: "a program that speaks the filter protocol (docs/filter-protocol.md): it is given blocks \
+                as frames, and its answers keep their place; a process for each copy, for all units",
+        options: &[
+            ("command", "program and arguments, a list of strings"),
+            ("inputs", "names of its input ports (default [\"in\"]); without any it is a source"),
+            ("outputs", "names of its output ports (default [\"out\"])"),
+            ("largest", "bytes of the largest block that it may send (default 64MiB)"),
+            ("start", "seconds that it may take to say hello (default 60)"),
+            ("timeout", "seconds for which nothing may move before it has answered (default: any)"),
+        ],
+        build: framed::framed,
     },
 ];
 
