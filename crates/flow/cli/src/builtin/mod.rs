@@ -8,6 +8,7 @@ mod framed;
 mod frames;
 mod process;
 mod sums;
+mod tree;
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -53,19 +54,27 @@ struct Known {
 const KNOWN: &[Known] = &[
     Known {
         name: "read",
-        about: "source: the bytes of a file, or of standard input",
+        about: "source: the bytes of a file, of standard input, or of all files below a directory",
         options: &[
             ("path", "file; - is standard input (default: the argument of the unit of work)"),
+            (
+                "files",
+                "path is a directory: patterns of names, with * and ?, of files to read below it",
+            ),
+            ("names", "true: send the names of these files, a line each, not what is in them"),
             ("block", "bytes to read at once (default 64KiB)"),
+            ("whole", "true: each file is one block"),
+            ("end-lines", "true: end the last line of a file, if it does not end itself"),
         ],
         build: files::read,
     },
     Known {
         name: "write",
-        about: "sink: writes what comes to a file, or to standard output",
+        about: "sink: writes what comes to a file, to a file for each block, or to standard output",
         options: &[(
             "path",
-            "file; {} becomes the number of the unit, from 0 on (default: standard output)",
+            "file; {} becomes the number of the unit, from 0 on, {name} the name of its argument\n\
+             without directories and suffix, {block} the number of the block (default: standard output)",
         )],
         build: files::write,
     },
@@ -158,7 +167,11 @@ pub(crate) fn help() -> String {
     for Known { name, about, options, .. } in KNOWN {
         let _ = writeln!(text, "{name}\n    {about}");
         for (option, meaning) in *options {
-            let _ = writeln!(text, "    {option:22}{meaning}");
+            let mut lines = meaning.lines();
+            let _ = writeln!(text, "    {option:22}{}", lines.next().unwrap_or_default());
+            for line in lines {
+                let _ = writeln!(text, "    {:22}{line}", "");
+            }
         }
     }
     text
