@@ -2,8 +2,10 @@
 
 mod harness;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
@@ -184,4 +186,29 @@ fn names_can_be_shared_among_programs() {
         "7 logs/a.log",
     ];
     assert_eq!(lines, expected, "{}", text(&output.stderr));
+}
+
+/// The pipelines of the documents are whole, and this one does what is said of it.
+#[test]
+fn the_pipelines_in_the_documents_can_run() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/pipelines.md");
+    let page = fs::read_to_string(page).unwrap();
+    let examples = page.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
+    let examples: Vec<&str> = examples.collect();
+    assert_eq!(examples.len(), 3);
+    for example in &examples {
+        let directory = place("copy.toml", example);
+        let output = flow(directory.path(), &["check", "copy.toml"]);
+        assert!(output.status.success(), "{}\n{example}", text(&output.stderr));
+    }
+    let directory = place("copy.toml", examples[0]);
+    logs(&directory);
+    let many: String = (0..20_000).map(|line| format!("line {line} of 3\n")).collect();
+    fs::write(directory.path().join("logs/b/many.log"), &many).unwrap();
+    let output = run(&directory, &["logs"]);
+    let out = text(&output.stdout);
+    let found: BTreeSet<&str> = out.lines().collect();
+    let expected: BTreeSet<&str> = many.lines().filter(|line| line.contains("99")).collect();
+    assert!(found == expected, "{} lines: {}", found.len(), text(&output.stderr));
+    assert_eq!(out.lines().count(), expected.len());
 }

@@ -6,6 +6,7 @@ pub(crate) mod exec;
 pub(crate) mod files;
 mod framed;
 mod frames;
+mod images;
 mod process;
 mod sums;
 mod tree;
@@ -50,6 +51,9 @@ struct Known {
     options: &'static [(&'static str, &'static str)],
     build: fn(&mut Options<'_>) -> Result<Built, Fault>,
 }
+
+const PIXELS: (&str, &str) =
+    ("pixels", "most pixels of an image: a larger one is an error (default 100000000)");
 
 const KNOWN: &[Known] = &[
     Known {
@@ -113,6 +117,36 @@ const KNOWN: &[Known] = &[
         about: "sends how much came, as a line: blocks, lines and bytes",
         options: &[("what", "blocks, lines or bytes: that number alone (default: all three)")],
         build: sums::count,
+    },
+    Known {
+        name: "decode-image",
+        about: "makes a PPM of 8 bits of each image, a block, in JPEG, PNG or PNM: as it is to be seen, \
+                transparent parts on white, without a colour profile",
+        options: &[PIXELS],
+        build: images::decode,
+    },
+    Known {
+        name: "scale-image",
+        about: "scales each PPM, a block",
+        options: &[
+            ("width", "pixels that it may be wide"),
+            ("height", "pixels that it may be high; it keeps its shape"),
+            ("exact", "true: it gets both, whatever its shape was"),
+            ("percent", "of what it was, instead: 1 to 10000"),
+            ("method", "lanczos (default), cubic, linear or nearest"),
+            PIXELS,
+        ],
+        build: images::scale,
+    },
+    Known {
+        name: "encode-image",
+        about: "makes a JPEG or a PNG of each PPM, a block",
+        options: &[
+            ("format", "jpeg (default) or png"),
+            ("quality", "of a JPEG: 1 to 100 (default 85)"),
+            PIXELS,
+        ],
+        build: images::encode,
     },
     Known {
         name: "burn",
