@@ -30,7 +30,6 @@ pub(crate) enum Flow {
     Check(FlowCheck),
     Run(FlowRun),
     /// List the filters that pipelines can be made of, and their options
-    #[command(after_long_help = "Exit status:\n  0  always")]
     Filters,
 }
 

@@ -171,6 +171,12 @@ fn programs_without_the_protocol_are_told() {
         (&["true"], "", "true: ended with exit status 0 instead of an answer"),
         (&["sh", "-c", "exit 3"], "", "sh: ended with exit status 3 instead of an answer"),
         (&["sh", "-c", "kill -9 $$"], "", "sh: was ended by signal 9 instead of an answer"),
+        // Somebody else has its pipes, and keeps them until they are closed at this end.
+        (
+            &["sh", "-c", "{ cat >/dev/null <&3; } 3<&0 2>/dev/null & exit 3"],
+            "",
+            "sh: ended with exit status 3 instead of an answer",
+        ),
         (&["printf", "seekf"], "", "printf: ended with exit status 0 within a frame"),
         (&["sh", "-c", "exec >&-; exec sleep 1000"], "", "sh: closed its standard output instead"),
         (
@@ -228,9 +234,9 @@ fn programs_that_break_the_rules_are_told() {
             "says hello with bytes that must be 0",
         ),
         (
-            "write(b'seekflt<' + struct.pack('<II', 1, 0) + b'x'); time.sleep(1000)",
+            "write(b'seekflt<' + struct.pack('<IIIIQQ', 1, 0, 7, 0, 9, 8) + b'no model'); ask(); ask()",
             "",
-            "sent bytes behind its hello, before it was asked",
+            "filter own, copy 0: python3: no model",
         ),
         ("HELLO; serve_first(); sys.exit(4)", "", "ended with exit status 4 instead of an answer"),
         (

@@ -32,6 +32,8 @@ impl Program {
 pub(super) struct Conversation {
     process: Process,
     incoming: Incoming,
+    /// What it has written before is still to be read.
+    has_ended: bool,
 }
 
 /// What is still to be written.
@@ -70,7 +72,8 @@ impl Conversation {
     /// Starts the program, and lets it say hello.
     pub(super) fn begin(program: &Program, out: &Outputs<'_>) -> Result<Self, FilterError> {
         let process = Process::start(&program.command).map_err(|error| program.error(error))?;
-        let mut conversation = Self { process, incoming: Incoming::new(program.largest) };
+        let incoming = Incoming::new(program.largest);
+        let mut conversation = Self { process, incoming, has_ended: false };
         let hello = frames::hello(program.inputs, program.outputs);
         let mut left = Outgoing { head: &hello, body: &[] };
         let mut patience =
@@ -79,9 +82,6 @@ impl Conversation {
         loop {
             let incoming = &mut conversation.incoming;
             has_answered = has_answered || incoming.hello().map_err(|what| program.error(what))?;
-            if has_answered && !incoming.is_empty() {
-                return Err(program.error("sent bytes behind its hello, before it was asked"));
-            }
             if has_answered && left.is_empty() {
                 return Ok(conversation);
             }
@@ -140,6 +140,7 @@ impl Conversation {
     ) -> Result<(), FilterError> {
         let Process { input, output, .. } = &mut self.process;
         let read = match output {
+            _ if !self.incoming.is_drained() => None,
             Some(output) => moved(output.read(self.incoming.room()))?,
             None => Some(0),
         };
@@ -168,7 +169,12 @@ impl Conversation {
             let (what, seconds) = (patience.what, limit.as_secs());
             return Err(program.error(format!("did not {what} within {seconds} s")));
         }
-        self.process.wait(!left.is_empty(), out)
+        if self.has_ended {
+            return Err(self.loss(program, has_answered));
+        }
+        // Others may have its pipes, and keep them open.
+        self.has_ended = self.process.has_ended();
+        if self.has_ended { Ok(()) } else { self.process.wait(!left.is_empty(), out) }
     }
 
     /// Why nothing comes any more.

@@ -102,6 +102,11 @@ impl Incoming {
         self.left = 0..count;
     }
 
+    /// Whether [`Self::room`] can be filled again.
+    pub(super) fn is_drained(&self) -> bool {
+        self.left.is_empty()
+    }
+
     /// Nothing has come that was not taken.
     pub(super) fn is_empty(&self) -> bool {
         self.left.is_empty() && self.head.is_empty() && self.body.is_none()

@@ -82,6 +82,13 @@ impl Process {
         }
     }
 
+    /// Whether it has ended, whoever else has its pipes now.
+    pub(super) fn has_ended(&self) -> bool {
+        let its_end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let pid = Pid::from_raw(pid_of(&self.child));
+        pid.is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), its_end), Ok(None)))
+    }
+
     /// Waits for its end. While it is among those that run, its id is nobody else's.
     pub(super) fn end(&mut self) -> Result<ExitStatus, FilterError> {
         if let Some(pid) = Pid::from_raw(pid_of(&self.child)) {
