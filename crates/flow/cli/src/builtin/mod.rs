@@ -77,7 +77,7 @@ const KNOWN: &[Known] = &[
         about: "sink: writes what comes to a file, to a file for each block, or to standard output",
         options: &[(
             "path",
-            "file; {} becomes the number of the unit, from 0 on, {name} the name of its argument\n\
+            "file; {} becomes the number of the unit, from 0 on, {name} the name of its argument \
              without directories and suffix, {block} the number of the block (default: standard output)",
         )],
         build: files::write,
@@ -199,14 +199,60 @@ pub(crate) fn build(
 pub(crate) fn help() -> String {
     let mut text = String::new();
     for Known { name, about, options, .. } in KNOWN {
-        let _ = writeln!(text, "{name}\n    {about}");
+        let _ = writeln!(text, "{name}");
+        for line in wrapped(about, COLUMNS - 4) {
+            let _ = writeln!(text, "    {line}");
+        }
         for (option, meaning) in *options {
-            let mut lines = meaning.lines();
-            let _ = writeln!(text, "    {option:22}{}", lines.next().unwrap_or_default());
-            for line in lines {
-                let _ = writeln!(text, "    {:22}{line}", "");
+            let mut before = *option;
+            for line in wrapped(meaning, COLUMNS - 26) {
+                let _ = writeln!(text, "    {before:22}{line}");
+                before = "";
             }
         }
     }
     text
+}
+
+/// A terminal has so many, less the margin of a manual page.
+const COLUMNS: usize = 70;
+
+/// Lines of whole words.
+fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.len() + 1 + word.len() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_is_as_wide_as_a_terminal() {
+        let help = help();
+        assert!(
+            help.lines().all(|line| line.len() <= COLUMNS && line == line.trim_end()),
+            "{help}"
+        );
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let of = |known: &Known| -> Vec<String> {
+            let options = known.options.iter().flat_map(|(option, meaning)| [option, meaning]);
+            [&known.name, &known.about]
+                .into_iter()
+                .chain(options)
+                .flat_map(|text| words(text))
+                .collect()
+        };
+        assert_eq!(words(&help), KNOWN.iter().flat_map(of).collect::<Vec<_>>());
+    }
 }
