@@ -276,4 +276,43 @@ mod tests {
         newer[8..13].copy_from_slice(&[1, 0, 0, 0, 1]);
         assert!(said(&newer).unwrap_err().contains("must be 0"));
     }
+
+    /// Frames that are nearly right, and bytes that are nothing.
+    #[test]
+    fn whatever_comes_is_a_frame_or_an_error() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let (mut frames, mut errors) = (0, 0);
+        for _ in 0..20_000 {
+            let mut incoming = Incoming::new(64);
+            let mut bytes = Vec::new();
+            for _ in 0..random.usize(1..5) {
+                let kind = random.u32(0..9);
+                let length = if kind == BLOCK || kind == ERROR { random.u64(0..70) } else { 0 };
+                let header = Header { kind, port: random.u32(..), number: random.u64(..), length };
+                bytes.extend(header.to_bytes());
+                bytes.extend(std::iter::repeat_with(|| random.u8(..)).take(length as usize));
+            }
+            if random.bool() {
+                let at = random.usize(..bytes.len());
+                bytes[at] = random.u8(..);
+            }
+            'all: for part in bytes.chunks(random.usize(1..100)) {
+                fed(&mut incoming, part);
+                while !incoming.is_drained() {
+                    match incoming.next() {
+                        Ok(Some((header, bytes))) => {
+                            assert_eq!(header.length, bytes.len() as u64);
+                            frames += 1;
+                        }
+                        Ok(None) => assert!(incoming.is_drained()),
+                        Err(_) => {
+                            errors += 1;
+                            break 'all;
+                        }
+                    }
+                }
+            }
+        }
+        assert!(frames > 1000 && errors > 1000, "{frames} frames, {errors} errors");
+    }
 }

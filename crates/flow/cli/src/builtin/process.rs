@@ -129,8 +129,13 @@ fn alive() -> MutexGuard<'static, BTreeSet<i32>> {
 /// Ends all of them, and lets no other begin: this process is about to end.
 pub(crate) fn end_all() {
     let alive = alive();
-    for pid in alive.iter().filter_map(|pid| Pid::from_raw(*pid)) {
+    let pids = || alive.iter().filter_map(|pid| Pid::from_raw(*pid));
+    for pid in pids() {
         let _ = kill_process(pid, Signal::KILL);
+    }
+    // Not everywhere is there an init(8) that would take what is left of them.
+    for pid in pids() {
+        while matches!(waitid(WaitId::Pid(pid), WaitIdOptions::EXITED), Err(Errno::INTR)) {}
     }
     std::mem::forget(alive);
 }

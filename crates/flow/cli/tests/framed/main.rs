@@ -122,6 +122,9 @@ serve(Pid())";
         pids.insert(pid);
     }
     assert_eq!((out.lines().count(), pids.len()), (15, 3), "{out}");
+    for pid in pids {
+        assert!(!Path::new("/proc").join(pid).exists(), "process {pid} is still there");
+    }
 }
 
 #[test]
