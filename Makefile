@@ -134,9 +134,10 @@ install: $(built) ## Install under $(DESTDIR)$(PREFIX)
 	install -m 644 $(release)/libseekwire.a "$(libdir)/libseekwire.a"
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(version)|' packaging/seekwire.pc.in >"$(pkgconfigdir)/seekwire.pc"
 	chmod 644 "$(pkgconfigdir)/seekwire.pc"
-	install -m 644 include/seekwire.h "$(includedir)/seekwire.h"
-	install -m 644 LICENSE-MIT LICENSE-APACHE README.md "$(docdir)"
-	install -m 644 examples/c/seek.c "$(examplesdir)/seek.c"
+	install -m 644 include/seekwire.h include/seekwire_filter.h "$(includedir)"
+	install -m 644 LICENSE-MIT LICENSE-APACHE README.md docs/filter-protocol.md "$(docdir)"
+	install -m 644 examples/c/seek.c examples/c/checksum.c "$(examplesdir)"
+	install -m 755 examples/python/redact.py "$(examplesdir)"
 	$(release)/seekwire-manual man "$(mandir)/man1"
 	install -m 644 man/*.3 "$(mandir)/man3"
 	install -m 644 man/*.7 "$(mandir)/man7"
@@ -148,8 +149,9 @@ install: $(built) ## Install under $(DESTDIR)$(PREFIX)
 uninstall: ## Remove exactly what install put there
 	rm -f "$(bindir)/seekwire" "$(privdir)/libseekwire.so" "$(libdir)/libseekwire.so" "$(libdir)/$(soname)" "$(libdir)/libseekwire.a"
 	rm -f $(foreach program,$(programs) seekwire-zeromq,"$(privdir)/$(program)")
-	rm -f "$(pkgconfigdir)/seekwire.pc" "$(includedir)/seekwire.h" "$(examplesdir)/seek.c"
-	rm -f "$(docdir)/LICENSE-MIT" "$(docdir)/LICENSE-APACHE" "$(docdir)/README.md"
+	rm -f "$(pkgconfigdir)/seekwire.pc" "$(includedir)/seekwire.h" "$(includedir)/seekwire_filter.h"
+	rm -f $(foreach example,seek.c checksum.c redact.py,"$(examplesdir)/$(example)")
+	rm -f "$(docdir)/LICENSE-MIT" "$(docdir)/LICENSE-APACHE" "$(docdir)/README.md" "$(docdir)/filter-protocol.md"
 	rm -f "$(mandir)/man1/seekwire.1" "$(mandir)"/man1/seekwire-*.1
 	rm -f "$(bashdir)/seekwire" "$(zshdir)/_seekwire" "$(fishdir)/seekwire.fish"
 	for page in man/*.3 man/*.7; do rm -f "$(mandir)/man$${page##*.}/$${page#man/}"; done

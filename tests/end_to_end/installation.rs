@@ -7,9 +7,10 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 51] = [
+const INSTALLED: [&str; 55] = [
     "bin/seekwire",
     "include/seekwire.h",
+    "include/seekwire_filter.h",
     "lib/libseekwire.a",
     "lib/libseekwire.so",
     "lib/libseekwire.so.0",
@@ -23,7 +24,10 @@ const INSTALLED: [&str; 51] = [
     "share/doc/seekwire/LICENSE-APACHE",
     "share/doc/seekwire/LICENSE-MIT",
     "share/doc/seekwire/README.md",
+    "share/doc/seekwire/examples/checksum.c",
+    "share/doc/seekwire/examples/redact.py",
     "share/doc/seekwire/examples/seek.c",
+    "share/doc/seekwire/filter-protocol.md",
     "share/fish/vendor_completions.d/seekwire.fish",
     "share/man/man1/seekwire-calibrate.1",
     "share/man/man1/seekwire-demo.1",

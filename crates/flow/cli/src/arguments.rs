@@ -32,7 +32,6 @@ pub(crate) enum Flow {
     Run(FlowRun),
     Top(FlowTop),
     /// List the filters that pipelines can be made of, and their options
-    #[command(after_long_help = "Exit status:\n  0  always")]
     Filters,
 }
 

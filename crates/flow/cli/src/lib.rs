@@ -29,20 +29,26 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 
 use crate::arguments::{Arguments, Command, Flow};
 
 /// The commands and options of this program.
 #[must_use]
 pub fn definitions() -> clap::Command {
-    Arguments::command()
+    let filters = builtin::help().lines().map(|line| format!("  {line}\n")).collect::<String>();
+    let list = |command: clap::Command| {
+        command.after_long_help(format!("Filters:\n{filters}\nExit status:\n  0  always"))
+    };
+    Arguments::command().mut_subcommand("flow", |flow| flow.mut_subcommand("filters", list))
 }
 
 /// Does what the arguments of this process say.
 #[must_use]
 pub fn main() -> ExitCode {
-    let Command::Flow(command) = Arguments::parse().command;
+    let matches = definitions().get_matches();
+    let Command::Flow(command) =
+        Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command;
     seekwire_program::finish(match command {
         Flow::Check(options) => check(&options.file),
         Flow::Plan(options) => plan::plan(&options),

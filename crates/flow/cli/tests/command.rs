@@ -1,43 +1,17 @@
 //! Pipeline files, run by the program.
 
+mod harness;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use flate2::write::GzEncoder;
-use tempfile::TempDir;
 
-fn flow(directory: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_seekwire-flow"));
-    command.arg("flow").args(arguments).current_dir(directory);
-    command.output().expect("the program starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// A chain of filters, with the same options for each stream.
-fn chain(filters: &[(&str, &str)], stream: &str) -> String {
-    let mut file = String::new();
-    for (name, options) in filters {
-        file += &format!("[filter.{name}]\n{options}\n");
-    }
-    for pair in filters.windows(2) {
-        file +=
-            &format!("[[stream]]\nfrom = \"{}\"\nto = \"{}\"\n{stream}\n", pair[0].0, pair[1].0);
-    }
-    file
-}
-
-fn place(name: &str, content: &str) -> TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join(name), content).unwrap();
-    directory
-}
+use crate::harness::{chain, flow, place, text};
 
 /// A log, and how many of its lines have an error.
 fn log(lines: usize) -> (String, usize) {

@@ -1,14 +1,18 @@
 //! Files: where blocks come from and go to.
 
-use std::fs::File;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports, Step, UnitId};
 
 use super::Built;
+use super::tree::Tree;
 use crate::options::{Fault, Options};
 use crate::watch::screen;
 
@@ -20,18 +24,56 @@ pub(crate) const UNREAD: &str = "nobody reads standard output any more";
 
 pub(super) fn read(options: &mut Options<'_>) -> Result<Built, Fault> {
     let path = path(options)?;
-    let block = options.size("block")?.unwrap_or(BLOCK);
-    if block > MOST {
-        return Err((options.span(), format!("read has blocks of at most {MOST} bytes")));
+    let at = options.place("files");
+    let files = options.strings("files")?;
+    let is_wrong = |pattern: &String| pattern.is_empty() || pattern.contains('/');
+    if files.as_ref().is_some_and(|files| files.is_empty() || files.iter().any(is_wrong)) {
+        let message =
+            "files must be patterns of names, such as [\"*.log\", \"*.txt\"], without a /";
+        return Err((at, message.to_owned()));
     }
-    Ok(Built::new(Ports::source(), move || ReadFile { path: path.clone(), block, from: None })
-        .alone())
+    let at = options.place("block");
+    let block = options.size("block")?;
+    if block.is_some_and(|block| block > MOST) {
+        return Err((at, format!("read has blocks of at most {MOST} bytes")));
+    }
+    let (at, is_whole) = (options.place("whole"), options.boolean("whole")?);
+    if is_whole && block.is_some() {
+        return Err((at, "a file is read as a whole or by block, not both".to_owned()));
+    }
+    let (at, is_names) = (options.place("names"), options.boolean("names")?);
+    if is_names && files.is_none() {
+        return Err((at, "names belongs to files: the names of what it finds are sent".to_owned()));
+    }
+    let ends_lines = options.boolean("end-lines")?;
+    let block = if is_whole { None } else { Some(block.unwrap_or(BLOCK)) };
+    let plan = Arc::new(Plan { path, files, block, is_names, ends_lines });
+    Ok(Built::new(Ports::source(), move || ReadFiles {
+        plan: Arc::clone(&plan),
+        root: String::new(),
+        tree: None,
+        from: None,
+        has_found: false,
+    })
+    .alone())
 }
 
 pub(super) fn write(options: &mut Options<'_>) -> Result<Built, Fault> {
+    let at = options.place("path");
     let path = path(options)?;
+    let unknown = path.as_deref().and_then(|path| {
+        let mut names = path.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0));
+        names.find(|name| !["", "name", "block"].contains(name))
+    });
+    if let Some(unknown) = unknown {
+        return Err((
+            at,
+            format!("path has {{{unknown}}}; it can have {{}}, {{name}} and {{block}}"),
+        ));
+    }
     let before = Arc::default();
-    let make = move || WriteFile { path: path.clone(), to: None, before: Arc::clone(&before) };
+    let make =
+        move || WriteFile { path: path.clone(), to: To::Nowhere, before: Arc::clone(&before) };
     Ok(Built::new(Ports::sink(), make).alone())
 }
 
@@ -43,94 +85,235 @@ fn path(options: &mut Options<'_>) -> Result<Option<String>, Fault> {
     Ok(path)
 }
 
+/// What is to be read, and how.
+struct Plan {
+    /// That of the unit's argument, if there is none.
+    path: Option<String>,
+    /// Which files below a directory.
+    files: Option<Vec<String>>,
+    /// Bytes to read at once; none: all of a file.
+    block: Option<usize>,
+    is_names: bool,
+    ends_lines: bool,
+}
+
 /// Whether somebody has standard input.
 static WAS_READ: AtomicBool = AtomicBool::new(false);
 
-struct ReadFile {
-    path: Option<String>,
-    block: usize,
-    from: Option<Box<dyn Read + Send>>,
+struct ReadFiles {
+    plan: Arc<Plan>,
+    root: String,
+    tree: Option<Tree>,
+    from: Option<Reading>,
+    has_found: bool,
+}
+
+/// A file that is being read.
+struct Reading {
+    file: Box<dyn Read + Send>,
+    path: PathBuf,
+    /// As far as it is known.
+    length: u64,
+    /// The last byte that came.
+    last: Option<u8>,
 }
 
 /// An error with the name of the file.
-fn named(path: &str) -> impl Fn(io::Error) -> FilterError + '_ {
-    move |error| format!("{path}: {error}").into()
+pub(super) fn named(path: &Path) -> impl Fn(io::Error) -> FilterError + '_ {
+    move |error| format!("{}: {error}", path.display()).into()
 }
 
-impl Filter for ReadFile {
+impl Reading {
+    fn open(path: PathBuf) -> Result<Self, FilterError> {
+        let file = File::open(&path).map_err(named(&path))?;
+        let length = file.metadata().map_err(named(&path))?.len();
+        Ok(Self { file: Box::new(file), path, length, last: None })
+    }
+
+    fn standard_input() -> Result<Self, FilterError> {
+        if WAS_READ.swap(true, Ordering::SeqCst) {
+            return Err("standard input was read already, by another unit or filter".into());
+        }
+        let path = "standard input".into();
+        Ok(Self { file: Box::new(io::stdin()), path, length: 0, last: None })
+    }
+
+    fn error(&self, error: io::Error) -> FilterError {
+        if error.kind() == io::ErrorKind::IsADirectory {
+            let advice = "set files, such as [\"*\"], to read the files below it";
+            return format!("{}: {error}: {advice}", self.path.display()).into();
+        }
+        named(&self.path)(error)
+    }
+
+    /// All of the rest, or as much as comes at once; none at the end.
+    fn read(&mut self, block: Option<usize>) -> Result<Option<BytesMut>, FilterError> {
+        let Some(size) = block else {
+            let most = MOST as u64;
+            let mut whole = Vec::new();
+            if self.length <= most {
+                whole.reserve(self.length as usize + 1);
+                let mut file = (&mut self.file).take(most + 1);
+                file.read_to_end(&mut whole).map_err(|error| self.error(error))?;
+            }
+            if self.length.max(whole.len() as u64) > most {
+                let path = self.path.display();
+                return Err(format!("{path}: it has more than the {MOST} bytes of a block").into());
+            }
+            return Ok(Some(Bytes::from(whole).into()));
+        };
+        let mut block = BytesMut::zeroed(size);
+        loop {
+            match self.file.read(&mut block) {
+                Ok(0) => return Ok(None),
+                Ok(len) => {
+                    block.truncate(len);
+                    self.last = block.last().copied();
+                    return Ok(Some(block));
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.error(error)),
+            }
+        }
+    }
+}
+
+impl Filter for ReadFiles {
     fn init(&mut self, argument: &str, _: &mut Outputs<'_>) -> Result<(), FilterError> {
-        let path = self.path.get_or_insert_with(|| argument.to_owned());
+        let path = self.plan.path.as_deref().unwrap_or(argument);
         if path.is_empty() {
             return Err("no file to read: set path, or name files after the pipeline".into());
         }
-        self.from = Some(if path == "-" {
-            if WAS_READ.swap(true, Ordering::SeqCst) {
-                return Err("standard input was read already, by another unit or filter".into());
+        match &self.plan.files {
+            Some(patterns) => {
+                self.tree = Some(Tree::new(path, patterns));
+                self.root = path.to_owned();
             }
-            Box::new(io::stdin())
-        } else {
-            Box::new(File::open(&*path).map_err(named(path))?)
-        });
+            None if path == "-" => self.from = Some(Reading::standard_input()?),
+            None => self.from = Some(Reading::open(path.into())?),
+        }
         Ok(())
     }
 
     fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
-        let (Some(from), Some(path)) = (&mut self.from, &self.path) else {
-            return Ok(Step::Done);
-        };
-        let mut block = BytesMut::zeroed(self.block);
-        let len = match from.read(&mut block) {
-            Ok(0) => return Ok(Step::Done),
-            Ok(len) => len,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Step::More),
-            Err(error) => return Err(named(path)(error)),
-        };
-        block.truncate(len);
-        out.send(0, block)?;
-        Ok(Step::More)
+        if let Some(from) = &mut self.from {
+            let ends_lines = self.plan.ends_lines;
+            match (from.read(self.plan.block)?, self.plan.block) {
+                (Some(block), Some(_)) => {
+                    out.send(0, block)?;
+                    return Ok(Step::More);
+                }
+                (Some(mut whole), None) => {
+                    if ends_lines && whole.last().is_some_and(|last| *last != b'\n') {
+                        whole.extend_from_slice(b"\n");
+                    }
+                    out.send(0, whole)?;
+                }
+                (None, _) if ends_lines && from.last.is_some_and(|last| last != b'\n') => {
+                    out.send(0, &b"\n"[..])?;
+                }
+                (None, _) => {}
+            }
+            self.from = None;
+        }
+        let Some(tree) = &mut self.tree else { return Ok(Step::Done) };
+        match tree.next()? {
+            Some(path) if self.plan.is_names => {
+                self.has_found = true;
+                out.send(0, line(&path)?)?;
+                Ok(Step::More)
+            }
+            Some(path) => {
+                self.has_found = true;
+                self.from = Some(Reading::open(path)?);
+                Ok(Step::More)
+            }
+            None if self.has_found => Ok(Step::Done),
+            None => {
+                let patterns = self.plan.files.as_deref().unwrap_or_default().join(" or ");
+                Err(format!("there is no file called {patterns} below {}", self.root).into())
+            }
+        }
     }
+}
+
+/// The path as a line.
+fn line(path: &Path) -> Result<Vec<u8>, FilterError> {
+    let mut line = path.as_os_str().as_encoded_bytes().to_vec();
+    if line.contains(&b'\n') {
+        return Err(format!("{path:?}: a name of several lines cannot be one").into());
+    }
+    line.push(b'\n');
+    Ok(line)
 }
 
 struct WriteFile {
     path: Option<String>,
-    to: Option<(Box<dyn Write + Send>, String)>,
-    /// The unit that has written the file, if all would write the same one.
-    before: Arc<Mutex<Option<UnitId>>>,
+    to: To,
+    /// The units that have written the files of that name.
+    before: Arc<Mutex<HashMap<String, UnitId>>>,
+}
+
+enum To {
+    Nowhere,
+    StandardOutput,
+    File(File, PathBuf),
+    /// One for each block, in which its number is still to be put.
+    Files(String),
 }
 
 impl WriteFile {
-    fn open(&self, unit: UnitId) -> Result<(Box<dyn Write + Send>, String), FilterError> {
-        let Some(path) = &self.path else {
-            return Ok((screen::output(), "standard output".to_owned()));
-        };
+    fn open(&self, unit: UnitId, argument: &str) -> Result<To, FilterError> {
+        let Some(path) = &self.path else { return Ok(To::StandardOutput) };
+        let mut path = path.clone();
+        if path.contains("{name}") {
+            let name = Path::new(argument).file_stem().and_then(OsStr::to_str);
+            let name =
+                name.ok_or("{name} in path stands for the file of the unit, which has none")?;
+            path = path.replace("{name}", name);
+        }
+        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        // The number of a unit is nobody else's.
         if !path.contains("{}") {
-            let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(before) = *before {
+            if let Some(before) = before.insert(path.clone(), unit) {
                 let error = format!(
                     "{path} has what unit {before} wrote: put {{}}, for the number of the unit, into path"
                 );
                 return Err(error.into());
             }
-            *before = Some(unit);
         }
         let path = path.replace("{}", &unit.to_string());
-        Ok((Box::new(File::create(&path).map_err(named(&path))?), path))
+        if path.contains("{block}") {
+            return Ok(To::Files(path));
+        }
+        let path = PathBuf::from(path);
+        Ok(To::File(File::create(&path).map_err(named(&path))?, path))
     }
 }
 
 impl Filter for WriteFile {
-    fn init(&mut self, _: &str, out: &mut Outputs<'_>) -> Result<(), FilterError> {
-        self.to = Some(self.open(out.unit())?);
+    fn init(&mut self, argument: &str, out: &mut Outputs<'_>) -> Result<(), FilterError> {
+        self.to = self.open(out.unit(), argument)?;
         Ok(())
     }
 
     fn process(&mut self, block: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
-        let Some((to, name)) = &mut self.to else { return Ok(()) };
-        // What is there is shown at once, also half a line.
-        let written = to.write_all(&block).and_then(|()| to.flush());
-        written.map_err(|error| match (&self.path, error.kind()) {
-            (None, io::ErrorKind::BrokenPipe) => UNREAD.into(),
-            _ => named(name)(error),
-        })
+        match &mut self.to {
+            To::Nowhere => Ok(()),
+            To::StandardOutput => {
+                // What is there is shown at once, also half a line.
+                let mut to = screen::output();
+                let written = to.write_all(&block).and_then(|()| to.flush());
+                written.map_err(|error| match error.kind() {
+                    io::ErrorKind::BrokenPipe => UNREAD.into(),
+                    _ => named(Path::new("standard output"))(error),
+                })
+            }
+            To::File(to, path) => to.write_all(&block).map_err(named(path)),
+            To::Files(path) => {
+                let path = path.replace("{block}", &block.sequence().to_string());
+                fs::write(&path, &*block).map_err(named(Path::new(&path)))
+            }
+        }
     }
 }

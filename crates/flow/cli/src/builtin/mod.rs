@@ -1,9 +1,15 @@
 //! The filters that pipeline files can name.
 
 mod compress;
+mod conversation;
 pub(crate) mod exec;
 pub(crate) mod files;
+mod framed;
+mod frames;
+mod images;
+mod process;
 mod sums;
+mod tree;
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -48,22 +54,33 @@ struct Known {
     build: fn(&mut Options<'_>) -> Result<Built, Fault>,
 }
 
+const PIXELS: (&str, &str) =
+    ("pixels", "most pixels of an image: a larger one is an error (default 100000000)");
+
 const KNOWN: &[Known] = &[
     Known {
         name: "read",
-        about: "source: the bytes of a file, or of standard input",
+        about: "source: the bytes of a file, of standard input, or of all files below a directory",
         options: &[
             ("path", "file; - is standard input (default: the argument of the unit of work)"),
+            (
+                "files",
+                "path is a directory: patterns of names, with * and ?, of files to read below it",
+            ),
+            ("names", "true: send the names of these files, a line each, not what is in them"),
             ("block", "bytes to read at once (default 64KiB)"),
+            ("whole", "true: each file is one block"),
+            ("end-lines", "true: end the last line of a file, if it does not end itself"),
         ],
         build: files::read,
     },
     Known {
         name: "write",
-        about: "sink: writes what comes to a file, or to standard output",
+        about: "sink: writes what comes to a file, to a file for each block, or to standard output",
         options: &[(
             "path",
-            "file; {} becomes the number of the unit, from 0 on (default: standard output)",
+            "file; {} becomes the number of the unit, from 0 on, {name} the name of its argument \
+             without directories and suffix, {block} the number of the block (default: standard output)",
         )],
         build: files::write,
     },
@@ -104,6 +121,36 @@ const KNOWN: &[Known] = &[
         build: sums::count,
     },
     Known {
+        name: "decode-image",
+        about: "makes a PPM of 8 bits of each image, a block, in JPEG, PNG or PNM: as it is to be seen, \
+                transparent parts on white, without a colour profile",
+        options: &[PIXELS],
+        build: images::decode,
+    },
+    Known {
+        name: "scale-image",
+        about: "scales each PPM, a block",
+        options: &[
+            ("width", "pixels that it may be wide"),
+            ("height", "pixels that it may be high; it keeps its shape"),
+            ("exact", "true: it gets both, whatever its shape was"),
+            ("percent", "of what it was, instead: 1 to 10000"),
+            ("method", "lanczos (default), cubic, linear or nearest"),
+            PIXELS,
+        ],
+        build: images::scale,
+    },
+    Known {
+        name: "encode-image",
+        about: "makes a JPEG or a PNG of each PPM, a block",
+        options: &[
+            ("format", "jpeg (default) or png"),
+            ("quality", "of a JPEG: 1 to 100 (default 85)"),
+            PIXELS,
+        ],
+        build: images::encode,
+    },
+    Known {
         name: "burn",
         about: "computes for a time that depends on the size of a block, and passes it on",
         options: &[("nanoseconds-per-byte", "how long (default 18)")],
@@ -118,6 +165,20 @@ const KNOWN: &[Known] = &[
             ("success", "exit statuses that are no error (default [0])"),
         ],
         build: exec::exec,
+    },
+    Known {
+        name: "framed",
+        about: "a program that speaks the filter protocol (docs/filter-protocol.md): it is given blocks \
+                as frames, and its answers keep their place; a process for each copy, for all units",
+        options: &[
+            ("command", "program and arguments, a list of strings"),
+            ("inputs", "names of its input ports (default [\"in\"]); without any it is a source"),
+            ("outputs", "names of its output ports (default [\"out\"])"),
+            ("largest", "bytes of the largest block that it may send (default 64MiB)"),
+            ("start", "seconds that it may take to say hello (default 60)"),
+            ("timeout", "seconds for which nothing may move before it has answered (default: any)"),
+        ],
+        build: framed::framed,
     },
 ];
 
@@ -140,10 +201,60 @@ pub(crate) fn build(
 pub(crate) fn help() -> String {
     let mut text = String::new();
     for Known { name, about, options, .. } in KNOWN {
-        let _ = writeln!(text, "{name}\n    {about}");
+        let _ = writeln!(text, "{name}");
+        for line in wrapped(about, COLUMNS - 4) {
+            let _ = writeln!(text, "    {line}");
+        }
         for (option, meaning) in *options {
-            let _ = writeln!(text, "    {option:22}{meaning}");
+            let mut before = *option;
+            for line in wrapped(meaning, COLUMNS - 26) {
+                let _ = writeln!(text, "    {before:22}{line}");
+                before = "";
+            }
         }
     }
     text
+}
+
+/// A terminal has so many, less the margin of a manual page.
+const COLUMNS: usize = 70;
+
+/// Lines of whole words.
+fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.len() + 1 + word.len() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_is_as_wide_as_a_terminal() {
+        let help = help();
+        assert!(
+            help.lines().all(|line| line.len() <= COLUMNS && line == line.trim_end()),
+            "{help}"
+        );
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let of = |known: &Known| -> Vec<String> {
+            let options = known.options.iter().flat_map(|(option, meaning)| [option, meaning]);
+            [&known.name, &known.about]
+                .into_iter()
+                .chain(options)
+                .flat_map(|text| words(text))
+                .collect()
+        };
+        assert_eq!(words(&help), KNOWN.iter().flat_map(of).collect::<Vec<_>>());
+    }
 }

@@ -1,0 +1,224 @@
+//! Requests to a program that speaks the filter protocol, and its answers.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::process::ChildStdin;
+use std::time::{Duration, Instant};
+
+use seekwire_flow::{FilterError, Outputs};
+
+use super::frames::{self, Header, Incoming};
+use super::process::{self, Process};
+
+/// What the copies of the filter have in common.
+pub(super) struct Program {
+    pub(super) command: Vec<String>,
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
+    /// The largest block that it may send.
+    pub(super) largest: usize,
+    /// How long it may take to say hello.
+    pub(super) start: Duration,
+    /// How long nothing may move before it has answered.
+    pub(super) timeout: Option<Duration>,
+}
+
+impl Program {
+    fn error(&self, what: impl std::fmt::Display) -> FilterError {
+        format!("{}: {what}", self.command[0]).into()
+    }
+}
+
+/// A process that has said hello.
+pub(super) struct Conversation {
+    process: Process,
+    incoming: Incoming,
+    /// What it has written before is still to be read.
+    has_ended: bool,
+}
+
+/// What is still to be written.
+struct Outgoing<'a> {
+    head: &'a [u8],
+    body: &'a [u8],
+}
+
+impl Outgoing<'_> {
+    fn is_empty(&self) -> bool {
+        self.head.is_empty() && self.body.is_empty()
+    }
+
+    fn write(&mut self, input: &mut ChildStdin) -> io::Result<()> {
+        let part = if self.head.is_empty() { &mut self.body } else { &mut self.head };
+        let count = input.write(part)?;
+        *part = &part[count..];
+        Ok(())
+    }
+}
+
+/// What is waited for, and since when nothing has moved.
+struct Patience {
+    limit: Option<Duration>,
+    since: Instant,
+    what: &'static str,
+}
+
+impl Patience {
+    fn new(limit: Option<Duration>, what: &'static str) -> Self {
+        Self { limit, since: Instant::now(), what }
+    }
+}
+
+impl Conversation {
+    /// Starts the program, and lets it say hello.
+    pub(super) fn begin(program: &Program, out: &Outputs<'_>) -> Result<Self, FilterError> {
+        let process = Process::start(&program.command).map_err(|error| program.error(error))?;
+        let incoming = Incoming::new(program.largest);
+        let mut conversation = Self { process, incoming, has_ended: false };
+        let hello = frames::hello(program.inputs, program.outputs);
+        let mut left = Outgoing { head: &hello, body: &[] };
+        let mut patience =
+            Patience::new(Some(program.start), "say hello as the filter protocol has it");
+        let mut has_answered = false;
+        loop {
+            let incoming = &mut conversation.incoming;
+            has_answered = has_answered || incoming.hello().map_err(|what| program.error(what))?;
+            if has_answered && left.is_empty() {
+                return Ok(conversation);
+            }
+            conversation.step(program, &mut left, has_answered, &mut patience, out)?;
+        }
+    }
+
+    /// Sends on the blocks that the program answers with. Its last frame says which kind it is.
+    pub(super) fn ask(
+        &mut self,
+        program: &Program,
+        request: Header,
+        bytes: &[u8],
+        out: &mut Outputs<'_>,
+    ) -> Result<u32, FilterError> {
+        let head = request.to_bytes();
+        let mut left = Outgoing { head: &head, body: bytes };
+        let mut patience = Patience::new(program.timeout, "answer");
+        let mut answer = None;
+        loop {
+            while let Some((header, bytes)) =
+                self.incoming.next().map_err(|what| program.error(what))?
+            {
+                if header.kind == frames::ERROR {
+                    return Err(program.error(String::from_utf8_lossy(&bytes)));
+                }
+                if answer.is_some() {
+                    return Err(program.error("sent a frame behind the end of its answer"));
+                }
+                check(program, request, header).map_err(|what| program.error(what))?;
+                match header.kind {
+                    frames::BLOCK => out.send(header.port as usize, bytes)?,
+                    kind => answer = Some(kind),
+                }
+                // The next filter may have taken its time.
+                patience.since = Instant::now();
+            }
+            match answer {
+                Some(_) if !self.incoming.is_empty() => {
+                    return Err(program.error("sent bytes behind the end of its answer"));
+                }
+                Some(answer) if left.is_empty() => return Ok(answer),
+                _ => self.step(program, &mut left, answer.is_some(), &mut patience, out)?,
+            }
+        }
+    }
+
+    /// Reads or writes something, or waits for a moment.
+    fn step(
+        &mut self,
+        program: &Program,
+        left: &mut Outgoing<'_>,
+        has_answered: bool,
+        patience: &mut Patience,
+        out: &Outputs<'_>,
+    ) -> Result<(), FilterError> {
+        let Process { input, output, .. } = &mut self.process;
+        let read = match output {
+            _ if !self.incoming.is_drained() => None,
+            Some(output) => moved(output.read(self.incoming.room()))?,
+            None => Some(0),
+        };
+        match read {
+            Some(0) => return Err(self.loss(program, has_answered)),
+            Some(count) => self.incoming.filled(count),
+            None => {}
+        }
+        let mut has_written = false;
+        if let Some(pipe) = input.as_mut().filter(|_| !left.is_empty()) {
+            match left.write(pipe) {
+                // What it has said before is still to be read.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => *input = None,
+                written => has_written = moved(written)?.is_some(),
+            }
+        }
+        if read.is_some() || has_written {
+            patience.since = Instant::now();
+            return Ok(());
+        }
+        if has_answered && self.process.input.is_none() {
+            let what = "closed its standard input before it had read all of a request";
+            return Err(program.error(what));
+        }
+        if let Some(limit) = patience.limit.filter(|limit| patience.since.elapsed() >= *limit) {
+            let (what, seconds) = (patience.what, limit.as_secs());
+            return Err(program.error(format!("did not {what} within {seconds} s")));
+        }
+        if self.has_ended {
+            return Err(self.loss(program, has_answered));
+        }
+        // Others may have its pipes, and keep them open.
+        self.has_ended = self.process.has_ended();
+        if self.has_ended { Ok(()) } else { self.process.wait(!left.is_empty(), out) }
+    }
+
+    /// Why nothing comes any more.
+    fn loss(&mut self, program: &Program, has_answered: bool) -> FilterError {
+        let how = match self.process.end_soon() {
+            Ok(Some(status)) => process::ending(status, &[]),
+            Ok(None) => None,
+            Err(error) => return error,
+        };
+        let how = how.unwrap_or_else(|| "closed its standard output".to_owned());
+        let when = match (has_answered, self.incoming.is_empty()) {
+            (true, _) => "before it had read all of a request",
+            (false, true) => "instead of an answer",
+            (false, false) => "within a frame",
+        };
+        program.error(format!("{how} {when}"))
+    }
+}
+
+/// How much; none if nothing can move now.
+fn moved<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(count) => Ok(Some(count)),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether that request can have that answer.
+fn check(program: &Program, request: Header, answer: Header) -> Result<(), String> {
+    let Header { kind, port, number, .. } = answer;
+    if number != request.number {
+        return Err(format!("answered number {number}, and was asked number {}", request.number));
+    }
+    match kind {
+        frames::BLOCK if port as usize >= program.outputs => Err(format!(
+            "sent a block to output port {port}; it has {}, counted from 0",
+            program.outputs
+        )),
+        frames::MORE if request.kind != frames::GENERATE => {
+            Err("has more to give, and was not asked to generate".to_owned())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,139 @@
+//! A program as a filter that is given frames and answers with frames: what it sends belongs to the
+//! block that it was given. One process serves a copy, unit after unit.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports, Step};
+
+use super::Built;
+use super::conversation::{Conversation, Program};
+use super::frames::{self, Header};
+use super::process;
+use crate::options::{Fault, Options};
+
+/// As much as a stream holds if nothing is said.
+const LARGEST: usize = 64 << 20;
+const MOST: usize = 1 << 30;
+
+/// Interpreters and their libraries take their time.
+const START: Duration = Duration::from_secs(60);
+
+pub(super) fn framed(options: &mut Options<'_>) -> Result<Built, Fault> {
+    let command = process::command("framed", options)?;
+    let ports = Ports {
+        inputs: ports("inputs", options)?.unwrap_or_else(|| vec!["in".to_owned()]),
+        outputs: ports("outputs", options)?.unwrap_or_else(|| vec!["out".to_owned()]),
+    };
+    let at = options.place("largest");
+    let largest = options.size("largest")?.unwrap_or(LARGEST);
+    if largest > MOST {
+        return Err((at, format!("largest can be at most {MOST} bytes")));
+    }
+    let start = seconds("start", options)?.unwrap_or(START);
+    let timeout = seconds("timeout", options)?;
+    let is_source = ports.inputs.is_empty();
+    let (inputs, outputs) = (ports.inputs.len(), ports.outputs.len());
+    let program = Program { command, inputs, outputs, largest, start, timeout };
+    let shared = Arc::new(Shared { program, idle: Mutex::default() });
+    let built =
+        Built::new(ports, move || Framed { shared: Arc::clone(&shared), conversation: None });
+    Ok(if is_source { built.alone() } else { built })
+}
+
+fn seconds(name: &'static str, options: &mut Options<'_>) -> Result<Option<Duration>, Fault> {
+    let at = options.place(name);
+    match options.number(name)? {
+        Some(0) => Err((at, format!("{name} must be at least 1 second"))),
+        seconds => Ok(seconds.map(Duration::from_secs)),
+    }
+}
+
+/// Names of ports, none of them twice.
+fn ports(name: &'static str, options: &mut Options<'_>) -> Result<Option<Vec<String>>, Fault> {
+    const PORTS: usize = 64;
+    let at = options.place(name);
+    let Some(ports) = options.strings(name)? else { return Ok(None) };
+    let is_plain = |letter: char| letter.is_alphanumeric() || letter == '-' || letter == '_';
+    let is_name = |name: &String| !name.is_empty() && name.chars().all(is_plain);
+    let is_twice = |(at, name): (usize, &String)| ports[..at].contains(name);
+    if !ports.iter().all(is_name) || ports.iter().enumerate().any(is_twice) || ports.len() > PORTS {
+        let message = format!(
+            "{name} must be names of ports, at most {PORTS}, none of them twice: letters, digits, - and _"
+        );
+        return Err((at, message));
+    }
+    Ok(Some(ports))
+}
+
+/// What all copies have.
+struct Shared {
+    program: Program,
+    /// Processes that are between two units.
+    idle: Mutex<Vec<Conversation>>,
+}
+
+impl Shared {
+    fn idle(&self) -> MutexGuard<'_, Vec<Conversation>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Framed {
+    shared: Arc<Shared>,
+    /// While the unit is under way. Whatever goes wrong ends the process, too.
+    conversation: Option<Conversation>,
+}
+
+impl Framed {
+    /// The kind of the last frame of the answer.
+    fn ask(
+        &mut self,
+        (kind, port, number): (u32, usize, u64),
+        bytes: &[u8],
+        out: &mut Outputs<'_>,
+    ) -> Result<u32, FilterError> {
+        let mut conversation = match self.conversation.take() {
+            Some(conversation) => conversation,
+            None => Conversation::begin(&self.shared.program, out)?,
+        };
+        let request = Header { kind, port: port as u32, number, length: bytes.len() as u64 };
+        let answer = conversation.ask(&self.shared.program, request, bytes, out)?;
+        self.conversation = Some(conversation);
+        Ok(answer)
+    }
+}
+
+impl Filter for Framed {
+    fn init(&mut self, argument: &str, out: &mut Outputs<'_>) -> Result<(), FilterError> {
+        self.conversation = self.shared.idle().pop();
+        self.ask((frames::INIT, 0, number_of(out)?), argument.as_bytes(), out)?;
+        Ok(())
+    }
+
+    fn process(
+        &mut self,
+        block: Block,
+        port: usize,
+        out: &mut Outputs<'_>,
+    ) -> Result<(), FilterError> {
+        self.ask((frames::BLOCK, port, block.sequence()), &block, out)?;
+        Ok(())
+    }
+
+    fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
+        let answer = self.ask((frames::GENERATE, 0, number_of(out)?), &[], out)?;
+        Ok(if answer == frames::MORE { Step::More } else { Step::Done })
+    }
+
+    fn finalize(&mut self, out: &mut Outputs<'_>) -> Result<(), FilterError> {
+        self.ask((frames::END, 0, number_of(out)?), &[], out)?;
+        self.shared.idle().extend(self.conversation.take());
+        Ok(())
+    }
+}
+
+/// The number that people see of the unit.
+fn number_of(out: &Outputs<'_>) -> Result<u64, FilterError> {
+    Ok(out.unit().to_string().parse()?)
+}

@@ -1,0 +1,152 @@
+//! The programs that filters start. None outlives its filter, nor this process.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::AsFd;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid,
+};
+use seekwire_flow::{Ended, FilterError, Outputs};
+
+use crate::options::{Fault, Options};
+
+/// A program that runs, with both pipes. Neither of them blocks: a program that writes before it
+/// has read everything would otherwise wait for us while we wait for it.
+pub(super) struct Process {
+    child: Child,
+    /// Until it closes its standard input, or has all of it.
+    pub(super) input: Option<ChildStdin>,
+    /// Until it closes its standard output. It may read on after that.
+    pub(super) output: Option<ChildStdout>,
+}
+
+/// The option `command` of that filter.
+pub(super) fn command(filter: &str, options: &mut Options<'_>) -> Result<Vec<String>, Fault> {
+    let command = options.strings("command")?.unwrap_or_default();
+    if command.first().is_none_or(String::is_empty) {
+        let message = format!("{filter} needs command: a list of the program and its arguments");
+        return Err((options.span(), message));
+    }
+    Ok(command)
+}
+
+/// How it ended, if that is not by an exit status of these.
+pub(super) fn ending(status: ExitStatus, success: &[u64]) -> Option<String> {
+    let code = status.code().and_then(|code| u64::try_from(code).ok());
+    match (code, status.signal()) {
+        (Some(code), _) if success.contains(&code) => None,
+        (Some(code), _) => Some(format!("ended with exit status {code}")),
+        (_, Some(signal)) => Some(format!("was ended by signal {signal}")),
+        _ => Some(status.to_string()),
+    }
+}
+
+impl Process {
+    pub(super) fn start(command: &[String]) -> io::Result<Self> {
+        let mut program = Command::new(&command[0]);
+        program.args(&command[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut alive = alive();
+        let mut child = program.spawn()?;
+        alive.insert(pid_of(&child));
+        drop(alive);
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let process = Self { child, input, output };
+        let pipes =
+            [process.input.as_ref().map(AsFd::as_fd), process.output.as_ref().map(AsFd::as_fd)];
+        for pipe in pipes.into_iter().flatten() {
+            fcntl_setfl(pipe, fcntl_getfl(pipe)? | OFlags::NONBLOCK)?;
+        }
+        Ok(process)
+    }
+
+    /// A moment, or until it writes, or reads if there is something for it; less if the unit ends.
+    pub(super) fn wait(&self, is_fed: bool, out: &Outputs<'_>) -> Result<(), FilterError> {
+        const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        if out.is_ended() {
+            return Err(Ended.into());
+        }
+        let output = self.output.iter().map(|output| PollFd::new(output, PollFlags::IN));
+        let input = self.input.iter().filter(|_| is_fed);
+        let input = input.map(|input| PollFd::new(input, PollFlags::OUT));
+        let mut pipes: Vec<PollFd<'_>> = output.chain(input).collect();
+        match poll(&mut pipes, Some(&LOOK)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether it has ended, whoever else has its pipes now.
+    pub(super) fn has_ended(&self) -> bool {
+        let its_end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let pid = Pid::from_raw(pid_of(&self.child));
+        pid.is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), its_end), Ok(None)))
+    }
+
+    /// Waits for its end. While it is among those that run, its id is nobody else's.
+    pub(super) fn end(&mut self) -> Result<ExitStatus, FilterError> {
+        if let Some(pid) = Pid::from_raw(pid_of(&self.child)) {
+            let its_end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            while matches!(waitid(WaitId::Pid(pid), its_end), Err(Errno::INTR)) {}
+        }
+        alive().remove(&pid_of(&self.child));
+        Ok(self.child.wait()?)
+    }
+
+    /// The same, if it ends soon: one that has closed its pipes mostly does.
+    pub(super) fn end_soon(&mut self) -> Result<Option<ExitStatus>, FilterError> {
+        const SOON: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+        (self.input, self.output) = (None, None);
+        let Some(pid) = Pid::from_raw(pid_of(&self.child)) else { return Ok(None) };
+        let descriptor = pidfd_open(pid, PidfdFlags::empty())?;
+        let mut one = [PollFd::new(&descriptor, PollFlags::IN)];
+        match poll(&mut one, Some(&SOON)) {
+            Ok(0) | Err(Errno::INTR) => Ok(None),
+            Ok(_) => self.end().map(Some),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Its id, as kill(2) wants it; 0, which is nobody's, if it had none.
+fn pid_of(child: &Child) -> i32 {
+    i32::try_from(child.id()).unwrap_or(0)
+}
+
+/// Those that run, by their ids.
+static ALIVE: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+fn alive() -> MutexGuard<'static, BTreeSet<i32>> {
+    ALIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends all of them, and lets no other begin: this process is about to end.
+pub(crate) fn end_all() {
+    let alive = alive();
+    let pids = || alive.iter().filter_map(|pid| Pid::from_raw(*pid));
+    for pid in pids() {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    // Not everywhere is there an init(8) that would take what is left of them.
+    for pid in pids() {
+        while matches!(waitid(WaitId::Pid(pid), WaitIdOptions::EXITED), Err(Errno::INTR)) {}
+    }
+    std::mem::forget(alive);
+}
+
+/// Where the unit has ended early, nobody reads what it writes.
+impl Drop for Process {
+    fn drop(&mut self) {
+        alive().remove(&pid_of(&self.child));
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Many files at once: read below directories, and written by name and number.
+
+mod harness;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+use crate::harness::{chain, flow, place, text};
+
+/// A pipeline that reads so and writes so.
+fn copying(read: &str, write: &str, stream: &str) -> TempDir {
+    let filters = [
+        ("read", &*format!("run = \"read\"\n{read}")),
+        ("write", &*format!("run = \"write\"\n{write}")),
+    ];
+    place("copy.toml", &chain(&filters, stream))
+}
+
+fn run(directory: &TempDir, units: &[&str]) -> Output {
+    flow(directory.path(), &[&["run", "-q", "copy.toml"], units].concat())
+}
+
+/// Directories, links to files and directories, one of which leads back, and what is no file.
+fn logs(directory: &TempDir) {
+    let path = |name: &str| directory.path().join("logs").join(name);
+    fs::create_dir_all(path("b/inner")).unwrap();
+    fs::create_dir_all(path("empty.log")).unwrap();
+    for (name, content) in [
+        ("a.log", "one\ntwo"),
+        ("b/x.log", "three\n"),
+        ("b/inner/y.log", "four"),
+        ("c.txt", "five\n"),
+    ] {
+        fs::write(path(name), content).unwrap();
+    }
+    fs::write(path("d.log"), "").unwrap();
+    symlink("../c.txt", path("b/linked.log")).unwrap();
+    symlink("..", path("b/loop.log")).unwrap();
+    symlink("nowhere", path("dangling.txt")).unwrap();
+    assert!(Command::new("mkfifo").arg(path("pipe.log")).status().unwrap().success());
+}
+
+#[test]
+fn files_below_a_directory_come_in_the_order_of_their_names() {
+    for (read, expected) in [
+        ("files = [\"*.log\"]", "one\ntwofourfive\nthree\n"),
+        ("files = [\"*.log\"]\nblock = 1", "one\ntwofourfive\nthree\n"),
+        ("files = [\"*.log\"]\nend-lines = true", "one\ntwo\nfour\nfive\nthree\n"),
+        ("files = [\"*.log\"]\nend-lines = true\nblock = 3", "one\ntwo\nfour\nfive\nthree\n"),
+        ("files = [\"*.log\"]\nend-lines = true\nwhole = true", "one\ntwo\nfour\nfive\nthree\n"),
+        ("files = [\"?.txt\", \"x*\"]", "three\nfive\n"),
+        (
+            "files = [\"*.log\"]\nnames = true",
+            "logs/a.log\nlogs/b/inner/y.log\nlogs/b/linked.log\nlogs/b/x.log\nlogs/d.log\n",
+        ),
+    ] {
+        let directory = copying(read, "", "");
+        logs(&directory);
+        let output = run(&directory, &["logs"]);
+        assert_eq!(text(&output.stdout), expected, "{read}: {}", text(&output.stderr));
+        assert!(output.status.success());
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    for (read, unit, expected) in [
+        ("files = [\"*\"]", "logs", "filter read, copy 0: logs/dangling.txt: No such file"),
+        ("files = [\"*.gz\", \"*.bz2\"]", "logs", "no file called *.gz or *.bz2 below logs"),
+        ("files = [\"*\"]", "none", "filter read, copy 0: none: No such file"),
+        ("files = [\"*\"]", "logs/a.log", "logs/a.log: Not a directory"),
+        ("", "logs", "logs: Is a directory (os error 21): set files, such as [\"*\"], to read"),
+        ("whole = true", "logs", "logs: Is a directory (os error 21): set files"),
+        ("files = [\"*\"]\nnames = true", "strange", "a name of several lines cannot be one"),
+        ("whole = true", "large", "large: it has more than the 1073741824 bytes"),
+    ] {
+        let directory = copying(read, "", "");
+        logs(&directory);
+        fs::create_dir(directory.path().join("strange")).unwrap();
+        fs::write(directory.path().join("strange/a\nb"), "").unwrap();
+        let large = fs::File::create(directory.path().join("large")).unwrap();
+        large.set_len((1 << 30) + 1).unwrap();
+        let output = run(&directory, &[unit]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{read}: {said}");
+        assert!(said.contains(expected), "{read}: {said}");
+    }
+}
+
+#[test]
+fn options_that_mean_nothing_are_refused() {
+    for (read, write, expected) in [
+        ("files = []", "", "files must be patterns of names"),
+        ("files = [\"a/*\"]", "", "files must be patterns of names"),
+        ("files = \"*\"", "", "`files` of filter read must be a list of strings"),
+        ("whole = true\nblock = 5", "", "a file is read as a whole or by block, not both"),
+        ("names = true", "", "names belongs to files"),
+        ("block = \"2GiB\"", "", "read has blocks of at most 1073741824 bytes"),
+        ("", "path = \"{nmae}\"", "path has {nmae}; it can have {}, {name} and {block}"),
+    ] {
+        let directory = copying(read, write, "");
+        let said = text(&flow(directory.path(), &["check", "copy.toml"]).stderr);
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn a_file_that_is_one_block_has_to_fit() {
+    let directory = copying("whole = true", "", "limit = \"64KiB\"");
+    fs::write(directory.path().join("large"), vec![b'x'; 100_000]).unwrap();
+    let said = text(&run(&directory, &["large"]).stderr);
+    assert!(said.contains("a block of 100000 bytes is too large for stream"), "{said}");
+}
+
+#[test]
+fn what_is_written_is_named_after_what_was_read() {
+    let directory = copying("", "path = \"out/{name}.copy\"", "");
+    fs::create_dir_all(directory.path().join("in")).unwrap();
+    fs::create_dir_all(directory.path().join("out")).unwrap();
+    for name in ["in/a.log", "in/b.tar.gz", "a.log"] {
+        fs::write(directory.path().join(name), name).unwrap();
+    }
+    let output = run(&directory, &["in/a.log", "in/b.tar.gz", "a.log"]);
+    let said = text(&output.stderr);
+    assert!(
+        said.starts_with("seekwire: a.log: unit 2: filter write, copy 0: out/a.copy has"),
+        "{said}"
+    );
+    let out = |name: &str| fs::read_to_string(directory.path().join("out").join(name)).unwrap();
+    assert_eq!((&*out("a.copy"), &*out("b.tar.copy")), ("in/a.log", "in/b.tar.gz"));
+
+    let directory = copying("path = \"copy.toml\"", "path = \"out/{name}.copy\"", "");
+    let said = text(&run(&directory, &[]).stderr);
+    assert!(said.contains("{name} in path stands for the file of the unit"), "{said}");
+}
+
+#[test]
+fn each_block_can_be_a_file() {
+    let files = "files = [\"*.log\"]\nwhole = true";
+    let directory = copying(files, "path = \"{name}-{}-{block}\"", "ordered = true");
+    logs(&directory);
+    let output = run(&directory, &["logs", "logs"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for unit in 0..2 {
+        for (block, expected) in ["one\ntwo", "four", "five\n", "three\n", ""].iter().enumerate() {
+            let name = format!("logs-{unit}-{block}");
+            assert_eq!(fs::read_to_string(directory.path().join(name)).unwrap(), *expected);
+        }
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2 + 2 * 5);
+
+    let directory = copying(files, "path = \"none/{block}\"", "");
+    logs(&directory);
+    let said = text(&run(&directory, &["logs"]).stderr);
+    assert!(said.contains("filter write, copy 0, block 0: none/0: No such file"), "{said}");
+}
+
+/// Names go to as many copies of a program that opens the files itself as there are.
+#[test]
+fn names_can_be_shared_among_programs() {
+    let filters = [
+        ("read", "run = \"read\"\nfiles = [\"*.log\"]\nnames = true"),
+        (
+            "sums",
+            "run = \"exec\"\ncommand = [\"xargs\", \"-r\", \"-d\", \"\\n\", \"wc\", \"-c\", \"/dev/null\"]\ncopies = 3",
+        ),
+        ("print", "run = \"write\""),
+    ];
+    let directory = place("copy.toml", &chain(&filters, "lines = 1"));
+    logs(&directory);
+    let output = run(&directory, &["logs"]);
+    let out = text(&output.stdout);
+    let mut lines: Vec<&str> =
+        out.lines().map(str::trim).filter(|line| line.contains("logs/")).collect();
+    lines.sort_unstable();
+    let expected = [
+        "0 logs/d.log",
+        "4 logs/b/inner/y.log",
+        "5 logs/b/linked.log",
+        "6 logs/b/x.log",
+        "7 logs/a.log",
+    ];
+    assert_eq!(lines, expected, "{}", text(&output.stderr));
+}
+
+/// The pipelines of the documents are whole, and this one does what is said of it.
+#[test]
+fn the_pipelines_in_the_documents_can_run() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/pipelines.md");
+    let page = fs::read_to_string(page).unwrap();
+    let examples = page.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
+    let examples: Vec<&str> = examples.collect();
+    assert_eq!(examples.len(), 3);
+    for example in &examples {
+        let directory = place("copy.toml", example);
+        let output = flow(directory.path(), &["check", "copy.toml"]);
+        assert!(output.status.success(), "{}\n{example}", text(&output.stderr));
+    }
+    let directory = place("copy.toml", examples[0]);
+    logs(&directory);
+    let many: String = (0..20_000).map(|line| format!("line {line} of 3\n")).collect();
+    fs::write(directory.path().join("logs/b/many.log"), &many).unwrap();
+    let output = run(&directory, &["logs"]);
+    let out = text(&output.stdout);
+    let found: BTreeSet<&str> = out.lines().collect();
+    let expected: BTreeSet<&str> = many.lines().filter(|line| line.contains("99")).collect();
+    assert!(found == expected, "{} lines: {}", found.len(), text(&output.stderr));
+    assert_eq!(out.lines().count(), expected.len());
+}
