@@ -76,9 +76,13 @@ impl Membership {
         self.launched.launcher()
     }
 
-    /// This process has done its part.
-    pub(crate) fn finish(self) -> Result<()> {
-        self.launched.finish().context("cannot take leave of the launcher")
+    /// This process has done its part; so have the others, but for those that are gone.
+    pub(crate) fn finish(self, gone: &[u32]) -> Result<()> {
+        match self.launched.finish_without(gone) {
+            // They may have told the launcher that the job has failed, which it has not.
+            Err(_) if !gone.is_empty() => Ok(()),
+            finished => finished.context("cannot take leave of the launcher"),
+        }
     }
 }
 

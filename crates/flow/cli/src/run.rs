@@ -69,7 +69,7 @@ fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode>
     }
     sockets::close();
     let outcome = outcome?;
-    membership.finish()?;
+    membership.finish(&running.lost())?;
     Ok(outcome)
 }
 

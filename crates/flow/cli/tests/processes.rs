@@ -220,7 +220,7 @@ fn what_is_wrong_is_said_once() {
     let (outputs, _directory) = Group::start(3, &pipeline, &[]).end();
     let said: Vec<String> = outputs.iter().map(stderr).collect();
     assert!(said[0].contains("no process has the role wroker"), "{said:?}");
-    assert!(said[0].contains("pipeline.toml:7"), "{said:?}");
+    assert!(said[0].contains("pipeline.toml:8"), "{said:?}");
     assert_eq!(said[1..], ["", ""]);
     assert!(outputs.iter().all(|output| output.status.code() == Some(1)));
 }

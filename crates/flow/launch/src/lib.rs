@@ -264,12 +264,21 @@ impl Job {
     /// # Errors
     ///
     /// Those of the launcher, or of the directory.
-    pub fn finish(mut self) -> Result<(), Error> {
+    pub fn finish(self) -> Result<(), Error> {
+        self.finish_without(&[])
+    }
+
+    /// The same where processes with these ranks are known to be gone: nobody waits for them.
+    ///
+    /// # Errors
+    ///
+    /// As [`finish`](Self::finish).
+    pub fn finish_without(mut self, gone: &[u32]) -> Result<(), Error> {
         self.is_over = true;
         match &mut self.exchange {
             Exchange::Memory => Ok(()),
             Exchange::Pmi(pmi) => pmi.finish(),
-            Exchange::Directory(rendezvous) => rendezvous.finish(),
+            Exchange::Directory(rendezvous) => rendezvous.finish(gone),
         }
     }
 

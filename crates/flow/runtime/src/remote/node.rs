@@ -479,6 +479,13 @@ impl Node {
         }
     }
 
+    /// The processes that are lost.
+    pub(crate) fn lost(&self) -> Vec<u32> {
+        let state = self.state();
+        let lost = state.is_lost.iter().enumerate().filter(|(_, is_lost)| **is_lost);
+        lost.map(|(rank, _)| rank as u32).collect()
+    }
+
     /// The next process that the pipeline does without, if so many are known. `None`: there are no
     /// more units.
     pub(crate) fn next_loss(&self, known: usize) -> Option<Failure> {
