@@ -56,14 +56,14 @@ pub(crate) struct FlowCheck {
 
 /// Run a part of a pipeline without its sinks, and say how fast it can be
 ///
-/// The pipeline runs for some seconds, or less if its input ends before. From that comes what a byte
-/// costs each filter, and how many bytes each filter gets for a byte that the sources send (its load).
-/// The copies of a filter together can take no more than their number by cost and load; the least of
-/// these numbers is a bound for the whole pipeline. The table says what was measured and what an option
-/// says, and the sentences below it what is derived from that.
+/// The pipeline runs for some seconds, or less if its input ends before. From that comes what a
+/// byte costs each filter, and how many bytes each filter gets for a byte that the sources send
+/// (its load). The copies of a filter can take no more than their number divided by cost and load;
+/// the least of these numbers is a bound for the whole pipeline. The table says what was measured
+/// and what an option says, and the sentences below it what is derived from that.
 ///
-/// Sinks are replaced by one that drops what comes, so that nothing is written; what they would cost
-/// is not known. All other filters do what they always do: the programs of `exec` run.
+/// Sinks are replaced by one that drops what comes, so that nothing is written; what they would
+/// cost is not known. All other filters do what they always do: the programs of `exec` run.
 ///
 /// Costs are those of this host and of this input, while all filters run at the same time. What a
 /// filter waits for, a slow disk or the program of `exec`, is part of its cost.
@@ -84,12 +84,13 @@ pub(crate) struct FlowPlan {
     #[arg(value_name = "ARGUMENT", value_hint = ValueHint::FilePath)]
     pub(crate) units: Vec<String>,
     /// How long to measure at most
-    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) seconds: u64,
     /// Bytes per second of the sources for which to say how many copies are needed
     ///
-    /// If not given, it is as fast as the sources were while nobody kept them waiting. KiB, MiB and GiB
-    /// can follow the number.
+    /// If not given, it is as fast as the sources were while nobody kept them waiting. KiB, MiB and
+    /// GiB can follow the number.
     #[arg(long, value_name = "BYTES", value_parser = rate)]
     pub(crate) rate: Option<u64>,
 }
@@ -105,9 +106,10 @@ fn rate(text: &str) -> Result<u64, String> {
 /// name if it has no path of its own. Without arguments it runs once. A unit of work that fails is
 /// reported with the filter, the copy and the block; the others go on.
 ///
-/// While it runs, standard error shows every second what copies and streams do, if it is a terminal;
-/// `seekwire flow top` shows the same from elsewhere. At the end, a table on standard error says where the time of each copy went, busy, starved (it
-/// had nothing to do) or blocked (the next filter had no room), and a line names the bottleneck.
+/// While it runs, standard error shows every second what copies and streams do, if it is a
+/// terminal; `seekwire flow top` shows the same from elsewhere. At the end, a table on standard
+/// error says where the time of each copy went, busy, starved (it had nothing to do) or blocked
+/// (the next filter had no room), and a line names the bottleneck.
 ///
 /// Started by mpiexec (MPICH), srun (Slurm) or mpirun (Open MPI), the processes run the pipeline
 /// together: each runs the filters that are placed on it, and blocks travel between them through
@@ -215,20 +217,20 @@ pub(crate) struct FlowRun {
     pub(crate) metrics: Option<String>,
     /// Write what each copy did when to FILE, for a viewer of traces such as ui.perfetto.dev
     ///
-    /// The file is written while the pipeline runs, as trace events in JSON: for each copy its calls,
-    /// with unit, number, bytes and port of the block, and when it was starved or blocked; for each
-    /// stream what it held. That is about 300 bytes for each block and filter. What was in FILE is
-    /// lost. If FILE cannot be written any more, the pipeline goes on.
+    /// The file is written while the pipeline runs, as trace events in JSON: for each copy its
+    /// calls, with unit, number, bytes and port of the block, and when it was starved or blocked;
+    /// for each stream what it held. That is about 300 bytes for each block and filter. What was in
+    /// FILE is lost. If FILE cannot be written any more, the pipeline goes on.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) trace: Option<PathBuf>,
 }
 
 /// Show what the copies and streams of a running pipeline do
 ///
-/// A table, drawn again every second: of each copy, how much of the last second it was busy, starved
-/// (it had nothing to do) or blocked (the next filter had no room), and the blocks and bytes that it
-/// took; of each stream what it carried, and what it holds of its limit; and the bottleneck in words.
-/// It ends with the pipeline.
+/// A table, drawn again every second: of each copy, how much of the last second it was busy,
+/// starved (it had nothing to do) or blocked (the next filter had no room), and the blocks and
+/// bytes that it took; of each stream what it carried, and what it holds of its limit; and the
+/// bottleneck in words. It ends with the pipeline.
 ///
 /// Without an argument it is the pipeline that this user runs on this host. If there are several,
 /// they are listed.
@@ -257,8 +259,8 @@ pub(crate) struct FlowTop {
     /// This is also done if standard output is no terminal.
     #[arg(long)]
     pub(crate) once: bool,
-    /// Print the counts since the pipeline began as a line of JSON, and end; a line for each, if there
-    /// are several
+    /// Print the counts since the pipeline began as a line of JSON, and end; a line for each, if
+    /// there are several
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -102,8 +102,8 @@ fn report(
         false => "then it was stopped, so that what filters do at the end was not measured",
     };
     let mut sentences = vec![format!(
-        "Measured: {seconds:.2} s, in which the sources sent {} and {} came through, {} per second; \
-         {how}. Nothing was written: a sink that drops what comes stood for {}.",
+        "Measured: {seconds:.2} s, in which the sources sent {} and {} came through, {} per \
+         second; {how}. Nothing was written: a sink that drops what comes stood for {}.",
         table::bytes(sent),
         table::bytes(through as u64),
         per_second(through / seconds),
@@ -113,8 +113,8 @@ fn report(
     let busy: f64 = sample.copies.iter().map(|copy| copy.busy.as_secs_f64()).sum();
     if busy > 1.05 * seconds * processors as f64 {
         sentences.push(format!(
-            "On average {:.1} copies were busy at a time, on {processors} processors: measured costs \
-             are higher than they would be on enough processors.",
+            "On average {:.1} copies were busy at a time, on {processors} processors: measured \
+             costs are higher than they would be on enough processors.",
             busy / seconds
         ));
     }
@@ -191,8 +191,8 @@ fn derived(predicted: &[Predicted], processors: usize, of: &str) -> Vec<String> 
     if let Some((one, bound)) = bounds.min_by(|a, b| a.1.total_cmp(&b.1)) {
         let copies = if one.copies == 1 { "the one copy" } else { "all copies" };
         sentences.push(format!(
-            "Derived: the pipeline takes at most {} per second from its sources, what {copies} of {} can \
-             do; that is the bottleneck.",
+            "Derived: the pipeline takes at most {} per second from its sources, what {copies} of \
+             {} can do; that is the bottleneck.",
             per_second(bound),
             one.filter
         ));
@@ -200,8 +200,8 @@ fn derived(predicted: &[Predicted], processors: usize, of: &str) -> Vec<String> 
     let work: f64 = predicted.iter().filter_map(Predicted::work).sum();
     if work > 0.0 {
         sentences.push(format!(
-            "If all of the costs are computation, and not waiting, {processors} processors do at most {} \
-             per second, however many copies there are.",
+            "If all of the costs are computation, and not waiting, {processors} processors do at \
+             most {} per second, however many copies there are.",
             per_second(processors as f64 / work)
         ));
     }

@@ -1,8 +1,8 @@
 //! How fast a pipeline can be, from what its filters have cost on a part of the work.
 //!
-//! While the pipeline runs, streams fill up: a slow filter has taken less than was sent to it. So what
-//! comes to a filter is not compared with what the sources have sent, but followed from filter to
-//! filter: each sends so many bytes for each that it has taken.
+//! While the pipeline runs, streams fill up: a slow filter has taken less than was sent to it. So
+//! what comes to a filter is not compared with what the sources have sent, but followed from filter
+//! to filter: each sends so many bytes for each that it has taken.
 
 use std::collections::HashMap;
 

@@ -173,8 +173,8 @@ fn is_unread(failure: &Failure) -> bool {
     matches!(failure, Failure::Filter { error, .. } if **error == *UNREAD)
 }
 
-/// At a signal that ends this process, those that `exec` has started end, too, the trace is whole, and
-/// nothing is left behind.
+/// At a signal that ends this process, those that `exec` has started end, too, the trace is whole,
+/// and nothing is left behind.
 pub(crate) fn end_well_at_signals(trace: Option<Arc<Trace>>) -> Result<()> {
     // Those that are ignored stay so: nohup(1), a shell's background.
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -22,8 +22,8 @@ pub(crate) fn text(status: &Status) -> String {
     text.family("uptime_seconds", "gauge", "Time since the pipeline began.", |metric| {
         metric.sample(&[], status.seconds);
     });
-    let about = "Where the time of a copy of a filter went: busy, starved (nothing to do) or blocked \
-                 (no room in the next stream).";
+    let about = "Where the time of a copy of a filter went: busy, starved (nothing to do) or \
+                 blocked (no room in the next stream).";
     text.family("copy_seconds_total", "counter", about, |metric| {
         for copy in &status.copies {
             let number = copy.copy.to_string();

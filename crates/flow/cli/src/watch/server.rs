@@ -1,8 +1,8 @@
 //! Answers to whoever asks by HTTP how the pipeline is, in a thread of its own: at an address for
 //! Prometheus, and at a Unix socket for `flow top`.
 //!
-//! hyper and tokio, without a framework above them: they have limits for a client that is slow, that
-//! never ends, or that sends nonsense; small servers that block have none.
+//! hyper and tokio, without a framework above them: they have limits for a client that is slow,
+//! that never ends, or that sends nonsense; small servers that block have none.
 
 use std::convert::Infallible;
 use std::io;

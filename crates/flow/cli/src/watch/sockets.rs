@@ -1,5 +1,5 @@
-//! Where the pipelines of this user on this host can be asked: a directory that is the user's alone,
-//! with a Unix socket `PID.sock` for each.
+//! Where the pipelines of this user on this host can be asked: a directory that is the user's
+//! alone, with a Unix socket `PID.sock` for each.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};

@@ -1,8 +1,8 @@
 //! What each copy did when, as trace events in JSON, which ui.perfetto.dev and others show ("Trace
 //! Event Format", N. Duca and D. Sinclair).
 //!
-//! It is written as it comes, through a buffer. A copy begins and ends its spans itself, so that one
-//! that never ends shows where a pipeline hung.
+//! It is written as it comes, through a buffer. A copy begins and ends its spans itself, so that
+//! one that never ends shows where a pipeline hung.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -49,7 +49,10 @@ impl Trace {
         let file = File::create(path);
         let file = file.with_context(|| format!("cannot write the trace {}", path.display()))?;
         let mut buffer = String::from("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
-        let named = |what: &str, of: usize, name: &str| json!({"ph": "M", "pid": 1, "tid": of, "name": what, "args": {"name": name}});
+        let named = |what: &str, of: usize, name: &str| {
+            let name = json!({"name": name});
+            json!({"ph": "M", "pid": 1, "tid": of, "name": what, "args": name})
+        };
         let _ = write!(buffer, "\n{}", named("process_name", 0, pipeline));
         let mut inputs = Vec::new();
         for (filter, copies, ports) in graph.filters() {
@@ -142,7 +145,8 @@ impl Trace {
             state.file = None;
             let path = self.path.display();
             screen::tell(format_args!(
-                "seekwire: cannot write the trace {path}: {error}; it ends here, the pipeline goes on"
+                "seekwire: cannot write the trace {path}: {error}; it ends here, the pipeline \
+                 goes on"
             ));
         }
         state.buffer.clear();
@@ -210,7 +214,8 @@ impl Observer for Trace {
         let (name, at) = (&self.streams[stream], self.time(at));
         let _ = write!(
             state.buffer,
-            ",\n{{\"ph\":\"C\",\"pid\":1,\"ts\":{at},\"name\":{name},\"args\":{{\"held\":{bytes}}}}}"
+            ",\n{{\"ph\":\"C\",\"pid\":1,\"ts\":{at},\"name\":{name},\
+             \"args\":{{\"held\":{bytes}}}}}"
         );
         self.write_if_full(&mut state);
     }
