@@ -76,13 +76,15 @@ impl Membership {
         self.launched.launcher()
     }
 
-    /// This process has done its part; so have the others, but for those that are gone.
-    pub(crate) fn finish(self, gone: &[u32]) -> Result<()> {
-        match self.launched.finish_without(gone) {
-            // They may have told the launcher that the job has failed, which it has not.
-            Err(_) if !gone.is_empty() => Ok(()),
-            finished => finished.context("cannot take leave of the launcher"),
-        }
+    /// It takes no part, for a reason that all of them find.
+    pub(crate) fn decline(self) {
+        // The reason is what is told.
+        let _ = self.launched.finish();
+    }
+
+    /// This process has done its part. All have met, so they have looked up what they need.
+    pub(crate) fn finish(self) -> Result<()> {
+        self.launched.finish_settled().context("cannot take leave of the launcher")
     }
 }
 

@@ -41,7 +41,10 @@ fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode>
     let metrics = options.metrics.as_deref().filter(|_| rank == 0).map(listen).transpose()?;
     let name = options.file.display().to_string();
     let membership = Membership::new(launched, options)?;
-    pipeline.place(&membership.members, membership.launcher())?;
+    if let Err(error) = pipeline.place(&membership.members, membership.launcher()) {
+        membership.decline();
+        return Err(error);
+    }
     let trace = options.trace.as_deref().map(|path| own_file(path, rank));
     let trace = trace.map(|path| Trace::create(&path, &name, &pipeline.graph)).transpose()?;
     let trace = trace.map(Arc::new);
@@ -69,7 +72,7 @@ fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode>
     }
     sockets::close();
     let outcome = outcome?;
-    membership.finish(&running.lost())?;
+    membership.finish()?;
     Ok(outcome)
 }
 
@@ -114,7 +117,7 @@ fn watch_all(
     metrics: Option<TcpListener>,
 ) -> Result<ExitCode> {
     let watching = Arc::clone(running);
-    thread::spawn(move || {
+    let losses = thread::spawn(move || {
         let mut known = 0;
         while let Some(loss) = watching.next_loss(known) {
             known += 1;
@@ -133,7 +136,11 @@ fn watch_all(
     if !options.quiet && Target::Error.is_screen() {
         watch::show(Arc::clone(&watched));
     }
-    run_all(options, running, &watched)
+    let outcome = run_all(options, running, &watched);
+    running.finish();
+    // It tells of those that were lost at the end.
+    let _ = losses.join();
+    outcome
 }
 
 fn run_all(options: &FlowRun, running: &Running, watched: &Watched) -> Result<ExitCode> {

@@ -107,7 +107,7 @@ impl Rendezvous {
         let round = self.round.to_string();
         self.write(&self.name(self.rank, &round), self.pending.as_bytes())?;
         self.pending.clear();
-        self.wait_for_all(&round, &format!("come to exchange {round}"), &[])
+        self.wait_for_all(&round, &format!("come to exchange {round}"))
     }
 
     pub(crate) fn get(&mut self, rank: u32, key: &str) -> Result<Option<String>, Error> {
@@ -123,18 +123,23 @@ impl Rendezvous {
     }
 
     /// Rank 0 waits for all, to remove the files that they may be reading.
-    pub(crate) fn finish(&mut self, gone: &[u32]) -> Result<(), Error> {
+    pub(crate) fn finish(&mut self) -> Result<(), Error> {
         self.write(&self.name(self.rank, "done"), b"")?;
         if self.rank != 0 {
             return Ok(());
         }
-        let waited = self.wait_for_all("done", "finish", gone);
+        let waited = self.wait_for_all("done", "finish");
         match waited {
             // Somebody may not have read yet why it is over.
             Err(Error::Aborted { .. }) => self.remove(&format!("{}.{}.", self.job, self.rank))?,
             _ => self.remove(&format!("{}.", self.job))?,
         }
         waited
+    }
+
+    /// Nobody reads the files any more.
+    pub(crate) fn finish_settled(&mut self) -> Result<(), Error> {
+        if self.rank == 0 { self.remove(&format!("{}.", self.job)) } else { Ok(()) }
     }
 
     /// Lets the others know that the job is over.
@@ -179,10 +184,9 @@ impl Rendezvous {
         values.ok_or(Error::Unsafe { path: self.path.join(name), why })
     }
 
-    fn wait_for_all(&self, what: &str, doing: &str, gone: &[u32]) -> Result<(), Error> {
+    fn wait_for_all(&self, what: &str, doing: &str) -> Result<(), Error> {
         let end = Instant::now() + self.limit;
-        let others = (0..self.size).filter(|rank| *rank != self.rank);
-        let mut missing: Vec<u32> = others.filter(|rank| !gone.contains(rank)).collect();
+        let mut missing: Vec<u32> = (0..self.size).filter(|rank| *rank != self.rank).collect();
         let mut pause = SOON;
         loop {
             let mut failed = None;
@@ -354,7 +358,7 @@ mod tests {
                     meeting.exchange().unwrap();
                     assert_eq!(meeting.get(other, "later").unwrap(), Some(String::new()));
                     assert_eq!(meeting.get(other, "address").unwrap(), value);
-                    meeting.finish(&[]).unwrap();
+                    meeting.finish().unwrap();
                 });
             }
         });
@@ -413,7 +417,7 @@ mod tests {
         let mut meeting = join(directory.path(), 0, SHORT).unwrap();
         let text = meeting.exchange().unwrap_err().to_string();
         assert!(text.contains("rank 1") && text.contains("exchange 1"), "{text}");
-        let text = meeting.finish(&[]).unwrap_err().to_string();
+        let text = meeting.finish().unwrap_err().to_string();
         assert!(text.contains("rank 1 to finish"), "{text}");
         assert_eq!(names(directory.path()), [""; 0]);
         assert_eq!(ranks(&[3]), "rank 3");

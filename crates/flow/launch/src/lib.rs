@@ -264,21 +264,27 @@ impl Job {
     /// # Errors
     ///
     /// Those of the launcher, or of the directory.
-    pub fn finish(self) -> Result<(), Error> {
-        self.finish_without(&[])
-    }
-
-    /// The same where processes with these ranks are known to be gone: nobody waits for them.
-    ///
-    /// # Errors
-    ///
-    /// As [`finish`](Self::finish).
-    pub fn finish_without(mut self, gone: &[u32]) -> Result<(), Error> {
+    pub fn finish(mut self) -> Result<(), Error> {
         self.is_over = true;
         match &mut self.exchange {
             Exchange::Memory => Ok(()),
             Exchange::Pmi(pmi) => pmi.finish(),
-            Exchange::Directory(rendezvous) => rendezvous.finish(gone),
+            Exchange::Directory(rendezvous) => rendezvous.finish(),
+        }
+    }
+
+    /// The same, where rank 0 knows that nobody will look up anything any more: it waits for nobody,
+    /// not even for those that are gone.
+    ///
+    /// # Errors
+    ///
+    /// As [`finish`](Self::finish).
+    pub fn finish_settled(mut self) -> Result<(), Error> {
+        self.is_over = true;
+        match &mut self.exchange {
+            Exchange::Memory => Ok(()),
+            Exchange::Pmi(pmi) => pmi.finish(),
+            Exchange::Directory(rendezvous) => rendezvous.finish_settled(),
         }
     }
 

@@ -101,7 +101,14 @@ impl Ledger {
         self.lacks(bytes, most).is_none()
     }
 
-    /// Takes room that there may not be: for what somebody else has found room for, or must go on.
+    /// Takes room that there is not: the limit is larger from then on. What others wait for must find
+    /// the room that is kept for it.
+    pub(crate) fn lend(&self, bytes: usize) {
+        self.limit.fetch_add(bytes, Ordering::SeqCst);
+        self.add(bytes);
+    }
+
+    /// Takes room for what somebody else has found room for.
     pub(crate) fn add(&self, bytes: usize) {
         let bytes = bytes as u64;
         let after = self.taken.ever.fetch_add(bytes, Ordering::SeqCst) + bytes;

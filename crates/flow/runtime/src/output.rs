@@ -361,7 +361,7 @@ impl Outputs<'_> {
             let input = self.input.filter(|_| stream.is_ordered());
             if input.is_some_and(|input| input.has_earlier(self.copy, self.unit, self.group)) {
                 // Everybody waits for that block, which only comes when this one is sent.
-                stream.ledger().add(bytes);
+                stream.ledger().lend(bytes);
                 break Ok(());
             }
             if before.is_none() {

@@ -239,12 +239,6 @@ impl Running {
         self.node.as_ref().and_then(|node| node.next_loss(known))
     }
 
-    /// The ranks of processes that are lost, as far as is known here.
-    #[must_use]
-    pub fn lost(&self) -> Vec<u32> {
-        self.node.as_ref().map(|node| node.lost()).unwrap_or_default()
-    }
-
     /// Ends all units, and at the front the other processes: there will be no more. This does not
     /// wait for filters that are being called, as dropping does.
     pub fn finish(&self) {

@@ -471,19 +471,11 @@ impl Node {
         let mut state = self.state();
         loop {
             match &state.broken {
-                // A front that has said so has gone in peace.
-                _ if state.is_finished => return Ok(()),
                 Some(failure) => return Err(failure.clone()),
+                None if state.is_finished => return Ok(()),
                 None => state = self.change.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
         }
-    }
-
-    /// The processes that are lost.
-    pub(crate) fn lost(&self) -> Vec<u32> {
-        let state = self.state();
-        let lost = state.is_lost.iter().enumerate().filter(|(_, is_lost)| **is_lost);
-        lost.map(|(rank, _)| rank as u32).collect()
     }
 
     /// The next process that the pipeline does without, if so many are known. `None`: there are no
