@@ -251,8 +251,9 @@ impl Stream {
         }
         let state = self.state();
         let next = state.lanes.get(&unit.rank).and_then(|lane| lane.merge.as_ref());
-        let is_next = next.map_or(0, Merge::next) == group;
-        if is_next { limit } else { limit - limit / 4 }
+        // One that is past is sent for the second time, and nobody keeps it.
+        let has_turn = next.map_or(0, Merge::next) >= group;
+        if has_turn { limit } else { limit - limit / 4 }
     }
 
     /// Block `index` of that group. `held` was taken of the limit for it.

@@ -90,7 +90,7 @@ impl Outlet {
         }
         // What is known here of whose turn it is is never past that.
         let turn = self.state().turns.get(&unit.rank.unit).copied().unwrap_or(0);
-        if turn == group { limit } else { limit - limit / 4 }
+        if turn >= group { limit } else { limit - limit / 4 }
     }
 
     pub(crate) fn send(
