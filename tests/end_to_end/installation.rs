@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 55] = [
+const INSTALLED: [&str; 57] = [
     "bin/seekwire",
     "include/seekwire.h",
     "include/seekwire_filter.h",
