@@ -47,7 +47,11 @@ impl Built {
                         Arc::clone(link),
                         copies.into_iter(),
                         spec.options.limit,
-                        [spec.options.is_ordered, spec.options.policy == Policy::Demand],
+                        [
+                            spec.options.is_ordered,
+                            spec.options.policy == Policy::Demand,
+                            place.is_replayed,
+                        ],
                         keepers(graph, spec.to.0, rank),
                     );
                     built.inlets.insert((number, *home), Arc::new(inlet));

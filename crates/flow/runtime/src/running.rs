@@ -295,11 +295,12 @@ fn joined(streams: Vec<StreamReport>) -> Vec<StreamReport> {
         match places.get(&stream.name) {
             Some(at) => {
                 let known = &mut all[*at];
-                known.blocks += stream.blocks;
-                known.bytes += stream.bytes;
-                known.held += stream.held;
-                known.peak += stream.peak;
-                known.limit += stream.limit;
+                // Others have told it.
+                known.blocks = known.blocks.saturating_add(stream.blocks);
+                known.bytes = known.bytes.saturating_add(stream.bytes);
+                known.held = known.held.saturating_add(stream.held);
+                known.peak = known.peak.saturating_add(stream.peak);
+                known.limit = known.limit.saturating_add(stream.limit);
             }
             None => {
                 places.insert(Arc::clone(&stream.name), all.len());

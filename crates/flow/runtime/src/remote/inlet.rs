@@ -25,6 +25,8 @@ pub(crate) struct Inlet {
     is_first_come: bool,
     /// The home counts what a copy has begun.
     tells_of_begun: bool,
+    /// After a loss, those that send may take room that there is not.
+    is_replayed: bool,
     /// Ports, of its copies, that report when they have all of a group.
     keepers: usize,
     pub(crate) ledger: &'static Ledger,
@@ -82,7 +84,7 @@ impl Inlet {
         home: Arc<Link>,
         copies: impl Iterator<Item = usize>,
         limit: usize,
-        [is_first_come, tells_of_begun]: [bool; 2],
+        [is_first_come, tells_of_begun, is_replayed]: [bool; 3],
         keepers: usize,
     ) -> Self {
         let copies = copies.map(|copy| (copy, Local::default())).collect();
@@ -93,6 +95,7 @@ impl Inlet {
             home,
             is_first_come,
             tells_of_begun,
+            is_replayed,
             keepers,
             ledger,
             state: Mutex::new(state),
@@ -115,13 +118,16 @@ impl Inlet {
         let unit_id = unit.rank.unit;
         let receipt = Receipt::Memory { link, to, unit: unit_id, sequence, is_begun: false };
         let held = bytes.len();
-        self.ledger.add(held);
         let receipt = Some(Box::new(receipt));
         let block = Queued { sequence, receipt, ..Queued::new(bytes, held) };
         let mut state = self.state();
         let ticket = state.tickets;
         state.tickets += 1;
         let copy = state.copies.get_mut(&usize::from(to.1)).ok_or(STRAY)?;
+        if self.ledger.add(held) > self.ledger.limit() && !self.is_replayed {
+            self.ledger.give(held);
+            return Err(Garbled::Unexpected("more than there is room for"));
+        }
         if unit.is_closed() {
             // Outside the lock: it tells the home.
             drop(state);
