@@ -158,8 +158,13 @@ impl Graph {
             running.threads.push(thread);
         }
         if let Some(node) = &node {
-            let (shared, about) = (Arc::clone(&shared), Arc::clone(node));
-            let report = move || (copies_of(&copies, Some(&about)), streams_of(&shared));
+            let (shared, about) = (Arc::downgrade(&shared), Arc::downgrade(node));
+            let report = move || match (shared.upgrade(), about.upgrade()) {
+                (Some(shared), Some(node)) => {
+                    (copies_of(&copies, Some(&node)), streams_of(&shared))
+                }
+                _ => Default::default(),
+            };
             let senders = node.start(&running.shared, report).map_err(StartError::LinkThread)?;
             running.senders = Mutex::new(senders);
         }

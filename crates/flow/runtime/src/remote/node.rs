@@ -1,7 +1,7 @@
 //! This process among those that run a pipeline: what it is told, and by whom.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,8 @@ pub(crate) struct Node {
     pub(crate) inlets: HashMap<(u16, u32), Arc<Inlet>>,
     /// The largest payload that there can be.
     largest: usize,
-    shared: OnceLock<Arc<Shared>>,
+    /// Which knows this one.
+    shared: OnceLock<Weak<Shared>>,
     report: OnceLock<Box<dyn Fn() -> Known + Send + Sync>>,
     state: Mutex<State>,
     change: Condvar,
@@ -100,8 +101,9 @@ impl Node {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn shared(&self) -> Result<&Arc<Shared>, Garbled> {
-        self.shared.get().ok_or(Garbled::Unexpected("nothing runs yet"))
+    fn shared(&self) -> Result<Arc<Shared>, Garbled> {
+        let shared = self.shared.get().and_then(Weak::upgrade);
+        shared.ok_or(Garbled::Unexpected("nothing runs here"))
     }
 
     pub(crate) fn is_front(&self) -> bool {
@@ -128,14 +130,18 @@ impl Node {
         shared: &Arc<Shared>,
         report: impl Fn() -> Known + Send + Sync + 'static,
     ) -> std::io::Result<Vec<JoinHandle<()>>> {
-        let _ = self.shared.set(Arc::clone(shared));
+        let _ = self.shared.set(Arc::downgrade(shared));
         let _ = self.report.set(Box::new(report));
         let mut senders = Vec::new();
         for link in self.others() {
             let (node, reader) = (Arc::clone(self), Arc::clone(link));
             let name = |what: &str| format!("{what} rank {}", link.rank);
             thread::Builder::new().name(name("from")).spawn(move || {
-                let error = reader.read(node.largest, |frame| node.take(&reader, frame));
+                let error = reader.read(node.largest, |frame| match node.shared() {
+                    Ok(_stays) => node.take(&reader, frame),
+                    // The pipeline is no more. Until the other knows that, it may say something.
+                    Err(_) => Ok(()),
+                });
                 node.lost_link(reader.rank, &error.to_string());
             })?;
             let writer = Arc::clone(link);
