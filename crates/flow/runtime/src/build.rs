@@ -47,7 +47,11 @@ impl Built {
                         Arc::clone(link),
                         copies.into_iter(),
                         spec.options.limit,
-                        [spec.options.is_ordered, spec.options.policy == Policy::Demand],
+                        [
+                            spec.options.is_ordered,
+                            spec.options.policy == Policy::Demand,
+                            place.is_replayed,
+                        ],
                         keepers(graph, spec.to.0, rank),
                     );
                     built.inlets.insert((number, *home), Arc::new(inlet));
@@ -175,6 +179,7 @@ fn home(
         let copies = from.copies_in(sender).collect();
         link(links, sender).map(|link| (Arc::clone(link), copies))
     });
+    let senders: Vec<_> = senders.collect();
     let consumer = |copy: usize| {
         let process = to.rank_of(copy);
         let link = link(links, process).filter(|_| process != rank)?;
@@ -185,15 +190,15 @@ fn home(
     let remote = Remote {
         number,
         consumers: (0..to.copies).map(consumer).collect(),
-        producers: senders.collect(),
+        foreign_limit: share * senders.len(),
+        producers: senders,
         is_replayed: *is_replayed,
         is_redealt: *is_redealt,
         local_producers: here,
-        foreign_limit: if is_only { spec.options.limit - share } else { 0 },
     };
     Some(Arc::new(Stream::new(
         spec.name.as_str().into(),
-        *share,
+        if here > 0 { *share } else { 0 },
         spec.options.policy,
         spec.options.is_ordered,
         [producers, to.copies],

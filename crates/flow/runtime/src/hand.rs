@@ -44,10 +44,12 @@ impl Hand {
 
     /// Drops what is left.
     pub(crate) fn clear(&mut self) {
-        let held = self.blocks.drain(..).map(|block| block.held).sum();
+        let held = self.blocks.iter().map(|block| block.held).sum();
         if held > 0 {
             self.ledger.give(held);
         }
+        // Who hears that their memory is free may send more.
+        self.blocks.clear();
     }
 }
 

@@ -15,6 +15,13 @@ use crate::stream::{Lane, State, Stream, Taken};
 use crate::unit::{Open, Rank, UnitId};
 
 impl Stream {
+    /// Whether that copy sends from that process.
+    pub(crate) fn has_producer(&self, process: u32, copy: u16) -> bool {
+        let copy = usize::from(copy);
+        let producers = self.remote.producers.iter();
+        producers.filter(|(link, _)| link.rank == process).any(|(_, own)| own.contains(&copy))
+    }
+
     /// A block has come from another process. Nobody is open for a unit that has ended.
     pub(crate) fn sent(
         &self,
@@ -22,15 +29,21 @@ impl Stream {
         unit: Option<&Open>,
         at: (u64, u32),
         payload: Bytes,
-    ) {
+    ) -> Result<(), Garbled> {
         let bytes = payload.len() + OVERHEAD;
-        self.foreign.add(bytes);
+        let held = self.foreign.add(bytes);
+        // After a loss, they may take room that there is not.
+        let is_within = held <= self.foreign.limit() || self.is_replayed();
         let (link, stream) = (Arc::clone(link), self.remote.number);
         let receipt = Receipt::Room { link, stream, bytes, ledger: self.foreign };
         let block = Queued { receipt: Some(Box::new(receipt)), ..Queued::new(payload, 0) };
+        if !is_within {
+            return Err(Garbled::Unexpected("more than there was room for"));
+        }
         if let Some(unit) = unit {
             self.add(unit, at, block);
         }
+        Ok(())
     }
 
     /// Deals to copies elsewhere what they have room for.
@@ -79,9 +92,16 @@ impl Stream {
         }
     }
 
-    pub(crate) fn started(&self, copy: usize, unit: UnitId, sequence: u64) -> Result<(), Garbled> {
+    /// A process says that of a copy, which must be there.
+    pub(crate) fn started(
+        &self,
+        (process, copy): (u32, u16),
+        unit: UnitId,
+        sequence: u64,
+    ) -> Result<(), Garbled> {
         let mut state = self.state();
-        state.distant(copy)?.started(unit, sequence)?;
+        let copy = usize::from(copy);
+        state.distant(process, copy)?.started(unit, sequence)?;
         state.dealer.began(copy, 1);
         self.feed(&mut state);
         Ok(())
@@ -89,13 +109,15 @@ impl Stream {
 
     pub(crate) fn distant_done(
         &self,
-        copy: usize,
+        (process, copy): (u32, u16),
         (unit, sequence): (UnitId, u64),
         took: Duration,
         waited: Duration,
     ) -> Result<(), Garbled> {
         let mut state = self.state();
-        let (rank, was) = state.distant(copy)?.done(unit, sequence, took, waited)?;
+        let copy = usize::from(copy);
+        let distant = state.distant(process, copy)?;
+        let (rank, was, took) = distant.done(unit, sequence, took, waited)?;
         if was == Progress::Sent {
             state.dealer.began(copy, 1);
         }
@@ -112,15 +134,17 @@ impl Stream {
 
     pub(crate) fn dropped(
         &self,
-        copy: usize,
+        (process, copy): (u32, u16),
         (unit, sequence): (UnitId, u64),
         is_begun: bool,
     ) -> Result<(), Garbled> {
         let mut state = self.state();
-        if state.distant(copy)?.dropped(unit, sequence, is_begun)? {
+        let copy = usize::from(copy);
+        if state.distant(process, copy)?.dropped(unit, sequence, is_begun)? {
             state.dealer.dropped(copy);
         }
-        self.feed(&mut state);
+        // It has room again, and those here that have left it a block are not asked again.
+        self.after_done(&mut state, false);
         Ok(())
     }
 
@@ -187,8 +211,9 @@ impl Stream {
 }
 
 impl State {
-    fn distant(&mut self, copy: usize) -> Result<&mut Distant, Garbled> {
+    fn distant(&mut self, process: u32, copy: usize) -> Result<&mut Distant, Garbled> {
         let distant = self.distant.get_mut(copy).and_then(Option::as_mut);
+        let distant = distant.filter(|distant| distant.process() == process);
         distant.ok_or(Garbled::Unexpected("a copy that is not there"))
     }
 

@@ -108,12 +108,13 @@ impl Ledger {
         self.add(bytes);
     }
 
-    /// Takes room for what somebody else has found room for.
-    pub(crate) fn add(&self, bytes: usize) {
+    /// Takes room for what somebody else has found room for; what is held then.
+    pub(crate) fn add(&self, bytes: usize) -> usize {
         let bytes = bytes as u64;
         let after = self.taken.ever.fetch_add(bytes, Ordering::SeqCst) + bytes;
         let held = after.saturating_sub(self.given.ever.load(Ordering::SeqCst));
         self.taken.peak.fetch_max(held, Ordering::Relaxed);
+        held as usize
     }
 
     /// Takes room, or says how much has to be given back before there can be any, and how much was

@@ -158,8 +158,13 @@ impl Graph {
             running.threads.push(thread);
         }
         if let Some(node) = &node {
-            let (shared, about) = (Arc::clone(&shared), Arc::clone(node));
-            let report = move || (copies_of(&copies, Some(&about)), streams_of(&shared));
+            let (shared, about) = (Arc::downgrade(&shared), Arc::downgrade(node));
+            let report = move || match (shared.upgrade(), about.upgrade()) {
+                (Some(shared), Some(node)) => {
+                    (copies_of(&copies, Some(&node)), streams_of(&shared))
+                }
+                _ => Default::default(),
+            };
             let senders = node.start(&running.shared, report).map_err(StartError::LinkThread)?;
             running.senders = Mutex::new(senders);
         }
@@ -295,11 +300,12 @@ fn joined(streams: Vec<StreamReport>) -> Vec<StreamReport> {
         match places.get(&stream.name) {
             Some(at) => {
                 let known = &mut all[*at];
-                known.blocks += stream.blocks;
-                known.bytes += stream.bytes;
-                known.held += stream.held;
-                known.peak += stream.peak;
-                known.limit += stream.limit;
+                // Others have told it.
+                known.blocks = known.blocks.saturating_add(stream.blocks);
+                known.bytes = known.bytes.saturating_add(stream.bytes);
+                known.held = known.held.saturating_add(stream.held);
+                known.peak = known.peak.saturating_add(stream.peak);
+                known.limit = known.limit.saturating_add(stream.limit);
             }
             None => {
                 places.insert(Arc::clone(&stream.name), all.len());

@@ -432,3 +432,32 @@ fn who_does_not_come_is_named() {
     let expected = "rank 1 on host1 was not reached within 0 s: it has not connected";
     assert_eq!(error.as_deref(), Some(expected));
 }
+
+#[test]
+fn units_that_end_early_leave_copies_as_able_as_before() {
+    let layout = Layout {
+        steps: &[&[1, 2], &[2, 1]],
+        sinks: &[0],
+        options: StreamOptions { limit: 4096, ..StreamOptions::default() },
+        is_idempotent: true,
+    };
+    let (called, seen) = (Arc::default(), Seen::default());
+    together(
+        3,
+        || chain(&layout, &called, &seen),
+        |running| {
+            for _ in 0..40 {
+                let before = called.load(Ordering::Relaxed);
+                let unit = running.submit(Unit::new("100000"));
+                while called.load(Ordering::Relaxed) < before + 20 {
+                    thread::yield_now();
+                }
+                running.cancel(&unit);
+                assert_eq!(unit.wait(), Err(Failure::Cancelled));
+            }
+            running.submit(Unit::new("1000")).wait().unwrap();
+            assert_eq!(seen.lock().unwrap().len(), 1000);
+            at_rest(running);
+        },
+    );
+}

@@ -114,27 +114,30 @@ impl Distant {
         Ok(())
     }
 
-    /// It is done with a block, of the unit with that rank; how far it was known to have come.
+    /// It is done with a block, of the unit with that rank; how far it was known to have come, and
+    /// how long the block took: no longer than it has been away, whatever is said.
     pub(crate) fn done(
         &mut self,
         unit: UnitId,
         sequence: u64,
         took: Duration,
         waited: Duration,
-    ) -> Result<(Rank, Progress), Garbled> {
+    ) -> Result<(Rank, Progress, Duration), Garbled> {
         let record = self.records.get_mut(&(unit, sequence)).ok_or(STRAY)?;
         let was = record.progress;
         if was == Progress::Done {
             return Err(STRAY);
         }
         record.progress = Progress::Done;
-        let way = record.sent.elapsed().saturating_sub(took).saturating_sub(waited);
+        let away = record.sent.elapsed();
+        let took = took.min(away);
+        let way = (away - took).saturating_sub(waited);
         let rank = record.rank;
         self.unfinished -= 1;
         self.round_trips[self.samples % SAMPLES] = way;
         self.samples += 1;
         self.remove_if_over(unit, sequence);
-        Ok((rank, was))
+        Ok((rank, was, took))
     }
 
     /// The memory of a block is free there. True: it will not be done with.

@@ -25,6 +25,8 @@ pub(crate) struct Inlet {
     is_first_come: bool,
     /// The home counts what a copy has begun.
     tells_of_begun: bool,
+    /// After a loss, those that send may take room that there is not.
+    is_replayed: bool,
     /// Ports, of its copies, that report when they have all of a group.
     keepers: usize,
     pub(crate) ledger: &'static Ledger,
@@ -44,9 +46,18 @@ struct State {
 struct Local {
     lanes: BTreeMap<Rank, Lane>,
     /// What it has begun.
-    begun: Option<(UnitId, u64, Duration)>,
+    begun: Option<Begun>,
     wakeup: Option<Arc<Wakeup>>,
     is_idle: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Begun {
+    unit: UnitId,
+    sequence: u64,
+    waited: Duration,
+    /// The unit has ended meanwhile: nobody confirms what comes of the block.
+    is_forgotten: bool,
 }
 
 #[derive(Default)]
@@ -73,7 +84,7 @@ impl Inlet {
         home: Arc<Link>,
         copies: impl Iterator<Item = usize>,
         limit: usize,
-        [is_first_come, tells_of_begun]: [bool; 2],
+        [is_first_come, tells_of_begun, is_replayed]: [bool; 3],
         keepers: usize,
     ) -> Self {
         let copies = copies.map(|copy| (copy, Local::default())).collect();
@@ -84,6 +95,7 @@ impl Inlet {
             home,
             is_first_come,
             tells_of_begun,
+            is_replayed,
             keepers,
             ledger,
             state: Mutex::new(state),
@@ -106,13 +118,16 @@ impl Inlet {
         let unit_id = unit.rank.unit;
         let receipt = Receipt::Memory { link, to, unit: unit_id, sequence, is_begun: false };
         let held = bytes.len();
-        self.ledger.add(held);
         let receipt = Some(Box::new(receipt));
         let block = Queued { sequence, receipt, ..Queued::new(bytes, held) };
         let mut state = self.state();
         let ticket = state.tickets;
         state.tickets += 1;
         let copy = state.copies.get_mut(&usize::from(to.1)).ok_or(STRAY)?;
+        if self.ledger.add(held) > self.ledger.limit() && !self.is_replayed {
+            self.ledger.give(held);
+            return Err(Garbled::Unexpected("more than there is room for"));
+        }
         if unit.is_closed() {
             // Outside the lock: it tells the home.
             drop(state);
@@ -123,8 +138,7 @@ impl Inlet {
         let at = lane.blocks.partition_point(|other| other.block.sequence < sequence);
         lane.blocks.insert(at, Waiting { ticket, since: Instant::now(), block });
         copy.wake();
-        let is_earlier =
-            |(of, begun, _): (UnitId, u64, Duration)| of == unit.rank.unit && sequence < begun;
+        let is_earlier = |begun: Begun| begun.unit == unit.rank.unit && sequence < begun.sequence;
         if copy.begun.is_some_and(is_earlier) {
             // It may be waiting for room, which there is only after this one.
             copy.ring();
@@ -150,8 +164,9 @@ impl Inlet {
         local.wakeup.get_or_insert_with(|| Arc::clone(own));
         let taken = local.take(self.is_first_come, hand);
         local.is_idle = taken.is_none();
-        if let Some((unit, sequence, _)) = local.begun.filter(|_| self.tells_of_begun) {
+        if let Some(begun) = local.begun.filter(|_| self.tells_of_begun) {
             if matches!(taken, Some(Taken::Blocks)) {
+                let Begun { unit, sequence, .. } = begun;
                 drop(state);
                 self.home.send(Message::Started { to: (self.stream, copy as u16), unit, sequence });
             }
@@ -172,10 +187,10 @@ impl Inlet {
         hand.clear();
         let mut state = self.state();
         let begun = state.copies.get_mut(&copy).and_then(|local| local.begun.take());
-        let Some((unit, sequence, waited)) = begun else { return };
+        let Some(Begun { unit, sequence, waited, is_forgotten }) = begun else { return };
         let to = (self.stream, copy as u16);
         let done = Message::Done { to, unit, sequence, took, waited };
-        if self.keepers > 0 {
+        if self.keepers > 0 && !is_forgotten {
             let key = (to.1, unit, sequence);
             state.unconfirmed.entry(key).or_default().done = Some(done);
             self.confirm(state, key);
@@ -212,10 +227,22 @@ impl Inlet {
         let mut state = self.state();
         for copy in state.copies.values_mut() {
             dropped.extend(copy.lanes.remove(&unit.rank));
+            for begun in copy.begun.iter_mut().filter(|begun| begun.unit == unit.rank.unit) {
+                begun.is_forgotten = true;
+            }
             copy.wake();
         }
-        state.unconfirmed.retain(|(_, of, _), _| *of != unit.rank.unit);
+        // The home counts what a copy is not done with, whatever has become of the unit.
+        let mut done = Vec::new();
+        state.unconfirmed.retain(|(_, of, _), one| {
+            let is_kept = *of != unit.rank.unit;
+            if !is_kept {
+                done.extend(one.done.take());
+            }
+            is_kept
+        });
         drop(state);
+        done.into_iter().for_each(|done| self.home.send(done));
         self.give_back(dropped);
     }
 
@@ -270,7 +297,12 @@ impl Local {
                 let waiting = self.lanes.get_mut(&rank)?.blocks.pop_front()?;
                 let Waiting { since, mut block, .. } = waiting;
                 block.begin();
-                self.begun = Some((rank.unit, block.sequence, since.elapsed()));
+                self.begun = Some(Begun {
+                    unit: rank.unit,
+                    sequence: block.sequence,
+                    waited: since.elapsed(),
+                    is_forgotten: false,
+                });
                 hand.take(rank, std::iter::once(block));
                 Some(Taken::Blocks)
             }

@@ -45,7 +45,7 @@ pub(crate) enum LinkError {
 pub(crate) struct Link {
     pub(crate) rank: u32,
     stream: Stream,
-    patience: Duration,
+    pub(crate) patience: Duration,
     queue: Mutex<Queue>,
     more: Condvar,
 }

@@ -31,6 +31,8 @@
 
 pub(crate) mod distant;
 mod handshake;
+#[cfg(test)]
+mod hostile_tests;
 mod inlet;
 pub(crate) mod link;
 pub(crate) mod meet;

@@ -1,13 +1,13 @@
 //! This process among those that run a pipeline: what it is told, and by whom.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::inlet::Inlet;
 use super::link::Link;
-use super::message::{Frame, Garbled, LONGEST_TEXT, Message};
+use super::message::{End, Frame, Garbled, LONGEST_TEXT, Message};
 use super::outlet::Outlet;
 use crate::copy::Shared;
 use crate::report::{CopyReport, Failure, StreamReport};
@@ -38,7 +38,8 @@ pub(crate) struct Node {
     pub(crate) inlets: HashMap<(u16, u32), Arc<Inlet>>,
     /// The largest payload that there can be.
     largest: usize,
-    shared: OnceLock<Arc<Shared>>,
+    /// Which knows this one.
+    shared: OnceLock<Weak<Shared>>,
     report: OnceLock<Box<dyn Fn() -> Known + Send + Sync>>,
     state: Mutex<State>,
     change: Condvar,
@@ -100,8 +101,9 @@ impl Node {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn shared(&self) -> Result<&Arc<Shared>, Garbled> {
-        self.shared.get().ok_or(Garbled::Unexpected("nothing runs yet"))
+    fn shared(&self) -> Result<Arc<Shared>, Garbled> {
+        let shared = self.shared.get().and_then(Weak::upgrade);
+        shared.ok_or(Garbled::Unexpected("nothing runs here"))
     }
 
     pub(crate) fn is_front(&self) -> bool {
@@ -128,14 +130,18 @@ impl Node {
         shared: &Arc<Shared>,
         report: impl Fn() -> Known + Send + Sync + 'static,
     ) -> std::io::Result<Vec<JoinHandle<()>>> {
-        let _ = self.shared.set(Arc::clone(shared));
+        let _ = self.shared.set(Arc::downgrade(shared));
         let _ = self.report.set(Box::new(report));
         let mut senders = Vec::new();
         for link in self.others() {
             let (node, reader) = (Arc::clone(self), Arc::clone(link));
             let name = |what: &str| format!("{what} rank {}", link.rank);
             thread::Builder::new().name(name("from")).spawn(move || {
-                let error = reader.read(node.largest, |frame| node.take(&reader, frame));
+                let error = reader.read(node.largest, |frame| match node.shared() {
+                    Ok(_stays) => node.take(&reader, frame),
+                    // The pipeline is no more. Until the other knows that, it may say something.
+                    Err(_) => Ok(()),
+                });
                 node.lost_link(reader.rank, &error.to_string());
             })?;
             let writer = Arc::clone(link);
@@ -215,11 +221,20 @@ impl Node {
         self.outlets.iter().flatten().for_each(|outlet| outlet.forget(unit));
     }
 
-    /// The unit, if it has not ended. Another process may have heard earlier that it begins.
-    fn find(&self, unit: UnitId) -> Result<Option<Arc<Open>>, Garbled> {
+    /// The unit of which that process speaks, if it has not ended. Another process than the front
+    /// may have heard earlier that it begins.
+    fn find(&self, from: &Link, unit: UnitId) -> Result<Option<Arc<Open>>, Garbled> {
+        let hears_first = self.is_front() || from.rank == FRONT;
+        let until = Instant::now().checked_add(from.patience);
         let mut state = self.state();
         while state.begun <= unit.0 && state.broken.is_none() && !state.is_finished {
-            state = self.change.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let left = until
+                .map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+            if hears_first || left.is_zero() {
+                return Err(Garbled::Unexpected("a unit that nobody has begun"));
+            }
+            let waited = self.change.wait_timeout(state, left);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
         drop(state);
         Ok(self.shared()?.units.find(unit))
@@ -232,13 +247,13 @@ impl Node {
         match message {
             Message::Beat => {}
             Message::Sent { from, unit, group, index } => {
-                let open = self.find(unit)?;
-                let home = self.home(from.0)?;
-                home.sent(link, open.as_deref(), (group, index), payload);
+                let home = self.home_for(link, from)?;
+                let open = self.find(link, unit)?;
+                home.sent(link, open.as_deref(), (group, index), payload)?;
             }
             Message::GroupEnd { from, unit, group } => {
-                let home = self.home(from.0)?;
-                if let Some(open) = self.find(unit)? {
+                let home = self.home_for(link, from)?;
+                if let Some(open) = self.find(link, unit)? {
                     home.end_group(&open, group);
                 }
                 if home.is_replayed() {
@@ -246,52 +261,52 @@ impl Node {
                 }
             }
             Message::Last { from, unit } => {
-                let home = self.home(from.0)?;
-                if let Some(open) = self.find(unit)? {
+                let home = self.home_for(link, from)?;
+                if let Some(open) = self.find(link, unit)? {
                     home.begin_last(&open, from.1.into());
                 }
             }
             Message::SentAll { from, unit, group } => {
-                let home = self.home(from.0)?;
-                if let Some(open) = self.find(unit)? {
+                let home = self.home_for(link, from)?;
+                if let Some(open) = self.find(link, unit)? {
                     home.end(&open, from.1.into(), group);
                 }
             }
-            Message::Freed { stream, bytes } => self.outlet(stream)?.freed(bytes)?,
+            Message::Freed { stream, bytes } => self.outlet(link, stream)?.freed(bytes)?,
             Message::Turn { stream, unit, group } => {
-                let outlet = self.outlet(stream)?;
-                if let Some(open) = self.find(unit)? {
+                let outlet = self.outlet(link, stream)?;
+                if let Some(open) = self.find(link, unit)? {
                     outlet.set_turn(&open, group);
                 }
             }
             Message::GroupKept { from, unit, group } => {
-                let source = self.outlet(from.0)?.source.as_ref();
-                if let (Some(source), Some(open)) = (source, self.find(unit)?) {
+                let source = self.outlet(link, from.0)?.source.as_ref();
+                if let (Some(source), Some(open)) = (source, self.find(link, unit)?) {
                     source.confirmed(from.1, &open, group);
                 }
             }
             Message::Block { to, unit, sequence } => {
                 let inlet = self.inlet(to.0, link)?;
-                match self.find(unit)? {
+                match self.find(link, unit)? {
                     Some(open) => inlet.block(to, &open, sequence, payload)?,
                     None => link.send(Message::Dropped { to, unit, sequence, is_begun: false }),
                 }
             }
             Message::Over { to, unit } => {
                 let inlet = self.inlet(to.0, link)?;
-                if let Some(open) = self.find(unit)? {
+                if let Some(open) = self.find(link, unit)? {
                     inlet.over(to, &open)?;
                 }
             }
             Message::Started { to, unit, sequence } => {
-                self.home(to.0)?.started(to.1.into(), unit, sequence)?;
+                self.home(to.0)?.started((link.rank, to.1), unit, sequence)?;
             }
             Message::Done { to, unit, sequence, took, waited } => {
                 let home = self.home(to.0)?;
-                home.distant_done(to.1.into(), (unit, sequence), took, waited)?;
+                home.distant_done((link.rank, to.1), (unit, sequence), took, waited)?;
             }
             Message::Dropped { to, unit, sequence, is_begun } => {
-                self.home(to.0)?.dropped(to.1.into(), (unit, sequence), is_begun)?;
+                self.home(to.0)?.dropped((link.rank, to.1), (unit, sequence), is_begun)?;
             }
             other if link.rank == FRONT => self.take_of_front(other)?,
             other if self.is_front() => self.take_at_front(link.rank, other)?,
@@ -356,8 +371,18 @@ impl Node {
         home.ok_or(Garbled::Unexpected("the home of a stream that is not here"))
     }
 
-    fn outlet(&self, stream: u16) -> Result<&Arc<Outlet>, Garbled> {
+    /// The home of a stream to which that copy sends from there.
+    fn home_for(&self, link: &Link, (stream, copy): End) -> Result<&Arc<Stream>, Garbled> {
+        let home = self.home(stream)?;
+        match home.has_producer(link.rank, copy) {
+            true => Ok(home),
+            false => Err(Garbled::Unexpected("a copy that does not send from there")),
+        }
+    }
+
+    fn outlet(&self, home: &Link, stream: u16) -> Result<&Arc<Outlet>, Garbled> {
         let outlet = self.outlets.get(usize::from(stream)).and_then(Option::as_ref);
+        let outlet = outlet.filter(|outlet| outlet.home.rank == home.rank);
         outlet.ok_or(Garbled::Unexpected("nobody sends to that stream here"))
     }
 

@@ -138,8 +138,11 @@ impl Outlet {
     }
 
     pub(crate) fn set_turn(&self, unit: &Open, group: u64) {
+        let mut state = self.state();
+        // What is known of a unit is cleared after it is closed.
         if !unit.is_closed() {
-            self.state().turns.insert(unit.rank.unit, group);
+            state.turns.insert(unit.rank.unit, group);
+            drop(state);
             self.ledger.wake_all();
         }
     }

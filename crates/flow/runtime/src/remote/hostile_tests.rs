@@ -1,0 +1,223 @@
+//! A member that knows the secret, and says what does not fit.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use super::link::Link;
+use super::meet::{self, Job, PATIENCE, Peer};
+use super::message::{Frame, Message};
+use crate::report::{Failure, StreamReport};
+use crate::unit::UnitId;
+use crate::{
+    Block, Filter, FilterError, Graph, Outputs, Ports, Running, Step, StreamOptions, Unit,
+};
+
+struct Endless;
+
+impl Filter for Endless {
+    fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
+        out.send(0, vec![0; 100])?;
+        Ok(Step::More)
+    }
+}
+
+struct Pass;
+
+impl Filter for Pass {
+    fn process(
+        &mut self,
+        block: Block,
+        _: usize,
+        out: &mut Outputs<'_>,
+    ) -> Result<(), FilterError> {
+        out.send(0, block)
+    }
+}
+
+struct Sink;
+
+impl Filter for Sink {
+    fn process(&mut self, _: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
+        Ok(())
+    }
+}
+
+const LIMIT: usize = 64 << 10;
+
+/// Copy 0 of the step is the other's, and rank 0 is the home of all streams.
+fn graph() -> Graph {
+    let mut graph = Graph::new();
+    graph.filter("source", 1, Ports::source(), || Endless).unwrap();
+    graph.filter("step", 1, Ports::step(), || Pass).unwrap();
+    graph.place("step", &[1, 0]).unwrap();
+    graph.filter("sink", 1, Ports::sink(), || Sink).unwrap();
+    let options = StreamOptions { limit: LIMIT, is_ordered: true, ..StreamOptions::default() };
+    graph.connect("source", "step", options.clone()).unwrap();
+    graph.connect("step", "sink", options).unwrap();
+    graph.check().unwrap();
+    graph
+}
+
+/// A pipeline, and the link that its other member has to it. What comes goes to `heard`.
+fn with_member(test: impl FnOnce(&Running, &Arc<Link>, &mpsc::Receiver<Message>)) {
+    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let peer = |listener: &TcpListener| Peer {
+        host: "host".to_owned(),
+        addresses: vec![listener.local_addr().unwrap()],
+    };
+    let peers: Vec<Peer> = listeners.iter().map(peer).collect();
+    let job = |(rank, listener)| Job {
+        rank,
+        peers: peers.clone(),
+        listener,
+        secret: [7; 32],
+        limit: Duration::from_secs(60),
+        patience: PATIENCE,
+    };
+    let [front, other] = {
+        let mut jobs = (0..).zip(listeners).map(job);
+        [jobs.next().unwrap(), jobs.next().unwrap()]
+    };
+    let member = thread::spawn(move || meet::meet(&other, graph().digest(b"")).unwrap());
+    let running = graph().start_in(&front, b"").unwrap();
+    let link = member.join().unwrap().swap_remove(0).unwrap();
+    let (hears, heard) = mpsc::channel();
+    let (reader, writer) = (Arc::clone(&link), Arc::clone(&link));
+    thread::spawn(move || {
+        reader.read(LIMIT, |frame| {
+            let _ = hears.send(frame.message);
+            Ok(())
+        })
+    });
+    thread::spawn(move || writer.write());
+    test(&running, &link, &heard);
+    link.cut();
+}
+
+fn frame(message: Message, payload: usize) -> Frame {
+    Frame { message, payload: vec![0; payload].into() }
+}
+
+/// Why the unit ends of which these frames are sent.
+fn ends_with(frames: impl FnOnce(UnitId, &mpsc::Receiver<Message>) -> Vec<Frame>) -> String {
+    let mut text = None;
+    with_member(|running, link, heard| {
+        let unit = running.submit(Unit::new(""));
+        frames(unit.id(), heard).into_iter().for_each(|frame| link.send(frame));
+        let failure = unit.wait().unwrap_err();
+        assert!(matches!(failure, Failure::Lost { rank: 1, .. }), "{failure}");
+        text = Some(failure.to_string());
+    });
+    text.unwrap()
+}
+
+#[track_caller]
+fn assert_ends(text: &str, expected: &str) {
+    assert!(text.contains(expected), "{text}");
+}
+
+/// The first block that it is sent.
+fn first(heard: &mpsc::Receiver<Message>) -> u64 {
+    loop {
+        if let Message::Block { sequence, .. } = heard.recv().unwrap() {
+            return sequence;
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_ends_the_link() {
+    type Case = (fn(UnitId) -> Vec<Frame>, &'static str);
+    let cases: [Case; 9] = [
+        (
+            |unit| vec![Message::Started { to: (0, 1), unit, sequence: 0 }.into()],
+            "a copy that is not there",
+        ),
+        (
+            |unit| vec![Message::Started { to: (0, u16::MAX), unit, sequence: 0 }.into()],
+            "a copy that is not there",
+        ),
+        (
+            |unit| vec![Message::Started { to: (0, 0), unit, sequence: 1 << 60 }.into()],
+            "a block that it does not have",
+        ),
+        (
+            |unit| vec![Message::SentAll { from: (1, 1), unit, group: 0 }.into()],
+            "a copy that does not send from there",
+        ),
+        (
+            |unit| vec![Message::Last { from: (1, u16::MAX), unit }.into()],
+            "a copy that does not send from there",
+        ),
+        (
+            |unit| vec![Message::SentAll { from: (9, 0), unit, group: 0 }.into()],
+            "the home of a stream that is not here",
+        ),
+        (
+            |_| vec![Message::SentAll { from: (1, 0), unit: UnitId(u64::MAX), group: 0 }.into()],
+            "a unit that nobody has begun",
+        ),
+        (|_| vec![frame(Message::Beat, 1)], "a payload where there can be none"),
+        (
+            |unit| {
+                let sent = Message::Sent { from: (1, 0), unit, group: 0, index: 0 };
+                vec![frame(sent, LIMIT + 1)]
+            },
+            "is larger than any stream takes",
+        ),
+    ];
+    for (frames, expected) in cases {
+        assert_ends(&ends_with(|unit, _| frames(unit)), expected);
+    }
+}
+
+#[test]
+fn nobody_sends_more_than_there_is_room_for() {
+    let text = ends_with(|unit, _| {
+        // It never becomes the turn of these.
+        let sent =
+            |index| frame(Message::Sent { from: (1, 0), unit, group: 1 << 40, index }, 1 << 10);
+        (0..64).map(sent).collect()
+    });
+    assert_ends(&text, "more than there was room for");
+}
+
+#[test]
+fn no_time_is_too_long() {
+    let text = ends_with(|unit, heard| {
+        let [sequence, _] = [first(heard), first(heard)];
+        let (took, waited) = (Duration::MAX, Duration::MAX);
+        vec![
+            Message::Done { to: (0, 0), unit, sequence, took, waited }.into(),
+            Message::Started { to: (0, 0), unit, sequence: 1 << 60 }.into(),
+        ]
+    });
+    assert_ends(&text, "a block that it does not have");
+}
+
+#[test]
+fn no_number_in_a_report_is_too_large() {
+    with_member(|running, link, heard| {
+        let streams = vec![
+            StreamReport {
+                name: "source.out -> step.in".into(),
+                blocks: u64::MAX,
+                bytes: u64::MAX,
+                held: usize::MAX,
+                peak: usize::MAX,
+                limit: usize::MAX,
+            };
+            2
+        ];
+        thread::scope(|scope| {
+            let report = scope.spawn(|| running.streams());
+            while heard.recv().unwrap() != Message::Ask {}
+            link.send(Message::Told { copies: Vec::new(), streams });
+            let streams = report.join().unwrap();
+            assert_eq!((streams.len(), streams[0].blocks), (2, u64::MAX));
+        });
+    });
+}
