@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::copy::Input;
 use crate::dealing::Policy;
 use crate::graph::{Graph, StreamSpec};
 use crate::output::{Outlet, Way};
@@ -13,6 +12,7 @@ use crate::remote::distant::Distant;
 use crate::remote::link::Link;
 use crate::remote::node::Parts;
 use crate::remote::place::Place;
+use crate::shared::Input;
 use crate::stream::{Remote, Stream};
 
 pub(crate) struct Built {

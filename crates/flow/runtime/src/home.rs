@@ -7,11 +7,12 @@ use bytes::Bytes;
 
 use crate::block::{Block, Queued, Receipt};
 use crate::hand::Hand;
+use crate::lanes::{Lane, State, Taken};
 use crate::output::OVERHEAD;
 use crate::remote::distant::{Distant, Progress};
 use crate::remote::link::Link;
 use crate::remote::message::{Garbled, Message};
-use crate::stream::{Lane, State, Stream, Taken};
+use crate::stream::Stream;
 use crate::unit::{Open, Rank, UnitId};
 
 impl Stream {

@@ -10,10 +10,10 @@
 //!                  └──> copy 1 ──┘
 //!
 //! graph     filters, ports and streams, and what is wrong with them      graph
-//! running   threads; units of work that are asked for                    running, unit
-//! copy      one thread: takes blocks, calls the filter                   copy, filter, meter
+//! running   threads; units of work that are asked for                    running, build, unit
+//! copy      one thread: takes blocks, calls the filter                   copy, filter, meter, shared
 //! output    cuts what a filter sends into blocks; waits for room         output
-//! stream    the blocks between two filters; units and their ends         stream, block, hand
+//! stream    the blocks between two filters; units and their ends         stream, lanes, block, hand
 //!             dealing: which copy gets the next block                    dealing
 //!             merge: the order of what several copies send               merge
 //!             ledger: how many bytes there are                           ledger
@@ -22,8 +22,10 @@
 //! observer  who watches copies and streams while they run                observer
 //! ```
 //!
-//! A stream is inside one process: blocks are handed over, not copied. Its memory is bounded in
-//! bytes, from before a buffer is filled until a filter is through with the block.
+//! Inside one process blocks are handed over, not copied. Several processes can run one pipeline,
+//! each its part ([`Graph::place`], [`Graph::start_in`]); a stream has a home, which deals its blocks,
+//! and links to copies elsewhere (home, remote). The memory of a stream is bounded in bytes, from
+//! before a buffer is filled until a filter is through with the block.
 //!
 //! ```
 //! use seekwire_flow::{Block, Filter, FilterError, Graph, Outputs, Ports, Step, StreamOptions, Unit};
@@ -65,6 +67,7 @@ mod filter;
 mod graph;
 mod hand;
 mod home;
+mod lanes;
 mod ledger;
 mod merge;
 mod meter;
@@ -73,6 +76,7 @@ mod output;
 mod remote;
 mod report;
 mod running;
+mod shared;
 mod stream;
 mod unit;
 mod wakeup;

@@ -6,13 +6,13 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 
-use crate::copy::Input;
 use crate::filter::FilterError;
 use crate::ledger::{Charge, Ledger};
 use crate::merge;
 use crate::meter::{Meter, Phase};
 use crate::observer::{Span, Watch};
 use crate::remote;
+use crate::shared::Input;
 use crate::stream::Stream;
 use crate::unit::{Open, UnitId};
 use crate::wakeup::Wakeup;

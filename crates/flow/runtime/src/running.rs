@@ -9,13 +9,14 @@ use std::thread::{Builder, JoinHandle};
 use thiserror::Error;
 
 use crate::build::Built;
-use crate::copy::{Copy, Feed, Shared};
+use crate::copy::Copy;
 use crate::graph::{Graph, GraphError};
 use crate::meter::{Meter, Phase};
 use crate::observer::Watch;
 use crate::remote::meet::{Job, MeetError};
 use crate::remote::node::Node;
 use crate::report::{CopyReport, Failure, StreamReport};
+use crate::shared::{Feed, Shared};
 use crate::stream::Stream;
 use crate::unit::{Unit, UnitHandle, Units};
 use crate::wakeup::Wakeup;

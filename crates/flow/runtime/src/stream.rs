@@ -11,8 +11,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::block::Queued;
-use crate::dealing::{Backlog, Dealer, Policy};
+use crate::dealing::{Dealer, Policy};
 use crate::hand::Hand;
+use crate::lanes::{Consumer, Count, Lane, State, Taken};
 use crate::ledger::Ledger;
 use crate::merge::Merge;
 use crate::remote::distant::Distant;
@@ -20,16 +21,8 @@ use crate::remote::link::Link;
 use crate::remote::message::Message;
 use crate::remote::replays::Replays;
 use crate::report::StreamReport;
-use crate::unit::{Open, Rank, UnitId};
+use crate::unit::{Open, Rank};
 use crate::wakeup::Wakeup;
-
-/// What a consumer gets.
-pub(crate) enum Taken {
-    /// Blocks, which are in its hand.
-    Blocks,
-    /// No more blocks of this unit come to this copy.
-    End(UnitId),
-}
 
 pub(crate) struct Stream {
     pub(crate) name: Arc<str>,
@@ -62,104 +55,6 @@ pub(crate) struct Remote {
     pub(crate) local_producers: usize,
     /// What those elsewhere may hold together.
     pub(crate) foreign_limit: usize,
-}
-
-pub(crate) struct State {
-    pub(crate) dealer: Dealer,
-    pub(crate) lanes: BTreeMap<Rank, Lane>,
-    pub(crate) consumers: Vec<Consumer>,
-    /// Of those in other processes, what they have.
-    pub(crate) distant: Vec<Option<Distant>>,
-    /// Copies that sent, and whose process is lost.
-    pub(crate) lost_producers: Vec<usize>,
-    /// How many of them are to be rung.
-    idle: usize,
-    /// What was sent.
-    blocks: u64,
-    bytes: u64,
-    /// Counts what was dealt at once.
-    tickets: u64,
-    /// Consumers take what they were dealt in that order, whatever is urgent: each has its part of
-    /// an order that others keep, and if they took theirs in another one, each could wait for the
-    /// others.
-    is_first_come: bool,
-}
-
-#[derive(Default)]
-pub(crate) struct Consumer {
-    pub(crate) wakeup: Option<Arc<Wakeup>>,
-    /// To be rung: it has found nothing to do here.
-    pub(crate) is_idle: bool,
-    /// Its process is.
-    pub(crate) is_lost: bool,
-}
-
-/// The blocks of one unit of work.
-pub(crate) struct Lane {
-    ledger: &'static Ledger,
-    /// Where the order matters, what has come too soon.
-    pub(crate) merge: Option<Merge<Queued>>,
-    pub(crate) undealt: VecDeque<Queued>,
-    /// So many of these are the first ones to be done: they were dealt before, to a copy that is
-    /// lost.
-    pub(crate) again: usize,
-    /// Of each copy, what it was dealt, and when.
-    pub(crate) dealt: Vec<VecDeque<(u64, Queued)>>,
-    next: u64,
-    /// Where blocks may be sent again, those that were taken.
-    replays: Option<Replays>,
-    /// Blocks that copies took and had not begun then.
-    in_hands: usize,
-    /// Blocks that copies took and are not done with.
-    pub(crate) undone: usize,
-    /// Producers that have sent all but what comes at the end, and all.
-    pub(crate) ending: Count,
-    pub(crate) ended: Count,
-    /// Consumers that know that nothing more comes.
-    pub(crate) told: Count,
-}
-
-/// Who of several has done something.
-pub(crate) struct Count {
-    who: Vec<bool>,
-    left: usize,
-}
-
-impl Count {
-    /// So many of them are to do it.
-    fn new(left: usize) -> Self {
-        Self { who: Vec::new(), left }
-    }
-
-    pub(crate) fn add(&mut self, one: usize) {
-        if self.has(one) {
-            return;
-        }
-        if one >= self.who.len() {
-            self.who.resize(one + 1, false);
-        }
-        self.who[one] = true;
-        self.left = self.left.saturating_sub(1);
-    }
-
-    pub(crate) fn has(&self, one: usize) -> bool {
-        self.who.get(one) == Some(&true)
-    }
-
-    pub(crate) fn is_all(&self) -> bool {
-        self.left == 0
-    }
-}
-
-impl Drop for Lane {
-    fn drop(&mut self) {
-        let dealt = self.dealt.iter().flatten().map(|(_, block)| block);
-        let merge = self.merge.iter().flat_map(Merge::waiting);
-        let held = dealt.chain(&self.undealt).chain(merge).map(|block| block.held).sum();
-        if held > 0 {
-            self.ledger.give(held);
-        }
-    }
 }
 
 impl Drop for Stream {
@@ -521,114 +416,6 @@ impl Stream {
             held,
             peak,
             limit: self.ledger.limit() + self.foreign.limit(),
-        }
-    }
-}
-
-impl Lane {
-    /// Which copy gets the block, if it is dealt at once.
-    fn deal(&mut self, dealer: &mut Dealer, tickets: &mut u64, block: Queued) -> Option<usize> {
-        let block = Queued { sequence: self.next, ..block };
-        self.next += 1;
-        let copy = dealer.deal();
-        match copy {
-            Some(copy) => {
-                self.dealt[copy].push_back((*tickets, block));
-                *tickets += 1;
-            }
-            None => self.undealt.push_back(block),
-        }
-        copy
-    }
-
-    /// Nothing more comes, and nothing is left that copies could take, now or when one is lost.
-    pub(crate) fn is_over(&self, is_redealt: bool) -> bool {
-        let is_undone = || self.undone > 0 || self.dealt.iter().any(|dealt| !dealt.is_empty());
-        let is_taken = self.ended.is_all() && self.undealt.is_empty() && self.in_hands == 0;
-        is_taken && !(is_redealt && is_undone())
-    }
-
-    /// Each where it was: others may have put back later ones.
-    fn put_back(&mut self, blocks: &mut VecDeque<Queued>) {
-        while let Some(block) = blocks.pop_back() {
-            let at = self.undealt.partition_point(|other| other.sequence < block.sequence);
-            self.undealt.insert(at, block);
-        }
-    }
-}
-
-impl State {
-    /// Fills the hand, which the copy has not begun with.
-    pub(crate) fn take(&mut self, copy: usize, is_redealt: bool, hand: &mut Hand) -> Option<Taken> {
-        // In another process, it is sent one after the other.
-        let is_distant = self.distant[copy].is_some();
-        let is_one_of_several = self.consumers.len() > 1;
-        let Self { dealer, lanes, is_first_come, .. } = self;
-        if *is_first_come {
-            let fronts = lanes.iter_mut().filter(|(_, lane)| !lane.dealt[copy].is_empty());
-            let first = fronts.min_by_key(|(_, lane)| lane.dealt[copy].front().map(|(at, _)| *at));
-            if let Some((rank, lane)) = first {
-                let block = lane.dealt[copy].pop_front().map(|(_, block)| block);
-                hand.take(*rank, block.into_iter());
-                lane.undone += usize::from(is_redealt);
-                return Some(Taken::Blocks);
-            }
-        }
-        for (rank, lane) in lanes.iter_mut() {
-            let rank = *rank;
-            let is_last = lane.ended.is_all();
-            if let Some((_, block)) = lane.dealt[copy].pop_front() {
-                hand.take(rank, std::iter::once(block));
-                lane.undone += usize::from(is_redealt);
-                return Some(Taken::Blocks);
-            }
-            let backlog = Backlog { blocks: lane.undealt.len(), is_last };
-            if dealer.may_take(copy, backlog) || lane.again > 0 {
-                let blocks = match is_distant || (*is_first_come && is_one_of_several) {
-                    // All wait for the first of them, so that the others cannot be left to anybody.
-                    true => 1,
-                    false => dealer.batch(copy, backlog),
-                };
-                hand.take(rank, lane.undealt.drain(..blocks));
-                lane.again = lane.again.saturating_sub(blocks);
-                dealer.taken(copy, blocks);
-                lane.in_hands += blocks - 1;
-                if is_redealt {
-                    lane.undone += blocks;
-                }
-                if lane.is_over(is_redealt) {
-                    // Who waited in vain for this one hears of the end.
-                    self.wake_all();
-                }
-                return Some(Taken::Blocks);
-            }
-            if lane.is_over(is_redealt) && !lane.told.has(copy) {
-                lane.told.add(copy);
-                if lane.told.is_all() {
-                    lanes.remove(&rank);
-                }
-                return Some(Taken::End(rank.unit));
-            }
-        }
-        None
-    }
-
-    fn wake(&mut self, copy: usize) {
-        let consumer = &mut self.consumers[copy];
-        if std::mem::take(&mut consumer.is_idle) {
-            self.idle -= 1;
-            consumer.wakeup.iter().for_each(|wakeup| wakeup.ring());
-        }
-    }
-
-    pub(crate) fn wake_all(&mut self) {
-        (0..self.consumers.len()).for_each(|copy| self.wake(copy));
-    }
-
-    fn purge(&mut self, rank: Rank) {
-        let Some(lane) = self.lanes.remove(&rank) else { return };
-        for (copy, dealt) in lane.dealt.iter().enumerate() {
-            dealt.iter().for_each(|_| self.dealer.dropped(copy));
         }
     }
 }

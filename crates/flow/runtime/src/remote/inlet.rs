@@ -13,8 +13,8 @@ use super::link::Link;
 use super::message::{End, Garbled, Message};
 use crate::block::{Queued, Receipt};
 use crate::hand::Hand;
+use crate::lanes::Taken;
 use crate::ledger::Ledger;
-use crate::stream::Taken;
 use crate::unit::{Open, Rank, UnitId};
 use crate::wakeup::Wakeup;
 

@@ -13,6 +13,7 @@
 //! meet        the processes come together          handshake   and know each other
 //! link        a connection: queue, writer, reader  message     what goes over it
 //! node        what this process is told, by whom   place       which process does what
+//! losses      who is given up, and what goes on
 //! outlet      producers whose stream is elsewhere
 //! inlet       consumers whose stream is elsewhere
 //! distant     at the home, a consumer elsewhere
@@ -35,6 +36,7 @@ mod handshake;
 mod hostile_tests;
 mod inlet;
 pub(crate) mod link;
+mod losses;
 pub(crate) mod meet;
 pub(crate) mod message;
 pub(crate) mod node;

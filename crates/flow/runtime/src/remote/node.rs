@@ -9,29 +9,29 @@ use super::inlet::Inlet;
 use super::link::Link;
 use super::message::{End, Frame, Garbled, LONGEST_TEXT, Message};
 use super::outlet::Outlet;
-use crate::copy::Shared;
 use crate::report::{CopyReport, Failure, StreamReport};
+use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::unit::{Open, Unit, UnitHandle, UnitId};
 
 /// So long the front waits for what others know of their copies.
 const ANSWER: Duration = Duration::from_secs(2);
 
-const FRONT: u32 = 0;
+pub(super) const FRONT: u32 = 0;
 
 /// What a process knows of its copies and streams.
 type Known = (Vec<CopyReport>, Vec<StreamReport>);
 
 pub(crate) struct Node {
     pub(crate) rank: u32,
-    hosts: Vec<Arc<str>>,
-    links: Vec<Option<Arc<Link>>>,
+    pub(super) hosts: Vec<Arc<str>>,
+    pub(super) links: Vec<Option<Arc<Link>>>,
     /// Copies in each process.
     copies: Vec<usize>,
     /// Whether the pipeline can do without each process.
-    can_lose: Vec<bool>,
+    pub(super) can_lose: Vec<bool>,
     /// The processes of each filter that can be lost.
-    needed: Vec<Vec<u32>>,
+    pub(super) needed: Vec<Vec<u32>>,
     pub(crate) homes: Vec<Option<Arc<Stream>>>,
     pub(crate) outlets: Vec<Option<Arc<Outlet>>>,
     /// By stream and home.
@@ -42,22 +42,22 @@ pub(crate) struct Node {
     shared: OnceLock<Weak<Shared>>,
     report: OnceLock<Box<dyn Fn() -> Known + Send + Sync>>,
     state: Mutex<State>,
-    change: Condvar,
+    pub(super) change: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    is_lost: Vec<bool>,
+pub(super) struct State {
+    pub(super) is_lost: Vec<bool>,
     /// Units that have begun here.
-    begun: u64,
+    pub(super) begun: u64,
     /// The front has said that there are no more units.
-    is_finished: bool,
+    pub(super) is_finished: bool,
     /// Processes that the pipeline does without.
-    losses: Vec<Failure>,
+    pub(super) losses: Vec<Failure>,
     /// The pipeline cannot go on.
-    broken: Option<Failure>,
+    pub(super) broken: Option<Failure>,
     /// What others have told, since they were asked.
-    told: HashMap<u32, Known>,
+    pub(super) told: HashMap<u32, Known>,
 }
 
 /// What a [`Node`] is made of.
@@ -97,11 +97,11 @@ impl Node {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn shared(&self) -> Result<Arc<Shared>, Garbled> {
+    pub(super) fn shared(&self) -> Result<Arc<Shared>, Garbled> {
         let shared = self.shared.get().and_then(Weak::upgrade);
         shared.ok_or(Garbled::Unexpected("nothing runs here"))
     }
@@ -114,11 +114,11 @@ impl Node {
         Arc::clone(&self.hosts[self.rank as usize])
     }
 
-    fn others(&self) -> impl Iterator<Item = &Arc<Link>> {
+    pub(super) fn others(&self) -> impl Iterator<Item = &Arc<Link>> {
         self.links.iter().flatten()
     }
 
-    fn to_front(&self, message: Message) {
+    pub(super) fn to_front(&self, message: Message) {
         if let Some(Some(front)) = self.links.first() {
             front.send(message);
         }
@@ -205,7 +205,7 @@ impl Node {
         }
     }
 
-    fn tell_of_success(&self, unit: UnitId) {
+    pub(super) fn tell_of_success(&self, unit: UnitId) {
         let closed = Message::Closed { unit, failure: None };
         self.others().for_each(|link| link.send(closed.clone()));
         self.clear(unit);
@@ -389,92 +389,6 @@ impl Node {
     fn inlet(&self, stream: u16, home: &Link) -> Result<&Arc<Inlet>, Garbled> {
         let inlet = self.inlets.get(&(stream, home.rank));
         inlet.ok_or(Garbled::Unexpected("nobody receives from that stream here"))
-    }
-
-    // ---- losses -------------------------------------------------------------------------------
-
-    fn lost_link(&self, rank: u32, why: &str) {
-        {
-            let state = self.state();
-            if state.is_finished || state.is_lost[rank as usize] {
-                return;
-            }
-        }
-        if self.is_front() {
-            self.declare_lost(rank, why);
-        } else if rank == FRONT {
-            self.lose(FRONT, why);
-        } else {
-            self.to_front(Message::Lost { rank, why: why.to_owned() });
-        }
-    }
-
-    /// At the front: one process says that it has lost another.
-    fn judge(&self, one: u32, other: u32, why: &str) {
-        let is_known = |rank: u32| self.state().is_lost.get(rank as usize).copied();
-        if is_known(one) != Some(false) || is_known(other) != Some(false) || other == FRONT {
-            return;
-        }
-        if self.state().is_finished {
-            // Who has heard of that earlier has gone earlier.
-            return;
-        }
-        let can_lose = |rank: u32| self.can_lose[rank as usize];
-        let (gone, by) = match (can_lose(other), can_lose(one)) {
-            (false, true) => (one, other),
-            _ => (other, one),
-        };
-        let host = &self.hosts[by as usize];
-        self.declare_lost(gone, &format!("rank {by} on {host} cannot reach it: {why}"));
-    }
-
-    /// At the front: that process is given up by all.
-    fn declare_lost(&self, rank: u32, why: &str) {
-        let dead = Message::Dead { rank, why: why.to_owned() };
-        self.others().for_each(|link| link.send(dead.clone()));
-        self.lose(rank, why);
-    }
-
-    fn lose(&self, rank: u32, why: &str) {
-        let failure = Failure::Lost {
-            rank,
-            host: self.hosts.get(rank as usize).map_or_else(|| "?".into(), Arc::clone),
-            why: why.into(),
-        };
-        let mut state = self.state();
-        let Some(is_lost) = state.is_lost.get_mut(rank as usize) else { return };
-        if std::mem::replace(is_lost, true) {
-            return;
-        }
-        let is_left = |of: &Vec<u32>| of.iter().any(|rank| !state.is_lost[*rank as usize]);
-        let goes_on = rank != self.rank
-            && self.can_lose.get(rank as usize) == Some(&true)
-            && self.needed.iter().all(is_left);
-        match goes_on {
-            true => state.losses.push(failure.clone()),
-            false => {
-                state.broken.get_or_insert_with(|| failure.clone());
-            }
-        }
-        drop(state);
-        self.change.notify_all();
-        if let Some(link) = &self.links[rank as usize] {
-            // One that is alive may still hear that it was given up.
-            link.finish();
-        }
-        let Ok(shared) = self.shared() else { return };
-        if goes_on {
-            shared.streams.iter().for_each(|stream| stream.lose(rank));
-            if self.is_front() {
-                for unit in shared.units.process_is_lost(rank) {
-                    self.tell_of_success(unit);
-                }
-            }
-        } else {
-            for unit in shared.units.all() {
-                shared.end_here(unit, failure.clone());
-            }
-        }
     }
 
     // ---- the end ------------------------------------------------------------------------------
