@@ -13,11 +13,13 @@ pub(crate) struct Hand {
     pub(crate) blocks: VecDeque<Queued>,
     /// With those that have left it.
     taken: usize,
+    /// They were dealt before, to a copy that is lost.
+    is_again: bool,
 }
 
 impl Hand {
     pub(crate) fn new(ledger: &'static Ledger) -> Self {
-        Self { ledger, rank: None, blocks: VecDeque::new(), taken: 0 }
+        Self { ledger, rank: None, blocks: VecDeque::new(), taken: 0, is_again: false }
     }
 
     /// Takes blocks of that unit; it was empty.
@@ -25,6 +27,17 @@ impl Hand {
         self.rank = Some(rank);
         self.blocks.extend(blocks);
         self.taken = self.blocks.len();
+        self.is_again = false;
+    }
+
+    /// The same, of a block that was dealt before, to a copy that is lost.
+    pub(crate) fn take_again(&mut self, rank: Rank, block: Option<Queued>) {
+        self.take(rank, block.into_iter());
+        self.is_again = true;
+    }
+
+    pub(crate) fn is_again(&self) -> bool {
+        self.is_again
     }
 
     pub(crate) fn rank(&self) -> Option<Rank> {

@@ -82,7 +82,7 @@ impl Stream {
             match (next, hand.rank()) {
                 (Some(Taken::Blocks), Some(rank)) => {
                     while let Some(block) = hand.next() {
-                        one.send(rank, block);
+                        one.send(rank, block, hand.is_again());
                     }
                 }
                 (Some(Taken::End(unit)), _) => one.end(unit),
@@ -150,12 +150,16 @@ impl Stream {
     }
 
     /// Whether a block that comes before that one waits to be processed. It does where it is dealt
-    /// for a second time: then nobody may wait for its turn with what comes later.
+    /// for a second time: then nobody may wait for its turn with what comes later. Of another unit,
+    /// each comes before it: room is the same for all.
     pub(crate) fn has_earlier(&self, copy: usize, unit: &Open, sequence: u64) -> bool {
         if !self.remote.is_redealt {
             return false;
         }
         let state = self.state();
+        if state.lanes.iter().any(|(rank, lane)| lane.again > 0 && *rank != unit.rank) {
+            return true;
+        }
         let Some(lane) = state.lanes.get(&unit.rank) else { return false };
         let is_earlier = |block: &Queued| block.sequence < sequence;
         lane.undealt.front().is_some_and(is_earlier)
@@ -261,5 +265,47 @@ impl Lane {
         let at = self.undealt.partition_point(|other| other.sequence < block.sequence);
         self.undealt.insert(at, block);
         self.again += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dealing::Policy;
+    use crate::stream::Remote;
+    use crate::unit::{Unit, Units};
+
+    #[test]
+    fn what_is_dealt_again_comes_before_all_else() {
+        let units = Units::default();
+        let begin = || units.begin(Unit::new(""), vec![1]);
+        let [urgent, other] = [begin(), begin()];
+        let remote = Remote { is_redealt: true, local_producers: 1, ..Remote::default() };
+        let stream =
+            Stream::new("s".into(), 1 << 20, Policy::RoundRobin, true, [1, 2], false, remote);
+        let mut hand = Hand::new(stream.ledger);
+        for unit in [&urgent, &other] {
+            for index in 0..4 {
+                assert!(stream.ledger.reserve(200, usize::MAX));
+                stream.send(unit, (index, 0), Bytes::from_static(b"x"), 200);
+            }
+        }
+        stream.state().take(0, true, &mut hand);
+        assert_eq!(hand.next().map(|block| (block.unit(), block.sequence())), Some((UnitId(0), 0)));
+        assert!(!stream.has_earlier(0, &urgent, 0));
+        stream.state().lose(1);
+        // It must not wait for room with what it has of one unit, when others wait for another one.
+        assert!(stream.has_earlier(0, &urgent, 0));
+        let next = |hand: &mut Hand| {
+            stream.state().take(0, true, hand);
+            hand.next().map(|block| (hand.is_again(), block.sequence()))
+        };
+        let order = [(); 7].map(|()| next(&mut hand).unwrap());
+        let again = [(true, 1), (true, 3), (true, 1), (true, 3)];
+        assert_eq!(
+            (&order[..4], &order[4..]),
+            (&again[..], &[(false, 2), (false, 0), (false, 2)][..])
+        );
+        assert!(!stream.has_earlier(0, &urgent, 0));
     }
 }

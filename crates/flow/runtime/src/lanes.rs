@@ -163,6 +163,14 @@ impl State {
         let is_distant = self.distant[copy].is_some();
         let is_one_of_several = self.consumers.len() > 1;
         let Self { dealer, lanes, is_first_come, .. } = self;
+        if let Some((rank, lane)) = lanes.iter_mut().find(|(_, lane)| lane.again > 0) {
+            // Those who wait for what comes of it keep others waiting, also of other units.
+            hand.take_again(*rank, lane.undealt.pop_front());
+            lane.again -= 1;
+            lane.undone += usize::from(is_redealt);
+            dealer.taken(copy, 1);
+            return Some(Taken::Blocks);
+        }
         if *is_first_come {
             let fronts = lanes.iter_mut().filter(|(_, lane)| !lane.dealt[copy].is_empty());
             let first = fronts.min_by_key(|(_, lane)| lane.dealt[copy].front().map(|(at, _)| *at));
@@ -182,14 +190,13 @@ impl State {
                 return Some(Taken::Blocks);
             }
             let backlog = Backlog { blocks: lane.undealt.len(), is_last };
-            if dealer.may_take(copy, backlog) || lane.again > 0 {
+            if dealer.may_take(copy, backlog) {
                 let blocks = match is_distant || (*is_first_come && is_one_of_several) {
                     // All wait for the first of them, so that the others cannot be left to anybody.
                     true => 1,
                     false => dealer.batch(copy, backlog),
                 };
                 hand.take(rank, lane.undealt.drain(..blocks));
-                lane.again = lane.again.saturating_sub(blocks);
                 dealer.taken(copy, blocks);
                 lane.in_hands += blocks - 1;
                 if is_redealt {

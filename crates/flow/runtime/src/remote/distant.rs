@@ -91,14 +91,15 @@ impl Distant {
             && (self.held < self.granted || self.records.is_empty())
     }
 
-    pub(crate) fn send(&mut self, rank: Rank, block: Block) {
+    pub(crate) fn send(&mut self, rank: Rank, block: Block, is_again: bool) {
         let (unit, sequence, payload) = (block.unit(), block.sequence(), block.bytes().clone());
         self.held += payload.len();
         self.unfinished += 1;
         let sent = Instant::now();
         let record = Record { rank, block, sent, progress: Progress::Sent, is_dropped: false };
         self.records.insert((unit, sequence), record);
-        self.link.send(Frame { message: Message::Block { to: self.to, unit, sequence }, payload });
+        let message = Message::Block { to: self.to, unit, sequence, is_again };
+        self.link.send(Frame { message, payload });
     }
 
     pub(crate) fn end(&self, unit: UnitId) {

@@ -63,12 +63,15 @@ struct Begun {
 #[derive(Default)]
 struct Lane {
     blocks: VecDeque<Waiting>,
+    /// Of these, those that were dealt before, to a copy that is lost.
+    again: usize,
     is_over: bool,
 }
 
 struct Waiting {
     ticket: u64,
     since: Instant,
+    is_again: bool,
     block: Queued,
 }
 
@@ -111,7 +114,7 @@ impl Inlet {
         &self,
         to: End,
         unit: &Open,
-        sequence: u64,
+        (sequence, is_again): (u64, bool),
         bytes: Bytes,
     ) -> Result<(), Garbled> {
         let link = Arc::clone(&self.home);
@@ -136,10 +139,10 @@ impl Inlet {
         }
         let lane = copy.lanes.entry(unit.rank).or_default();
         let at = lane.blocks.partition_point(|other| other.block.sequence < sequence);
-        lane.blocks.insert(at, Waiting { ticket, since: Instant::now(), block });
+        lane.again += usize::from(is_again);
+        lane.blocks.insert(at, Waiting { ticket, since: Instant::now(), is_again, block });
         copy.wake();
-        let is_earlier = |begun: Begun| begun.unit == unit.rank.unit && sequence < begun.sequence;
-        if copy.begun.is_some_and(is_earlier) {
+        if is_again && copy.begun.is_some() {
             // It may be waiting for room, which there is only after this one.
             copy.ring();
         }
@@ -174,12 +177,14 @@ impl Inlet {
         taken
     }
 
-    /// Whether a block that comes before that one waits for the copy.
+    /// Whether a block that comes before that one waits for the copy (as at the home).
     pub(crate) fn has_earlier(&self, copy: usize, unit: &Open, sequence: u64) -> bool {
         let state = self.state();
-        let lane = state.copies.get(&copy).and_then(|local| local.lanes.get(&unit.rank));
-        let first = lane.and_then(|lane| lane.blocks.front());
-        first.is_some_and(|first| first.block.sequence < sequence)
+        let mut lanes = state.copies.get(&copy).into_iter().flat_map(|local| &local.lanes);
+        lanes.any(|(rank, lane)| {
+            let mut again = lane.blocks.iter().filter(|one| one.is_again);
+            again.any(|one| *rank != unit.rank || one.block.sequence < sequence)
+        })
     }
 
     /// The copy is through with what it took last.
@@ -278,8 +283,10 @@ impl Local {
 
     fn take(&mut self, is_first_come: bool, hand: &mut Hand) -> Option<Taken> {
         let rank = {
+            let again = self.lanes.iter().find(|(_, lane)| lane.again > 0);
             let mut lanes = self.lanes.iter().filter(|(_, lane)| !lane.blocks.is_empty());
             let first = match is_first_come {
+                _ if again.is_some() => again,
                 true => lanes.min_by_key(|(_, lane)| lane.blocks.front().map(|one| one.ticket)),
                 false => lanes.next(),
             };
@@ -294,8 +301,9 @@ impl Local {
                 Some(Taken::End(over.unit))
             }
             (Some(rank), _) => {
-                let waiting = self.lanes.get_mut(&rank)?.blocks.pop_front()?;
-                let Waiting { since, mut block, .. } = waiting;
+                let lane = self.lanes.get_mut(&rank)?;
+                let Waiting { since, is_again, mut block, .. } = lane.blocks.pop_front()?;
+                lane.again -= usize::from(is_again);
                 block.begin();
                 self.begun = Some(Begun {
                     unit: rank.unit,
@@ -308,5 +316,45 @@ impl Local {
             }
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::remote::meet::PATIENCE;
+    use crate::unit::{Unit, Units};
+
+    #[test]
+    fn what_is_dealt_again_comes_before_all_else() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = seekwire::Stream::from_connected(socket).unwrap();
+        let link = Arc::new(Link::new(1, stream, PATIENCE).unwrap());
+        let inlet = Inlet::new(0, link, std::iter::once(0), 1000, [true, false, true], 0);
+        let units = Units::default();
+        let [urgent, other] = [(); 2].map(|()| units.begin(Unit::new(""), vec![1]));
+        let own = Arc::new(Wakeup::default());
+        let mut hand = Hand::new(inlet.ledger);
+        let come = |unit: &Open, sequence, is_again| {
+            inlet.block((0, 0), unit, (sequence, is_again), Bytes::new()).unwrap();
+        };
+        let mut take = || {
+            inlet.take(0, &own, &mut hand);
+            hand.next().map(|block| (block.unit(), block.sequence()))
+        };
+        for sequence in [4, 5] {
+            come(&urgent, sequence, false);
+        }
+        assert_eq!(take(), Some((UnitId(0), 4)));
+        assert!(!inlet.has_earlier(0, &urgent, 4));
+        come(&other, 7, true);
+        // It waits for room, perhaps, which others take until they have what comes of that block.
+        own.wait();
+        assert!(inlet.has_earlier(0, &urgent, 4));
+        assert_eq!([take(), take()], [Some((UnitId(1), 7)), Some((UnitId(0), 5))]);
+        assert!(!inlet.has_earlier(0, &urgent, 4));
     }
 }

@@ -74,8 +74,8 @@ pub(crate) enum Message {
     Turn { stream: u16, unit: UnitId, group: u64 },
 
     // From the home to a copy that receives.
-    /// A block.
-    Block { to: End, unit: UnitId, sequence: u64 },
+    /// A block: one that was dealt before, perhaps, to a copy that is lost.
+    Block { to: End, unit: UnitId, sequence: u64, is_again: bool },
     /// It gets no more blocks of the unit.
     Over { to: End, unit: UnitId },
 
@@ -208,7 +208,7 @@ mod tests {
     fn what_is_written_is_read_again() {
         let messages = [
             Message::Begin { unit: UnitId(7), argument: "slide".into(), time_left: None },
-            Message::Block { to: (3, 1), unit: UnitId(1 << 40), sequence: 9 },
+            Message::Block { to: (3, 1), unit: UnitId(1 << 40), sequence: 9, is_again: true },
             Message::Done {
                 to: (0, 0),
                 unit: UnitId(0),

@@ -285,10 +285,10 @@ impl Node {
                     source.confirmed(from.1, &open, group);
                 }
             }
-            Message::Block { to, unit, sequence } => {
+            Message::Block { to, unit, sequence, is_again } => {
                 let inlet = self.inlet(to.0, link)?;
                 match self.find(link, unit)? {
-                    Some(open) => inlet.block(to, &open, sequence, payload)?,
+                    Some(open) => inlet.block(to, &open, (sequence, is_again), payload)?,
                     None => link.send(Message::Dropped { to, unit, sequence, is_begun: false }),
                 }
             }
