@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::Command;
 use clap::error::ErrorKind;
 
 use crate::definitions::definitions;
@@ -113,9 +114,15 @@ fn make_targets_in_the_documents_exist() {
     assert!(checked > 5, "only {checked} make commands in the documents");
 }
 
+/// Of a command and all below it.
+fn help(mut command: Command) -> String {
+    let own = command.render_long_help().to_string();
+    command.get_subcommands().cloned().map(help).fold(own, |all, one| all + &one)
+}
+
 #[test]
 fn variables_in_the_documents_are_explained_by_the_help() {
-    let help = definitions().render_long_help().to_string();
+    let help = help(definitions());
     // For tests of the project itself.
     let internal = ["SEEKWIRE_FALLBACK_AFTER"];
     // Constants for programs in C begin alike.
@@ -127,7 +134,7 @@ fn variables_in_the_documents_are_explained_by_the_help() {
             .filter(|word| word.starts_with("SEEKWIRE_"));
         let is_other = |name: &&str| internal.contains(name) || is_constant(name);
         for name in names.filter(|name| !is_other(name) && *name != "SEEKWIRE_") {
-            assert!(help.contains(name), "{}: {name} is not in seekwire --help", path.display());
+            assert!(help.contains(name), "{}: {name} is in no help of seekwire", path.display());
         }
     }
 }

@@ -141,6 +141,16 @@ Pipeline files:
   idempotent   true: the filter sends the same for the same block, whichever copy does it, and
                nothing at the end of a unit; so what a lost process was at can be done again
 
+Environment:
+  SEEKWIRE_FLOW_RENDEZVOUS=DIR  where the launcher does not pass on addresses, the processes meet in
+                                this directory, which all hosts share and only the user can write
+  SEEKWIRE_FLOW_RANK=N          number of this process, from 0, if no launcher gives it one
+  SEEKWIRE_FLOW_SIZE=N          number of processes, likewise
+  SEEKWIRE_FLOW_JOB=NAME        name of the job, if several such jobs meet in one directory
+  SEEKWIRE_FLOW_LIMIT=SECONDS   wait so long for the launcher and the others; default 120
+  SEEKWIRE_FLOW_ROLE=NAME       as --role
+  SEEKWIRE_FLOW_INTERFACE=NAME  as --interface
+
 Exit status:
   0  every unit of work was done
   1  one of them failed, or the pipeline cannot run

@@ -3,81 +3,15 @@
 
 #![forbid(unsafe_code)]
 
+mod cluster;
+
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-use seekwire_testbed::{End, Error, Side, Testbed};
-
-/// Two namespaces, in which nothing of a test survives it.
-struct Bed(Testbed);
-
-impl Bed {
-    fn new() -> Option<Self> {
-        match Testbed::new() {
-            Ok(testbed) => Some(Self(testbed)),
-            Err(why @ Error::NotPermitted { .. }) => {
-                // Past the test harness, which swallows what a test that passes has to say.
-                let _ = writeln!(std::io::stderr(), "not run: {why}");
-                None
-            }
-            Err(why) => panic!("{why}"),
-        }
-    }
-
-    fn near(&self) -> &End {
-        self.0.end(Side::Near)
-    }
-
-    fn far(&self) -> &End {
-        self.0.end(Side::Far)
-    }
-
-    /// Runs a command to its end, in the near namespace, for a minute at most.
-    fn run(&self, command: &[&str], variables: &[(&str, &str)]) -> Outcome {
-        let mut limited = Command::new("timeout");
-        limited.args(["--kill-after=5", "60"]).args(command).stdin(Stdio::null());
-        limited.envs(variables.iter().copied());
-        let output = self.near().run(|| limited.output()).unwrap().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Outcome {
-            code: output.status.code(),
-            output: text(output.stdout),
-            errors: text(output.stderr),
-        }
-    }
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        for end in [self.near(), self.far()] {
-            let Ok(ours) = end.run(|| fs::read_link("/proc/thread-self/ns/net")) else { continue };
-            let Ok(ours) = ours else { continue };
-            for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-                let process = entry.file_name().to_str().and_then(|name| name.parse().ok());
-                let its = fs::read_link(entry.path().join("ns/net")).ok();
-                if let (Some(pid), Some(its)) = (process.and_then(Pid::from_raw), its) {
-                    if its == ours {
-                        let _ = kill_process(pid, Signal::KILL);
-                    }
-                }
-            }
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Outcome {
-    code: Option<i32>,
-    output: String,
-    errors: String,
-}
+use cluster::{Bed, Outcome, Shell, Slurm, directory, installed};
 
 impl Outcome {
     /// Every process has found all others. Returns the network namespaces that they are in.
@@ -124,21 +58,6 @@ fn whoami() -> String {
     example.to_str().unwrap().to_owned()
 }
 
-fn installed(program: &str) {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    // Servers live in sbin, which is not in everybody's PATH.
-    let mut places = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    let found = places.any(|place| place.join(program).exists());
-    assert!(found, "{program} is not installed: run scripts/deps test");
-}
-
-/// A directory as `mktemp -d` makes it.
-fn directory() -> tempfile::TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    fs::set_permissions(directory.path(), Permissions::from_mode(0o700)).unwrap();
-    directory
-}
-
 fn is_empty(directory: &Path) -> bool {
     fs::read_dir(directory).unwrap().next().is_none()
 }
@@ -181,19 +100,9 @@ mod hydra {
     #[test]
     fn processes_of_two_hosts_find_each_other() {
         let Some(bed) = Bed::new() else { return };
-        let directory = directory();
-        // Somebody who is in the far namespace, so that others can enter it.
-        let mut there = bed.far().spawn(Command::new("cat").stdin(Stdio::piped())).unwrap();
-        let script = directory.path().join("rsh");
-        // Its first argument is the host; the others are words for the shell there.
-        let text = format!(
-            "#!/bin/sh\nshift\nexec nsenter --net=/proc/{}/ns/net sh -c \"$*\"\n",
-            there.id()
-        );
-        fs::write(&script, text).unwrap();
-        fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+        let shell = Shell::new(&bed);
         let hosts = format!("{},{}", bed.near().address(), bed.far().address());
-        let script = script.to_str().unwrap();
+        let script = &shell.script;
         let options = ["-launcher", "rsh", "-launcher-exec", script, "-hosts", &hosts, "-ppn", "1"];
         for size in [2, 4] {
             let size_option = ["-n", &size.to_string()].map(str::to_owned);
@@ -203,8 +112,6 @@ mod hydra {
             let networks = outcome.check(size, "Hydra");
             assert_eq!(networks.len(), 2, "{outcome:#?}");
         }
-        drop(there.stdin.take());
-        there.wait().unwrap();
     }
 
     #[test]
@@ -285,125 +192,34 @@ mod open_mpi {
 mod slurm {
     use super::*;
 
-    /// A controller and two nodes, one in each namespace.
-    struct Slurm {
-        directory: tempfile::TempDir,
-        daemons: Vec<Child>,
-    }
-
-    impl Slurm {
-        fn start(bed: &Bed) -> Self {
-            for program in ["slurmctld", "slurmd", "srun", "sinfo"] {
-                installed(program);
-            }
-            let directory = directory();
-            let user = Command::new("id").arg("-un").output().unwrap().stdout;
-            let configuration = include_str!("slurm.conf")
-                .replace("@DIRECTORY@", directory.path().to_str().unwrap())
-                .replace("@USER@", String::from_utf8(user).unwrap().trim())
-                .replace("@NEAR@", &bed.near().address().to_string())
-                .replace("@FAR@", &bed.far().address().to_string());
-            fs::write(directory.path().join("slurm.conf"), configuration).unwrap();
-            fs::create_dir(directory.path().join("state")).unwrap();
-            let mut slurm = Self { directory, daemons: Vec::new() };
-            slurm.daemon(bed.near(), "slurmctld", &["-D"]);
-            slurm.daemon(bed.near(), "slurmd", &["-D", "-N", "one"]);
-            slurm.daemon(bed.far(), "slurmd", &["-D", "-N", "two"]);
-            slurm.wait(bed);
-            slurm
-        }
-
-        fn daemon(&mut self, end: &End, program: &str, options: &[&str]) {
-            let log = fs::File::options()
-                .create(true)
-                .append(true)
-                .open(self.directory.path().join("daemons.log"))
-                .unwrap();
-            let mut command = Command::new(program);
-            command.args(options).env("SLURM_CONF", self.configuration());
-            command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap()));
-            command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-            self.daemons.push(end.spawn(&mut command).unwrap());
-        }
-
-        fn configuration(&self) -> String {
-            self.directory.path().join("slurm.conf").to_str().unwrap().to_owned()
-        }
-
-        /// Until both nodes have registered.
-        fn wait(&self, bed: &Bed) {
-            let end = Instant::now() + Duration::from_secs(60);
-            loop {
-                let variables = [("SLURM_CONF", self.configuration())];
-                let variables = variables.each_ref().map(|(name, value)| (*name, value.as_str()));
-                let outcome = bed.run(&["sinfo", "-h", "-N", "-o", "%T"], &variables);
-                if outcome.output == "idle\nidle\n" {
-                    return;
-                }
-                assert!(Instant::now() < end, "{outcome:#?}\n{}", self.logs());
-                thread::sleep(Duration::from_millis(50));
-            }
-        }
-
-        fn srun(
-            &self,
-            bed: &Bed,
-            options: &[&str],
-            arguments: &[&str],
-            variables: &[(&str, &str)],
-        ) -> Outcome {
-            let (whoami, configuration) = (whoami(), self.configuration());
-            let mut command = vec!["srun"];
-            command.extend(options);
-            command.push(&whoami);
-            command.extend(arguments);
-            let mut variables = variables.to_vec();
-            variables.push(("SLURM_CONF", &configuration));
-            bed.run(&command, &variables)
-        }
-
-        fn logs(&self) -> String {
-            let names = ["daemons.log", "slurmctld.log", "slurmd-one.log", "slurmd-two.log"];
-            let read = |name| fs::read_to_string(self.directory.path().join(name));
-            names.map(|name| read(name).unwrap_or_default()).join("\n")
-        }
-    }
-
-    impl Drop for Slurm {
-        fn drop(&mut self) {
-            for daemon in &mut self.daemons {
-                let _ = daemon.kill();
-                let _ = daemon.wait();
-            }
-            if thread::panicking() {
-                let _ = writeln!(std::io::stderr(), "{}", self.logs());
-            }
-        }
-    }
-
     /// One test, because it takes its time until the nodes are there.
     #[test]
     fn processes_of_two_nodes_find_each_other() {
         let Some(bed) = Bed::new() else { return };
         let slurm = Slurm::start(&bed);
+        let whoami = whoami();
+        let srun = |options: &[&str], arguments: &[&str], variables: &[(&str, &str)]| {
+            let command = [&["srun"], options, &[&whoami], arguments].concat();
+            slurm.run(&bed, &command, variables)
+        };
         let nodes = ["-N2", "-n2"];
         let with = |option: &'static str| [&nodes[..], &[option]].concat();
 
-        let outcome = slurm.srun(&bed, &with("--mpi=pmi2"), &[], &[]);
+        let outcome = srun(&with("--mpi=pmi2"), &[], &[]);
         assert_eq!(outcome.check(2, "Slurm").len(), 2, "{outcome:#?}");
-        let outcome = slurm.srun(&bed, &["-N1", "-n1", "--mpi=pmi2"], &[], &[]);
+        let outcome = srun(&["-N1", "-n1", "--mpi=pmi2"], &[], &[]);
         outcome.check(1, "Slurm");
 
-        let outcome = slurm.srun(&bed, &with("--mpi=none"), &[], &[]);
+        let outcome = srun(&with("--mpi=none"), &[], &[]);
         outcome.check_failed();
         assert!(outcome.errors.contains("--mpi=pmi2"), "{outcome:#?}");
         let meeting = directory();
         let variables = [("SEEKWIRE_FLOW_RENDEZVOUS", meeting.path().to_str().unwrap())];
-        slurm.srun(&bed, &with("--mpi=none"), &[], &variables).check(2, "Slurm");
+        srun(&with("--mpi=none"), &[], &variables).check(2, "Slurm");
         assert!(is_empty(meeting.path()));
 
         // The step is killed as a whole, and srun says so by its status. Messages may get lost.
-        let outcome = slurm.srun(&bed, &with("--mpi=pmi2"), &["abort", "1"], &[]);
+        let outcome = srun(&with("--mpi=pmi2"), &["abort", "1"], &[]);
         assert!(matches!(outcome.code, Some(7 | 137)), "{outcome:#?}");
         assert!(!outcome.output.contains("hears"), "{outcome:#?}");
     }

@@ -48,6 +48,8 @@ pub(crate) struct Link {
     pub(crate) patience: Duration,
     queue: Mutex<Queue>,
     more: Condvar,
+    /// Why the writer has cut the link, of which the reader sees the end alone.
+    cut_for: Mutex<Option<LinkError>>,
 }
 
 #[derive(Default)]
@@ -70,11 +72,16 @@ impl Link {
         sockopt::set_tcp_keepintvl(socket, Duration::from_secs(5))?;
         let in_milliseconds = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(socket, in_milliseconds)?;
-        Ok(Self { rank, stream, patience, queue: Mutex::default(), more: Condvar::new() })
+        let (queue, cut_for) = (Mutex::default(), Mutex::default());
+        Ok(Self { rank, stream, patience, queue, more: Condvar::new(), cut_for })
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cut_for(&self) -> MutexGuard<'_, Option<LinkError>> {
+        self.cut_for.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts a frame into the queue. After the end of the link it goes nowhere.
@@ -111,9 +118,13 @@ impl Link {
     /// Writes what comes into the queue, until it is closed. An error is for the reader to find, who
     /// is told here.
     pub(crate) fn write(&self) {
-        if self.write_all().is_err() {
-            self.cut();
+        let Err(error) = self.write_all() else { return };
+        // That the other end has gone, the reader sees itself, and maybe what it said before.
+        let has_gone = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
+        if !matches!(&error, LinkError::Io(error) if has_gone.contains(&error.kind())) {
+            *self.cut_for() = Some(error);
         }
+        self.cut();
     }
 
     fn write_all(&self) -> Result<(), LinkError> {
@@ -201,7 +212,10 @@ impl Link {
             let taken = reader.frame(largest).and_then(|frame| Ok(take(frame)?));
             if let Err(error) = taken {
                 self.cut();
-                return error;
+                return match error {
+                    LinkError::Ended => self.cut_for().take().unwrap_or(error),
+                    _ => error,
+                };
             }
         }
     }
