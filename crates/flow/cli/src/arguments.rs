@@ -197,9 +197,10 @@ pub(crate) struct FlowRun {
         env = "SEEKWIRE_FLOW_ROLE"
     )]
     pub(crate) role: String,
-    /// Reach the other processes, and be reached, by this network interface only
+    /// Tell the other processes only the addresses of this network interface
     ///
-    /// By default they try all addresses of each other, those of the loopback interface last.
+    /// By default they try all addresses of each other, those of the loopback interface last. The port
+    /// is open on all interfaces.
     #[arg(long, value_name = "NAME", env = "SEEKWIRE_FLOW_INTERFACE")]
     pub(crate) interface: Option<String>,
     /// Seconds in which the processes have to find each other
