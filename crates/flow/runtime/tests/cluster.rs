@@ -1,37 +1,20 @@
 //! Pipelines in several processes, which are here threads with links between them.
 
+mod jobs;
+
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use seekwire_flow::{
-    Block, CopyReport, Cut, Failure, Filter, FilterError, Graph, Job, Outputs, PATIENCE, Peer,
-    Policy, Ports, Running, StartError, Step, StreamOptions, StreamReport, Unit,
+    Block, CopyReport, Cut, Failure, Filter, FilterError, Graph, Job, Outputs, Policy, Ports,
+    Running, StartError, Step, StreamOptions, StreamReport, Unit,
 };
 
-fn jobs(size: usize) -> Vec<Job> {
-    let listeners: Vec<TcpListener> =
-        (0..size).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let addresses: Vec<SocketAddr> =
-        listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
-    let peers: Vec<Peer> = addresses
-        .iter()
-        .enumerate()
-        .map(|(rank, address)| Peer { host: format!("host{rank}"), addresses: vec![*address] })
-        .collect();
-    let job = |(rank, listener)| Job {
-        rank: rank as u32,
-        peers: peers.clone(),
-        listener,
-        secret: [7; 32],
-        limit: Duration::from_secs(60),
-        patience: PATIENCE,
-    };
-    listeners.into_iter().enumerate().map(job).collect()
-}
+use crate::jobs::jobs;
 
 /// Runs `front` with the pipeline in that many processes.
 fn together(size: usize, graph: impl Fn() -> Graph + Sync, front: impl FnOnce(&Running)) {

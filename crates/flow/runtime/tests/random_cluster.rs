@@ -1,15 +1,18 @@
 //! Random pipelines in several processes, which are here threads with links between them.
 
-use std::net::{SocketAddr, TcpListener};
+mod jobs;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use seekwire_flow::{
-    Block, Cut, Failure, Filter, FilterError, Graph, Job, Outputs, PATIENCE, Peer, Policy, Ports,
-    Step, StreamOptions, Unit,
+    Block, Cut, Failure, Filter, FilterError, Graph, Outputs, Policy, Ports, Step, StreamOptions,
+    Unit,
 };
+
+use crate::jobs::jobs;
 
 /// SplitMix64.
 #[derive(Clone)]
@@ -31,27 +34,6 @@ impl Random {
     fn one<T: Clone>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize].clone()
     }
-}
-
-fn jobs(size: usize) -> Vec<Job> {
-    let listeners: Vec<TcpListener> =
-        (0..size).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    let addresses: Vec<SocketAddr> =
-        listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
-    let peer = |(rank, address): (usize, &SocketAddr)| Peer {
-        host: format!("host{rank}"),
-        addresses: vec![*address],
-    };
-    let peers: Vec<Peer> = addresses.iter().enumerate().map(peer).collect();
-    let job = |(rank, listener)| Job {
-        rank: rank as u32,
-        peers: peers.clone(),
-        listener,
-        secret: [7; 32],
-        limit: Duration::from_secs(60),
-        patience: PATIENCE,
-    };
-    listeners.into_iter().enumerate().map(job).collect()
 }
 
 /// What it sends is `number unit` for each number below the argument.

@@ -1,14 +1,14 @@
 //! What a pipeline in several processes has taken of the system, it gives back when it is dropped.
 
+mod jobs;
+
 use std::fs;
-use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use seekwire_flow::{
-    Block, Filter, FilterError, Graph, Job, Outputs, PATIENCE, Peer, Ports, Step, StreamOptions,
-    Unit,
-};
+use seekwire_flow::{Block, Filter, FilterError, Graph, Outputs, Ports, Step, StreamOptions, Unit};
+
+use crate::jobs::jobs;
 
 struct One;
 
@@ -33,21 +33,7 @@ fn graph() -> Graph {
 }
 
 fn run() {
-    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    let peer = |listener: &TcpListener| Peer {
-        host: "host".to_owned(),
-        addresses: vec![listener.local_addr().unwrap()],
-    };
-    let peers: Vec<Peer> = listeners.iter().map(peer).collect();
-    let job = |(rank, listener)| Job {
-        rank,
-        peers: peers.clone(),
-        listener,
-        secret: [7; 32],
-        limit: Duration::from_secs(60),
-        patience: PATIENCE,
-    };
-    let mut jobs = (0..).zip(listeners).map(job);
+    let mut jobs = jobs(2).into_iter();
     let [front, other] = [jobs.next().unwrap(), jobs.next().unwrap()];
     thread::scope(|scope| {
         scope.spawn(move || graph().start_in(&other, b"").unwrap().serve().unwrap());

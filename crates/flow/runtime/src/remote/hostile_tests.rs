@@ -131,7 +131,7 @@ fn first(heard: &mpsc::Receiver<Message>) -> u64 {
 #[test]
 fn what_does_not_fit_ends_the_link() {
     type Case = (fn(UnitId) -> Vec<Frame>, &'static str);
-    let cases: [Case; 9] = [
+    let cases: [Case; 11] = [
         (
             |unit| vec![Message::Started { to: (0, 1), unit, sequence: 0 }.into()],
             "a copy that is not there",
@@ -161,6 +161,18 @@ fn what_does_not_fit_ends_the_link() {
             "a unit that nobody has begun",
         ),
         (|_| vec![frame(Message::Beat, 1)], "a payload where there can be none"),
+        (
+            |_| vec![Message::Lost { rank: 0, why: "x".repeat(15 << 20) }.into()],
+            "is longer than any",
+        ),
+        (
+            |unit| {
+                let (host, why) = ("host".into(), "x".repeat(15 << 20).into());
+                let failure = Failure::Lost { rank: 0, host, why };
+                vec![Message::EndEarly { unit, failure }.into()]
+            },
+            "is longer than any",
+        ),
         (
             |unit| {
                 let sent = Message::Sent { from: (1, 0), unit, group: 0, index: 0 };

@@ -322,7 +322,7 @@ impl Node {
                 let deadline = time_left.and_then(|left| Instant::now().checked_add(left));
                 let open = shared.units.begin_as(unit, Unit { argument, deadline }, Vec::new());
                 shared.feeds.iter().for_each(|feed| feed.add(Arc::clone(&open)));
-                self.state().begun = unit.0 + 1;
+                self.state().begun = unit.0.saturating_add(1);
                 self.change.notify_all();
             }
             Message::Closed { unit, failure: None } => {
@@ -355,8 +355,15 @@ impl Node {
                     None => return Err(Garbled::Unexpected("more copies than it has")),
                 }
             }
-            Message::EndEarly { unit, failure } => shared.end_early(unit, failure),
-            Message::Lost { rank, why } => self.judge(from, rank, &why),
+            // All others are told of both.
+            Message::EndEarly { unit, failure } => {
+                check_text(&failure.to_string())?;
+                shared.end_early(unit, failure);
+            }
+            Message::Lost { rank, why } => {
+                check_text(&why)?;
+                self.judge(from, rank, &why);
+            }
             Message::Told { copies, streams } => {
                 self.state().told.insert(from, (copies, streams));
                 self.change.notify_all();
@@ -450,4 +457,9 @@ impl Node {
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
     }
+}
+
+/// No error is as long: with others around it, it would not fit into a message.
+fn check_text(text: &str) -> Result<(), Garbled> {
+    if text.len() > 2 * LONGEST_TEXT { Err(Garbled::TooLong(text.len())) } else { Ok(()) }
 }
