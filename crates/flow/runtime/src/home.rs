@@ -276,6 +276,21 @@ mod tests {
     use crate::unit::{Unit, Units};
 
     #[test]
+    fn nothing_begins_anew_by_what_a_lost_copy_says() {
+        let units = Units::default();
+        let unit = units.begin(Unit::new(""), vec![1]);
+        let remote = Remote { is_replayed: true, ..Remote::default() };
+        let stream =
+            Stream::new("s".into(), 1 << 20, Policy::Adaptive, true, [2, 1], false, remote);
+        stream.state().lost_producers = vec![1];
+        stream.begin_last(&unit, 1);
+        stream.end(&unit, 1, 1 << 63);
+        assert!(stream.state().lanes.is_empty());
+        stream.end(&unit, 0, 1 << 63);
+        assert!(!stream.state().lanes.is_empty());
+    }
+
+    #[test]
     fn what_is_dealt_again_comes_before_all_else() {
         let units = Units::default();
         let begin = || units.begin(Unit::new(""), vec![1]);

@@ -212,9 +212,14 @@ impl Stream {
         self.ledger.wake_all();
     }
 
+    /// Nobody waits for that producer: a unit may be over without it, and must not begin anew.
+    fn is_lost(&self, copy: usize) -> bool {
+        self.state().lost_producers.contains(&copy)
+    }
+
     /// A producer has sent all blocks of the unit but those of its last group.
     pub(crate) fn begin_last(&self, unit: &Open, copy: usize) {
-        if !self.is_ordered {
+        if !self.is_ordered || self.is_lost(copy) {
             return;
         }
         let mut state = self.state();
@@ -232,6 +237,9 @@ impl Stream {
 
     /// A producer has sent all blocks of the unit, at last those of that group.
     pub(crate) fn end(&self, unit: &Open, copy: usize, group: u64) {
+        if self.is_lost(copy) {
+            return;
+        }
         self.end_group(unit, group);
         let mut state = self.state();
         let Some(lane) = self.lane_of(&mut state, unit) else { return };

@@ -7,6 +7,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub(crate) struct Link {
     more: Condvar,
     /// Why the writer has cut the link, of which the reader sees the end alone.
     cut_for: Mutex<Option<LinkError>>,
+    /// What still comes is not listened to.
+    is_given_up: AtomicBool,
 }
 
 #[derive(Default)]
@@ -73,7 +76,8 @@ impl Link {
         let in_milliseconds = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(socket, in_milliseconds)?;
         let (queue, cut_for) = (Mutex::default(), Mutex::default());
-        Ok(Self { rank, stream, patience, queue, more: Condvar::new(), cut_for })
+        let (more, is_given_up) = (Condvar::new(), AtomicBool::new(false));
+        Ok(Self { rank, stream, patience, queue, more, cut_for, is_given_up })
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -96,6 +100,16 @@ impl Link {
             drop(queue);
             self.more.notify_one();
         }
+    }
+
+    /// The process at the other end is lost to all. If it is alive, it may still hear so.
+    pub(crate) fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Release);
+        self.finish();
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Acquire)
     }
 
     /// What is in the queue is sent, and then the end.
@@ -196,6 +210,11 @@ impl Link {
     fn named(&self, error: io::Error) -> LinkError {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => LinkError::Silent(self.patience),
+            // When nothing was acknowledged for as long, TCP says why, if it has heard it (tcp(7),
+            // TCP_USER_TIMEOUT).
+            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
+                LinkError::Silent(self.patience)
+            }
             ErrorKind::UnexpectedEof => LinkError::Ended,
             _ => LinkError::Io(error),
         }

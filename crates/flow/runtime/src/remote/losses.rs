@@ -73,8 +73,7 @@ impl Node {
         drop(state);
         self.change.notify_all();
         if let Some(link) = &self.links[rank as usize] {
-            // One that is alive may still hear that it was given up.
-            link.finish();
+            link.give_up();
         }
         let Ok(shared) = self.shared() else { return };
         if goes_on {

@@ -244,6 +244,9 @@ impl Node {
 
     fn take(&self, link: &Arc<Link>, frame: Frame) -> Result<(), Garbled> {
         let Frame { message, payload } = frame;
+        if link.is_given_up() && link.rank != FRONT {
+            return Ok(());
+        }
         match message {
             Message::Beat => {}
             Message::Sent { from, unit, group, index } => {
