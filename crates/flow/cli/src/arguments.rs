@@ -128,9 +128,17 @@ Pipeline files:
   from, to     FILTER, or FILTER.PORT where a filter has several
   policy       how blocks are dealt to copies: adaptive (default), demand, round-robin
   limit        bytes that the stream may hold at most (default 64MiB)
-  block        cut what is sent into blocks of this many bytes
+  block        cut what is sent into blocks of this many bytes; \"auto\": of a size that is found
+               while it runs, with block-least, block-most (1KiB, 1MiB) and block-record (1): whole
+               records of so many bytes
   lines        cut it into blocks of whole lines, of this many bytes or a little more
   ordered      true: blocks come in the order of the input, whatever the copies do
+
+  One table, [guarantee], can promise something for each unit of work; what it was like is told, and
+  `flow plan` says beforehand. Blocks of a size that is found are as small as it takes to keep it:
+
+  latency           each unit is done within this time (\"40ms\"), which is its deadline
+  units-per-second  so many units are done in a second
 
   Where several processes run the pipeline, a filter is placed by one of these; otherwise it runs on
   rank 0. `copies` counts those on each process.

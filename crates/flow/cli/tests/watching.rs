@@ -314,7 +314,7 @@ fn events(trace: &Path) -> Vec<Value> {
     for event in &events {
         let phase = event["ph"].as_str().unwrap();
         if !matches!(phase, "B" | "E") {
-            assert!(matches!(phase, "M" | "C"), "{event}");
+            assert!(matches!(phase, "M" | "C" | "i"), "{event}");
             continue;
         }
         let (last, open) = tracks.entry(event["tid"].as_u64().unwrap()).or_default();

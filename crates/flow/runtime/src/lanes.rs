@@ -34,6 +34,8 @@ pub(crate) struct State {
     /// What was sent.
     pub(crate) blocks: u64,
     pub(crate) bytes: u64,
+    /// Units before the newest one, and what was sent until it began.
+    pub(crate) before: (u64, u64),
     /// Counts what was dealt at once.
     pub(crate) tickets: u64,
     /// Consumers take what they were dealt in that order, whatever is urgent: each has its part of

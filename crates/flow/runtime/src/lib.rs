@@ -20,6 +20,8 @@
 //!             sizing: how large blocks are, where nobody says so        sizing, tune
 //! wakeup    how a copy's thread waits                                    wakeup
 //! report    how units, copies and streams fared                          report
+//! expiry    ends units that nobody wants any more                        expiry
+//! guarantee what is promised for units, and whether it is kept           guarantee
 //! observer  who watches copies and streams while they run                observer
 //! ```
 //!
@@ -64,8 +66,10 @@ mod block;
 mod build;
 mod copy;
 mod dealing;
+mod expiry;
 mod filter;
 mod graph;
+mod guarantee;
 mod hand;
 mod home;
 mod lanes;
@@ -88,6 +92,7 @@ pub use block::Block;
 pub use dealing::Policy;
 pub use filter::{Factory, Filter, FilterError, Step};
 pub use graph::{DEFAULT_LIMIT, Graph, GraphError, LEAST_LIMIT, Ports, StreamOptions};
+pub use guarantee::{Guarantee, GuaranteeReport};
 pub use observer::{Observer, Span};
 pub use output::{Cut, Ended, NoOrderYet, NotOfABlock, Outputs, TooLarge};
 pub use remote::meet::{Job, MeetError, PATIENCE, Peer};

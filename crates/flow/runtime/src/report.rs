@@ -65,6 +65,12 @@ pub enum Failure {
         /// The greatest length.
         most: usize,
     },
+    /// Its deadline has passed, and then nobody wanted it any more.
+    #[error("unit {unit} was not done by its deadline")]
+    Late {
+        /// The unit.
+        unit: UnitId,
+    },
     /// Somebody cancelled it.
     #[error("cancelled")]
     Cancelled,

@@ -12,6 +12,7 @@ use bytes::Bytes;
 
 use crate::block::Queued;
 use crate::dealing::{Dealer, Policy};
+use crate::graph::Graph;
 use crate::hand::Hand;
 use crate::lanes::{Consumer, Count, Lane, State, Taken};
 use crate::ledger::Ledger;
@@ -24,6 +25,7 @@ use crate::remote::message::Message;
 use crate::remote::replays::Replays;
 use crate::report::StreamReport;
 use crate::sizing::Sizing;
+use crate::tune::Aim;
 use crate::unit::{Open, Rank};
 use crate::wakeup::Wakeup;
 
@@ -103,6 +105,7 @@ impl Stream {
                 idle: 0,
                 blocks: 0,
                 bytes: 0,
+                before: (0, 0),
                 tickets: 0,
                 is_first_come: is_ordered,
             }),
@@ -110,12 +113,14 @@ impl Stream {
     }
 
     /// Has it find the sizes of blocks, where it is cut so, and has it watched.
-    pub(crate) fn watched(mut self, cut: Cut, observer: Option<&Arc<dyn Observer>>) -> Self {
-        self.observer = observer.cloned();
+    pub(crate) fn watched(mut self, cut: Cut, graph: &Graph) -> Self {
+        self.observer.clone_from(&graph.observer);
+        let aim = Aim::of(graph.guarantee, graph.streams.len());
         if let Cut::Auto(bounds) = cut {
             let place = |one: &Option<Distant>| one.as_ref().map(Distant::process);
             let places = self.state().distant.iter().map(place).collect();
-            self.sizing = Some(Sizing::new(bounds, self.share().saturating_sub(OVERHEAD), places));
+            self.sizing =
+                Some(Sizing::new(bounds, self.share().saturating_sub(OVERHEAD), places, aim));
         }
         self
     }
@@ -177,6 +182,9 @@ impl Stream {
 
     pub(crate) fn add(&self, unit: &Open, (group, index): (u64, u32), block: Queued) {
         let mut state = self.state();
+        if unit.rank.unit.number() > state.before.0 {
+            state.before = (unit.rank.unit.number(), state.bytes);
+        }
         state.blocks += 1;
         state.bytes += block.bytes.len() as u64;
         let State { dealer, lanes, tickets, consumers, lost_producers, .. } = &mut *state;

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use seekwire_flow::{Graph, Observer, Span};
+use seekwire_flow::{Graph, Observer, SizeDecision, Span};
 use serde_json::json;
 
 use crate::watch::screen;
@@ -216,6 +216,20 @@ impl Observer for Trace {
             state.buffer,
             ",\n{{\"ph\":\"C\",\"pid\":1,\"ts\":{at},\"name\":{name},\
              \"args\":{{\"held\":{bytes}}}}}"
+        );
+        self.write_if_full(&mut state);
+    }
+
+    fn sized(&self, stream: usize, decision: &SizeDecision, at: Instant) {
+        let mut state = self.state();
+        if state.file.is_none() {
+            return;
+        }
+        let (stream, decision, at) = (&self.streams[stream], json!(decision), self.time(at));
+        let _ = write!(
+            state.buffer,
+            ",\n{{\"ph\":\"i\",\"s\":\"p\",\"pid\":1,\"tid\":0,\"ts\":{at},\
+             \"name\":\"size of blocks\",\"args\":{{\"stream\":{stream},\"decision\":{decision}}}}}"
         );
         self.write_if_full(&mut state);
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use seekwire_flow::CopyReport;
 use seekwire_program::table::{self, Align};
 
-use crate::shares;
 use crate::watch::status::{CopyStatus, Status, StreamStatus};
+use crate::{shares, words};
 
 /// Columns of a sentence: as a narrow terminal has them.
 const WIDTH: usize = 79;
@@ -41,13 +41,24 @@ pub(crate) fn text(before: &Status, now: &Status) -> String {
     let seconds = now.seconds - before.seconds;
     let streams = now.streams.iter().map(|stream| &*stream.stream);
     let bottleneck = table::printable(&shares::bottleneck(&copies, streams));
+    let sentences = [bottleneck].into_iter().chain(now.guarantee.iter().map(words::guarantee));
+    let decided = now.streams.iter().filter_map(|stream| {
+        let last = stream.block.as_ref()?.decisions.last()?;
+        Some(table::printable(&words::decision(&stream.stream, last)))
+    });
     format!(
-        "{}\n{}\n\n{}\n{}",
+        "{}\n{}\n{}\n{}{}",
         title(now),
-        table::wrap(&bottleneck, WIDTH).join("\n"),
+        wrapped(sentences),
         table_of_copies(&copies, seconds),
         table_of_streams(before, now, seconds),
+        wrapped(decided),
     )
+}
+
+fn wrapped(sentences: impl Iterator<Item = String>) -> String {
+    let lines = sentences.flat_map(|sentence| table::wrap(&sentence, WIDTH));
+    lines.map(|line| line + "\n").collect()
 }
 
 /// Which pipeline, and how far it is.
@@ -114,6 +125,7 @@ fn table_of_streams(before: &Status, now: &Status, seconds: f64) -> String {
         ("stream", Align::Left),
         ("blocks/s", Align::Right),
         ("bytes/s", Align::Right),
+        ("block", Align::Right),
         ("held", Align::Right),
         ("limit", Align::Right),
     ];
@@ -126,6 +138,7 @@ fn table_of_streams(before: &Status, now: &Status, seconds: f64) -> String {
             stream.stream.clone(),
             blocks_per_second(stream.blocks.saturating_sub(before.blocks), seconds),
             bytes_per_second(stream.bytes.saturating_sub(before.bytes), seconds),
+            stream.block.as_ref().map_or_else(|| "-".to_owned(), |block| block.size.to_string()),
             table::bytes(stream.held_bytes),
             table::bytes(stream.limit_bytes),
         ]
@@ -161,6 +174,7 @@ mod tests {
             units: Units { all: 3, done: 1, failed: 1, argument: "x".to_owned() },
             copies: vec![copy],
             streams: vec![stream],
+            guarantee: None,
         }
     }
 
@@ -173,7 +187,7 @@ mod tests {
         assert_eq!(lines[1], "No filter is busy most of the time; slow is busiest, with 25 %.");
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(words(lines[4]), "slow 0 25 % 75 % 0 % 5.0 10 KiB");
-        assert_eq!(words(lines[7]), "read.out -> slow.in 5.0 0 B 4.0 KiB 1.0 MiB");
+        assert_eq!(words(lines[7]), "read.out -> slow.in 5.0 0 B - 4.0 KiB 1.0 MiB");
     }
 
     #[test]

@@ -159,8 +159,9 @@ impl Node {
         let mut state = self.state();
         let lost = |(copies, is_lost): (&usize, &bool)| if *is_lost { 0 } else { *copies };
         let copies = self.copies.iter().zip(&state.is_lost).map(lost).collect();
-        let (argument, deadline) = (unit.argument.clone(), unit.deadline);
+        let argument = unit.argument.clone();
         let open = shared.units.begin(unit, copies);
+        let deadline = open.deadline();
         let id = open.rank.unit;
         state.begun = id.0 + 1;
         let (bytes, most) = (argument.len(), LONGEST_TEXT);
@@ -324,7 +325,11 @@ impl Node {
         match message {
             Message::Begin { unit, argument, time_left } => {
                 let deadline = time_left.and_then(|left| Instant::now().checked_add(left));
-                let open = shared.units.begin_as(unit, Unit { argument, deadline }, Vec::new());
+                let open = shared.units.begin_as(
+                    unit,
+                    Unit { argument, deadline, expires: false },
+                    Vec::new(),
+                );
                 shared.feeds.iter().for_each(|feed| feed.add(Arc::clone(&open)));
                 self.state().begun = unit.0.saturating_add(1);
                 self.change.notify_all();
