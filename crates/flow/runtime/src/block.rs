@@ -121,7 +121,8 @@ impl Deref for Block {
 /// Its bytes; what it takes of the limit is given back.
 impl From<Block> for Bytes {
     fn from(block: Block) -> Bytes {
-        block.bytes.clone()
+        let Block { bytes, .. } = block;
+        bytes
     }
 }
 

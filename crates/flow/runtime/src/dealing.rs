@@ -35,7 +35,7 @@ const SAMPLES: usize = 5;
 pub(crate) const BATCH: Duration = Duration::from_micros(30);
 
 /// The most that a copy takes at once.
-const BATCH_BLOCKS: usize = 64;
+pub(crate) const BATCH_BLOCKS: usize = 64;
 
 /// What is dealt, and to whom, of one stream.
 #[derive(Debug)]

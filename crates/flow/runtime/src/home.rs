@@ -302,7 +302,7 @@ mod tests {
         for unit in [&urgent, &other] {
             for index in 0..4 {
                 assert!(stream.ledger.reserve(200, usize::MAX));
-                stream.send(unit, (index, 0), Bytes::from_static(b"x"), 200);
+                stream.send(unit, 0, (index, 0), Bytes::from_static(b"x"), 200);
             }
         }
         stream.state().take(0, true, &mut hand);

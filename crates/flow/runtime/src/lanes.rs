@@ -1,7 +1,9 @@
 //! What a stream has, by unit of work, and which copy takes what next.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard};
 
 use crate::block::Queued;
 use crate::dealing::{Backlog, Dealer};
@@ -31,6 +33,10 @@ pub(crate) struct State {
     pub(crate) lost_producers: Vec<usize>,
     /// How many of them are to be rung.
     pub(crate) idle: usize,
+    /// Those that are rung when nobody has this locked: they would wait for that.
+    pub(crate) to_ring: Vec<Arc<Wakeup>>,
+    /// Room for what comes out of an inbox.
+    pub(crate) emptied: VecDeque<Queued>,
     /// What was sent.
     pub(crate) blocks: u64,
     pub(crate) bytes: u64,
@@ -40,6 +46,51 @@ pub(crate) struct State {
     /// an order that others keep, and if they took theirs in another one, each could wait for the
     /// others.
     pub(crate) is_first_come: bool,
+}
+
+/// The state of a stream, for one at a time.
+pub(crate) struct Locked<'s> {
+    /// Until it is dropped.
+    state: Option<MutexGuard<'s, State>>,
+    has_idle: &'s AtomicBool,
+}
+
+impl<'s> Locked<'s> {
+    pub(crate) fn new(state: MutexGuard<'s, State>, has_idle: &'s AtomicBool) -> Self {
+        Self { state: Some(state), has_idle }
+    }
+
+    /// Says to those who do not lock it whether a consumer has nothing to do.
+    pub(crate) fn publish(&self) {
+        let has_idle = self.idle > 0;
+        if self.has_idle.load(Ordering::Relaxed) != has_idle {
+            self.has_idle.store(has_idle, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.state.as_deref().expect("it is there until it is dropped")
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        self.state.as_deref_mut().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.publish();
+        let Some(mut state) = self.state.take() else { return };
+        let mut to_ring = std::mem::take(&mut state.to_ring);
+        drop(state);
+        to_ring.drain(..).for_each(|wakeup| wakeup.ring());
+    }
 }
 
 #[derive(Default)]
@@ -223,7 +274,7 @@ impl State {
         let consumer = &mut self.consumers[copy];
         if std::mem::take(&mut consumer.is_idle) {
             self.idle -= 1;
-            consumer.wakeup.iter().for_each(|wakeup| wakeup.ring());
+            self.to_ring.extend(consumer.wakeup.as_ref().map(Arc::clone));
         }
     }
 

@@ -244,7 +244,7 @@ impl Outputs<'_> {
         let block = (self.group, slot.index);
         slot.index = slot.index.wrapping_add(1);
         match &self.outlets[port][at].stream {
-            Way::Here(stream) => stream.send(self.unit, block, bytes, held),
+            Way::Here(stream) => stream.send(self.unit, self.copy, block, bytes, held),
             Way::Elsewhere(outlet) => outlet.send(self.unit, self.copy, block, bytes, held),
         }
     }
