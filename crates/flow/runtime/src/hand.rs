@@ -52,7 +52,9 @@ impl Hand {
     /// The next block.
     pub(crate) fn next(&mut self) -> Option<Block> {
         let unit = self.rank?.unit;
-        Some(Block::new(self.blocks.pop_front()?, unit, self.ledger))
+        let mut block = self.blocks.pop_front()?;
+        block.begin();
+        Some(Block::new(block, unit, self.ledger))
     }
 
     /// Drops what is left.

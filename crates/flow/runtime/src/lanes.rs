@@ -33,6 +33,8 @@ pub(crate) struct State {
     pub(crate) lost_producers: Vec<usize>,
     /// How many of them are to be rung.
     pub(crate) idle: usize,
+    /// One in another process has room, and nothing is there for it.
+    pub(crate) is_hungry: bool,
     /// Those that are rung when nobody has this locked: they would wait for that.
     pub(crate) to_ring: Vec<Arc<Wakeup>>,
     /// Room for what comes out of an inbox.
@@ -59,14 +61,6 @@ impl<'s> Locked<'s> {
     pub(crate) fn new(state: MutexGuard<'s, State>, has_idle: &'s AtomicBool) -> Self {
         Self { state: Some(state), has_idle }
     }
-
-    /// Says to those who do not lock it whether a consumer has nothing to do.
-    pub(crate) fn publish(&self) {
-        let has_idle = self.idle > 0;
-        if self.has_idle.load(Ordering::Relaxed) != has_idle {
-            self.has_idle.store(has_idle, Ordering::Relaxed);
-        }
-    }
 }
 
 impl Deref for Locked<'_> {
@@ -85,7 +79,7 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.publish();
+        State::publish(self, self.has_idle);
         let Some(mut state) = self.state.take() else { return };
         let mut to_ring = std::mem::take(&mut state.to_ring);
         drop(state);
@@ -268,6 +262,14 @@ impl State {
             }
         }
         None
+    }
+
+    /// Says to those who do not lock it whether a consumer has nothing to do.
+    pub(crate) fn publish(&self, has_idle: &AtomicBool) {
+        let is_any = self.idle > 0 || self.is_hungry;
+        if has_idle.load(Ordering::Relaxed) != is_any {
+            has_idle.store(is_any, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn wake(&mut self, copy: usize) {

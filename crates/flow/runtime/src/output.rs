@@ -364,6 +364,7 @@ impl Outputs<'_> {
                 stream.ledger().lend(bytes);
                 break Ok(());
             }
+            remote::later::tell();
             if before.is_none() {
                 before = Some(self.meter.enter(Phase::Blocked));
                 self.watch.began(|| Span::Blocked { stream: stream.number() });

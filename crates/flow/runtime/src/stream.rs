@@ -39,8 +39,8 @@ pub(crate) struct Stream {
     /// Its consumers wait for other streams, too.
     is_one_of_several: bool,
     state: Mutex<State>,
-    /// A consumer has nothing to do.
-    has_idle: AtomicBool,
+    /// A consumer has nothing to do, or can be sent more.
+    pub(crate) has_idle: AtomicBool,
     /// Of producers here. None where every block has to be dealt at once.
     inboxes: Vec<Inbox>,
 }
@@ -83,8 +83,7 @@ impl Stream {
         let mut distant = std::mem::take(&mut remote.consumers);
         distant.resize_with(consumers, || None);
         let is_ordered_here = is_ordered && producers > 1;
-        let is_dealt_late =
-            !is_ordered_here && !remote.is_replayed && distant.iter().all(Option::is_none);
+        let is_dealt_late = !is_ordered_here && !remote.is_replayed && !remote.is_redealt;
         let inboxes = match policy {
             Policy::Adaptive if is_dealt_late => remote.local_producers,
             _ => 0,
@@ -106,6 +105,7 @@ impl Stream {
                 distant,
                 lost_producers: Vec::new(),
                 idle: 0,
+                is_hungry: false,
                 to_ring: Vec::new(),
                 emptied: VecDeque::new(),
                 blocks: 0,
@@ -180,6 +180,7 @@ impl Stream {
             Ok(()) if self.has_idle.load(Ordering::Relaxed) => {
                 let mut state = self.state();
                 self.collect(&mut state);
+                self.feed(&mut state);
             }
             Ok(()) => {}
             Err(block) => {
@@ -192,11 +193,13 @@ impl Stream {
         }
     }
 
-    /// Deals what is in the inboxes.
-    fn collect(&self, state: &mut State) {
+    /// Deals what is in the inboxes. False: they are empty.
+    pub(crate) fn collect(&self, state: &mut State) -> bool {
+        let mut is_any = false;
         let mut blocks = std::mem::take(&mut state.emptied);
         for inbox in &self.inboxes {
             let Some(rank) = inbox.empty(&mut blocks) else { continue };
+            is_any = true;
             state.blocks += blocks.len() as u64;
             state.bytes += blocks.iter().map(|block| block.bytes.len() as u64).sum::<u64>();
             let State { dealer, lanes, tickets, .. } = &mut *state;
@@ -212,6 +215,7 @@ impl Stream {
             self.wake_for_undealt(state);
         }
         state.emptied = blocks;
+        is_any
     }
 
     pub(crate) fn add(&self, unit: &Open, at: (u64, u32), block: Queued) {
@@ -412,7 +416,7 @@ impl Stream {
         let mut taken = state.take(copy, self.remote.is_redealt, hand);
         if taken.is_none() {
             self.set_idle(&mut state, copy, true);
-            state.publish();
+            state.publish(&self.has_idle);
             self.collect(&mut state);
             taken = state.take(copy, self.remote.is_redealt, hand);
         }
