@@ -15,6 +15,7 @@
 //! output    cuts what a filter sends into blocks; waits for room         output
 //! stream    the blocks between two filters; units and their ends         stream, lanes, block, hand
 //!             dealing: which copy gets the next block                    dealing
+//!             inbox: what nobody has looked for yet                      inbox
 //!             merge: the order of what several copies send               merge
 //!             ledger: how many bytes there are                           ledger
 //!             sizing: how large blocks are, where nobody says so        sizing, tune
@@ -72,6 +73,7 @@ mod graph;
 mod guarantee;
 mod hand;
 mod home;
+mod inbox;
 mod lanes;
 mod ledger;
 mod merge;

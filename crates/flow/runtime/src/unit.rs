@@ -102,12 +102,14 @@ impl Open {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// True for the first one who says how the unit ended.
-    fn end(&self, outcome: Result<Duration, Failure>) -> bool {
+    /// True for the first one who says how the unit ended. Before anybody else hears of it, `tell` is
+    /// called.
+    fn end(&self, outcome: Result<Duration, Failure>, tell: impl FnOnce()) -> bool {
         let mut state = self.state();
         if state.outcome.is_some() {
             return false;
         }
+        tell();
         state.outcome = Some(outcome);
         self.is_closed.store(true, Ordering::Release);
         drop(state);
@@ -202,9 +204,7 @@ impl Units {
     fn end(&self, open: &Open) -> bool {
         self.open().remove(&open.rank.unit);
         let took = open.began.elapsed();
-        let is_first = open.end(Ok(took));
-        self.tell_keeper(is_first, took, true);
-        is_first
+        open.end(Ok(took), || self.tell_keeper(took, true))
     }
 
     /// The unit was done, as another process knows.
@@ -218,15 +218,14 @@ impl Units {
     pub(crate) fn end_early(&self, unit: UnitId, failure: Failure) -> bool {
         let Some(open) = self.open().remove(&unit) else { return false };
         let is_late = matches!(failure, Failure::Late { .. });
-        let is_first = open.end(Err(failure));
-        self.tell_keeper(is_first, open.began.elapsed(), is_late);
+        let is_first = open.end(Err(failure), || self.tell_keeper(open.began.elapsed(), is_late));
         // After it is closed: who has seen this finds it so.
         self.ended_early.fetch_add(1, Ordering::SeqCst);
         is_first
     }
 
-    fn tell_keeper(&self, is_first: bool, took: Duration, counts: bool) {
-        if let Some(keeper) = self.keeper.as_ref().filter(|_| is_first) {
+    fn tell_keeper(&self, took: Duration, counts: bool) {
+        if let Some(keeper) = &self.keeper {
             keeper.ends(took, Instant::now(), counts);
         }
     }

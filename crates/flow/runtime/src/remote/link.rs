@@ -115,6 +115,20 @@ impl Link {
         }
     }
 
+    /// The same with several.
+    pub(crate) fn send_all(&self, frames: &mut Vec<Frame>) {
+        let mut queue = self.queue();
+        if queue.is_closed {
+            return frames.clear();
+        }
+        queue.frames.append(frames);
+        if queue.is_waiting {
+            queue.is_waiting = false;
+            drop(queue);
+            self.more.notify_one();
+        }
+    }
+
     /// The process at the other end is lost to all. If it is alive, it may still hear so.
     pub(crate) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Release);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::inlet::Inlet;
 use super::link::Link;
-use super::message::{End, Frame, Garbled, LONGEST_TEXT, Message};
+use super::message::{End, Frame, Garbled, LONGEST_TEXT, Message, Sequences};
 use super::outlet::Outlet;
 use crate::report::{CopyReport, Failure, StreamReport};
 use crate::shared::Shared;
@@ -137,8 +137,9 @@ impl Node {
             let (node, reader) = (Arc::clone(self), Arc::clone(link));
             let name = |what: &str| format!("{what} rank {}", link.rank);
             thread::Builder::new().name(name("from")).spawn(move || {
+                let mut known = None;
                 let error = reader.read(node.largest, |frame| match node.shared() {
-                    Ok(_stays) => node.take(&reader, frame),
+                    Ok(_stays) => node.take(&reader, frame, &mut known),
                     // The pipeline is no more. Until the other knows that, it may say something.
                     Err(_) => Ok(()),
                 });
@@ -243,7 +244,27 @@ impl Node {
 
     // ---- messages -----------------------------------------------------------------------------
 
-    fn take(&self, link: &Arc<Link>, frame: Frame) -> Result<(), Garbled> {
+    /// As [`Node::find`]; most blocks are of the same unit as the one before.
+    fn find_again(
+        &self,
+        from: &Link,
+        unit: UnitId,
+        known: &mut Option<Arc<Open>>,
+    ) -> Result<(), Garbled> {
+        let is_same = |open: &Arc<Open>| open.rank.unit == unit && !open.is_closed();
+        if !known.as_ref().is_some_and(is_same) {
+            *known = self.find(from, unit)?;
+        }
+        Ok(())
+    }
+
+    /// `known`: the unit of the block before, if that is under way.
+    fn take(
+        &self,
+        link: &Arc<Link>,
+        frame: Frame,
+        known: &mut Option<Arc<Open>>,
+    ) -> Result<(), Garbled> {
         let Frame { message, payload } = frame;
         if link.is_given_up() && link.rank != FRONT {
             return Ok(());
@@ -252,8 +273,8 @@ impl Node {
             Message::Beat => {}
             Message::Sent { from, unit, group, index } => {
                 let home = self.home_for(link, from)?;
-                let open = self.find(link, unit)?;
-                home.sent(link, open.as_deref(), (group, index), payload)?;
+                self.find_again(link, unit, known)?;
+                home.sent(link, known.as_deref(), (group, index), payload)?;
             }
             Message::GroupEnd { from, unit, group } => {
                 let home = self.home_for(link, from)?;
@@ -292,9 +313,13 @@ impl Node {
             }
             Message::Block { to, unit, sequence, is_again } => {
                 let inlet = self.inlet(to.0, link)?;
-                match self.find(link, unit)? {
-                    Some(open) => inlet.block(to, &open, (sequence, is_again), payload)?,
-                    None => link.send(Message::Dropped { to, unit, sequence, is_begun: false }),
+                self.find_again(link, unit, known)?;
+                match known {
+                    Some(open) => inlet.block(to, open, (sequence, is_again), payload)?,
+                    None => {
+                        let sequences = Sequences(vec![sequence]);
+                        link.send(Message::Dropped { to, unit, sequences, is_begun: false });
+                    }
                 }
             }
             Message::Over { to, unit } => {
@@ -306,12 +331,12 @@ impl Node {
             Message::Started { to, unit, sequence } => {
                 self.home(to.0)?.started((link.rank, to.1), unit, sequence)?;
             }
-            Message::Done { to, unit, sequence, took, waited } => {
+            Message::Done { to, unit, sequences, took, waited } => {
                 let home = self.home(to.0)?;
-                home.distant_done((link.rank, to.1), (unit, sequence), took, waited)?;
+                home.distant_done((link.rank, to.1), (unit, &sequences), took, waited)?;
             }
-            Message::Dropped { to, unit, sequence, is_begun } => {
-                self.home(to.0)?.dropped((link.rank, to.1), (unit, sequence), is_begun)?;
+            Message::Dropped { to, unit, sequences, is_begun } => {
+                self.home(to.0)?.dropped((link.rank, to.1), (unit, &sequences), is_begun)?;
             }
             other if link.rank == FRONT => self.take_of_front(other)?,
             other if self.is_front() => self.take_at_front(link.rank, other)?,
