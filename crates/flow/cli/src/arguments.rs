@@ -238,8 +238,9 @@ pub(crate) struct FlowRun {
     ///
     /// The file is written while the pipeline runs, as trace events in JSON: for each copy its
     /// calls, with unit, number, bytes and port of the block, and when it was starved or blocked;
-    /// for each stream what it held. That is about 300 bytes for each block and filter. What was in
-    /// FILE is lost. If FILE cannot be written any more, the pipeline goes on.
+    /// for each stream what it held, which copy got which blocks and what that was decided by, and
+    /// the sizes of blocks that it found. That is about 600 bytes for each block and filter. What was
+    /// in FILE is lost. If FILE cannot be written any more, the pipeline goes on.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) trace: Option<PathBuf>,
 }
@@ -248,8 +249,9 @@ pub(crate) struct FlowRun {
 ///
 /// A table, drawn again every second: of each copy, how much of the last second it was busy,
 /// starved (it had nothing to do) or blocked (the next filter had no room), and the blocks and
-/// bytes that it took; of each stream what it carried, and what it holds of its limit; and the
-/// bottleneck in words. It ends with the pipeline.
+/// bytes that it took; of each stream what it carried, what it holds of its limit, what dealing goes
+/// by, and the last size of blocks that it found, with what it was found from; the bottleneck in
+/// words, and whether a guarantee holds. It ends with the pipeline.
 ///
 /// Without an argument it is the pipeline that this user runs on this host. If there are several,
 /// they are listed.

@@ -3,6 +3,7 @@
 mod harness;
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -25,6 +26,13 @@ fn pipeline(guarantee: &str) -> tempfile::TempDir {
     directory
 }
 
+fn trace_events(directory: &Path) -> Vec<Value> {
+    let trace = fs::read(directory.join("trace.json")).unwrap();
+    let mut trace: Value = serde_json::from_slice(&trace).unwrap();
+    let Value::Array(events) = trace["traceEvents"].take() else { panic!("no events") };
+    events
+}
+
 #[test]
 fn a_promise_that_is_kept_is_told_and_the_bytes_are_the_same() {
     let directory = pipeline("units-per-second = 0.001");
@@ -39,10 +47,18 @@ fn a_promise_that_is_kept_is_told_and_the_bytes_are_the_same() {
     let sums = text(&output.stdout);
     let sums: Vec<&str> = sums.lines().collect();
     assert!(sums.len() == 2 && sums[0] == sums[1], "{sums:?}");
+    // Each deal says what it was decided by.
+    let arguments = |event: &Value| event["args"].clone();
+    let events = trace_events(directory.path());
+    let deals: Vec<_> = events.iter().filter(|event| event["name"] == "deal").collect();
+    assert!(!deals.is_empty());
+    for deal in deals.into_iter().map(arguments) {
+        let copies = deal["outstanding, service and way in ns"].as_array().unwrap();
+        assert!((1..=2).contains(&copies.len()), "{deal}");
+        assert!(deal["copy"].as_u64().unwrap() < copies.len() as u64, "{deal}");
+        assert!(deal["blocks"].as_u64() <= deal["backlog"].as_u64(), "{deal}");
+    }
     // Each size that was found says what it was found from.
-    let trace = fs::read(directory.path().join("trace.json")).unwrap();
-    let trace: Value = serde_json::from_slice(&trace).unwrap();
-    let events = trace["traceEvents"].as_array().unwrap();
     let decisions: Vec<_> =
         events.iter().filter(|event| event["name"] == "size of blocks").collect();
     assert!(!decisions.is_empty());

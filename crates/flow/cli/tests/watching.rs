@@ -262,6 +262,8 @@ fn top_finds_the_pipeline_that_runs() {
     assert_eq!(status["streams"][0]["bytes"], 200_000);
 
     let other = Running::start(directory.path(), &["-q"]);
+    // Who answers there can be found.
+    other.get("/healthz");
     let several = flow(directory.path(), &["top"]);
     assert_eq!(several.status.code(), Some(1));
     assert!(text(&several.stderr).contains("name one of them"), "{several:?}");

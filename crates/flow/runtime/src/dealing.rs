@@ -15,6 +15,8 @@
 
 use std::time::Duration;
 
+use crate::dealt::CopyState;
+
 /// How blocks are dealt to the copies of a filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
@@ -155,6 +157,17 @@ impl Dealer {
             (copies, true) => 4 * copies,
         };
         short.min(backlog.blocks / parts).max(1)
+    }
+
+    /// What dealing goes by, of a copy in the same process.
+    pub(crate) fn copy_state(&self, copy: usize) -> CopyState {
+        let copy = &self.copies[copy];
+        CopyState {
+            outstanding: copy.unacknowledged + copy.in_process,
+            service: copy.service.typical,
+            way: None,
+            is_lost: copy.is_lost,
+        }
     }
 
     /// How long a copy takes for one block, as far as anybody knows.

@@ -89,7 +89,7 @@ impl Stream {
             // Somebody may be waiting, and keep others waiting, for what comes of such a block.
             let is_urgent = state.lanes.values().any(|lane| lane.again > 0);
             let next = match is_urgent || (has_room && !is_left_to_others) {
-                true => state.take(copy, self.remote.is_redealt, &mut hand),
+                true => self.take_next(state, copy, &mut hand),
                 false => state.end_for(copy, self.remote.is_redealt).map(Taken::End),
             };
             let Some(one) = &mut state.distant[copy] else { return };

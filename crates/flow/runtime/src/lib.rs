@@ -67,6 +67,7 @@ mod block;
 mod build;
 mod copy;
 mod dealing;
+mod dealt;
 mod expiry;
 mod filter;
 mod graph;
@@ -92,6 +93,7 @@ mod wakeup;
 
 pub use block::Block;
 pub use dealing::Policy;
+pub use dealt::{CopyState, Deal};
 pub use filter::{Factory, Filter, FilterError, Step};
 pub use graph::{DEFAULT_LIMIT, Graph, GraphError, LEAST_LIMIT, Ports, StreamOptions};
 pub use guarantee::{Guarantee, GuaranteeReport};

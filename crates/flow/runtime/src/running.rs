@@ -330,6 +330,9 @@ fn joined(streams: Vec<StreamReport>) -> Vec<StreamReport> {
                 known.peak = known.peak.saturating_add(stream.peak);
                 known.limit = known.limit.saturating_add(stream.limit);
                 known.block = known.block.take().or(stream.block);
+                if known.copies.is_empty() {
+                    known.copies = stream.copies;
+                }
             }
             None => {
                 places.insert(Arc::clone(&stream.name), all.len());

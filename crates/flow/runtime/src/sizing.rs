@@ -180,7 +180,16 @@ impl Outlet {
     pub(crate) fn report(&self) -> Option<StreamReport> {
         let block = Some(self.sizing.as_ref()?.report());
         let name = Arc::clone(&self.name);
-        Some(StreamReport { name, blocks: 0, bytes: 0, held: 0, peak: 0, limit: 0, block })
+        Some(StreamReport {
+            name,
+            blocks: 0,
+            bytes: 0,
+            held: 0,
+            peak: 0,
+            limit: 0,
+            block,
+            copies: Vec::new(),
+        })
     }
 
     /// What the copies that receive take together, as the home says.

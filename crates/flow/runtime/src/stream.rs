@@ -440,12 +440,12 @@ impl Stream {
         if state.lanes.len() > 1 || undealt() < BATCH_BLOCKS * self.consumers {
             self.collect(&mut state);
         }
-        let mut taken = state.take(copy, self.remote.is_redealt, hand);
+        let mut taken = self.take_next(&mut state, copy, hand);
         if taken.is_none() {
             self.set_idle(&mut state, copy, true);
             state.publish(&self.has_idle);
             self.collect(&mut state);
-            taken = state.take(copy, self.remote.is_redealt, hand);
+            taken = self.take_next(&mut state, copy, hand);
         }
         self.set_idle(&mut state, copy, taken.is_none());
         if taken.is_none() {
@@ -536,10 +536,10 @@ impl Stream {
         let [(own, own_peak), (others, others_peak)] =
             [self.ledger, self.foreign].map(|ledger| ledger.held());
         let (held, peak) = (own + others, own_peak + others_peak);
-        let (blocks, bytes) = {
+        let (blocks, bytes, copies) = {
             let mut state = self.state();
             self.collect(&mut state);
-            (state.blocks, state.bytes)
+            (state.blocks, state.bytes, state.copies())
         };
         StreamReport {
             name: Arc::clone(&self.name),
@@ -549,6 +549,7 @@ impl Stream {
             peak,
             limit: self.ledger.limit() + self.foreign.limit(),
             block: self.sizing_here().map(Sizing::report),
+            copies,
         }
     }
 }

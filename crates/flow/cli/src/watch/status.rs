@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use seekwire_flow::{CopyReport, GuaranteeReport, Running, SizeReport, StreamReport};
+use seekwire_flow::{CopyReport, CopyState, GuaranteeReport, Running, SizeReport, StreamReport};
 use serde::{Deserialize, Serialize};
 
 /// A pipeline that runs, with its units of work.
@@ -65,6 +65,9 @@ pub(crate) struct StreamStatus {
     /// Where the stream finds the size of its blocks.
     #[serde(default)]
     pub(crate) block: Option<SizeReport>,
+    /// What dealing goes by, of each copy that receives.
+    #[serde(default)]
+    pub(crate) copies: Vec<CopyState>,
 }
 
 impl Watched {
@@ -126,6 +129,7 @@ impl From<&StreamReport> for StreamStatus {
             peak_bytes: stream.peak as u64,
             limit_bytes: stream.limit as u64,
             block: stream.block.clone(),
+            copies: stream.copies.clone(),
         }
     }
 }

@@ -47,11 +47,12 @@ pub(crate) fn text(before: &Status, now: &Status) -> String {
         Some(table::printable(&words::decision(&stream.stream, last)))
     });
     format!(
-        "{}\n{}\n{}\n{}{}",
+        "{}\n{}\n{}\n{}{}{}",
         title(now),
         wrapped(sentences),
         table_of_copies(&copies, seconds),
         table_of_streams(before, now, seconds),
+        table_of_dealing(now),
         wrapped(decided),
     )
 }
@@ -146,8 +147,35 @@ fn table_of_streams(before: &Status, now: &Status, seconds: f64) -> String {
     table::layout(&columns, &now.streams.iter().map(row).collect::<Vec<_>>())
 }
 
+/// What dealing goes by, where there is a choice.
+fn table_of_dealing(now: &Status) -> String {
+    let columns = [
+        ("dealing", Align::Left),
+        ("copy", Align::Right),
+        ("outstanding", Align::Right),
+        ("service", Align::Right),
+        ("way", Align::Right),
+    ];
+    let time = |time: Option<Duration>| time.map_or_else(|| "-".to_owned(), words::time);
+    let mut rows = Vec::new();
+    for stream in now.streams.iter().filter(|stream| stream.copies.len() > 1) {
+        for (number, copy) in stream.copies.iter().enumerate() {
+            let outstanding = match copy.is_lost {
+                true => "lost".to_owned(),
+                false => copy.outstanding.to_string(),
+            };
+            let number = number.to_string();
+            let name = stream.stream.clone();
+            rows.push(vec![name, number, outstanding, time(copy.service), time(copy.way)]);
+        }
+    }
+    if rows.is_empty() { String::new() } else { format!("\n{}", table::layout(&columns, &rows)) }
+}
+
 #[cfg(test)]
 mod tests {
+    use seekwire_flow::CopyState;
+
     use super::*;
     use crate::watch::status::Units;
 
@@ -188,6 +216,19 @@ mod tests {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(words(lines[4]), "slow 0 25 % 75 % 0 % 5.0 10 KiB");
         assert_eq!(words(lines[7]), "read.out -> slow.in 5.0 0 B - 4.0 KiB 1.0 MiB");
+    }
+
+    #[test]
+    fn where_there_is_a_choice_it_is_shown_what_it_goes_by() {
+        let mut now = status(1.0, [1.0, 0.0], 5);
+        let service = Some(Duration::from_micros(1234));
+        let copy = CopyState { outstanding: 3, service, ..CopyState::default() };
+        now.streams[0].copies = vec![copy, CopyState { is_lost: true, ..CopyState::default() }];
+        let text = text(&Status::default(), &now);
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines: Vec<String> = text.lines().map(words).collect();
+        let last = &lines[lines.len() - 2..];
+        assert_eq!(last, ["read.out -> slow.in 0 3 1.23 ms -", "read.out -> slow.in 1 lost - -"]);
     }
 
     #[test]

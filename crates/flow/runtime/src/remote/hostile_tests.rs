@@ -223,6 +223,7 @@ fn no_number_in_a_report_is_too_large() {
                 peak: usize::MAX,
                 limit: usize::MAX,
                 block: None,
+                copies: Vec::new(),
             };
             2
         ];
