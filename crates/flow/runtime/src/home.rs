@@ -71,7 +71,7 @@ impl Stream {
         let mut candidates: Vec<usize> = (0..state.distant.len()).filter(is_candidate).collect();
         let mut hand = Hand::new(self.ledger);
         loop {
-            let State { dealer, distant, consumers, .. } = &mut *state;
+            let State { dealer, distant, consumers, idle, .. } = &mut *state;
             let way = |copy: usize| distant[copy].as_ref().and_then(Distant::round_trip);
             let until = |copy: &usize| dealer.until_done(*copy, way(*copy).unwrap_or_default());
             let Some(at) = (0..candidates.len()).min_by_key(|at| until(&candidates[*at])) else {
@@ -79,13 +79,16 @@ impl Stream {
             };
             let copy = candidates[at];
             // Those here that are idle and sooner done have been woken, or will be.
-            let sooner = (0..consumers.len())
-                .filter(|other| consumers[*other].is_idle && until(other) < until(&copy))
-                .count();
+            let is_sooner =
+                |other: &usize| consumers[*other].is_idle && until(other) < until(&copy);
+            let sooner = match *idle {
+                0 => 0,
+                _ => (0..consumers.len()).filter(is_sooner).count(),
+            };
             let service = dealer.typical(copy);
             let has_room = distant[copy].as_ref().is_some_and(|one| one.has_room(service));
-            let undealt: usize = state.lanes.values().map(|lane| lane.undealt.len()).sum();
-            let is_left_to_others = undealt > 0 && undealt <= sooner;
+            let undealt = || state.lanes.values().map(|lane| lane.undealt.len()).sum::<usize>();
+            let is_left_to_others = sooner > 0 && (1..=sooner).contains(&undealt());
             // Somebody may be waiting, and keep others waiting, for what comes of such a block.
             let is_urgent = state.lanes.values().any(|lane| lane.again > 0);
             let next = match is_urgent || (has_room && !is_left_to_others) {

@@ -4,8 +4,8 @@
 //! counts, and can be dealt to another one. So many blocks are under way to a copy that it has one to
 //! begin whenever it is done with one, and no more: what is not dealt yet goes to who is idle first.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ pub(crate) struct Distant {
     held: usize,
     /// Blocks that it is not done with.
     unfinished: usize,
-    records: BTreeMap<(UnitId, u64), Record>,
+    records: HashMap<(UnitId, u64), Record>,
     /// What it is to be sent at once.
     outgoing: Vec<Frame>,
     round_trips: [Duration; SAMPLES],
@@ -80,7 +80,7 @@ impl Distant {
             granted,
             held: 0,
             unfinished: 0,
-            records: BTreeMap::new(),
+            records: HashMap::new(),
             outgoing: Vec::new(),
             round_trips: [Duration::ZERO; SAMPLES],
             samples: 0,

@@ -88,7 +88,7 @@ fn with_member(test: impl FnOnce(&Running, &Arc<Link>, &mpsc::Receiver<Message>)
     let (reader, writer) = (Arc::clone(&link), Arc::clone(&link));
     thread::spawn(move || {
         reader.read(LIMIT, |frame| {
-            let _ = hears.send(frame.message);
+            let _ = frame.map(|frame| hears.send(frame.message));
             Ok(())
         })
     });

@@ -111,14 +111,14 @@ impl Inlet {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block has come for that copy.
+    /// A block has come for that copy, which is to be rung if it has waited for that.
     pub(crate) fn block(
         &self,
         to: End,
         unit: &Open,
         (sequence, is_again): (u64, bool),
         bytes: Bytes,
-    ) -> Result<(), Garbled> {
+    ) -> Result<Option<Arc<Wakeup>>, Garbled> {
         let link = Arc::clone(&self.home);
         let unit_id = unit.rank.unit;
         let receipt = Receipt::Memory { link, to, unit: unit_id, sequence, is_begun: false };
@@ -137,7 +137,7 @@ impl Inlet {
             // Outside the lock: it tells the home.
             drop(state);
             self.ledger.give(held);
-            return Ok(());
+            return Ok(None);
         }
         let lane = copy.lanes.entry(unit.rank).or_default();
         let at = lane.blocks.partition_point(|other| other.block.sequence < sequence);
@@ -146,12 +146,7 @@ impl Inlet {
         // It may be waiting for room, which there is only after this one.
         let is_waited_for = is_again && copy.begun.is_some();
         let is_rung = std::mem::take(&mut copy.is_idle) || is_waited_for;
-        let wakeup = copy.wakeup.as_ref().filter(|_| is_rung).map(Arc::clone);
-        drop(state);
-        if let Some(wakeup) = wakeup {
-            wakeup.ring();
-        }
-        Ok(())
+        Ok(copy.wakeup.as_ref().filter(|_| is_rung).map(Arc::clone))
     }
 
     /// No more blocks of the unit come to that copy.
@@ -386,7 +381,8 @@ mod tests {
         let own = Arc::new(Wakeup::default());
         let mut hand = Hand::new(inlet.ledger);
         let come = |unit: &Open, sequence, is_again| {
-            inlet.block((0, 0), unit, (sequence, is_again), Bytes::new()).unwrap();
+            let bell = inlet.block((0, 0), unit, (sequence, is_again), Bytes::new()).unwrap();
+            bell.iter().for_each(|wakeup| wakeup.ring());
         };
         let mut take = || {
             inlet.take(0, &own, &mut hand);

@@ -13,6 +13,7 @@ use crate::report::{CopyReport, Failure, StreamReport};
 use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::unit::{Open, Unit, UnitHandle, UnitId};
+use crate::wakeup::Wakeup;
 
 /// So long the front waits for what others know of their copies.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -72,6 +73,21 @@ pub(crate) struct Parts {
     pub(crate) outlets: Vec<Option<Arc<Outlet>>>,
     pub(crate) inlets: HashMap<(u16, u32), Arc<Inlet>>,
     pub(crate) largest: usize,
+}
+
+/// What a thread that reads from a link knows.
+#[derive(Default)]
+struct Heard {
+    /// The unit of the last block, if that is under way.
+    unit: Option<Arc<Open>>,
+    /// Copies that have got blocks: they are rung when nothing more is there, or before it waits.
+    to_ring: Vec<Arc<Wakeup>>,
+}
+
+impl Heard {
+    fn ring(&mut self) {
+        self.to_ring.drain(..).for_each(|wakeup| wakeup.ring());
+    }
 }
 
 impl Node {
@@ -137,12 +153,19 @@ impl Node {
             let (node, reader) = (Arc::clone(self), Arc::clone(link));
             let name = |what: &str| format!("{what} rank {}", link.rank);
             thread::Builder::new().name(name("from")).spawn(move || {
-                let mut known = None;
-                let error = reader.read(node.largest, |frame| match node.shared() {
-                    Ok(_stays) => node.take(&reader, frame, &mut known),
-                    // The pipeline is no more. Until the other knows that, it may say something.
-                    Err(_) => Ok(()),
+                let mut heard = Heard::default();
+                let error = reader.read(node.largest, |frame| {
+                    let Some(frame) = frame else {
+                        heard.ring();
+                        return Ok(());
+                    };
+                    match node.shared() {
+                        Ok(_stays) => node.take(&reader, frame, &mut heard),
+                        // The pipeline is no more. Until the other knows that, it may say something.
+                        Err(_) => Ok(()),
+                    }
                 });
+                heard.ring();
                 node.lost_link(reader.rank, &error.to_string());
             })?;
             let writer = Arc::clone(link);
@@ -245,27 +268,22 @@ impl Node {
     // ---- messages -----------------------------------------------------------------------------
 
     /// As [`Node::find`]; most blocks are of the same unit as the one before.
-    fn find_again(
-        &self,
-        from: &Link,
-        unit: UnitId,
-        known: &mut Option<Arc<Open>>,
-    ) -> Result<(), Garbled> {
+    fn find_again(&self, from: &Link, unit: UnitId, heard: &mut Heard) -> Result<(), Garbled> {
         let is_same = |open: &Arc<Open>| open.rank.unit == unit && !open.is_closed();
-        if !known.as_ref().is_some_and(is_same) {
-            *known = self.find(from, unit)?;
+        if !heard.unit.as_ref().is_some_and(is_same) {
+            // It may wait for the unit.
+            heard.ring();
+            heard.unit = self.find(from, unit)?;
         }
         Ok(())
     }
 
-    /// `known`: the unit of the block before, if that is under way.
-    fn take(
-        &self,
-        link: &Arc<Link>,
-        frame: Frame,
-        known: &mut Option<Arc<Open>>,
-    ) -> Result<(), Garbled> {
+    fn take(&self, link: &Arc<Link>, frame: Frame, heard: &mut Heard) -> Result<(), Garbled> {
         let Frame { message, payload } = frame;
+        if !matches!(message, Message::Block { .. }) {
+            // It may wait for something.
+            heard.ring();
+        }
         if link.is_given_up() && link.rank != FRONT {
             return Ok(());
         }
@@ -273,8 +291,8 @@ impl Node {
             Message::Beat => {}
             Message::Sent { from, unit, group, index } => {
                 let home = self.home_for(link, from)?;
-                self.find_again(link, unit, known)?;
-                home.sent(link, known.as_deref(), (group, index), payload)?;
+                self.find_again(link, unit, heard)?;
+                home.sent(link, heard.unit.as_deref(), (group, index), payload)?;
             }
             Message::GroupEnd { from, unit, group } => {
                 let home = self.home_for(link, from)?;
@@ -313,9 +331,12 @@ impl Node {
             }
             Message::Block { to, unit, sequence, is_again } => {
                 let inlet = self.inlet(to.0, link)?;
-                self.find_again(link, unit, known)?;
-                match known {
-                    Some(open) => inlet.block(to, open, (sequence, is_again), payload)?,
+                self.find_again(link, unit, heard)?;
+                match &heard.unit {
+                    Some(open) => {
+                        let idle = inlet.block(to, open, (sequence, is_again), payload)?;
+                        heard.to_ring.extend(idle);
+                    }
                     None => {
                         let sequences = Sequences(vec![sequence]);
                         link.send(Message::Dropped { to, unit, sequences, is_begun: false });
