@@ -99,7 +99,7 @@ impl Stream {
             match (next, hand.rank()) {
                 (Some(Taken::Blocks), Some(rank)) => {
                     while let Some(block) = hand.next() {
-                        one.send(rank, block, hand.is_again());
+                        one.send(rank, block, hand.is_again(), self.remote.is_redealt);
                     }
                 }
                 (Some(Taken::End(unit)), _) => one.end(unit),

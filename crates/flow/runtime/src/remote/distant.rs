@@ -1,8 +1,9 @@
 //! What the home of a stream knows of a copy that receives in another process.
 //!
-//! It keeps each block until the copy is done with it and its memory there is free: until then it
-//! counts, and can be dealt to another one. So many blocks are under way to a copy that it has one to
-//! begin whenever it is done with one, and no more: what is not dealt yet goes to who is idle first.
+//! It keeps what each block takes of the limit until the copy is done with it and its memory there
+//! is free; and the block itself, if it can be dealt to another one. So many blocks are under way to
+//! a copy that it has one to begin whenever it is done with one, and no more: what is not dealt yet
+//! goes to who is idle first.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -43,6 +44,9 @@ pub(crate) struct Distant {
 struct Record {
     rank: Rank,
     block: Block,
+    /// Else it is without its bytes, and nobody else can have it.
+    is_kept: bool,
+    bytes: usize,
     sent: Instant,
     progress: Progress,
     is_dropped: bool,
@@ -110,12 +114,15 @@ impl Distant {
             && (self.held < self.granted || self.records.is_empty())
     }
 
-    pub(crate) fn send(&mut self, rank: Rank, block: Block, is_again: bool) {
-        let (unit, sequence, payload) = (block.unit(), block.sequence(), block.bytes().clone());
-        self.held += payload.len();
+    /// `is_kept`: it may be dealt again, to others.
+    pub(crate) fn send(&mut self, rank: Rank, mut block: Block, is_again: bool, is_kept: bool) {
+        let (unit, sequence) = (block.unit(), block.sequence());
+        let payload = if is_kept { block.bytes().clone() } else { block.take_bytes() };
+        let bytes = payload.len();
+        self.held += bytes;
         self.unfinished += 1;
-        let sent = Instant::now();
-        let record = Record { rank, block, sent, progress: Progress::Sent, is_dropped: false };
+        let (sent, progress) = (Instant::now(), Progress::Sent);
+        let record = Record { rank, block, is_kept, bytes, sent, progress, is_dropped: false };
         self.records.insert((unit, sequence), record);
         let message = Message::Block { to: self.to, unit, sequence, is_again };
         self.outgoing.push(Frame { message, payload });
@@ -184,7 +191,7 @@ impl Distant {
             return Err(STRAY);
         }
         record.is_dropped = true;
-        self.held -= record.block.len();
+        self.held -= record.bytes;
         let is_unbegun = record.progress == Progress::Sent && !is_begun;
         if is_unbegun {
             record.progress = Progress::Done;
@@ -201,13 +208,13 @@ impl Distant {
         }
     }
 
-    /// It is lost: what it was not done with.
+    /// It is lost: what it was not done with and others can have.
     pub(crate) fn lose(&mut self) -> Vec<(Rank, Block)> {
         self.unfinished = 0;
         self.held = 0;
         self.outgoing.clear();
         let records = std::mem::take(&mut self.records).into_values();
-        let left = records.filter(|record| record.progress != Progress::Done);
+        let left = records.filter(|record| record.is_kept && record.progress != Progress::Done);
         left.map(|record| (record.rank, record.block)).collect()
     }
 }

@@ -21,8 +21,10 @@ use super::message::{Frame, Garbled, HEAD, Message, lengths};
 /// So often an end that has nothing to say says so.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// Frames that are written at once.
+/// Frames that are written at once, if they have no more bytes than that: a connection comes to the
+/// ring between two calls.
 const AT_ONCE: usize = 64;
+const BYTES_AT_ONCE: usize = 128 << 10;
 
 /// What is read at once.
 const BUFFER: usize = 64 << 10;
@@ -160,8 +162,11 @@ impl Link {
         let mut heads = Vec::new();
         loop {
             let is_last = self.next(&mut frames);
-            for some in frames.chunks(AT_ONCE) {
+            let mut rest = &frames[..];
+            while !rest.is_empty() {
+                let (some, others) = rest.split_at(at_once(rest));
                 self.write_some(some, &mut heads)?;
+                rest = others;
             }
             frames.clear();
             if is_last {
@@ -258,6 +263,16 @@ impl Link {
             }
         }
     }
+}
+
+/// How many of these are written at once.
+fn at_once(frames: &[Frame]) -> usize {
+    let mut bytes = 0;
+    let fits = |frame: &&Frame| {
+        bytes += frame.payload.len();
+        bytes <= BYTES_AT_ONCE
+    };
+    frames.iter().take(AT_ONCE).take_while(fits).count().max(1)
 }
 
 struct Reader<'l> {
