@@ -100,7 +100,7 @@ impl Stream {
             match (next, hand.rank()) {
                 (Some(Taken::Blocks), Some(rank)) => {
                     while let Some(block) = hand.next() {
-                        one.send(rank, block, hand.is_again());
+                        one.send(rank, block, hand.is_again(), self.counts_undone());
                     }
                 }
                 (Some(Taken::End(unit)), _) => one.end(unit),

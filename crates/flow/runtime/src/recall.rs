@@ -74,7 +74,7 @@ impl Stream {
         };
         dealer.taken(copy, 1);
         if let Some(one) = &mut distant[copy] {
-            one.send(rank, block, is_redealt);
+            one.send(rank, block, is_redealt, true);
             return one.flush();
         }
         lane.undone = lane.undone.saturating_sub(1);

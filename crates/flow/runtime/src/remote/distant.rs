@@ -1,8 +1,9 @@
 //! What the home of a stream knows of a copy that receives in another process.
 //!
-//! It keeps each block until the copy is done with it and its memory there is free: until then it
-//! counts, and can be dealt to another one. So many blocks are under way to a copy that it has one to
-//! begin whenever it is done with one, and no more: what is not dealt yet goes to who is idle first.
+//! It keeps what each block takes of the limit until the copy is done with it and its memory there
+//! is free; and the block itself, if it can be dealt to another one. So many blocks are under way to
+//! a copy that it has one to begin whenever it is done with one, and no more: what is not dealt yet
+//! goes to who is idle first.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -48,6 +49,9 @@ pub(crate) struct Distant {
 struct Record {
     rank: Rank,
     block: Block,
+    /// Else it is without its bytes, and nobody else can have it.
+    is_kept: bool,
+    bytes: usize,
     sent: Instant,
     progress: Progress,
     is_dropped: bool,
@@ -125,15 +129,18 @@ impl Distant {
             && (self.held < self.granted || self.records.is_empty())
     }
 
-    pub(crate) fn send(&mut self, rank: Rank, block: Block, is_again: bool) {
-        let (unit, sequence, payload) = (block.unit(), block.sequence(), block.bytes().clone());
-        let sent = Instant::now();
+    /// `is_kept`: it may be dealt again, to others.
+    pub(crate) fn send(&mut self, rank: Rank, mut block: Block, is_again: bool, is_kept: bool) {
+        let (unit, sequence) = (block.unit(), block.sequence());
+        let payload = if is_kept { block.bytes().clone() } else { block.take_bytes() };
+        let bytes = payload.len();
+        let (sent, progress) = (Instant::now(), Progress::Sent);
         if self.unfinished == 0 {
             self.since = sent;
         }
-        self.held += payload.len();
+        self.held += bytes;
         self.unfinished += 1;
-        let record = Record { rank, block, sent, progress: Progress::Sent, is_dropped: false };
+        let record = Record { rank, block, is_kept, bytes, sent, progress, is_dropped: false };
         self.records.insert((unit, sequence), record);
         let message = Message::Block { to: self.to, unit, sequence, is_again };
         self.outgoing.push(Frame { message, payload });
@@ -179,7 +186,7 @@ impl Distant {
                 self.recalled = None;
             }
             count += 1;
-            bytes += record.block.len();
+            bytes += record.bytes;
             unbegun += usize::from(was == Progress::Sent);
             last = Some((record.rank, record.sent));
             self.unfinished -= 1;
@@ -216,7 +223,8 @@ impl Distant {
 
     /// Asks for the block that it would begin last.
     pub(crate) fn recall(&mut self) {
-        let unbegun = self.records.iter().filter(|(_, record)| record.progress == Progress::Sent);
+        let is_unbegun = |record: &Record| record.is_kept && record.progress == Progress::Sent;
+        let unbegun = self.records.iter().filter(|(_, record)| is_unbegun(record));
         let last = unbegun.max_by_key(|((_, sequence), record)| (record.rank, *sequence));
         let Some((&(unit, sequence), _)) = last else { return };
         self.recalled = Some((unit, sequence));
@@ -236,7 +244,7 @@ impl Distant {
             return Err(STRAY);
         }
         record.is_dropped = true;
-        self.held -= record.block.len();
+        self.held -= record.bytes;
         let is_unbegun = record.progress == Progress::Sent && !is_begun;
         if is_unbegun {
             record.progress = Progress::Done;
@@ -259,14 +267,14 @@ impl Distant {
         }
     }
 
-    /// It is lost: what it was not done with.
+    /// It is lost: what it was not done with and others can have.
     pub(crate) fn lose(&mut self) -> Vec<(Rank, Block)> {
         self.unfinished = 0;
         self.held = 0;
         self.recalled = None;
         self.outgoing.clear();
         let records = std::mem::take(&mut self.records).into_values();
-        let left = records.filter(|record| record.progress != Progress::Done);
+        let left = records.filter(|record| record.is_kept && record.progress != Progress::Done);
         left.map(|record| (record.rank, record.block)).collect()
     }
 }
