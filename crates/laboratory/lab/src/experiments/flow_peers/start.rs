@@ -245,3 +245,32 @@ fn python(command: &Path) -> Result<PathBuf> {
         "Dask is not installed: `scripts/deps lab` puts it beside the build, or `pip install distributed`",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_compile_without_warnings_or_their_absence_is_explained() {
+        match tbb() {
+            Ok(_) => compiled::tests::compiles_without_warnings(&TBB),
+            Err(error) => assert!(error.to_string().contains("libtbb-dev"), "{error}"),
+        }
+        if let Err(error) = gstreamer() {
+            assert!(error.to_string().contains("libgstreamer1.0-dev"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_report_is_the_last_object_among_other_lines() {
+        let finished = |stdout: &str| Finished {
+            stdout: stdout.to_owned(),
+            stderr: String::new(),
+            cpu: Duration::ZERO,
+            traffic: None,
+        };
+        let report = parse(&finished("ready 127.0.0.1:1\n{\"blocks\":3}\n")).unwrap();
+        assert_eq!(report, Report { blocks: 3, ..Report::default() });
+        assert!(parse(&finished("ready\n")).is_err());
+    }
+}
