@@ -3,7 +3,7 @@
 //! process, first step and sink another, so that every block passes from process to process three
 //! times.
 //!
-//! What a stream may hold is dealt to its connections, at both ends, as high-water marks: libzmq
+//! What a stream may hold is dealt to its connections as high-water marks, for either end: libzmq
 //! counts messages.
 
 use std::io::{BufRead, stdin};
@@ -30,8 +30,7 @@ struct Shared<'c> {
 impl Shared<'_> {
     fn socket(&self, kind: SocketType, pipes: usize) -> Result<Socket> {
         let socket = self.context.socket(kind)?;
-        // Each pipe has a queue at either end.
-        let mark = (self.order.room() / (2 * pipes)).max(1) as i32;
+        let mark = (self.order.room() / pipes).max(1) as i32;
         socket.set_sndhwm(mark)?;
         socket.set_rcvhwm(mark)?;
         socket.set_linger(0)?;

@@ -123,6 +123,11 @@ pub(crate) fn peak_memory() -> Option<u64> {
     status("VmHWM")
 }
 
+/// Shared memory of this process.
+pub(crate) fn shared_memory() -> Option<u64> {
+    status("RssShmem")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

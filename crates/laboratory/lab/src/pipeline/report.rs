@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{begin_memory, peak_memory};
+use super::{begin_memory, peak_memory, shared_memory};
 
 /// What one process, or all, have done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,6 +40,9 @@ pub struct Resident {
     pub before: u64,
     /// At most.
     pub peak: u64,
+    /// How much of what there is at the end is shared memory, which is the ring's.
+    #[serde(default)]
+    pub shared: u64,
 }
 
 /// The work of one copy, in nanoseconds of the clock.
@@ -56,19 +59,21 @@ impl Resident {
     #[must_use]
     pub fn begin() -> Option<Self> {
         let before = begin_memory()?;
-        Some(Self { before, peak: before })
+        Some(Self { before, peak: before, shared: 0 })
     }
 
     /// With the peak until now.
     #[must_use]
     pub fn end(self) -> Self {
-        Self { peak: peak_memory().unwrap_or(self.before), ..self }
+        let shared = shared_memory().unwrap_or(0);
+        Self { peak: peak_memory().unwrap_or(self.before), shared, ..self }
     }
 
-    /// By how much it has grown.
+    /// By how much it has grown, without the ring: what lies in the kernel's buffers between two
+    /// processes is not counted either.
     #[must_use]
     pub fn growth(&self) -> u64 {
-        self.peak.saturating_sub(self.before)
+        self.peak.saturating_sub(self.before).saturating_sub(self.shared)
     }
 }
 
@@ -100,7 +105,7 @@ mod tests {
 
     #[test]
     fn parts_become_a_whole() {
-        let resident = |before, peak| Some(Resident { before, peak });
+        let resident = |before, peak| Some(Resident { before, peak, shared: 5 });
         let mut all =
             Report { sums: [0, u64::MAX, 0], resident: resident(100, 150), ..Report::default() };
         let other = Report {
@@ -114,7 +119,7 @@ mod tests {
         };
         all.join(other);
         assert_eq!((all.blocks, all.sums, all.p50_ns), (3, [1, 1, 3], Some(7)));
-        assert_eq!(all.resident.unwrap().growth(), 80);
+        assert_eq!(all.resident.unwrap().growth(), 75);
         let text = serde_json::to_string(&all).unwrap();
         assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), all);
     }

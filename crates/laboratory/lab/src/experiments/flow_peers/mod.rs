@@ -69,12 +69,14 @@ const BETWEEN: [&str; 5] = [FLOW_RING, FLOW_TCP, ZEROMQ_TCP, ZEROMQ_IPC, DASK];
 const RATE: Metric = Metric { name: "blocks", unit: "1/s", better: Better::Higher };
 const MEDIAN: Metric = Metric { name: "latency p50", unit: "µs", better: Better::Lower };
 const TAIL: Metric = Metric { name: "latency p99", unit: "µs", better: Better::Lower };
-/// What the process that grows most has more of than before the first block, over what the three
-/// streams together may hold.
+/// What the process that grows most has more of than before the first block, without the ring, over
+/// what the three streams together may hold.
 const GROWTH: Metric = Metric { name: "memory over declared", unit: "", better: Better::Lower };
 /// The most that a stream has held over what it may hold, as the runtime counts it.
 const HELD: Metric = Metric { name: "held over declared", unit: "", better: Better::Lower };
-/// The larger one of both.
+/// Shared memory of a process.
+const RING: Metric = Metric { name: "ring", unit: "MiB", better: Better::Lower };
+/// The larger one of the first two.
 const PEAK: Metric = Metric { name: "peak over declared", unit: "", better: Better::Lower };
 const RECOVERY: Metric =
     Metric { name: "time to full share", unit: "service times", better: Better::Lower };
@@ -156,16 +158,15 @@ impl Experiment for FlowPeers {
     }
 
     fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 75 } else { 600 })
+        Duration::from_secs(if quick { 60 } else { 420 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
         let rounds = context.rounds(2, 7);
         let milliseconds = context.pick(60, 400);
-        let sizes = &SIZES;
         let pipelines = Pipelines::new(context)?;
         let pipelines = &pipelines;
-        let mut groups: Vec<Group<'_>> = sizes
+        let mut groups: Vec<Group<'_>> = SIZES
             .iter()
             .map(|&size| {
                 let variant = |way: Way| {
@@ -190,7 +191,7 @@ impl Experiment for FlowPeers {
         let mut parameters = context.parameters(rounds);
         let mut note =
             |name: &str, value: serde_json::Value| parameters.insert(name.to_owned(), value);
-        note("sizes", sizes.to_vec().into());
+        note("sizes", SIZES.to_vec().into());
         note("milliseconds for rates and latencies, each", milliseconds.into());
         note("bytes of each stream", LIMIT.into());
         note("bytes of each stream, slow consumer", SLOW_LIMIT.into());
@@ -240,6 +241,9 @@ fn slow_consumer(pipelines: &Pipelines<'_>, way: Way, trial: &mut Trial) -> Resu
     trial.record(SLOW, None, GROWTH, growth);
     if let Some(held) = report.held {
         trial.record(SLOW, None, HELD, held);
+    }
+    if resident.shared > 0 {
+        trial.record(SLOW, None, RING, resident.shared as f64 / f64::from(1 << 20));
     }
     trial.record(SLOW, None, PEAK, growth.max(report.held.unwrap_or(0.0)));
     Ok(())

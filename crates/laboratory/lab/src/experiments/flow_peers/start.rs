@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use tempfile::TempDir;
 
 use crate::compiled::{self, Source};
@@ -92,13 +92,17 @@ impl<'a> Pipelines<'a> {
             Runtime::Role(name) => self.alone(self.role(name, &Mode::Plain), order)?,
             Runtime::Tbb => self.alone(Program::new(tbb()?, &Mode::Plain), order)?,
             Runtime::Gstreamer => self.alone(Program::new(gstreamer()?, &Mode::Plain), order)?,
-            Runtime::Flow(carrier) => self.together(order, |rank| match carrier {
-                Carrier::Ring => Ok(self.role("joined", &self.context.linked()).arg(rank)),
-                Carrier::Tcp => {
-                    let role = self.role("joined", &Mode::Plain).env("SEEKWIRE", "off");
-                    Ok(role.arg(rank))
-                }
-            })?,
+            Runtime::Flow(carrier) => {
+                let report = self.together(order, |rank| match carrier {
+                    Carrier::Ring => Ok(self.role("joined", &self.context.linked()).arg(rank)),
+                    Carrier::Tcp => {
+                        let role = self.role("joined", &Mode::Plain).env("SEEKWIRE", "off");
+                        Ok(role.arg(rank))
+                    }
+                })?;
+                check(carrier, &report, order)?;
+                report
+            }
             Runtime::Zeromq(transport) => {
                 let program = over_zeromq(&self.command).map_err(|why| anyhow!(why))?;
                 let place = tempfile::tempdir().context("cannot make a directory for sockets")?;
@@ -191,6 +195,24 @@ impl Dask {
         let line = self.running.wait_for_line(|line| line.starts_with(&mark))?;
         serde_json::from_str(&line[mark.len()..]).context("not a report of the pipeline")
     }
+}
+
+/// Nothing counts as the ring that was not, and the other way round.
+fn check(carrier: Carrier, report: &Report, order: Order) -> Result<()> {
+    /// Of blocks, before which the two ends may not have found each other.
+    const ENOUGH: u64 = 1 << 20;
+    /// Less shared memory than this is no ring.
+    const LEAST: u64 = 32 << 10;
+
+    let resident = report.resident.context("no memory was reported")?;
+    let is_ring = resident.shared >= LEAST;
+    let is_wrong = is_ring != (carrier == Carrier::Ring);
+    ensure!(
+        !is_wrong || (report.blocks * order.size as u64) < ENOUGH,
+        "the blocks did not go by {carrier:?}: there are {} bytes of shared memory",
+        resident.shared
+    );
+    Ok(())
 }
 
 fn parse(finished: &Finished) -> Result<Report> {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     BETWEEN, CROSSBEAM, FLOW, FLOW_RING, FLOW_TCP, GOAL_SIZE, GROWTH, HELD, MEDIAN, OTHERS, PAUSE,
-    PEAK, RATE, RECOVERY, SIZES, SLOW, TAIL, WAYS, WITHIN, ZEROMQ_IPC, ZEROMQ_TCP, case,
+    PEAK, RATE, RECOVERY, RING, SIZES, SLOW, TAIL, WAYS, WITHIN, ZEROMQ_IPC, ZEROMQ_TCP, case,
 };
 use crate::experiments::by_size::{self, View};
 use crate::outcome::{Findings, Key, Recorded, Table};
@@ -93,6 +93,7 @@ fn behaviour(rows: &[Row]) -> Table {
         let cells = [
             median(SLOW, GROWTH),
             median(SLOW, HELD),
+            median(SLOW, RING),
             median(PAUSE, RECOVERY),
             median(PAUSE, OTHERS),
         ];
@@ -102,8 +103,8 @@ fn behaviour(rows: &[Row]) -> Table {
     };
     Table {
         title: "A slow consumer, and a copy that stands still".to_owned(),
-        note: "Growth of the process that grows most over what its three streams may hold together; the most that a \
-               stream held over what it may hold, where the runtime counts that. From the end of the pause of 200 ms until \
+        note: "Growth of the process that grows most, without the ring, over what its three streams may hold together; \
+               the most that a stream held over what it may hold, where the runtime counts that; the ring's memory. From the end of the pause of 200 ms until \
                the copy takes block after block again, in service times of 2 ms, and what the other two copies did during \
                the pause, in percent of what they can."
             .to_owned(),
@@ -111,6 +112,7 @@ fn behaviour(rows: &[Row]) -> Table {
             "runtime",
             "memory over declared",
             "held over declared",
+            "ring, MiB",
             "time to full share, service times",
             "work of the others meanwhile, %",
         ]
