@@ -19,7 +19,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 
 pub use report::{CopyOfStep, Report, Resident};
-pub use stages::{Copies, Sink, Source, StepWork, is_block};
+pub use stages::{Copies, Sink, Source, StepWork, is_block, total};
 
 /// The smallest block: a number, a moment and words to read.
 pub const LEAST: usize = 64;

@@ -28,6 +28,9 @@ pub struct Report {
     /// The most that a stream has held over what it may hold, where the runtime counts it.
     #[serde(default)]
     pub held: Option<f64>,
+    /// The size of blocks that a stream has found, where it is to find one.
+    #[serde(default)]
+    pub chosen: Option<u64>,
     /// When the copies of the first step have begun with blocks, where the order has a service time.
     #[serde(default)]
     pub copies: Vec<CopyOfStep>,
@@ -95,6 +98,7 @@ impl Report {
             (Some(this), Some(other)) => Some(this.max(other)),
             (this, other) => this.or(other),
         };
+        self.chosen = self.chosen.or(other.chosen);
         self.copies.extend(other.copies);
     }
 }

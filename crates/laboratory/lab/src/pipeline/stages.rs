@@ -86,14 +86,20 @@ pub fn is_block(block: &[u8], order: &Order) -> bool {
     block.len() == order.size
 }
 
-/// All words of a block but the moment.
-fn sum(block: &[u8]) -> u64 {
+/// The sum of all words.
+#[must_use]
+pub fn total(block: &[u8]) -> u64 {
     let words = block.chunks_exact(WORD).map(|bytes| {
         let mut word = [0; WORD];
         word.copy_from_slice(bytes);
         u64::from_ne_bytes(word)
     });
-    black_box(words.fold(0, u64::wrapping_add)).wrapping_sub(word(block, 1))
+    black_box(words.fold(0, u64::wrapping_add))
+}
+
+/// All words of a block but the moment.
+fn sum(block: &[u8]) -> u64 {
+    total(block).wrapping_sub(word(block, 1))
 }
 
 /// Numbers the copies of the first step, of which the first one pauses.

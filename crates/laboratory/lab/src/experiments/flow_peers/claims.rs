@@ -1,6 +1,8 @@
 //! The goals, judged by a result of `flow-peers`.
 
-use super::{FLOW, FLOW_RING, FLOW_TCP, GOAL_SIZE, PEAK, RATE, SLOW, ZEROMQ_IPC, ZEROMQ_TCP, case};
+use super::{
+    FLOW, FLOW_RING, FLOW_TCP, GOAL_SIZE, PEAK, RATE, SLOW, ZEROMQ_IPC, ZEROMQ_TCP, auto, case,
+};
 use crate::claim::{Claim, Criterion, Estimate, Source};
 use crate::outcome::{At, ResultFile};
 
@@ -71,5 +73,18 @@ pub(super) const CLAIMS: &[Claim] = &[
         criterion: Criterion::AtMost(1.05),
         better: None,
         otherwise: "a process grows by more than its streams may hold",
+    },
+    Claim {
+        title: "size of blocks",
+        statement: "A stream finds a size of blocks that is within a tenth of the best.",
+        source: Source::Goal,
+        published: "",
+        measure: "time of a unit of work in blocks whose size the stream finds, over that of the best of all powers of \
+                  two, on the worst of three links",
+        unit: "",
+        evidence: auto::worst,
+        criterion: Criterion::AtMost(1.1),
+        better: None,
+        otherwise: "another size is better by more than that",
     },
 ];

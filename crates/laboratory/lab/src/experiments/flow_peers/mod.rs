@@ -2,6 +2,7 @@
 //! blocks pass, how long one takes, how much memory a slow consumer costs, and how soon a copy that
 //! stood still has its share again.
 
+mod auto;
 mod claims;
 mod recovery;
 mod start;
@@ -146,7 +147,8 @@ impl Experiment for FlowPeers {
          sums are compared with what they must be. Streams may hold the same number of bytes everywhere. Rates \
          are counted at the sink at full speed; latencies are those of single blocks, from before one is made \
          until the sink has read it, every 500 µs. A slow consumer shows what is held; a copy that stands still \
-         for 200 ms shows how soon it has its share again."
+         for 200 ms shows how soon it has its share again. Where a stream of seekwire-flow finds the size of its \
+         blocks, the time for a unit of work stands beside those of fixed sizes."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
@@ -185,6 +187,7 @@ impl Experiment for FlowPeers {
             Variant::new(way.name, move |trial: &mut Trial| pause(pipelines, way, trial))
         });
         groups.push(Group::new(PAUSE, dealing.collect()));
+        groups.extend(auto::groups(context, pipelines));
         let samples = alternate(&mut groups, rounds, context.progress())?;
         drop(groups);
 

@@ -36,6 +36,25 @@ pub(super) enum Carrier {
     Tcp,
 }
 
+/// What blocks whose size is to be found pass over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Link {
+    /// Nothing: they stay in one process.
+    Here,
+    Ring,
+    Tcp,
+}
+
+/// Units of work in blocks of some size.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sized {
+    /// Bytes of a block; 0: whatever the stream finds.
+    pub(super) size: u64,
+    /// Bytes of a unit.
+    pub(super) unit: u64,
+    pub(super) milliseconds: u64,
+}
+
 /// What libzmq has between two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
@@ -93,7 +112,7 @@ impl<'a> Pipelines<'a> {
             Runtime::Tbb => self.alone(Program::new(tbb()?, &Mode::Plain), order)?,
             Runtime::Gstreamer => self.alone(Program::new(gstreamer()?, &Mode::Plain), order)?,
             Runtime::Flow(carrier) => {
-                let report = self.together(order, |rank| match carrier {
+                let report = self.together(&order.arguments(), |rank| match carrier {
                     Carrier::Ring => Ok(self.role("joined", &self.context.linked()).arg(rank)),
                     Carrier::Tcp => {
                         let role = self.role("joined", &Mode::Plain).env("SEEKWIRE", "off");
@@ -114,17 +133,43 @@ impl<'a> Pipelines<'a> {
                     let program = Program::new(&program, &Mode::Plain);
                     Ok(program.args(["pipeline", &address, rank]))
                 };
-                self.together(order, start)?
+                self.together(&order.arguments(), start)?
             }
             Runtime::Dask => self.dask(order)?,
         };
+        let what = format!("{runtime:?}, {} blocks of {} bytes", report.blocks, order.size);
         let expected = order.expected(report.blocks);
+        self.checked(report, expected, &what)
+    }
+
+    /// Units of work whose first stream cuts blocks, with the median of their times as `seconds`.
+    pub(super) fn sized(&self, link: Link, order: Sized) -> Result<Report> {
+        let Sized { size, unit, milliseconds } = order;
+        let order = [size, unit, milliseconds].map(|number| number.to_string());
+        let report = match link {
+            Link::Here => {
+                let role = self.role("sized", &Mode::Plain).arg("local");
+                parse(&role.args(&order).timeout(LIMIT).run()?)?
+            }
+            Link::Ring => self.together(&order, |rank| {
+                Ok(self.role("sized", &self.context.linked()).arg(rank))
+            })?,
+            Link::Tcp => self.together(&order, |rank| {
+                Ok(self.role("sized", &Mode::Plain).env("SEEKWIRE", "off").arg(rank))
+            })?,
+        };
+        // Numbered from 0 in each unit.
+        let words = unit / 8;
+        let expected = (words * (words - 1) / 2).wrapping_mul(report.blocks);
+        let what = format!("{link:?}, {} units in blocks of {size} bytes", report.blocks);
+        self.checked(report, expected, &what)
+    }
+
+    /// Every stage has read everything.
+    fn checked(&self, report: Report, expected: u64, what: &str) -> Result<Report> {
         if report.blocks == 0 || report.sums != [expected; 3] {
-            let wrong = format!(
-                "{} blocks of {} bytes have the sums {:?}, and not {expected}",
-                report.blocks, order.size, report.sums
-            );
-            self.violations.borrow_mut().push(format!("{runtime:?}: {wrong}"));
+            let wrong = format!("{what}: the sums are {:?}, and not {expected}", report.sums);
+            self.violations.borrow_mut().push(wrong.clone());
             return Err(anyhow!(wrong));
         }
         Ok(report)
@@ -139,10 +184,13 @@ impl<'a> Pipelines<'a> {
     }
 
     /// Two processes that tell each other where they listen.
-    fn together(&self, order: Order, program: impl Fn(&str) -> Result<Program>) -> Result<Report> {
-        let start = |rank| -> Result<Running> {
-            Ok(program(rank)?.args(order.arguments()).timeout(LIMIT).start()?)
-        };
+    fn together(
+        &self,
+        order: &[String],
+        program: impl Fn(&str) -> Result<Program>,
+    ) -> Result<Report> {
+        let start =
+            |rank| -> Result<Running> { Ok(program(rank)?.args(order).timeout(LIMIT).start()?) };
         let mut both = [start("0")?, start("1")?];
         let addresses = both.each_ref().map(|running| -> Result<String> {
             let line = running.wait_for_line(|line| line.starts_with("ready "))?;

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::{
     BETWEEN, CROSSBEAM, FLOW, FLOW_RING, FLOW_TCP, GOAL_SIZE, GROWTH, HELD, MEDIAN, OTHERS, PAUSE,
-    PEAK, RATE, RECOVERY, RING, SIZES, SLOW, TAIL, WAYS, WITHIN, ZEROMQ_IPC, ZEROMQ_TCP, case,
+    PEAK, RATE, RECOVERY, RING, SIZES, SLOW, TAIL, WAYS, WITHIN, ZEROMQ_IPC, ZEROMQ_TCP, auto,
+    case,
 };
 use crate::experiments::by_size::{self, View};
 use crate::outcome::{Findings, Key, Recorded, Table};
@@ -43,10 +44,12 @@ pub(super) fn findings(recorded: Recorded<'_>) -> Findings {
     let mut tables = by_size::tables(&VIEWS, &rows, &recorded.numbers("sizes"));
     tables.push(links(&rows));
     tables.push(behaviour(&rows));
+    tables.push(auto::table(&rows));
     tables.retain(|table| !table.rows.is_empty());
     let mut figures = by_size::figures(&VIEWS, &rows);
     figures.push(memory(&rows));
-    Findings { summary: summary(recorded.samples), tables, figures }
+    figures.push(auto::figure(&rows));
+    Findings { summary: summary(recorded.samples, &rows), tables, figures }
 }
 
 /// Latency as alpha + bytes / beta, by the least squares of the medians.
@@ -134,7 +137,7 @@ fn memory(rows: &[Row]) -> Figure {
     Figure { file, title, chart }
 }
 
-fn summary(samples: &Samples) -> Vec<Key> {
+fn summary(samples: &Samples, rows: &[Row]) -> Vec<Key> {
     let case = case(GOAL_SIZE);
     let rate = |variant| Selector { case: &case, variant, metric: RATE };
     let ratio = |this, that| samples.ratio(rate(this), rate(that)).map(|ratio| ratio.value);
@@ -158,6 +161,12 @@ fn summary(samples: &Samples) -> Vec<Key> {
             "seekwire-flow with a slow consumer: growth of a process, or what a stream holds, over what was declared, \
              in the worst of three places; lower is better",
             peaks.into_iter().flatten().reduce(f64::max),
+        ),
+        (
+            "auto_block_vs_best_worst_ratio",
+            "time of a unit of work in blocks whose size the stream finds over that of the best size of a sweep, on the \
+             worst of three links; lower is better",
+            auto::worst_ratio(samples, rows),
         ),
     ];
     keys.into_iter()

@@ -123,8 +123,8 @@ pub(super) fn local(order: Order) -> Result<Report> {
     done(&running, &notes)
 }
 
-/// One of two processes.
-pub(super) fn joined(rank: u32, order: Order) -> Result<Report> {
+/// Tells where this process listens, and hears where both do.
+pub(super) fn meet(rank: u32) -> Result<Job> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen")?;
     messaging::ready(&listener.local_addr()?.to_string())?;
     let mut line = String::new();
@@ -133,7 +133,7 @@ pub(super) fn joined(rank: u32, order: Order) -> Result<Report> {
         serde_json::from_str(&line).context("not the addresses of all")?;
     let peer =
         |address: &SocketAddr| Peer { host: "localhost".to_owned(), addresses: vec![*address] };
-    let job = Job {
+    Ok(Job {
         rank,
         peers: addresses.iter().map(peer).collect(),
         listener,
@@ -141,7 +141,12 @@ pub(super) fn joined(rank: u32, order: Order) -> Result<Report> {
         secret: [0; 32],
         limit: Duration::from_secs(10),
         patience: PATIENCE,
-    };
+    })
+}
+
+/// One of two processes.
+pub(super) fn joined(rank: u32, order: Order) -> Result<Report> {
+    let job = meet(rank)?;
     let notes = Arc::new(Notes::default());
     let running = graph(order, [0, 1, 0, 1], &notes)?.start_in(&job, b"")?;
     notes.begin();

@@ -3,11 +3,13 @@
 //! ```text
 //! lab-peer pipeline local|crossbeam|timely ORDER        in one process
 //! lab-peer pipeline joined RANK ORDER                   one of two processes of seekwire-flow
+//! lab-peer pipeline sized local|RANK BLOCK UNIT MILLISECONDS      the same with blocks that a stream cuts
 //! ```
 
 mod channels;
 mod dataflow;
 mod filters;
+mod sized;
 
 use std::ffi::OsString;
 use std::sync::{Mutex, PoisonError};
@@ -53,6 +55,10 @@ pub(super) fn play(arguments: impl Iterator<Item = OsString>) -> Result<()> {
         "joined" => {
             let (rank, order) = order.split_first().context("say which rank")?;
             filters::joined(rank.parse().context("a rank is a number")?, Order::parse(order)?)?
+        }
+        "sized" => {
+            let (place, order) = order.split_first().context("say where")?;
+            sized::run(place, order)?
         }
         "crossbeam" => channels::run(Order::parse(order)?)?,
         "timely" => dataflow::run(Order::parse(order)?)?,
