@@ -137,7 +137,7 @@ impl Experiment for FlowPeers {
     }
 
     fn question(&self) -> &'static str {
-        "How fast one pipeline runs over seekwire-flow, channels, timely, oneTBB, GStreamer, ZeroMQ and Dask, and what it holds."
+        "One pipeline over seekwire-flow, channels, timely, oneTBB, GStreamer, ZeroMQ and Dask: speed and memory."
     }
 
     fn about(&self) -> &'static str {
@@ -245,7 +245,7 @@ fn slow_consumer(pipelines: &Pipelines<'_>, way: Way, trial: &mut Trial) -> Resu
     if let Some(held) = report.held {
         trial.record(SLOW, None, HELD, held);
     }
-    if resident.shared > 0 {
+    if way.runtime == Runtime::Flow(Carrier::Ring) {
         trial.record(SLOW, None, RING, resident.shared as f64 / f64::from(1 << 20));
     }
     trial.record(SLOW, None, PEAK, growth.max(report.held.unwrap_or(0.0)));
