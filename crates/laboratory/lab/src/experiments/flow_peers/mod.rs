@@ -261,10 +261,10 @@ fn pause(pipelines: &Pipelines<'_>, way: Way, trial: &mut Trial) -> Result<()> {
         limit: PAUSE_LIMIT,
         service_ns: nanoseconds(SERVICE),
         pause_ms: PAUSE_TIME.as_millis() as u64,
-        ..order(PAUSE_SIZE, 600)
+        ..order(PAUSE_SIZE, 800)
     };
     let report = pipelines.run(way.runtime, order)?;
-    let recovery = recovery::of(&report.copies, SERVICE, PAUSE_TIME)?;
+    let recovery = recovery::of(&report.copies, PAUSE_TIME)?;
     trial.record(PAUSE, None, RECOVERY, recovery.service_times);
     trial.record(PAUSE, None, OTHERS, recovery.others);
     Ok(())
