@@ -4,11 +4,12 @@
 //! command         `seekwire lab`, `demo` and `calibrate`, from the command line
 //! demo            the short tour of real programs, for `seekwire demo`
 //! experiments     what is measured: sockets, ring-size, pairs, connections, programs, seek, seek-fragments,
-//!                 mailbox, nic, zeromq, models
+//!                 mailbox, nic, zeromq, models, flow-peers
 //!   programs      iperf3, redis, http, sockperf and grpc, as pairs of server and client
 //!   bench         two processes of our own that exchange bytes: streambench (C, unmodified) or peer (Rust API)
 //!   search        messages received in another order than they came in, and what that costs the receiver
 //!   network       two hosts, their interfaces, and what passes between them
+//!   pipeline      what the stages of a pipeline do, in whatever runtime (peer, and programs of their own)
 //!   messaging     programs that exchange messages over libzmq (of their own) or mailboxes (peer)
 //!   compiled      C programs, compiled when first needed
 //!   limits        what the memory of this machine can do
@@ -50,6 +51,7 @@ pub mod outcome;
 mod output;
 mod pack;
 pub mod peer;
+pub mod pipeline;
 pub mod plot;
 mod programs;
 pub mod progress;

@@ -32,7 +32,8 @@ fn every_experiment_is_described() {
             "mailbox",
             "nic",
             "zeromq",
-            "models"
+            "models",
+            "flow-peers"
         ]
     );
     assert!(experiments().iter().all(|experiment| experiment.about().len() > 40));

@@ -2,6 +2,7 @@
 
 mod by_size;
 mod connections;
+mod flow_peers;
 mod mailbox;
 mod models;
 mod names;
@@ -45,6 +46,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &nic::Nic,
         &zeromq::Zeromq,
         &models::Models,
+        &flow_peers::FlowPeers,
     ]
 }
 

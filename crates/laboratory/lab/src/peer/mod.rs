@@ -13,7 +13,7 @@
 //!
 //! `lab-peer search-send` and `lab-peer search-receive` are the ends of a message search; their
 //! orders are JSON. `lab-peer mailbox` plays the messaging programs (see [`crate::messaging`]) over
-//! mailboxes.
+//! mailboxes. `lab-peer pipeline` plays a pipeline (see [`crate::pipeline`]).
 //!
 //! Each of them takes `--of=PID` first: the process that started it, with which it ends.
 //!
@@ -27,6 +27,7 @@ mod gauge;
 mod messaging;
 mod options;
 mod parent;
+mod pipeline;
 mod search;
 mod serve;
 mod wire;
@@ -77,6 +78,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
         Some("gauge-drive") => {
             return gauge::drive(std::io::stdin().lock(), &mut std::io::stdout());
         }
+        Some("pipeline") => return pipeline::play(arguments.skip(1)),
         Some("mailbox") => return messaging::play(arguments.skip(1)),
         Some(parent::WATCH) => {
             let mut pids = arguments.skip(1).map(|pid| pid.into_string().unwrap_or_default());
