@@ -12,9 +12,12 @@ use super::link::Link;
 use super::message::{End, MOST_SEQUENCES, Message, Sequences};
 use crate::unit::UnitId;
 
+/// What is to be told, and whom.
+type Notes = Vec<(Arc<Link>, Message)>;
+
 thread_local! {
     /// Of this thread, if it has blocks in its hand.
-    static NOTES: RefCell<Option<Vec<(Arc<Link>, Message)>>> = const { RefCell::new(None) };
+    static NOTES: RefCell<Option<Notes>> = const { RefCell::new(None) };
 }
 
 /// From now on, until the value is dropped.
