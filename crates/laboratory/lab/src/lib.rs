@@ -4,10 +4,11 @@
 //! command         `seekwire lab`, `demo` and `calibrate`, from the command line
 //! demo            the short tour of real programs, for `seekwire demo`
 //! experiments     what is measured: sockets, ring-size, pairs, connections, programs, seek, seek-fragments,
-//!                 mailbox, nic, zeromq, models
+//!                 mailbox, nic, zeromq, models, flow-demand, flow-reaction, flow-latency, flow-updates
 //!   programs      iperf3, redis, http, sockperf and grpc, as pairs of server and client
 //!   bench         two processes of our own that exchange bytes: streambench (C, unmodified) or peer (Rust API)
 //!   search        messages received in another order than they came in, and what that costs the receiver
+//!   pipeline      an image through filters on several hosts, over `seekwire-flow` (peer)
 //!   network       two hosts, their interfaces, and what passes between them
 //!   messaging     programs that exchange messages over libzmq (of their own) or mailboxes (peer)
 //!   compiled      C programs, compiled when first needed
@@ -50,6 +51,7 @@ pub mod outcome;
 mod output;
 mod pack;
 pub mod peer;
+mod pipeline;
 pub mod plot;
 mod programs;
 pub mod progress;

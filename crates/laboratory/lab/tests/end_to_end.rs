@@ -32,7 +32,11 @@ fn every_experiment_is_described() {
             "mailbox",
             "nic",
             "zeromq",
-            "models"
+            "models",
+            "flow-demand",
+            "flow-reaction",
+            "flow-latency",
+            "flow-updates"
         ]
     );
     assert!(experiments().iter().all(|experiment| experiment.about().len() > 40));

@@ -2,6 +2,7 @@
 
 mod by_size;
 mod connections;
+mod flow;
 mod mailbox;
 mod models;
 mod names;
@@ -45,6 +46,10 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &nic::Nic,
         &zeromq::Zeromq,
         &models::Models,
+        &flow::demand::Demand,
+        &flow::reaction::Reaction,
+        &flow::latency::Latency,
+        &flow::updates::Updates,
     ]
 }
 
