@@ -86,6 +86,23 @@ impl<'a> Options<'a> {
         )
     }
 
+    /// As [`Options::size`], or that word: then `None`.
+    pub(crate) fn size_or(
+        &mut self,
+        name: &'static str,
+        word: &str,
+    ) -> Result<Option<Option<usize>>, Fault> {
+        let is_word =
+            self.table.get(name).is_some_and(|value| value.get_ref().as_str() == Some(word));
+        if is_word {
+            self.take(name);
+            return Ok(Some(None));
+        }
+        let size = self.size(name);
+        let size = size.map_err(|(span, why)| (span, format!("{why}, or \"{word}\"")))?;
+        Ok(size.map(Some))
+    }
+
     pub(crate) fn strings(&mut self, name: &'static str) -> Result<Option<Vec<String>>, Fault> {
         self.with(name, "a list of strings", |value| {
             value.as_array()?.iter().map(|item| Some(item.get_ref().as_str()?.to_owned())).collect()

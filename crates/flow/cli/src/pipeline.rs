@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use seekwire_flow::{Cut, DEFAULT_LIMIT, Graph, GraphError, Policy, StreamOptions};
+use seekwire_flow::{Bounds, Cut, DEFAULT_LIMIT, Graph, GraphError, Policy, StreamOptions};
 use seekwire_launch::Launcher;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -112,6 +112,39 @@ fn parse(source: &str) -> Result<Pipeline, Fault> {
         pipeline.check_copies(line, line.copies)?;
     }
     Ok(pipeline)
+}
+
+/// How a stream is cut into blocks.
+fn cut(options: &mut Options<'_>) -> Result<Cut, Fault> {
+    let bounds_at = ["block-least", "block-most", "block-record"].map(|name| options.place(name));
+    let block = options.size_or("block", "auto")?;
+    let bounds =
+        [options.size("block-least")?, options.size("block-most")?, options.size("block-record")?];
+    let cut = match (block, options.size("lines")?) {
+        (None, None) => Cut::Whole,
+        (Some(Some(size)), None) => Cut::Bytes(size),
+        (None, Some(size)) => Cut::Lines(size),
+        (Some(None), None) => {
+            let usual = Bounds::default();
+            let [least, most, record] = bounds;
+            let record = record.unwrap_or(usual.record);
+            let least = least.unwrap_or_else(|| usual.least.min(most.unwrap_or(usual.least)));
+            let most = most.unwrap_or(usual.most.max(least).max(record));
+            return Ok(Cut::Auto(Bounds { least, most, record }));
+        }
+        (Some(_), Some(_)) => {
+            let message = "a stream is cut by block or by lines, not by both".to_owned();
+            return Err((options.span(), message));
+        }
+    };
+    for (bound, at) in bounds.iter().zip(bounds_at) {
+        if bound.is_some() {
+            let message =
+                "block-least, block-most and block-record are for block = \"auto\"".to_owned();
+            return Err((at, message));
+        }
+    }
+    Ok(cut)
 }
 
 /// A table, with its name.
@@ -244,15 +277,7 @@ impl Pipeline {
         let policy = options.word("policy", &POLICIES)?.unwrap_or_default();
         let limit = options.size("limit")?.unwrap_or(DEFAULT_LIMIT);
         let is_ordered = options.boolean("ordered")?;
-        let cut = match (options.size("block")?, options.size("lines")?) {
-            (None, None) => Cut::Whole,
-            (Some(size), None) => Cut::Bytes(size),
-            (None, Some(size)) => Cut::Lines(size),
-            (Some(_), Some(_)) => {
-                let message = "a stream is cut by block or by lines, not by both".to_owned();
-                return Err((at, message));
-            }
-        };
+        let cut = cut(&mut options)?;
         options.finish()?;
         self.graph
             .connect(&from, &to, StreamOptions { policy, limit, is_ordered, cut })
@@ -262,6 +287,9 @@ impl Pipeline {
         let cut = match cut {
             Cut::Whole => "as they are sent".to_owned(),
             Cut::Bytes(size) => format!("of {size} B"),
+            Cut::Auto(Bounds { least, most, .. }) => {
+                format!("of a size between {least} B and {most} B that the stream finds")
+            }
             Cut::Lines(size) => format!("of lines, from {size} B on"),
         };
         let order = if is_ordered { ", ordered" } else { "" };
@@ -326,6 +354,9 @@ to = \"write\"
         let summary = parse(GOOD).ok().unwrap().summary();
         assert!(summary.contains("  count: burn, 2 copies\n"), "{summary}");
         assert!(summary.contains("  read -> count: blocks of lines, from 4096 B on"), "{summary}");
+        let auto = GOOD.replace("lines = \"4KiB\"", "block = \"auto\"\nblock-most = \"8KiB\"");
+        let summary = parse(&auto).ok().unwrap().summary();
+        assert!(summary.contains("of a size between 1024 B and 8192 B that"), "{summary}");
     }
 
     #[test]
@@ -352,6 +383,17 @@ to = \"write\"
                 "`lines` of the stream must be a size",
             ),
             (with("to = \"write\"", ""), 12, "the stream needs a value for `to`"),
+            (
+                with("lines = \"4KiB\"", "lines = \"4KiB\"\nblock-least = 7"),
+                12,
+                "are for block = \"auto\"",
+            ),
+            (
+                with("lines = \"4KiB\"", "block = \"auto\"\nblock-least = 7\nblock-most = 6"),
+                8,
+                "can have no blocks of 7 to 6 bytes",
+            ),
+            (with("lines = \"4KiB\"", "block = \"any\""), 11, "\"1GiB\", or \"auto\""),
             (with("[[stream]]", "[[streams]]"), 8, "there is no streams"),
             (with("run = \"read\"", "run = read"), 2, ""),
             (with("[filter.read]", "[filter.\"a b\"]"), 1, "consists of letters"),

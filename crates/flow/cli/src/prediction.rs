@@ -172,7 +172,15 @@ mod tests {
     }
 
     fn stream(name: &str, bytes: u64) -> StreamReport {
-        StreamReport { name: name.into(), blocks: 1, bytes, held: 0, peak: 0, limit: 1 }
+        StreamReport {
+            name: name.into(),
+            blocks: 1,
+            bytes,
+            held: 0,
+            peak: 0,
+            limit: 1,
+            block: None,
+        }
     }
 
     /// Two sources; what one of them sends triples, and half of it has not come to be worked on.

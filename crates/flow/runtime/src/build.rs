@@ -85,14 +85,15 @@ impl Built {
             .iter()
             .find(|((stream, _), _)| graph.streams[usize::from(*stream)].to.0 == spec.from.0);
         let source = source.filter(|_| place.is_replayed).map(|(_, inlet)| Arc::clone(inlet));
-        Some(Arc::new(remote::Outlet::new(
+        let outlet = remote::Outlet::new(
             (spec.name.as_str().into(), number),
             Arc::clone(link),
             place.share,
             [spec.options.is_ordered && place.from.copies > 1, place.is_replayed],
             producers,
             source,
-        )))
+        );
+        Some(Arc::new(outlet.watched(spec.options.cut, graph.observer.as_ref())))
     }
 
     pub(crate) fn inputs(&self, graph: &Graph, filter: usize) -> Vec<(usize, Input)> {
@@ -196,7 +197,7 @@ fn home(
         is_redealt: *is_redealt,
         local_producers: here,
     };
-    Some(Arc::new(Stream::new(
+    let stream = Stream::new(
         spec.name.as_str().into(),
         if here > 0 { *share } else { 0 },
         spec.options.policy,
@@ -204,7 +205,8 @@ fn home(
         [producers, to.copies],
         graph.filters[spec.to.0].ports.inputs.len() > 1 || !is_only,
         remote,
-    )))
+    );
+    Some(Arc::new(stream.watched(spec.options.cut, graph.observer.as_ref())))
 }
 
 /// Ports of that filter whose streams confirm what they have, in another process.

@@ -10,6 +10,7 @@ use crate::filter::{Factory, Filter};
 use crate::observer::Observer;
 use crate::output::Cut;
 use crate::remote::place;
+use crate::tune::Bounds;
 
 /// How much a stream may hold if nothing else is said: 64 MiB.
 pub const DEFAULT_LIMIT: usize = 64 << 20;
@@ -123,6 +124,30 @@ pub enum GraphError {
     /// Blocks of no bytes.
     #[error("stream {0} cannot be cut into blocks of 0 bytes")]
     EmptyBlocks(String),
+    /// There is no size to choose.
+    #[error(
+        "stream {stream} can have no blocks of {} to {} bytes in whole records of {}",
+        .bounds.least,
+        .bounds.most,
+        .bounds.record
+    )]
+    NoSizes {
+        /// The stream.
+        stream: String,
+        /// What was asked for.
+        bounds: Bounds,
+    },
+    /// What is sent again would be cut in another way.
+    #[error(
+        "stream {stream} cannot find the size of its blocks itself: {filter} is idempotent and in \
+         several processes, and what it sends again has to be cut as before; give it a size"
+    )]
+    CutAgain {
+        /// The stream.
+        stream: String,
+        /// The filter that sends to it.
+        filter: String,
+    },
 }
 
 fn listed(ports: &[String]) -> String {
@@ -326,6 +351,11 @@ impl Graph {
         }
         let filter = &self.filters[from.0];
         let name = format!("{}.{} -> {target}", filter.name, filter.ports.outputs[from.1]);
+        if let Cut::Auto(bounds) = options.cut {
+            if !bounds.is_sound() {
+                return Err(GraphError::NoSizes { stream: name, bounds });
+            }
+        }
         if matches!(options.cut, Cut::Bytes(0) | Cut::Lines(0)) {
             return Err(GraphError::EmptyBlocks(name));
         }

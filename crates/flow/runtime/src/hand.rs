@@ -13,13 +13,15 @@ pub(crate) struct Hand {
     pub(crate) blocks: VecDeque<Queued>,
     /// With those that have left it.
     taken: usize,
+    /// Bytes of those that have left it.
+    given: usize,
     /// They were dealt before, to a copy that is lost.
     is_again: bool,
 }
 
 impl Hand {
     pub(crate) fn new(ledger: &'static Ledger) -> Self {
-        Self { ledger, rank: None, blocks: VecDeque::new(), taken: 0, is_again: false }
+        Self { ledger, rank: None, blocks: VecDeque::new(), taken: 0, given: 0, is_again: false }
     }
 
     /// Takes blocks of that unit; it was empty.
@@ -27,6 +29,7 @@ impl Hand {
         self.rank = Some(rank);
         self.blocks.extend(blocks);
         self.taken = self.blocks.len();
+        self.given = 0;
         self.is_again = false;
     }
 
@@ -52,7 +55,14 @@ impl Hand {
     /// The next block.
     pub(crate) fn next(&mut self) -> Option<Block> {
         let unit = self.rank?.unit;
-        Some(Block::new(self.blocks.pop_front()?, unit, self.ledger))
+        let block = self.blocks.pop_front()?;
+        self.given += block.bytes.len();
+        Some(Block::new(block, unit, self.ledger))
+    }
+
+    /// Bytes of those that have left it.
+    pub(crate) fn given(&self) -> usize {
+        self.given
     }
 
     /// Drops what is left.

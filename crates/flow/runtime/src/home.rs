@@ -118,11 +118,13 @@ impl Stream {
         let mut state = self.state();
         let copy = usize::from(copy);
         let distant = state.distant(process, copy)?;
+        let bytes = distant.bytes_of(unit, sequence);
         let (rank, was, took) = distant.done(unit, sequence, took, waited)?;
         if was == Progress::Sent {
             state.dealer.began(copy, 1);
         }
         state.dealer.done(copy, 1, 1, took);
+        self.served(&state, copy, (1, bytes), took);
         let is_redealt = self.remote.is_redealt;
         let lane = state.lanes.get_mut(&rank).filter(|_| is_redealt);
         let is_end = lane.is_some_and(|lane| {
@@ -175,6 +177,9 @@ impl Stream {
         let copies: Vec<usize> =
             (0..state.distant.len()).filter(|copy| is_there(&state.distant[*copy])).collect();
         for copy in copies {
+            if let Some(sizing) = &self.sizing {
+                sizing.tuner().lose(copy);
+            }
             state.lose(copy);
         }
         let gone = self.remote.producers.iter().filter(|(link, _)| link.rank == process);

@@ -17,6 +17,7 @@
 //!             dealing: which copy gets the next block                    dealing
 //!             merge: the order of what several copies send               merge
 //!             ledger: how many bytes there are                           ledger
+//!             sizing: how large blocks are, where nobody says so        sizing, tune
 //! wakeup    how a copy's thread waits                                    wakeup
 //! report    how units, copies and streams fared                          report
 //! observer  who watches copies and streams while they run                observer
@@ -77,7 +78,9 @@ mod remote;
 mod report;
 mod running;
 mod shared;
+mod sizing;
 mod stream;
+mod tune;
 mod unit;
 mod wakeup;
 
@@ -90,4 +93,6 @@ pub use output::{Cut, Ended, NoOrderYet, NotOfABlock, Outputs, TooLarge};
 pub use remote::meet::{Job, MeetError, PATIENCE, Peer};
 pub use report::{CopyReport, Failure, StreamReport, UnitReport};
 pub use running::{Running, StartError};
+pub use sizing::SizeReport;
+pub use tune::{Bounds, Reason, SizeDecision};
 pub use unit::{Unit, UnitHandle, UnitId};

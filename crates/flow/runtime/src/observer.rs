@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::ledger::Ledger;
+use crate::tune::SizeDecision;
 use crate::unit::UnitId;
 
 /// Hears what the copies of a running pipeline do, in their threads: it should take no longer than
@@ -22,6 +23,12 @@ pub trait Observer: Send + Sync {
 
     /// What a stream held at that time, in bytes.
     fn held(&self, stream: usize, bytes: usize, at: Instant);
+
+    /// A stream that finds the size of its blocks has chosen another one. Where several processes
+    /// send to it, each has its own.
+    fn sized(&self, stream: usize, decision: &SizeDecision, at: Instant) {
+        let _ = (stream, decision, at);
+    }
 }
 
 /// What a copy does.

@@ -1,7 +1,7 @@
 //! The output ports of a copy: they cut what a filter sends into blocks, and wait for room.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
@@ -13,7 +13,9 @@ use crate::meter::{Meter, Phase};
 use crate::observer::{Span, Watch};
 use crate::remote;
 use crate::shared::Input;
+use crate::sizing::Sizes;
 use crate::stream::Stream;
+use crate::tune::Bounds;
 use crate::unit::{Open, UnitId};
 use crate::wakeup::Wakeup;
 
@@ -36,6 +38,10 @@ pub enum Cut {
     /// Blocks of so many bytes. Smaller are the last one of a unit, and one after which a copy turns
     /// to another unit.
     Bytes(usize),
+    /// Blocks of bytes, of a size that the stream finds while it runs: large enough that what they
+    /// cost besides their bytes does not matter, and no larger. A few blocks have another size, by
+    /// which costs are measured.
+    Auto(Bounds),
     /// Blocks of whole lines, of so many bytes or a little more: up to the end of the line. What
     /// follows the last end of a line is a block, too.
     Lines(usize),
@@ -103,6 +109,14 @@ impl Way {
         self.account().0
     }
 
+    /// Of its blocks, where the stream finds them.
+    fn sizes(&self) -> Option<&Sizes> {
+        match self {
+            Self::Here(stream) => stream.sizing.as_ref().map(|sizing| &sizing.sizes),
+            Self::Elsewhere(outlet) => outlet.sizing.as_ref().map(|sizing| &sizing.sizes),
+        }
+    }
+
     fn ledger(&self) -> &'static Ledger {
         self.account().1
     }
@@ -164,6 +178,8 @@ struct Slot {
 
 struct Partial {
     bytes: BytesMut,
+    /// Of the whole block.
+    size: usize,
     charge: Charge,
 }
 
@@ -215,7 +231,7 @@ impl Outputs<'_> {
     fn send_to(&mut self, port: usize, at: usize, bytes: Bytes) -> Result<(), FilterError> {
         match self.outlets[port][at].cut {
             Cut::Whole => self.emit(port, at, bytes),
-            Cut::Bytes(size) => self.cut(port, at, bytes, size),
+            Cut::Bytes(_) | Cut::Auto(_) => self.cut(port, at, bytes),
             Cut::Lines(size) => self.cut_lines(port, at, &bytes, size),
         }
     }
@@ -243,21 +259,24 @@ impl Outputs<'_> {
         let slot = &mut self.filling.0[port][at];
         let block = (self.group, slot.index);
         slot.index = slot.index.wrapping_add(1);
+        let sizes = self.outlets[port][at].stream.sizes();
+        let began = sizes.is_some_and(Sizes::is_timed).then(Instant::now);
         match &self.outlets[port][at].stream {
             Way::Here(stream) => stream.send(self.unit, block, bytes, held),
             Way::Elsewhere(outlet) => outlet.send(self.unit, self.copy, block, bytes, held),
         }
+        if let Some(began) = began {
+            match &self.outlets[port][at].stream {
+                Way::Here(stream) => stream.sending_took(began.elapsed()),
+                Way::Elsewhere(outlet) => outlet.sending_took(began.elapsed()),
+            }
+        }
     }
 
-    fn cut(
-        &mut self,
-        port: usize,
-        at: usize,
-        mut bytes: Bytes,
-        size: usize,
-    ) -> Result<(), FilterError> {
+    fn cut(&mut self, port: usize, at: usize, mut bytes: Bytes) -> Result<(), FilterError> {
         while !bytes.is_empty() {
             if self.filling.0[port][at].partial.is_none() {
+                let size = self.next_size(port, at);
                 if bytes.len() >= size {
                     self.emit(port, at, bytes.split_to(size))?;
                     continue;
@@ -265,16 +284,26 @@ impl Outputs<'_> {
                 // Room for all of it, before it is filled.
                 let charge = self.charge(port, at, size + OVERHEAD)?;
                 let bytes = BytesMut::with_capacity(size);
-                self.filling.0[port][at].partial = Some(Partial { bytes, charge });
+                self.filling.0[port][at].partial = Some(Partial { bytes, size, charge });
             }
             let Some(partial) = &mut self.filling.0[port][at].partial else { continue };
-            let part = bytes.split_to(bytes.len().min(size - partial.bytes.len()));
+            let part = bytes.split_to(bytes.len().min(partial.size - partial.bytes.len()));
             partial.bytes.extend_from_slice(&part);
-            if partial.bytes.len() == size {
+            if partial.bytes.len() == partial.size {
                 self.flush_one(port, at);
             }
         }
         Ok(())
+    }
+
+    /// Of the next block.
+    fn next_size(&self, port: usize, at: usize) -> usize {
+        let outlet = &self.outlets[port][at];
+        match (outlet.cut, outlet.stream.sizes()) {
+            (Cut::Bytes(size), _) => size,
+            (_, Some(sizes)) => sizes.next(),
+            _ => usize::MAX,
+        }
     }
 
     fn cut_lines(
@@ -290,7 +319,7 @@ impl Outputs<'_> {
                 None => {
                     let charge = self.charge(port, at, size + OVERHEAD)?;
                     let bytes = BytesMut::with_capacity(size);
-                    self.filling.0[port][at].partial = Some(Partial { bytes, charge });
+                    self.filling.0[port][at].partial = Some(Partial { bytes, size, charge });
                     size
                 }
             };

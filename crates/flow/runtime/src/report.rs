@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::remote::message::{maybe_text, text};
+use crate::sizing::SizeReport;
 use crate::unit::UnitId;
 
 /// A unit that was done.
@@ -124,4 +125,7 @@ pub struct StreamReport {
     pub peak: usize,
     /// The most that there may be.
     pub limit: usize,
+    /// Of its blocks, where it finds that itself; each process that sends has its own, and this is
+    /// that of the one with the lowest rank.
+    pub block: Option<SizeReport>,
 }

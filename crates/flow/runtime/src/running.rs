@@ -192,7 +192,11 @@ fn copies_of(copies: &[Known], node: Option<&Arc<Node>>) -> Vec<CopyReport> {
 }
 
 fn streams_of(shared: &Shared) -> Vec<StreamReport> {
-    shared.streams.iter().map(|stream: &Arc<Stream>| stream.report()).collect()
+    let homes = shared.streams.iter().map(|stream: &Arc<Stream>| stream.report());
+    let node = shared.node.get().into_iter();
+    let outlets =
+        node.flat_map(|node| node.outlets.iter().flatten().filter_map(|one| one.report()));
+    homes.chain(outlets).collect()
 }
 
 impl Running {
@@ -307,6 +311,7 @@ fn joined(streams: Vec<StreamReport>) -> Vec<StreamReport> {
                 known.held = known.held.saturating_add(stream.held);
                 known.peak = known.peak.saturating_add(stream.peak);
                 known.limit = known.limit.saturating_add(stream.limit);
+                known.block = known.block.take().or(stream.block);
             }
             None => {
                 places.insert(Arc::clone(&stream.name), all.len());

@@ -16,11 +16,14 @@ use crate::hand::Hand;
 use crate::lanes::{Consumer, Count, Lane, State, Taken};
 use crate::ledger::Ledger;
 use crate::merge::Merge;
+use crate::observer::Observer;
+use crate::output::{Cut, OVERHEAD};
 use crate::remote::distant::Distant;
 use crate::remote::link::Link;
 use crate::remote::message::Message;
 use crate::remote::replays::Replays;
 use crate::report::StreamReport;
+use crate::sizing::Sizing;
 use crate::unit::{Open, Rank};
 use crate::wakeup::Wakeup;
 
@@ -36,6 +39,9 @@ pub(crate) struct Stream {
     pub(crate) remote: Remote,
     /// Its consumers wait for other streams, too.
     is_one_of_several: bool,
+    /// Where it finds the size of its blocks.
+    pub(crate) sizing: Option<Sizing>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
     state: Mutex<State>,
 }
 
@@ -86,6 +92,8 @@ impl Stream {
             consumers,
             remote,
             is_one_of_several,
+            sizing: None,
+            observer: None,
             state: Mutex::new(State {
                 dealer: Dealer::new(policy, consumers),
                 lanes: BTreeMap::new(),
@@ -99,6 +107,17 @@ impl Stream {
                 is_first_come: is_ordered,
             }),
         }
+    }
+
+    /// Has it find the sizes of blocks, where it is cut so, and has it watched.
+    pub(crate) fn watched(mut self, cut: Cut, observer: Option<&Arc<dyn Observer>>) -> Self {
+        self.observer = observer.cloned();
+        if let Cut::Auto(bounds) = cut {
+            let place = |one: &Option<Distant>| one.as_ref().map(Distant::process);
+            let places = self.state().distant.iter().map(place).collect();
+            self.sizing = Some(Sizing::new(bounds, self.share().saturating_sub(OVERHEAD), places));
+        }
+        self
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -368,6 +387,7 @@ impl Stream {
         let taken = hand.taken();
         let mut state = self.state();
         state.dealer.done(copy, taken, processed, took);
+        self.served(&state, copy, (processed, hand.given()), took);
         let is_redealt = self.remote.is_redealt;
         let lane = match hand.rank() {
             Some(rank) if taken > 1 || is_redealt => state.lanes.get_mut(&rank),
@@ -409,6 +429,11 @@ impl Stream {
         self.ledger.wake_all();
     }
 
+    /// If copies here send.
+    pub(crate) fn sizing_here(&self) -> Option<&Sizing> {
+        self.sizing.as_ref().filter(|_| self.remote.local_producers > 0)
+    }
+
     pub(crate) fn report(&self) -> StreamReport {
         let [(own, own_peak), (others, others_peak)] =
             [self.ledger, self.foreign].map(|ledger| ledger.held());
@@ -424,6 +449,7 @@ impl Stream {
             held,
             peak,
             limit: self.ledger.limit() + self.foreign.limit(),
+            block: self.sizing_here().map(Sizing::report),
         }
     }
 }

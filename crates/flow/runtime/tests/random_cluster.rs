@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use seekwire_flow::{
-    Block, Cut, Failure, Filter, FilterError, Graph, Outputs, Policy, Ports, Step, StreamOptions,
-    Unit,
+    Block, Bounds, Cut, Failure, Filter, FilterError, Graph, Outputs, Policy, Ports, Step,
+    StreamOptions, Unit,
 };
 
 use crate::jobs::jobs;
@@ -171,12 +171,19 @@ fn plan(seed: u64) -> Plan {
         graph.place("collect", &of_sinks).unwrap();
         for lane in 0..lanes {
             let mut before = "numbers".to_owned();
+            let mut is_repeated = false;
             let steps = random.below(4);
             for step in 0..=steps {
                 let options = StreamOptions {
                     is_ordered,
                     policy: random.one(&[Policy::Adaptive, Policy::Demand, Policy::RoundRobin]),
-                    cut: random.one(&[Cut::Whole, Cut::Whole, Cut::Bytes(24), Cut::Bytes(80)]),
+                    cut: match random.one(&[0, 0, 24, 80, 1]) {
+                        0 => Cut::Whole,
+                        // It is not always cut in the same way.
+                        1 if is_repeated => Cut::Whole,
+                        1 => Cut::Auto(Bounds { least: 8, most: 100, record: 8 }),
+                        size => Cut::Bytes(size),
+                    },
                     limit: random.one(&[16 << 10, 24 << 10, 64 << 10]),
                 };
                 if step == steps {
@@ -198,6 +205,7 @@ fn plan(seed: u64) -> Plan {
                 let copies = 1 + random.below(4);
                 let places = ranks(&mut random, copies);
                 graph.place(&name, &places).unwrap();
+                is_repeated = is_idempotent;
                 if is_idempotent {
                     graph.idempotent(&name).unwrap();
                 }

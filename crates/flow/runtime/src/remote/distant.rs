@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::link::Link;
 use super::message::{End, Frame, Garbled, Message};
 use crate::block::Block;
+use crate::tune::Cost;
 use crate::unit::{Rank, UnitId};
 
 /// So many round trips are remembered; the shortest one counts. Others have waited in a queue.
@@ -69,6 +70,16 @@ impl Distant {
 
     pub(crate) fn process(&self) -> u32 {
         self.link.rank
+    }
+
+    /// Of a block that it has; 0 of others.
+    pub(crate) fn bytes_of(&self, unit: UnitId, sequence: u64) -> usize {
+        self.records.get(&(unit, sequence)).map_or(0, |record| record.block.len())
+    }
+
+    /// Its process, and what the link there costs.
+    pub(crate) fn link_cost(&self) -> (u32, Option<Cost>) {
+        (self.link.rank, self.link.cost())
     }
 
     /// How long a block and its acknowledgement are on their way; `None`: nobody knows yet.

@@ -221,6 +221,7 @@ fn no_number_in_a_report_is_too_large() {
                 held: usize::MAX,
                 peak: usize::MAX,
                 limit: usize::MAX,
+                block: None,
             };
             2
         ];

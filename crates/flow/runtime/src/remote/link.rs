@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::net::sockopt;
@@ -17,6 +17,7 @@ use seekwire::Stream;
 use thiserror::Error;
 
 use super::message::{Frame, Garbled, HEAD, Message, lengths};
+use crate::tune::{Cost, Fit};
 
 /// So often an end that has nothing to say says so.
 const BEAT: Duration = Duration::from_secs(1);
@@ -53,6 +54,8 @@ pub(crate) struct Link {
     cut_for: Mutex<Option<LinkError>>,
     /// What still comes is not listened to.
     is_given_up: AtomicBool,
+    /// For how long blocks occupy it.
+    fit: Mutex<Fit>,
 }
 
 #[derive(Default)]
@@ -77,7 +80,8 @@ impl Link {
         sockopt::set_tcp_user_timeout(socket, in_milliseconds)?;
         let (queue, cut_for) = (Mutex::default(), Mutex::default());
         let (more, is_given_up) = (Condvar::new(), AtomicBool::new(false));
-        Ok(Self { rank, stream, patience, queue, more, cut_for, is_given_up })
+        let fit = Mutex::new(Fit::of_link());
+        Ok(Self { rank, stream, patience, queue, more, cut_for, is_given_up, fit })
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -86,6 +90,15 @@ impl Link {
 
     fn cut_for(&self) -> MutexGuard<'_, Option<LinkError>> {
         self.cut_for.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fit(&self) -> MutexGuard<'_, Fit> {
+        self.fit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For how long blocks occupy it on their way from here; `None`: nobody knows yet.
+    pub(crate) fn cost(&self) -> Option<Cost> {
+        self.fit().cost()
     }
 
     /// Puts a frame into the queue. After the end of the link it goes nowhere.
@@ -176,6 +189,7 @@ impl Link {
     }
 
     fn write_some(&self, frames: &[Frame], heads: &mut Vec<u8>) -> Result<(), LinkError> {
+        let began = Instant::now();
         heads.clear();
         let mut ends = Vec::with_capacity(frames.len());
         for frame in frames {
@@ -204,6 +218,10 @@ impl Link {
                 Err(error) => return Err(self.named(error)),
             }
         }
+        let blocks = frames.iter().filter(|frame| !frame.payload.is_empty());
+        let (blocks, bytes) =
+            blocks.fold((0, 0), |(blocks, bytes), one| (blocks + 1, bytes + one.payload.len()));
+        self.fit().add(blocks, bytes as u64, began.elapsed());
         Ok(())
     }
 

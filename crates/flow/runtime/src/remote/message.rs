@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::report::{CopyReport, Failure, StreamReport};
+use crate::tune::Cost;
 use crate::unit::UnitId;
 
 /// The longest message without its payload.
@@ -72,6 +73,8 @@ pub(crate) enum Message {
     GroupKept { from: End, unit: UnitId, group: u64 },
     /// The group that everybody waits for.
     Turn { stream: u16, unit: UnitId, group: u64 },
+    /// What a block takes of those that receive.
+    Costs { stream: u16, cost: Cost },
 
     // From the home to a copy that receives.
     /// A block: one that was dealt before, perhaps, to a copy that is lost.

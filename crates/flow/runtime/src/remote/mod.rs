@@ -7,7 +7,7 @@
 //! ```text
 //!   process of a producer          home of the stream                 process of a consumer
 //!   outlet ── Sent, GroupEnd ────> stream ── Block, Over ───────────> inlet
-//!          <─ Freed, Turn ───────    │     <─ Started, Done, Dropped ─
+//!          <─ Freed, Turn, Costs ─── │     <─ Started, Done, Dropped ─
 //!          <─ GroupKept ─────────  distant: what each copy has
 //!
 //! meet        the processes come together          handshake   and know each other

@@ -282,6 +282,7 @@ impl Node {
                     outlet.set_turn(&open, group);
                 }
             }
+            Message::Costs { stream, cost } => self.outlet(link, stream)?.costs(cost),
             Message::GroupKept { from, unit, group } => {
                 let source = self.outlet(link, from.0)?.source.as_ref();
                 if let (Some(source), Some(open)) = (source, self.find(link, unit)?) {

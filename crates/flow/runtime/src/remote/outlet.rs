@@ -12,6 +12,9 @@ use super::inlet::Inlet;
 use super::link::Link;
 use super::message::{Frame, Garbled, Message};
 use crate::ledger::Ledger;
+use crate::observer::Observer;
+use crate::output::{Cut, OVERHEAD};
+use crate::sizing::Sizing;
 use crate::unit::{Open, UnitId};
 
 pub(crate) struct Outlet {
@@ -26,6 +29,9 @@ pub(crate) struct Outlet {
     pub(crate) producers: usize,
     /// Whose blocks make up the groups, where the home confirms these.
     pub(crate) source: Option<Arc<Inlet>>,
+    /// Where it finds the size of its blocks.
+    pub(crate) sizing: Option<Sizing>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
     state: Mutex<State>,
 }
 
@@ -65,8 +71,20 @@ impl Outlet {
             keeps_groups,
             producers,
             source,
+            sizing: None,
+            observer: None,
             state: Mutex::default(),
         }
+    }
+
+    /// As [`Stream::watched`](crate::stream::Stream::watched).
+    pub(crate) fn watched(mut self, cut: Cut, observer: Option<&Arc<dyn Observer>>) -> Self {
+        self.observer = observer.cloned();
+        if let Cut::Auto(bounds) = cut {
+            let room = self.share().saturating_sub(OVERHEAD);
+            self.sizing = Some(Sizing::new(bounds, room, Vec::new()));
+        }
+        self
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -66,6 +66,12 @@ impl Graph {
         }
         for stream in &self.streams {
             let place = self.place_of(stream);
+            if place.is_replayed && matches!(stream.options.cut, Cut::Auto(_)) {
+                return Err(GraphError::CutAgain {
+                    stream: stream.name.clone(),
+                    filter: place.from.name.to_string(),
+                });
+            }
             let senders = place.from.processes();
             let copies = senders.iter().map(|rank| place.from.copies_in(*rank).count()).max();
             let least = least(&stream.options.cut, copies.unwrap_or(1));
@@ -101,6 +107,7 @@ pub(crate) fn least(cut: &Cut, copies: usize) -> usize {
     let block = match cut {
         Cut::Whole => return crate::graph::LEAST_LIMIT,
         Cut::Bytes(size) | Cut::Lines(size) => *size,
+        Cut::Auto(bounds) => bounds.needed(),
     };
     // One that each copy fills, and two that are on their way; or a quarter for the one that all
     // wait for.

@@ -1,0 +1,412 @@
+//! How large blocks are to be, where nobody says so: large enough that what a block costs besides
+//! its bytes does not matter, and no larger.
+//!
+//! P. Balaji et al., "Impact of High Performance Sockets on Data Intensive Applications" (HPDC 2003),
+//! which V. Melnyk et al. (2024) follow: with a transfer time of alpha + b/beta and a processing time
+//! of c b for a block of b bytes, a pipeline is perfect at b* = alpha / (c - 1/beta), where both take
+//! the same. Larger blocks only add latency, and let unequal copies wait for one another; with
+//! smaller ones, the link cannot keep up. Here alpha, beta and c are fitted while the pipeline runs:
+//! alpha is for how long a block occupies a link besides its bytes, not for how long it is on its way,
+//! which is hidden by the blocks that are sent ahead. Copies cost something for each block, too, and
+//! so does sending it. All of that together is to be a small part of what the bytes cost; this also
+//! gives a size where c < 1/beta, of which the formula knows nothing.
+//!
+//! Here is no clock and no lock: times are given, so that tests can play them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Between which sizes a stream chooses, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The smallest.
+    pub least: usize,
+    /// The largest. What the stream's limit does not allow is not chosen either.
+    pub most: usize,
+    /// Blocks have whole records of so many bytes, but for the last one of a unit.
+    pub record: usize,
+}
+
+impl Bounds {
+    /// Whether there is a size.
+    pub(crate) fn is_sound(self) -> bool {
+        let Self { least, most, record } = self;
+        record > 0 && least > 0 && least.div_ceil(record) <= most / record
+    }
+
+    /// The least that the stream's limit has to have room for.
+    pub(crate) fn needed(self) -> usize {
+        self.least.div_ceil(self.record.max(1)).saturating_mul(self.record)
+    }
+
+    pub(crate) fn within(self, room: usize) -> Self {
+        let most = self.most.min(room).max(self.needed());
+        Self { most, ..self }
+    }
+
+    /// The nearest that is allowed.
+    fn nearest(self, size: usize) -> usize {
+        let size = size.clamp(self.least, self.most);
+        (size - size % self.record).max(self.needed())
+    }
+}
+
+impl Default for Bounds {
+    /// From 1 KiB to 1 MiB, wherever that cuts.
+    fn default() -> Self {
+        Self { least: 1 << 10, most: 1 << 20, record: 1 }
+    }
+}
+
+/// What blocks may cost besides their bytes, as a part of what these cost.
+const OVERHEAD: f64 = 1.0 / 16.0;
+
+/// A size is kept until another one is better by such a factor.
+const HYSTERESIS: f64 = 1.5;
+
+/// The first size, if the bounds allow it.
+const FIRST: usize = 16 << 10;
+
+/// What a block costs and what a byte costs can only be told apart by blocks of different sizes. So
+/// many at the beginning have a quarter of the first size, that, and four times as much.
+const PROBES: usize = 24;
+
+/// From then on, so many in a row have half of the size, so that those that a link carries together
+/// are of one size,
+const DITHERED: usize = 32;
+
+/// of so many.
+const DITHER: usize = 256;
+
+/// After so many blocks, the size is thought over; later, after so many more.
+const OFTEN: [u64; 2] = [32, 512];
+
+/// Below so many samples, nothing is fitted.
+const ENOUGH: usize = 6;
+
+/// A sample of a copy counts for no more than so many times of what was expected: one that was paused
+/// says little about what bytes cost.
+const CLIP: f64 = 3.0;
+
+/// What something takes for each block, and for each byte, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Cost {
+    pub(crate) block: f64,
+    pub(crate) byte: f64,
+}
+
+impl Cost {
+    fn of(self, bytes: f64) -> f64 {
+        self.block + self.byte * bytes
+    }
+}
+
+/// A line through samples of blocks, bytes and times: least squares of the time for each byte over
+/// the blocks for each byte, so that errors count by how large they are in relation.
+#[derive(Clone, Debug)]
+pub(crate) struct Fit {
+    /// Samples say as much as so many: older ones are forgotten.
+    memory: f64,
+    clip: f64,
+    count: usize,
+    weight: f64,
+    x: f64,
+    y: f64,
+    xx: f64,
+    xy: f64,
+}
+
+impl Fit {
+    fn of_copy() -> Self {
+        Self::new(256.0, CLIP)
+    }
+
+    /// Of a link, most samples only fill the memory before it, and few wait for all of that.
+    pub(crate) fn of_link() -> Self {
+        Self::new(1024.0, f64::INFINITY)
+    }
+
+    fn new(memory: f64, clip: f64) -> Self {
+        Self { memory, clip, count: 0, weight: 0.0, x: 0.0, y: 0.0, xx: 0.0, xy: 0.0 }
+    }
+
+    pub(crate) fn add(&mut self, blocks: u64, bytes: u64, took: Duration) {
+        if bytes == 0 || blocks == 0 {
+            return;
+        }
+        let (blocks, bytes) = (blocks as f64, bytes as f64);
+        let (x, mut y) = (blocks / bytes, took.as_secs_f64() / bytes);
+        if let Some(cost) = self.cost() {
+            y = y.min(self.clip * (cost.block * x + cost.byte));
+        }
+        let keep = 1.0 - 1.0 / self.memory;
+        let into = |sum: &mut f64, sample: f64| *sum = *sum * keep + sample;
+        into(&mut self.weight, 1.0);
+        into(&mut self.x, x);
+        into(&mut self.y, y);
+        into(&mut self.xx, x * x);
+        into(&mut self.xy, x * y);
+        self.count += 1;
+    }
+
+    /// `None`: there are too few samples.
+    pub(crate) fn cost(&self) -> Option<Cost> {
+        if self.count < ENOUGH {
+            return None;
+        }
+        let mean = |sum: f64| sum / self.weight;
+        let (x, y) = (mean(self.x), mean(self.y));
+        let variance = mean(self.xx) - x * x;
+        // Of blocks of one size, nothing tells the two apart.
+        let is_flat = variance < 1e-3 * x * x;
+        let block = if is_flat { 0.0 } else { (mean(self.xy) - x * y) / variance };
+        let block = block.clamp(0.0, y / x);
+        Some(Cost { block, byte: y - block * x })
+    }
+}
+
+/// What comes to a copy: a link to it, if it is elsewhere, and the copy itself.
+#[derive(Clone, Copy, Debug, Default)]
+struct Path {
+    /// The process that it is in, where that is another one, and what the link there costs.
+    link: Option<(u32, Cost)>,
+    copy: Cost,
+}
+
+/// Why a size was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Reason {
+    /// A link and the copies behind it take the same time for a block: b* = alpha / (c - 1/beta).
+    Pipelining,
+    /// What blocks cost besides their bytes is a small part of what the bytes cost.
+    Overhead,
+    /// The smallest that is allowed is large enough.
+    Least,
+    /// The largest that is allowed.
+    Most,
+}
+
+/// A size of blocks that a stream has chosen, and from what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SizeDecision {
+    /// After so many blocks.
+    pub blocks: u64,
+    /// The size before, in bytes.
+    pub from: usize,
+    /// The size from then on.
+    pub to: usize,
+    /// Why.
+    pub reason: Reason,
+    /// What sending a block costs besides its bytes.
+    pub sending: Duration,
+    /// For how long a block occupies the link besides its bytes; the largest of all links. `None`:
+    /// all copies are in one process.
+    pub alpha: Option<Duration>,
+    /// What that link carries, in bytes per second.
+    pub beta: Option<u64>,
+    /// What a block costs the copies besides its bytes, as a mean of what each takes.
+    pub service: Duration,
+    /// What its bytes cost them: a thousand of them, as a mean.
+    pub kilobyte: Duration,
+}
+
+/// The size for these paths, where sending costs so much for each block. `None`: there are none.
+fn choose(paths: &[Path], sending: f64, bounds: Bounds) -> Option<(usize, Reason)> {
+    if paths.is_empty() {
+        return None;
+    }
+    // Who is faster takes more of the blocks.
+    let at = (bounds.least as f64 * bounds.most as f64).sqrt();
+    let shares: Vec<f64> = paths.iter().map(|path| 1.0 / path.copy.of(at).max(1e-12)).collect();
+    let all: f64 = shares.iter().sum();
+    let mean = |of: fn(&Path) -> f64| -> f64 {
+        paths.iter().zip(&shares).map(|(path, share)| of(path) * share / all).sum()
+    };
+    let block = mean(|path| path.copy.block + path.link.map_or(0.0, |(_, link)| link.block));
+    let byte = mean(|path| path.copy.byte + path.link.map_or(0.0, |(_, link)| link.byte));
+    let mut size = (block + sending) / (OVERHEAD * byte.max(1e-13));
+    let mut reason = Reason::Overhead;
+    for (process, link) in paths.iter().filter_map(|path| path.link) {
+        let behind = paths.iter().filter(|path| path.link.is_some_and(|(to, _)| to == process));
+        // So much of the link's time the copies behind it leave for each byte.
+        let together = 1.0 / behind.map(|path| 1.0 / path.copy.byte.max(1e-13)).sum::<f64>();
+        if together <= link.byte {
+            // The link is what all wait for, whatever the size.
+            continue;
+        }
+        let perfect = link.block / (together - link.byte).max(OVERHEAD * together);
+        if perfect > size {
+            (size, reason) = (perfect, Reason::Pipelining);
+        }
+    }
+    Some(match size {
+        size if size <= bounds.least as f64 => (bounds.nearest(bounds.least), Reason::Least),
+        size if size >= bounds.most as f64 => (bounds.nearest(bounds.most), Reason::Most),
+        size => (bounds.nearest(rounded(size)), reason),
+    })
+}
+
+/// To two digits in binary: sizes that people can compare, and memory that can be used again.
+fn rounded(size: f64) -> usize {
+    let step = 2_f64.powf(size.log2().floor() - 1.0);
+    ((size / step).round() * step) as usize
+}
+
+/// The size of the next block, as the numbers of blocks and the size of most of them say.
+pub(crate) fn size_of(number: usize, size: usize, bounds: Bounds) -> usize {
+    let size = match (3 * number / PROBES, number % DITHER) {
+        (0, _) => size / 4,
+        (2, _) => size.saturating_mul(4),
+        (3.., 0..DITHERED) => size / 2,
+        _ => size,
+    };
+    bounds.nearest(size)
+}
+
+/// The first size.
+pub(crate) fn first(bounds: Bounds) -> usize {
+    bounds.nearest(FIRST)
+}
+
+/// What is known of a stream, at its home or where its blocks are sent, and the size that follows.
+#[derive(Debug)]
+pub(crate) struct Tuner {
+    bounds: Bounds,
+    size: usize,
+    /// Of each copy, the process that it is in, if that is another one.
+    places: Vec<Option<u32>>,
+    copies: Vec<Fit>,
+    /// Elsewhere than at the home: what all copies together take, as the home has told.
+    told: Option<Cost>,
+    /// What links to other processes cost.
+    links: BTreeMap<u32, Option<Cost>>,
+    /// For each block that is sent, in seconds.
+    sending: Option<f64>,
+    blocks: u64,
+    think_at: u64,
+}
+
+impl Tuner {
+    /// At the home: for copies that are here, or in these processes. `room` is the most that the
+    /// stream has for a block.
+    pub(crate) fn new(bounds: Bounds, room: usize, places: Vec<Option<u32>>) -> Self {
+        let bounds = bounds.within(room);
+        Self {
+            bounds,
+            size: first(bounds),
+            copies: vec![Fit::of_copy(); places.len()],
+            places,
+            told: None,
+            links: BTreeMap::new(),
+            sending: None,
+            blocks: 0,
+            think_at: OFTEN[0],
+        }
+    }
+
+    /// A copy has processed so many blocks with so many bytes in that time.
+    pub(crate) fn served(&mut self, copy: usize, blocks: usize, bytes: usize, took: Duration) {
+        self.copies[copy].add(blocks as u64, bytes as u64, took);
+        self.blocks += blocks as u64;
+    }
+
+    /// Sending a block took so long, without the wait for its room.
+    pub(crate) fn sent(&mut self, took: Duration) {
+        let took = took.as_secs_f64();
+        let known = self.sending.get_or_insert(took);
+        *known += (took.min(CLIP * *known) - *known) / 16.0;
+    }
+
+    /// So many blocks were sent.
+    pub(crate) fn counts(&mut self, blocks: u64) {
+        self.blocks = blocks;
+    }
+
+    /// What the copies take, as the home says.
+    pub(crate) fn told(&mut self, cost: Cost) {
+        let is_cost = |of: f64| of.is_finite() && of >= 0.0;
+        if is_cost(cost.block) && is_cost(cost.byte) {
+            self.told = Some(cost);
+        }
+    }
+
+    /// A copy is no more.
+    pub(crate) fn lose(&mut self, copy: usize) {
+        self.copies[copy] = Fit::of_copy();
+    }
+
+    /// Whether it is time to [think](Tuner::think).
+    pub(crate) fn is_time(&self) -> bool {
+        self.blocks >= self.think_at
+    }
+
+    /// What is known of the ways to the copies.
+    fn paths(&self) -> Vec<Path> {
+        let link = |process: &u32| Some((*process, self.links.get(process).copied()??));
+        if let Some(copy) = self.told {
+            let links = self.links.keys().filter_map(link);
+            return links.map(|link| Path { link: Some(link), copy }).collect();
+        }
+        let path = |(place, copy): (&Option<u32>, &Fit)| {
+            let link = match place {
+                Some(process) => Some(link(process)?),
+                None => None,
+            };
+            Some(Path { link, copy: copy.cost()? })
+        };
+        self.places.iter().zip(&self.copies).filter_map(path).collect()
+    }
+
+    /// What a block takes of all copies together, for those who send elsewhere: for each block as a
+    /// mean, and for each byte as if they were one.
+    pub(crate) fn together(&self) -> Option<Cost> {
+        let paths = self.paths();
+        let count = (!paths.is_empty()).then_some(paths.len() as f64)?;
+        let block = paths.iter().map(|path| path.copy.block).sum::<f64>() / count;
+        let speed: f64 = paths.iter().map(|path| 1.0 / path.copy.byte.max(1e-13)).sum();
+        Some(Cost { block, byte: 1.0 / speed })
+    }
+
+    /// Another size, if that is better. `links` are those to other processes.
+    pub(crate) fn think(
+        &mut self,
+        links: impl Iterator<Item = (u32, Option<Cost>)>,
+    ) -> Option<SizeDecision> {
+        self.think_at = self.blocks + (self.blocks / 4).clamp(OFTEN[0], OFTEN[1]);
+        self.links.extend(links);
+        let paths = self.paths();
+        let sending = self.sending.unwrap_or_default();
+        let (size, reason) = choose(&paths, sending, self.bounds)?;
+        let ratio = size as f64 / self.size as f64;
+        let is_close = (1.0 / HYSTERESIS..=HYSTERESIS).contains(&ratio);
+        if size == self.size || is_close {
+            return None;
+        }
+        let from = std::mem::replace(&mut self.size, size);
+        let links = paths.iter().filter_map(|path| path.link.map(|(_, link)| link));
+        let link = links.max_by(|a, b| a.block.total_cmp(&b.block));
+        let mean = |of: fn(&Path) -> f64| paths.iter().map(of).sum::<f64>() / paths.len() as f64;
+        Some(SizeDecision {
+            blocks: self.blocks,
+            from,
+            to: size,
+            reason,
+            sending: seconds(sending),
+            alpha: link.map(|link| seconds(link.block)),
+            beta: link.map(|link| (1.0 / link.byte.max(1e-13)) as u64),
+            service: seconds(mean(|path| path.copy.block)),
+            kilobyte: seconds(1000.0 * mean(|path| path.copy.byte)),
+        })
+    }
+}
+
+fn seconds(of: f64) -> Duration {
+    Duration::try_from_secs_f64(of).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+#[path = "tune_tests.rs"]
+mod tests;

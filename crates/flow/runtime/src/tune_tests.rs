@@ -1,0 +1,157 @@
+//! A pipeline that is played: a link and copies that take what a line says.
+
+use super::*;
+use crate::sizing::Sizes;
+
+const ALL: Bounds = Bounds { least: 64, most: 1 << 22, record: 1 };
+
+fn micros(of: f64) -> Duration {
+    Duration::from_secs_f64(of / 1e6)
+}
+
+/// Blocks as the sizes say, on `copies` that are elsewhere behind one link: the size at the end, and
+/// how often it was changed.
+fn play(copy: Cost, link: Option<Cost>, copies: usize, noise: f64) -> (usize, usize) {
+    let process = link.map(|_| 7);
+    let mut tuner = Tuner::new(ALL, usize::MAX, vec![process; copies]);
+    let sizes = Sizes::new(ALL, usize::MAX);
+    let mut random = fastrand::Rng::with_seed(5);
+    let mut changes = 0;
+    let mut fit = Fit::of_link();
+    for number in 0..20_000 {
+        let size = sizes.next();
+        let error = 1.0 + noise * (random.f64() - 0.5);
+        let took = Duration::from_secs_f64(copy.of(size as f64) * error);
+        tuner.served(number % copies, 1, size, took);
+        let took = Duration::from_secs_f64(link.unwrap_or_default().of(size as f64));
+        fit.add(1, size as u64, took);
+        if tuner.is_time() {
+            if let Some(decision) = tuner.think(process.map(|to| (to, fit.cost())).into_iter()) {
+                assert_eq!(decision.from, sizes.get());
+                sizes.set(decision.to);
+                changes += 1;
+            }
+        }
+    }
+    (sizes.get(), changes)
+}
+
+/// Of the paper: a link of 47.5 us and 510 Mb/s, and 18 ns for a byte: 20.5 KB; of 9.5 us and 763
+/// Mb/s: 1264 B. There, a link is occupied while a block is on its way.
+#[test]
+fn the_papers_sizes_come_out_of_its_links() {
+    for (alpha, megabits, expected) in [(47.5e-6, 510.0, 20_500.0), (9.5e-6, 763.0, 1264.0)] {
+        let link = Cost { block: alpha, byte: 8.0 / (megabits * 1e6) };
+        let copy = Cost { block: 0.0, byte: 18e-9 };
+        let perfect = link.block / (copy.byte - link.byte);
+        let paths = [Path { link: Some((1, link)), copy }];
+        let (size, reason) =
+            choose(&paths, 0.0, Bounds { least: 1, most: 1 << 20, record: 1 }).unwrap();
+        let overhead = link.block / (OVERHEAD * (link.byte + copy.byte));
+        // The second is so small that what blocks cost besides their bytes decides.
+        let (expected, of) = match reason {
+            Reason::Pipelining => (expected, perfect),
+            _ => (overhead, overhead),
+        };
+        assert!((0.8..1.25).contains(&(size as f64 / expected)), "{size} {reason:?} {of}");
+        assert!(size as f64 >= 0.8 * perfect);
+    }
+}
+
+#[test]
+fn the_size_is_found_and_kept() {
+    let copy = Cost { block: 2e-6, byte: 1e-9 };
+    // 16 times 2 us / 1 ns.
+    let (size, changes) = play(copy, None, 3, 0.3);
+    assert!((20_000..=50_000).contains(&size), "{size}");
+    assert!(changes < 12, "{changes} changes");
+}
+
+#[test]
+fn a_link_that_cannot_keep_up_asks_for_larger_blocks() {
+    let copy = Cost { block: 0.0, byte: 10e-9 };
+    let link = Cost { block: 40e-6, byte: 8e-9 };
+    let (size, _) = play(copy, Some(link), 1, 0.1);
+    assert!((16_000..=50_000).contains(&size), "{size}");
+    // Where it is the bottleneck at any size, what blocks cost still has to be little.
+    let slow = Cost { block: 40e-6, byte: 80e-9 };
+    let (size, _) = play(copy, Some(slow), 1, 0.1);
+    assert!((5_000..=10_000).contains(&size), "{size}");
+}
+
+#[test]
+fn costly_bytes_make_small_blocks_and_free_ones_the_largest() {
+    assert_eq!(play(Cost { block: 1e-9, byte: 1e-6 }, None, 2, 0.1).0, ALL.least);
+    assert_eq!(play(Cost { block: 1e-3, byte: 0.0 }, None, 2, 0.1).0, ALL.most);
+}
+
+#[test]
+fn a_pause_says_little() {
+    let mut fit = Fit::of_copy();
+    let add = |fit: &mut Fit, number: usize| {
+        let size = size_of(PROBES + number, 16_384, ALL);
+        fit.add(1, size as u64, micros(10.0 + size as f64 / 1000.0));
+    };
+    (0..64).for_each(|number| add(&mut fit, number));
+    fit.add(1, 16_384, Duration::from_millis(200));
+    (0..16).for_each(|number| add(&mut fit, number));
+    let Cost { block, byte } = fit.cost().unwrap();
+    assert!((5e-6..15e-6).contains(&block) && (0.7e-9..1.5e-9).contains(&byte), "{block} {byte}");
+}
+
+#[test]
+fn nothing_is_divided_by_nothing() {
+    let mut fit = Fit::of_copy();
+    for _ in 0..100 {
+        fit.add(1, 0, Duration::ZERO);
+        fit.add(0, 1, Duration::ZERO);
+    }
+    assert_eq!(fit.cost(), None);
+    for _ in 0..100 {
+        fit.add(1, 1000, Duration::ZERO);
+    }
+    assert_eq!(fit.cost(), Some(Cost::default()));
+    let free = Path { link: Some((1, Cost::default())), copy: Cost::default() };
+    assert_eq!(choose(&[free], 0.0, ALL), Some((ALL.least, Reason::Least)));
+    assert_eq!(choose(&[], 1.0, ALL), None);
+}
+
+#[test]
+fn sizes_stay_within_their_bounds() {
+    let bounds = Bounds { least: 1000, most: 5000, record: 1 };
+    let sizes = Sizes::new(bounds, usize::MAX);
+    for _ in 0..100 {
+        assert!((1000..=5000).contains(&sizes.next()));
+    }
+    let narrow = Bounds { least: 77, most: 77, record: 1 };
+    assert_eq!(Sizes::new(narrow, usize::MAX).next(), 77);
+    let records = Bounds { least: 100, most: 5000, record: 24 };
+    for room in [usize::MAX, 500, 120] {
+        let sizes = Sizes::new(records, room);
+        for _ in 0..400 {
+            let size = sizes.next();
+            assert!(size % 24 == 0 && (120..=room.min(5000)).contains(&size), "{size}");
+        }
+    }
+    assert_eq!(records.needed(), 120);
+    assert!(!Bounds { least: 100, most: 119, record: 24 }.is_sound());
+    assert!(!Bounds { record: 0, ..records }.is_sound());
+}
+
+#[test]
+fn who_sends_elsewhere_has_its_own_link_and_is_told_the_rest() {
+    let mut tuner = Tuner::new(ALL, usize::MAX, Vec::new());
+    tuner.told(Cost { block: 0.0, byte: 10e-9 });
+    let mut fit = Fit::of_link();
+    let mut size = first(ALL);
+    for number in 1..200 {
+        let bytes = size_of(number, size, ALL) as u64;
+        fit.add(1, bytes, Duration::from_secs_f64(40e-6 + 8e-9 * bytes as f64));
+        tuner.counts(number as u64 * OFTEN[1]);
+        assert!(tuner.is_time());
+        let links = std::iter::once((0, fit.cost()));
+        size = tuner.think(links).map_or(size, |decision| decision.to);
+    }
+    // 16 times 40 us / 18 ns.
+    assert!((25_000..=45_000).contains(&size), "{size}");
+}
