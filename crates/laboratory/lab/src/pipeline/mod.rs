@@ -21,7 +21,7 @@ pub(crate) mod cost;
 
 use std::net::SocketAddr;
 
-use seekwire_flow::{Cut, Policy};
+use seekwire_flow::{Bounds, Cut, Policy};
 use serde::{Deserialize, Serialize};
 
 use crate::text;
@@ -32,6 +32,9 @@ pub(crate) const IMAGE: u64 = 16 << 20;
 
 /// What a repository reads at once, and bytes of a partial update.
 pub(crate) const TILE: u64 = 16 << 10;
+
+/// Bytes of the smallest block that a stream may choose.
+const SMALLEST: usize = 512;
 
 /// Copies of repository, clip and subsample.
 pub(crate) const COPIES: u64 = 3;
@@ -44,6 +47,8 @@ pub(crate) const SLOW_HOST: u32 = 1;
 pub(crate) enum BlockSize {
     /// So many bytes.
     Fixed(u64),
+    /// As the stream finds it.
+    Auto,
 }
 
 impl BlockSize {
@@ -53,12 +58,14 @@ impl BlockSize {
     pub(crate) fn cut(self) -> Cut {
         match self {
             Self::Fixed(bytes) => Cut::Bytes(bytes as usize),
+            Self::Auto => Cut::Auto(Bounds { least: SMALLEST, most: TILE as usize, record: 1 }),
         }
     }
 
     pub(crate) fn name(self) -> String {
         match self {
             Self::Fixed(bytes) => text::size(bytes),
+            Self::Auto => "auto".to_owned(),
         }
     }
 }
@@ -156,12 +163,21 @@ pub(crate) struct Report {
     pub(crate) span_ns: u64,
     /// What copies of clip did, of complete updates, by rank from 1.
     pub(crate) work: Vec<Work>,
-    /// From when the slow host became slow until what it did then was known at the dealer.
-    pub(crate) reactions_ns: Vec<u64>,
+    /// Each time that the slow host became slow.
+    pub(crate) onsets: Vec<Onset>,
     /// Pieces of shared memory that connections of the front have.
     pub(crate) rings: u64,
     /// What differs from the image: never anything.
     pub(crate) damage: Option<String>,
+}
+
+/// From when the slow host began its first slow block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Onset {
+    /// Until that was done.
+    pub(crate) done_ns: u64,
+    /// Until the front had heard so.
+    pub(crate) heard_ns: u64,
 }
 
 /// What a copy of clip did.

@@ -66,11 +66,12 @@ impl Setting {
 }
 
 /// The paper's two kinds of sockets with the block size of each, and what is ours.
-const SETTINGS: [Setting; 7] = [
+const SETTINGS: [Setting; 8] = [
     Setting::new(Carrier::Tcp, BlockSize::LARGE),
     Setting::new(Carrier::Ring, BlockSize::SMALL),
     Setting::new(Carrier::Ring, BlockSize::LARGE),
     Setting::new(Carrier::Tcp, BlockSize::SMALL).few(),
+    Setting::new(Carrier::Ring, BlockSize::Auto).few(),
     Setting::new(Carrier::Ring, BlockSize::LARGE).burning().few(),
     Setting::new(Carrier::Link(GIGABIT), BlockSize::LARGE).few(),
     Setting::new(Carrier::Link(GIGABIT / 10), BlockSize::LARGE).few(),

@@ -13,6 +13,7 @@ use crate::stats::Spread;
 pub(super) const TCP: &str = "TCP";
 pub(super) const RING: &str = "ring";
 pub(super) const REDISTRIBUTED: &str = "ring, redistributed";
+pub(super) const AUTO: &str = "ring, auto";
 pub(super) const GIGABIT: &str = "TCP, 1 Gb/s";
 pub(super) const GIGABIT_SMALL: &str = "TCP, 1 Gb/s, redistributed";
 pub(super) const SLOW_LINK: &str = "TCP, 100 Mb/s";
@@ -30,17 +31,18 @@ const fn way(name: &'static str, carrier: Carrier, block: BlockSize) -> Way {
 }
 
 /// Those of the paper first, and behind them links as slow as its own.
-pub(super) const WAYS: [Way; 6] = [
+pub(super) const WAYS: [Way; 7] = [
     way(TCP, Carrier::Tcp, BlockSize::LARGE),
     way(RING, Carrier::Ring, BlockSize::LARGE),
     way(REDISTRIBUTED, Carrier::Ring, BlockSize::SMALL),
+    way(AUTO, Carrier::Ring, BlockSize::Auto),
     way(GIGABIT, Carrier::Link(super::GIGABIT), BlockSize::LARGE),
     way(GIGABIT_SMALL, Carrier::Link(super::GIGABIT), BlockSize::SMALL),
     way(SLOW_LINK, Carrier::Link(super::GIGABIT / 10), BlockSize::LARGE),
 ];
 
 /// Those on this host.
-pub(super) const HERE: usize = 3;
+pub(super) const HERE: usize = 4;
 
 /// Without computation, and with the paper's.
 pub(super) const COMPUTES: [(&str, Compute); 2] =

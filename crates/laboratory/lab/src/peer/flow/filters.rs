@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::emulation::Emulation;
 use super::image::{self, Image};
 use crate::pipeline::cost::Compute;
-use crate::pipeline::{COPIES, TILE, Update, Work};
+use crate::pipeline::{COPIES, Onset, TILE, Update, Work};
 
 /// What the filters of the front share: the image, how much of each update was read, and what came
 /// of it.
@@ -28,7 +28,7 @@ pub(super) struct Seen {
     pub(super) sum: u64,
     /// By rank of the host, from 1.
     pub(super) work: [Work; COPIES as usize],
-    pub(super) reactions_ns: Vec<u64>,
+    pub(super) onsets: Vec<Onset>,
 }
 
 impl Desk {
@@ -95,8 +95,8 @@ impl Filter for Repository {
 /// What clip tells the viewer about its own work.
 #[derive(Serialize, Deserialize)]
 enum Trace {
-    /// The host has become slow then, and this block of its own was the first one.
-    Onset { at_ns: u64 },
+    /// The host has become slow then, and its first slow block took so long.
+    Onset { at_ns: u64, done_ns: u64 },
     /// All of the unit.
     Work { host: u32, work: Work },
 }
@@ -138,7 +138,8 @@ impl Filter for Clip {
         out.send(0, block)?;
         if let Some(at_ns) = onset {
             // On its way when the dealer is told that the block is done, by the same connection.
-            out.send(1, serde_json::to_vec(&Trace::Onset { at_ns })?)?;
+            let done_ns = took_ns;
+            out.send(1, serde_json::to_vec(&Trace::Onset { at_ns, done_ns })?)?;
         }
         Ok(())
     }
@@ -205,7 +206,10 @@ impl Filter for Viewer {
             return Ok(());
         }
         match serde_json::from_slice(&block)? {
-            Trace::Onset { at_ns } => self.seen.reactions_ns.push(now_ns().saturating_sub(at_ns)),
+            Trace::Onset { at_ns, done_ns } => {
+                let heard_ns = now_ns().saturating_sub(at_ns);
+                self.seen.onsets.push(Onset { done_ns, heard_ns });
+            }
             Trace::Work { host, work } => {
                 let index = (host as usize).checked_sub(1);
                 let own = index.and_then(|index| self.seen.work.get_mut(index));
@@ -218,9 +222,9 @@ impl Filter for Viewer {
     fn finalize(&mut self, _: &mut Outputs<'_>) -> Result<(), FilterError> {
         let mut updates = self.desk.updates();
         let update = updates.entry(self.number).or_default();
-        let Seen { bytes, sum, work, ref mut reactions_ns, .. } = self.seen;
+        let Seen { bytes, sum, work, ref mut onsets, .. } = self.seen;
         (update.bytes, update.sum, update.work) = (bytes, sum, work);
-        update.reactions_ns.append(reactions_ns);
+        update.onsets.append(onsets);
         Ok(())
     }
 }

@@ -73,7 +73,7 @@ impl Front<'_> {
                 report.complete_ns.push(nanoseconds);
                 report.work.resize(seen.work.len(), Default::default());
                 report.work.iter_mut().zip(seen.work).for_each(|(all, own)| all.add(own));
-                report.reactions_ns.extend(seen.reactions_ns);
+                report.onsets.extend(seen.onsets);
             }
             _ => report.partial_ns.push(nanoseconds),
         }
