@@ -71,12 +71,13 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
+    /// Blocks are dealt to clip in the first way, and to subsample in the second one.
     pub(crate) fn start(
         context: &Context<'_>,
         namespaces: &Namespaces,
         carrier: Carrier,
         block: BlockSize,
-        dealing: Dealing,
+        [dealing, behind]: [Dealing; 2],
     ) -> Result<Self> {
         let testbed = match carrier {
             Carrier::Link(rate) => {
@@ -111,7 +112,7 @@ impl Cluster {
         let secret = std::array::from_fn(|_| fastrand::u8(..));
         for (rank, process) in (0..).zip(&mut processes) {
             let addresses = addresses.clone();
-            let setup = Setup { rank, addresses, secret, block, dealing };
+            let setup = Setup { rank, addresses, secret, block, dealing, behind };
             process.send_line(&serde_json::to_string(&setup)?)?;
         }
         let front = processes.remove(0);

@@ -106,7 +106,10 @@ pub(crate) struct Setup {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) secret: [u8; 32],
     pub(crate) block: BlockSize,
+    /// To clip.
     pub(crate) dealing: Dealing,
+    /// And to subsample.
+    pub(crate) behind: Dealing,
 }
 
 /// The argument of a unit of work: an update.

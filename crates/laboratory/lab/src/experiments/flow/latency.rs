@@ -7,8 +7,8 @@ use anyhow::Result;
 
 use super::gains::{COMPUTE, Guarantee, NO_COMPUTE};
 use super::load::{
-    self, ACHIEVED, COMPUTES, HERE, LATENCY, Loaded, MAX, P50, P95, REDISTRIBUTED, RING, TCP, WAYS,
-    Way,
+    self, ACHIEVED, COMPUTES, LATENCY, Loaded, MAX, P50, P95, PAPERS, REDISTRIBUTED, RING, TCP,
+    WAYS, Way,
 };
 use super::{axis, figure, grid, median, points};
 use crate::claim::{Claim, Comparison, Criterion, Source};
@@ -72,7 +72,7 @@ impl Experiment for Latency {
         let seconds = context.pick(0.5, 2.0);
         let namespaces = Namespaces::new();
         let namespaces = &namespaces;
-        let ways = &WAYS[..context.pick(HERE + 1, WAYS.len())];
+        let ways = &WAYS[..context.pick(PAPERS, WAYS.len())];
         let mut groups: Vec<Group<'_>> = COMPUTES
             .into_iter()
             .map(|(name, compute)| {

@@ -41,8 +41,8 @@ pub(super) const WAYS: [Way; 7] = [
     way(SLOW_LINK, Carrier::Link(super::GIGABIT / 10), BlockSize::LARGE),
 ];
 
-/// Those on this host.
-pub(super) const HERE: usize = 4;
+/// The first ones, which quick runs have.
+pub(super) const PAPERS: usize = 3;
 
 /// Without computation, and with the paper's.
 pub(super) const COMPUTES: [(&str, Compute); 2] =
@@ -101,7 +101,8 @@ impl Loaded {
         compute: Compute,
     ) -> Result<Self> {
         let Way { carrier, block, .. } = way;
-        let mut cluster = Cluster::start(context, namespaces, carrier, block, Dealing::Adaptive)?;
+        let mut cluster =
+            Cluster::start(context, namespaces, carrier, block, [Dealing::Adaptive; 2])?;
         cluster.run(What::Updates { count: 1, compute })?;
         Ok(Self(cluster))
     }

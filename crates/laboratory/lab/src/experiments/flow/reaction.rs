@@ -106,8 +106,13 @@ impl Experiment for Reaction {
             .map(|dealing| {
                 let variant = |(name, carrier, block)| {
                     Variant::new(name, move |trial: &mut Trial| {
-                        let mut cluster =
-                            Cluster::start(context, namespaces, carrier, block, dealing)?;
+                        let mut cluster = Cluster::start(
+                            context,
+                            namespaces,
+                            carrier,
+                            block,
+                            [dealing, Dealing::Demand],
+                        )?;
                         measure(&mut cluster, dealing, factors, trial)
                     })
                 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::gains::{COMPUTE, Guarantee, NO_COMPUTE};
-use super::load::{self, COMPUTES, HERE, Loaded, REDISTRIBUTED, TCP, WAYS, Way};
+use super::load::{self, COMPUTES, Loaded, PAPERS, REDISTRIBUTED, TCP, WAYS, Way};
 use super::{axis, figure, grid, median, points};
 use crate::claim::{Claim, Comparison, Criterion, Source};
 use crate::experiment::{Context, Experiment};
@@ -74,7 +74,7 @@ impl Experiment for Updates {
         let seconds = context.pick(0.5, 1.0);
         let namespaces = Namespaces::new();
         let namespaces = &namespaces;
-        let ways = &WAYS[..context.pick(HERE + 1, WAYS.len())];
+        let ways = &WAYS[..context.pick(PAPERS, WAYS.len())];
         let mut groups: Vec<Group<'_>> = COMPUTES
             .into_iter()
             .map(|(name, compute)| {

@@ -92,6 +92,7 @@ fn graph(setup: &Setup, desk: &Arc<Desk>) -> Result<Graph> {
     let policy = setup.dealing.policy();
     let cut = setup.block.cut();
     let dealt = StreamOptions { policy, cut, limit: DEALT, ..StreamOptions::default() };
+    let policy = setup.behind.policy();
     let behind = StreamOptions { policy, limit: BEHIND, ..StreamOptions::default() };
     graph.connect("repository", "clip", dealt)?;
     graph.connect("clip.out", "subsample", behind.clone())?;
