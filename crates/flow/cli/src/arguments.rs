@@ -128,9 +128,17 @@ Pipeline files:
   from, to     FILTER, or FILTER.PORT where a filter has several
   policy       how blocks are dealt to copies: adaptive (default), demand, round-robin
   limit        bytes that the stream may hold at most (default 64MiB)
-  block        cut what is sent into blocks of this many bytes
+  block        cut what is sent into blocks of this many bytes; \"auto\": of a size that is found
+               while it runs, with block-least, block-most (1KiB, 1MiB) and block-record (1): whole
+               records of so many bytes
   lines        cut it into blocks of whole lines, of this many bytes or a little more
   ordered      true: blocks come in the order of the input, whatever the copies do
+
+  One table, [guarantee], can promise something for each unit of work; what it was like is told, and
+  `flow plan` says beforehand. Blocks of a size that is found are as small as it takes to keep it:
+
+  latency           each unit is done within this time (\"40ms\"), which is its deadline
+  units-per-second  so many units are done in a second
 
   Where several processes run the pipeline, a filter is placed by one of these; otherwise it runs on
   rank 0. `copies` counts those on each process.
@@ -230,8 +238,9 @@ pub(crate) struct FlowRun {
     ///
     /// The file is written while the pipeline runs, as trace events in JSON: for each copy its
     /// calls, with unit, number, bytes and port of the block, and when it was starved or blocked;
-    /// for each stream what it held. That is about 300 bytes for each block and filter. What was in
-    /// FILE is lost. If FILE cannot be written any more, the pipeline goes on.
+    /// for each stream what it held, which copy got which blocks and what that was decided by, and
+    /// the sizes of blocks that it found. That is about 600 bytes for each block and filter. What was
+    /// in FILE is lost. If FILE cannot be written any more, the pipeline goes on.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) trace: Option<PathBuf>,
 }
@@ -240,8 +249,9 @@ pub(crate) struct FlowRun {
 ///
 /// A table, drawn again every second: of each copy, how much of the last second it was busy,
 /// starved (it had nothing to do) or blocked (the next filter had no room), and the blocks and
-/// bytes that it took; of each stream what it carried, and what it holds of its limit; and the
-/// bottleneck in words. It ends with the pipeline.
+/// bytes that it took; of each stream what it carried, what it holds of its limit, what dealing goes
+/// by, and the last size of blocks that it found, with what it was found from; the bottleneck in
+/// words, and whether a guarantee holds. It ends with the pipeline.
 ///
 /// Without an argument it is the pipeline that this user runs on this host. If there are several,
 /// they are listed.

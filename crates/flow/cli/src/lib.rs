@@ -24,6 +24,7 @@ mod run;
 mod shares;
 mod text;
 mod watch;
+mod words;
 
 use std::io::Write;
 use std::process::ExitCode;

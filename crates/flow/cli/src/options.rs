@@ -1,6 +1,7 @@
 //! The keys of a table in a pipeline file, taken one by one; what is left at the end was mistyped.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -72,6 +73,20 @@ impl<'a> Options<'a> {
 
     pub(crate) fn number(&mut self, name: &'static str) -> Result<Option<u64>, Fault> {
         self.with(name, "a whole number", |value| number(value))
+    }
+
+    pub(crate) fn positive(&mut self, name: &'static str) -> Result<Option<f64>, Fault> {
+        self.with(name, "a number above 0", |value| {
+            let float = value.as_float().and_then(|float| float.as_str().parse::<f64>().ok());
+            let number = float.or_else(|| number(value).map(|number| number as f64))?;
+            (number.is_finite() && number > 0.0).then_some(number)
+        })
+    }
+
+    pub(crate) fn duration(&mut self, name: &'static str) -> Result<Option<Duration>, Fault> {
+        self.with(name, "a time such as \"250us\", \"40ms\" or \"1.5s\"", |value| {
+            duration(value.as_str()?)
+        })
     }
 
     /// A number of bytes, or a string such as `64KiB`.
@@ -154,6 +169,20 @@ pub(crate) fn size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
+/// A time above zero, as `40ms`.
+fn duration(text: &str) -> Option<Duration> {
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let unit = match text[digits.len()..].trim() {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "min" => 60.0,
+        _ => return None,
+    };
+    let time = Duration::try_from_secs_f64(digits.parse::<f64>().ok()? * unit).ok()?;
+    Some(time).filter(|time| !time.is_zero())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,5 +193,13 @@ mod tests {
         assert_eq!(sizes, [17, 65536, 2 << 20, 1 << 30, 3].map(Some));
         assert_eq!(["", "KiB", "64KB", "-1", "1.5MiB"].map(size), [None; 5]);
         assert_eq!(size("99999999999GiB"), None);
+    }
+
+    #[test]
+    fn times_have_units() {
+        let times = ["250us", "40 ms", "1.5s", "2min"].map(duration);
+        let micros = [250, 40_000, 1_500_000, 120_000_000].map(Duration::from_micros);
+        assert_eq!(times, micros.map(Some));
+        assert_eq!(["", "ms", "40", "-1s", "0s", "1h", "1e300s", "nans"].map(duration), [None; 8]);
     }
 }

@@ -7,7 +7,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use seekwire_flow::{Bounds, Cut, DEFAULT_LIMIT, Graph, GraphError, Policy, StreamOptions};
+use seekwire_flow::{
+    Bounds, Cut, DEFAULT_LIMIT, Graph, GraphError, Guarantee, Policy, StreamOptions,
+};
 use seekwire_launch::Launcher;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -17,6 +19,7 @@ use crate::job::Member;
 use crate::options::{Fault, Options};
 use crate::placement::Placement;
 use crate::text::Wrong;
+use crate::words;
 
 /// The largest file, in bytes.
 const LARGEST: u64 = 1 << 20;
@@ -29,6 +32,7 @@ pub(crate) struct Pipeline {
     file: PathBuf,
     pub(crate) filters: Vec<Line>,
     streams: Vec<String>,
+    pub(crate) guarantee: Option<Guarantee>,
 }
 
 /// One filter, as the file has it.
@@ -79,8 +83,10 @@ fn parse(source: &str) -> Result<Pipeline, Fault> {
     let mut whole = whole.into_inner();
     let filters = whole.remove("filter");
     let streams = whole.remove("stream");
+    let guarantee = whole.remove("guarantee");
     if let Some((key, _)) = whole.iter().next() {
-        let unknown = format!("there is no {}; a pipeline has filter and stream", key.get_ref());
+        let unknown =
+            format!("there is no {}; a pipeline has filter, stream and guarantee", key.get_ref());
         return Err((key.span(), unknown));
     }
     let mut pipeline = Pipeline {
@@ -89,6 +95,7 @@ fn parse(source: &str) -> Result<Pipeline, Fault> {
         file: PathBuf::new(),
         filters: Vec::new(),
         streams: Vec::new(),
+        guarantee: None,
     };
     let none = || (0..0, "a pipeline needs filters: tables such as [filter.read]".to_owned());
     for (name, table) in tables(filters.ok_or_else(none)?)? {
@@ -96,6 +103,9 @@ fn parse(source: &str) -> Result<Pipeline, Fault> {
     }
     for stream in array(streams)? {
         pipeline.add_stream(stream)?;
+    }
+    if let Some(guarantee) = guarantee {
+        pipeline.add_guarantee(guarantee)?;
     }
     if let Err(error) = pipeline.graph.check() {
         let filter = match &error {
@@ -298,6 +308,28 @@ impl Pipeline {
         Ok(())
     }
 
+    fn add_guarantee(&mut self, value: Spanned<DeValue<'_>>) -> Result<(), Fault> {
+        let at = value.span();
+        let DeValue::Table(table) = value.into_inner() else {
+            return Err((at, "guarantee must be a table: [guarantee]".to_owned()));
+        };
+        let mut options = Options::new("the guarantee".to_owned(), at.clone(), table);
+        let latency = options.duration("latency")?.map(Guarantee::Latency);
+        let rate = options.positive("units-per-second")?.map(Guarantee::Rate);
+        options.finish()?;
+        let guarantee = match (latency, rate) {
+            (Some(guarantee), None) | (None, Some(guarantee)) => guarantee,
+            _ => {
+                let message = "a guarantee is either latency or units-per-second".to_owned();
+                return Err((at, message));
+            }
+        };
+        let promised = self.graph.guarantee(guarantee);
+        promised.map_err(|error| (at, error.to_string()))?;
+        self.guarantee = Some(guarantee);
+        Ok(())
+    }
+
     /// Its filters and streams, for people.
     pub(crate) fn summary(&self) -> String {
         let mut text = String::from("Filters:\n");
@@ -309,6 +341,9 @@ impl Pipeline {
         text.push_str("Streams:\n");
         for stream in &self.streams {
             let _ = writeln!(text, "  {stream}");
+        }
+        if let Some(guarantee) = self.guarantee {
+            let _ = writeln!(text, "Guarantee: {}.", words::promise(guarantee));
         }
         text.push_str("The pipeline can run.");
         text
@@ -354,6 +389,9 @@ to = \"write\"
         let summary = parse(GOOD).ok().unwrap().summary();
         assert!(summary.contains("  count: burn, 2 copies\n"), "{summary}");
         assert!(summary.contains("  read -> count: blocks of lines, from 4096 B on"), "{summary}");
+        let promises = parse(&format!("{GOOD}[guarantee]\nlatency = \"1500ms\"\n"));
+        let summary = promises.ok().unwrap().summary();
+        assert!(summary.contains("Guarantee: each unit is done within 1.50 s.\n"), "{summary}");
         let auto = GOOD.replace("lines = \"4KiB\"", "block = \"auto\"\nblock-most = \"8KiB\"");
         let summary = parse(&auto).ok().unwrap().summary();
         assert!(summary.contains("of a size between 1024 B and 8192 B that"), "{summary}");
@@ -394,6 +432,17 @@ to = \"write\"
                 "can have no blocks of 7 to 6 bytes",
             ),
             (with("lines = \"4KiB\"", "block = \"any\""), 11, "\"1GiB\", or \"auto\""),
+            (fault(&format!("{GOOD}[guarantee]\n")), 15, "either latency or units-per-second"),
+            (
+                fault(&format!("{GOOD}[guarantee]\nlatency = \"fast\"")),
+                16,
+                "`latency` of the guarantee must be a time such as",
+            ),
+            (
+                fault(&format!("{GOOD}[guarantee]\nunits-per-second = 0")),
+                16,
+                "must be a number above 0",
+            ),
             (with("[[stream]]", "[[streams]]"), 8, "there is no streams"),
             (with("run = \"read\"", "run = read"), 2, ""),
             (with("[filter.read]", "[filter.\"a b\"]"), 1, "consists of letters"),

@@ -8,13 +8,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use seekwire_flow::{Block, CopyReport, Filter, FilterError, Outputs, Running, StreamReport, Unit};
+use seekwire_flow::{
+    Block, CopyReport, Filter, FilterError, Guarantee, Outputs, Running, StreamReport, Unit,
+};
 use seekwire_program::table::{self, Align, printable};
 
 use crate::arguments::FlowPlan;
 use crate::builtin::exec;
 use crate::prediction::{self, Cost, Predicted};
-use crate::{pipeline, run};
+use crate::{pipeline, run, words};
 
 /// Columns of a sentence: as a narrow terminal has them.
 const WIDTH: usize = 79;
@@ -33,6 +35,8 @@ struct Sample {
     seconds: f64,
     /// All units were done before the time was over.
     is_whole: bool,
+    /// How long each unit took that was done.
+    units: Vec<Duration>,
     copies: Vec<CopyReport>,
     streams: Vec<StreamReport>,
 }
@@ -55,7 +59,10 @@ pub(crate) fn plan(options: &FlowPlan) -> Result<ExitCode> {
     let predicted = prediction::predict(&pipeline.filters, &sample.copies, &sample.streams);
     let sent = prediction::sent(&predicted, &sample.streams);
     ensure!(sent > 0, "the sources have sent nothing that could be measured");
-    let text = report(&sample, &predicted, sent, &sinks, options.rate);
+    let mut text = report(&sample, &predicted, sent, &sinks, options.rate);
+    if let Some(guarantee) = pipeline.guarantee {
+        text += &filled(&[kept(guarantee, &sample, &predicted, sent)]);
+    }
     std::io::stdout().lock().write_all(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -64,12 +71,14 @@ fn measure(running: &Arc<Running>, units: &[String], longest: Duration) -> Resul
     let once = [String::new()];
     let units = if units.is_empty() { &once[..] } else { units };
     let began = Instant::now();
-    let sample = |is_whole| Sample {
+    let sample = |is_whole, units| Sample {
         seconds: began.elapsed().as_secs_f64(),
         is_whole,
+        units,
         copies: running.copies(),
         streams: running.streams(),
     };
+    let mut done_units = Vec::new();
     for argument in units {
         let unit = running.submit(Unit::new(argument.clone()));
         let (done, outcome) = channel();
@@ -78,14 +87,14 @@ fn measure(running: &Arc<Running>, units: &[String], longest: Duration) -> Resul
             let _ = done.send(unit.wait());
         });
         match outcome.recv_timeout(longest.saturating_sub(began.elapsed())) {
-            Ok(Ok(_)) => {}
+            Ok(Ok(report)) => done_units.push(report.took),
             Ok(Err(failure)) => bail!("{}", printable(&failure.to_string())),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                return Ok(sample(false));
+                return Ok(sample(false, done_units));
             }
         }
     }
-    Ok(sample(true))
+    Ok(sample(true, done_units))
 }
 
 fn report(
@@ -130,6 +139,38 @@ fn report(
     text += &format!("\n{}\n", rows(predicted, target));
     text += &filled(&derived(predicted, processors, &of));
     text
+}
+
+/// Whether what the pipeline guarantees will be kept.
+fn kept(guarantee: Guarantee, sample: &Sample, predicted: &[Predicted], sent: u64) -> String {
+    let promise = words::promise(guarantee);
+    let slowest = sample.units.iter().max().copied();
+    let seconds = Duration::try_from_secs_f64(sample.seconds).unwrap_or_default();
+    let says = match (guarantee, slowest) {
+        (Guarantee::Latency(allowed), Some(slowest)) if sample.is_whole => {
+            let does = if slowest <= allowed { "holds here" } else { "does not hold here" };
+            format!("{does}: the slowest unit took {}", words::time(slowest))
+        }
+        (Guarantee::Latency(allowed), _) if seconds > allowed => {
+            format!("does not hold here: a unit was not done after {}", words::time(seconds))
+        }
+        (Guarantee::Rate(rate), Some(_)) if sample.is_whole => {
+            let count = sample.units.len() as f64;
+            let measured = count / sample.units.iter().sum::<Duration>().as_secs_f64().max(1e-9);
+            let bounds = predicted.iter().filter_map(Predicted::bound);
+            let bound = bounds.fold(f64::INFINITY, f64::min) * count / sent as f64;
+            match () {
+                () if measured >= rate => format!("holds here: there were {measured:.2}"),
+                () if bound >= rate => format!(
+                    "does not hold here: there were {measured:.2}; the filters could do {bound:.2} \
+                     on enough processors, if several units are under way"
+                ),
+                () => format!("cannot hold: the filters do at most {bound:.2}"),
+            }
+        }
+        _ => "could not be tried: no unit was done; take more seconds, or smaller units".to_owned(),
+    };
+    format!("The guarantee that {promise} {says}. Sinks were not run.")
 }
 
 fn filled(sentences: &[String]) -> String {

@@ -180,6 +180,7 @@ mod tests {
             peak: 0,
             limit: 1,
             block: None,
+            copies: Vec::new(),
         }
     }
 

@@ -22,7 +22,7 @@ use crate::watch::screen::{self, Target};
 use crate::watch::status::Watched;
 use crate::watch::trace::Trace;
 use crate::watch::{self, server, sockets};
-use crate::{job, pipeline, shares};
+use crate::{job, pipeline, shares, words};
 
 pub(crate) fn run(options: &FlowRun) -> Result<ExitCode> {
     let launched = job::launched()?;
@@ -167,6 +167,12 @@ fn run_all(options: &FlowRun, running: &Running, watched: &Watched) -> Result<Ex
     if !options.quiet && failed < arguments.len() {
         let (copies, streams) = running.report();
         seekwire_program::tell(shares::table(&copies, &streams));
+    }
+    if let Some(report) = running.guarantee() {
+        // Also to those who want to hear nothing else: it is why they asked.
+        if !options.quiet || !report.holds() {
+            seekwire_program::tell(words::guarantee(&report));
+        }
     }
     if failed > 0 && arguments.len() > 1 {
         let all = arguments.len();

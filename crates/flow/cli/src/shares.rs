@@ -33,11 +33,13 @@ pub(crate) fn table(copies: &[CopyReport], streams: &[StreamReport]) -> String {
     let rows: Vec<_> = copies.iter().map(row).collect();
     let mut text = table::layout(&columns, &rows);
     for stream in streams {
+        let size = stream.block.as_ref().map(|block| format!(", at last of {} B", block.size));
         text.push_str(&format!(
-            "{}: {} blocks, {}; at most {} of {} held\n",
+            "{}: {} blocks, {}{}; at most {} of {} held\n",
             stream.name,
             stream.blocks,
             table::bytes(stream.bytes),
+            size.unwrap_or_default(),
             table::bytes(stream.peak as u64),
             table::bytes(stream.limit as u64),
         ));

@@ -262,6 +262,8 @@ fn top_finds_the_pipeline_that_runs() {
     assert_eq!(status["streams"][0]["bytes"], 200_000);
 
     let other = Running::start(directory.path(), &["-q"]);
+    // Who answers there can be found.
+    other.get("/healthz");
     let several = flow(directory.path(), &["top"]);
     assert_eq!(several.status.code(), Some(1));
     assert!(text(&several.stderr).contains("name one of them"), "{several:?}");
@@ -314,7 +316,7 @@ fn events(trace: &Path) -> Vec<Value> {
     for event in &events {
         let phase = event["ph"].as_str().unwrap();
         if !matches!(phase, "B" | "E") {
-            assert!(matches!(phase, "M" | "C"), "{event}");
+            assert!(matches!(phase, "M" | "C" | "i"), "{event}");
             continue;
         }
         let (last, open) = tracks.entry(event["tid"].as_u64().unwrap()).or_default();

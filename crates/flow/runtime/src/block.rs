@@ -7,8 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::ledger::{Charge, Ledger};
+use crate::remote::later;
 use crate::remote::link::Link;
-use crate::remote::message::{End, Message};
+use crate::remote::message::End;
 use crate::unit::UnitId;
 
 /// Bytes on their way from one filter to the next, shared and not copied.
@@ -94,11 +95,10 @@ impl Drop for Receipt {
         match self {
             Self::Room { link, stream, bytes, ledger } => {
                 ledger.give(*bytes);
-                link.send(Message::Freed { stream: *stream, bytes: *bytes as u64 });
+                later::freed(link, *stream, *bytes);
             }
             Self::Memory { link, to, unit, sequence, is_begun } => {
-                let (to, unit, sequence, is_begun) = (*to, *unit, *sequence, *is_begun);
-                link.send(Message::Dropped { to, unit, sequence, is_begun });
+                later::dropped(link, *to, *unit, *sequence, *is_begun);
             }
         }
     }
@@ -121,7 +121,8 @@ impl Deref for Block {
 /// Its bytes; what it takes of the limit is given back.
 impl From<Block> for Bytes {
     fn from(block: Block) -> Bytes {
-        block.bytes.clone()
+        let Block { bytes, .. } = block;
+        bytes
     }
 }
 

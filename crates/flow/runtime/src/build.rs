@@ -93,7 +93,7 @@ impl Built {
             producers,
             source,
         );
-        Some(Arc::new(outlet.watched(spec.options.cut, graph.observer.as_ref())))
+        Some(Arc::new(outlet.watched(spec.options.cut, graph)))
     }
 
     pub(crate) fn inputs(&self, graph: &Graph, filter: usize) -> Vec<(usize, Input)> {
@@ -206,7 +206,7 @@ fn home(
         graph.filters[spec.to.0].ports.inputs.len() > 1 || !is_only,
         remote,
     );
-    Some(Arc::new(stream.watched(spec.options.cut, graph.observer.as_ref())))
+    Some(Arc::new(stream.watched(spec.options.cut, graph)))
 }
 
 /// Ports of that filter whose streams confirm what they have, in another process.

@@ -17,6 +17,7 @@ use crate::merge;
 use crate::meter::{Meter, Phase};
 use crate::observer::{Span, Watch};
 use crate::output::{Ended, Filling, Outlet, Outputs};
+use crate::remote::later::Later;
 use crate::remote::message::LONGEST_TEXT;
 use crate::report::Failure;
 use crate::shared::{Feed, Input, Shared};
@@ -198,6 +199,7 @@ impl Copy {
         let (port, input) = &self.inputs[at];
         let hand = &mut hands[at];
         let Some(unit) = hand.rank().map(|rank| rank.unit) else { return };
+        let later = (hand.taken() > 1).then(Later::begin);
         let began = Instant::now();
         let mut processed: usize = 0;
         if let Some(instance) = self.instance(unit, instances, last) {
@@ -216,7 +218,9 @@ impl Copy {
                 self.end_instance(unit, instances);
             }
         }
-        input.done(self.index, hand, processed, began.elapsed());
+        let took = began.elapsed();
+        drop(later);
+        input.done(self.index, hand, processed, took);
     }
 
     /// An input stream has no more of this unit.

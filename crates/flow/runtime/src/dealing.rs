@@ -15,6 +15,8 @@
 
 use std::time::Duration;
 
+use crate::dealt::CopyState;
+
 /// How blocks are dealt to the copies of a filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
@@ -35,7 +37,7 @@ const SAMPLES: usize = 5;
 pub(crate) const BATCH: Duration = Duration::from_micros(30);
 
 /// The most that a copy takes at once.
-const BATCH_BLOCKS: usize = 64;
+pub(crate) const BATCH_BLOCKS: usize = 64;
 
 /// What is dealt, and to whom, of one stream.
 #[derive(Debug)]
@@ -65,7 +67,7 @@ impl Copy {
 
 /// How long a copy takes for one block.
 #[derive(Clone, Debug, Default)]
-struct Service {
+pub(crate) struct Service {
     samples: [Duration; SAMPLES],
     count: usize,
     /// `None`: it has not been done with any.
@@ -73,7 +75,7 @@ struct Service {
 }
 
 impl Service {
-    fn add(&mut self, took: Duration) {
+    pub(crate) fn add(&mut self, took: Duration) {
         self.samples[self.count % SAMPLES] = took;
         self.count += 1;
         let mut known = self.samples;
@@ -81,6 +83,13 @@ impl Service {
         known.sort_unstable();
         // Of two, the smaller one: the first often pays for what is not there yet.
         self.typical = Some(known[(known.len() - 1) / 2]);
+    }
+
+    /// How many blocks the copy will be done with in [`BATCH`]; one, if nobody knows.
+    pub(crate) fn batch(&self) -> usize {
+        let Some(typical) = self.typical else { return 1 };
+        let short = BATCH.as_nanos() / typical.as_nanos().max(1);
+        usize::try_from(short).unwrap_or(BATCH_BLOCKS).clamp(1, BATCH_BLOCKS)
     }
 }
 
@@ -141,15 +150,24 @@ impl Dealer {
     /// be done with in [`BATCH`], and no more than leaves as many for the others. At the end, a
     /// small part of what is left.
     pub(crate) fn batch(&self, copy: usize, backlog: Backlog) -> usize {
-        let Some(typical) = self.copies[copy].service.typical else { return 1 };
-        let short = BATCH.as_nanos() / typical.as_nanos().max(1);
-        let short = usize::try_from(short).unwrap_or(BATCH_BLOCKS).min(BATCH_BLOCKS);
+        let short = self.copies[copy].service.batch();
         let parts = match (self.copies.len(), backlog.is_last) {
             (1, _) => 1,
             (copies, false) => copies,
             (copies, true) => 4 * copies,
         };
         short.min(backlog.blocks / parts).max(1)
+    }
+
+    /// What dealing goes by, of a copy in the same process.
+    pub(crate) fn copy_state(&self, copy: usize) -> CopyState {
+        let copy = &self.copies[copy];
+        CopyState {
+            outstanding: copy.unacknowledged + copy.in_process,
+            service: copy.service.typical,
+            way: None,
+            is_lost: copy.is_lost,
+        }
     }
 
     /// How long a copy takes for one block, as far as anybody knows.

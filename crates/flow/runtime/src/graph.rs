@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::dealing::Policy;
 use crate::filter::{Factory, Filter};
+use crate::guarantee::Guarantee;
 use crate::observer::Observer;
 use crate::output::Cut;
 use crate::remote::place;
@@ -124,6 +125,9 @@ pub enum GraphError {
     /// Blocks of no bytes.
     #[error("stream {0} cannot be cut into blocks of 0 bytes")]
     EmptyBlocks(String),
+    /// No time, or a rate that is none.
+    #[error("a guarantee is a time or a number of units per second above zero")]
+    NoGuarantee,
     /// There is no size to choose.
     #[error(
         "stream {stream} can have no blocks of {} to {} bytes in whole records of {}",
@@ -235,6 +239,7 @@ pub struct Graph {
     pub(crate) filters: Vec<FilterSpec>,
     pub(crate) streams: Vec<StreamSpec>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) guarantee: Option<Guarantee>,
 }
 
 impl Graph {
@@ -370,6 +375,19 @@ impl Graph {
     /// Has the running pipeline watched. Without this, nothing of it costs anything.
     pub fn observe(&mut self, observer: Arc<dyn Observer>) {
         self.observer = Some(observer);
+    }
+
+    /// Promises that for each unit of work. Whether it is kept, the running pipeline says.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError::NoGuarantee`].
+    pub fn guarantee(&mut self, guarantee: Guarantee) -> Result<(), GraphError> {
+        if !guarantee.is_sound() {
+            return Err(GraphError::NoGuarantee);
+        }
+        self.guarantee = Some(guarantee);
+        Ok(())
     }
 
     /// The name of each filter, its copies and its ports, in the order in which the running pipeline

@@ -55,7 +55,8 @@ impl Hand {
     /// The next block.
     pub(crate) fn next(&mut self) -> Option<Block> {
         let unit = self.rank?.unit;
-        let block = self.blocks.pop_front()?;
+        let mut block = self.blocks.pop_front()?;
+        block.begin();
         self.given += block.bytes.len();
         Some(Block::new(block, unit, self.ledger))
     }

@@ -9,9 +9,9 @@ use crate::block::{Block, Queued, Receipt};
 use crate::hand::Hand;
 use crate::lanes::{Lane, State, Taken};
 use crate::output::OVERHEAD;
-use crate::remote::distant::{Distant, Progress};
+use crate::remote::distant::{Distant, Done};
 use crate::remote::link::Link;
-use crate::remote::message::{Garbled, Message};
+use crate::remote::message::{Garbled, Message, Sequences};
 use crate::stream::Stream;
 use crate::unit::{Open, Rank, UnitId};
 
@@ -49,15 +49,29 @@ impl Stream {
 
     /// Deals to copies elsewhere what they have room for.
     pub(crate) fn feed(&self, state: &mut State) {
-        let is_candidate =
-            |copy: &usize| state.distant[*copy].is_some() && !state.consumers[*copy].is_lost;
         if state.distant.iter().all(Option::is_none) {
             return;
         }
+        loop {
+            self.feed_once(state);
+            // Those who send are told that one has room left, before all that they have sent is
+            // looked for (inbox).
+            state.publish(&self.has_idle);
+            if !state.is_hungry || !self.collect(state) {
+                break;
+            }
+        }
+        state.distant.iter_mut().flatten().for_each(Distant::flush);
+    }
+
+    fn feed_once(&self, state: &mut State) {
+        state.is_hungry = false;
+        let is_candidate =
+            |copy: &usize| state.distant[*copy].is_some() && !state.consumers[*copy].is_lost;
         let mut candidates: Vec<usize> = (0..state.distant.len()).filter(is_candidate).collect();
         let mut hand = Hand::new(self.ledger);
         loop {
-            let State { dealer, distant, consumers, .. } = &mut *state;
+            let State { dealer, distant, consumers, idle, .. } = &mut *state;
             let way = |copy: usize| distant[copy].as_ref().and_then(Distant::round_trip);
             let until = |copy: &usize| dealer.until_done(*copy, way(*copy).unwrap_or_default());
             let Some(at) = (0..candidates.len()).min_by_key(|at| until(&candidates[*at])) else {
@@ -65,17 +79,20 @@ impl Stream {
             };
             let copy = candidates[at];
             // Those here that are idle and sooner done have been woken, or will be.
-            let sooner = (0..consumers.len())
-                .filter(|other| consumers[*other].is_idle && until(other) < until(&copy))
-                .count();
+            let is_sooner =
+                |other: &usize| consumers[*other].is_idle && until(other) < until(&copy);
+            let sooner = match *idle {
+                0 => 0,
+                _ => (0..consumers.len()).filter(is_sooner).count(),
+            };
             let service = dealer.typical(copy);
             let has_room = distant[copy].as_ref().is_some_and(|one| one.has_room(service));
-            let undealt: usize = state.lanes.values().map(|lane| lane.undealt.len()).sum();
-            let is_left_to_others = undealt > 0 && undealt <= sooner;
+            let undealt = || state.lanes.values().map(|lane| lane.undealt.len()).sum::<usize>();
+            let is_left_to_others = sooner > 0 && (1..=sooner).contains(&undealt());
             // Somebody may be waiting, and keep others waiting, for what comes of such a block.
             let is_urgent = state.lanes.values().any(|lane| lane.again > 0);
             let next = match is_urgent || (has_room && !is_left_to_others) {
-                true => state.take(copy, self.remote.is_redealt, &mut hand),
+                true => self.take_next(state, copy, &mut hand),
                 false => state.end_for(copy, self.remote.is_redealt).map(Taken::End),
             };
             let Some(one) = &mut state.distant[copy] else { return };
@@ -88,6 +105,7 @@ impl Stream {
                 (Some(Taken::End(unit)), _) => one.end(unit),
                 _ => {
                     candidates.swap_remove(at);
+                    state.is_hungry |= has_room;
                 }
             }
         }
@@ -111,40 +129,41 @@ impl Stream {
     pub(crate) fn distant_done(
         &self,
         (process, copy): (u32, u16),
-        (unit, sequence): (UnitId, u64),
+        (unit, sequences): (UnitId, &Sequences),
         took: Duration,
         waited: Duration,
     ) -> Result<(), Garbled> {
         let mut state = self.state();
         let copy = usize::from(copy);
         let distant = state.distant(process, copy)?;
-        let bytes = distant.bytes_of(unit, sequence);
-        let (rank, was, took) = distant.done(unit, sequence, took, waited)?;
-        if was == Progress::Sent {
-            state.dealer.began(copy, 1);
-        }
-        state.dealer.done(copy, 1, 1, took);
-        self.served(&state, copy, (1, bytes), took);
+        let Done { rank, count, bytes, unbegun, took, stray } =
+            distant.done(unit, sequences, took, waited)?;
+        state.dealer.began(copy, unbegun);
+        state.dealer.done(copy, count, 1, took);
+        let all = took.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+        self.served(&state, copy, (count, bytes), all);
         let is_redealt = self.remote.is_redealt;
         let lane = state.lanes.get_mut(&rank).filter(|_| is_redealt);
         let is_end = lane.is_some_and(|lane| {
-            lane.undone -= 1;
+            lane.undone -= count;
             lane.ended.is_all()
         });
         self.after_done(&mut state, is_end);
-        Ok(())
+        stray
     }
 
     pub(crate) fn dropped(
         &self,
         (process, copy): (u32, u16),
-        (unit, sequence): (UnitId, u64),
+        (unit, sequences): (UnitId, &Sequences),
         is_begun: bool,
     ) -> Result<(), Garbled> {
         let mut state = self.state();
         let copy = usize::from(copy);
-        if state.distant(process, copy)?.dropped(unit, sequence, is_begun)? {
-            state.dealer.dropped(copy);
+        for sequence in &sequences.0 {
+            if state.distant(process, copy)?.dropped(unit, *sequence, is_begun)? {
+                state.dealer.dropped(copy);
+            }
         }
         // It has room again, and those here that have left it a block are not asked again.
         self.after_done(&mut state, false);
@@ -307,7 +326,7 @@ mod tests {
         for unit in [&urgent, &other] {
             for index in 0..4 {
                 assert!(stream.ledger.reserve(200, usize::MAX));
-                stream.send(unit, (index, 0), Bytes::from_static(b"x"), 200);
+                stream.send(unit, 0, (index, 0), Bytes::from_static(b"x"), 200);
             }
         }
         stream.state().take(0, true, &mut hand);

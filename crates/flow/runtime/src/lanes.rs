@@ -1,7 +1,9 @@
 //! What a stream has, by unit of work, and which copy takes what next.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard};
 
 use crate::block::Queued;
 use crate::dealing::{Backlog, Dealer};
@@ -31,15 +33,60 @@ pub(crate) struct State {
     pub(crate) lost_producers: Vec<usize>,
     /// How many of them are to be rung.
     pub(crate) idle: usize,
+    /// One in another process has room, and nothing is there for it.
+    pub(crate) is_hungry: bool,
+    /// Those that are rung when nobody has this locked: they would wait for that.
+    pub(crate) to_ring: Vec<Arc<Wakeup>>,
+    /// Room for what comes out of an inbox.
+    pub(crate) emptied: VecDeque<Queued>,
     /// What was sent.
     pub(crate) blocks: u64,
     pub(crate) bytes: u64,
+    /// Units before the newest one, and what was sent until it began.
+    pub(crate) before: (u64, u64),
     /// Counts what was dealt at once.
     pub(crate) tickets: u64,
     /// Consumers take what they were dealt in that order, whatever is urgent: each has its part of
     /// an order that others keep, and if they took theirs in another one, each could wait for the
     /// others.
     pub(crate) is_first_come: bool,
+}
+
+/// The state of a stream, for one at a time.
+pub(crate) struct Locked<'s> {
+    /// Until it is dropped.
+    state: Option<MutexGuard<'s, State>>,
+    has_idle: &'s AtomicBool,
+}
+
+impl<'s> Locked<'s> {
+    pub(crate) fn new(state: MutexGuard<'s, State>, has_idle: &'s AtomicBool) -> Self {
+        Self { state: Some(state), has_idle }
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.state.as_deref().expect("it is there until it is dropped")
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        self.state.as_deref_mut().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        State::publish(self, self.has_idle);
+        let Some(mut state) = self.state.take() else { return };
+        let mut to_ring = std::mem::take(&mut state.to_ring);
+        drop(state);
+        to_ring.drain(..).for_each(|wakeup| wakeup.ring());
+    }
 }
 
 #[derive(Default)]
@@ -219,11 +266,19 @@ impl State {
         None
     }
 
+    /// Says to those who do not lock it whether a consumer has nothing to do.
+    pub(crate) fn publish(&self, has_idle: &AtomicBool) {
+        let is_any = self.idle > 0 || self.is_hungry;
+        if has_idle.load(Ordering::Relaxed) != is_any {
+            has_idle.store(is_any, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn wake(&mut self, copy: usize) {
         let consumer = &mut self.consumers[copy];
         if std::mem::take(&mut consumer.is_idle) {
             self.idle -= 1;
-            consumer.wakeup.iter().for_each(|wakeup| wakeup.ring());
+            self.to_ring.extend(consumer.wakeup.as_ref().map(Arc::clone));
         }
     }
 

@@ -15,11 +15,14 @@
 //! output    cuts what a filter sends into blocks; waits for room         output
 //! stream    the blocks between two filters; units and their ends         stream, lanes, block, hand
 //!             dealing: which copy gets the next block                    dealing
+//!             inbox: what nobody has looked for yet                      inbox
 //!             merge: the order of what several copies send               merge
 //!             ledger: how many bytes there are                           ledger
 //!             sizing: how large blocks are, where nobody says so        sizing, tune
 //! wakeup    how a copy's thread waits                                    wakeup
 //! report    how units, copies and streams fared                          report
+//! expiry    ends units that nobody wants any more                        expiry
+//! guarantee what is promised for units, and whether it is kept           guarantee
 //! observer  who watches copies and streams while they run                observer
 //! ```
 //!
@@ -64,10 +67,14 @@ mod block;
 mod build;
 mod copy;
 mod dealing;
+mod dealt;
+mod expiry;
 mod filter;
 mod graph;
+mod guarantee;
 mod hand;
 mod home;
+mod inbox;
 mod lanes;
 mod ledger;
 mod merge;
@@ -86,8 +93,10 @@ mod wakeup;
 
 pub use block::Block;
 pub use dealing::Policy;
+pub use dealt::{CopyState, Deal};
 pub use filter::{Factory, Filter, FilterError, Step};
 pub use graph::{DEFAULT_LIMIT, Graph, GraphError, LEAST_LIMIT, Ports, StreamOptions};
+pub use guarantee::{Guarantee, GuaranteeReport};
 pub use observer::{Observer, Span};
 pub use output::{Cut, Ended, NoOrderYet, NotOfABlock, Outputs, TooLarge};
 pub use remote::meet::{Job, MeetError, PATIENCE, Peer};

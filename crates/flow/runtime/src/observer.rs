@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::dealt::Deal;
 use crate::ledger::Ledger;
 use crate::tune::SizeDecision;
 use crate::unit::UnitId;
@@ -23,6 +24,12 @@ pub trait Observer: Send + Sync {
 
     /// What a stream held at that time, in bytes.
     fn held(&self, stream: usize, bytes: usize, at: Instant);
+
+    /// Blocks of a stream were dealt. With policies that deal at once it is told when the copy takes
+    /// them.
+    fn dealt(&self, stream: usize, deal: &Deal, at: Instant) {
+        let _ = (stream, deal, at);
+    }
 
     /// A stream that finds the size of its blocks has chosen another one. Where several processes
     /// send to it, each has its own.

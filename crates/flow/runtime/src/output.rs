@@ -262,7 +262,7 @@ impl Outputs<'_> {
         let sizes = self.outlets[port][at].stream.sizes();
         let began = sizes.is_some_and(Sizes::is_timed).then(Instant::now);
         match &self.outlets[port][at].stream {
-            Way::Here(stream) => stream.send(self.unit, block, bytes, held),
+            Way::Here(stream) => stream.send(self.unit, self.copy, block, bytes, held),
             Way::Elsewhere(outlet) => outlet.send(self.unit, self.copy, block, bytes, held),
         }
         if let Some(began) = began {
@@ -393,6 +393,7 @@ impl Outputs<'_> {
                 stream.ledger().lend(bytes);
                 break Ok(());
             }
+            remote::later::tell();
             if before.is_none() {
                 before = Some(self.meter.enter(Phase::Blocked));
                 self.watch.began(|| Span::Blocked { stream: stream.number() });

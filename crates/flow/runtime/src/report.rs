@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::dealt::CopyState;
 use crate::remote::message::{maybe_text, text};
 use crate::sizing::SizeReport;
 use crate::unit::UnitId;
@@ -64,6 +65,12 @@ pub enum Failure {
         bytes: usize,
         /// The greatest length.
         most: usize,
+    },
+    /// Its deadline has passed, and then nobody wanted it any more.
+    #[error("unit {unit} was not done by its deadline")]
+    Late {
+        /// The unit.
+        unit: UnitId,
     },
     /// Somebody cancelled it.
     #[error("cancelled")]
@@ -128,4 +135,7 @@ pub struct StreamReport {
     /// Of its blocks, where it finds that itself; each process that sends has its own, and this is
     /// that of the one with the lowest rank.
     pub block: Option<SizeReport>,
+    /// What its dealing knows of the copies that receive, by number. Where several processes deal its
+    /// blocks, as the one with the lowest rank knows it.
+    pub copies: Vec<CopyState>,
 }

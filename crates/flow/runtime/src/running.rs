@@ -10,7 +10,9 @@ use thiserror::Error;
 
 use crate::build::Built;
 use crate::copy::Copy;
+use crate::expiry::Expiry;
 use crate::graph::{Graph, GraphError};
+use crate::guarantee::GuaranteeReport;
 use crate::meter::{Meter, Phase};
 use crate::observer::Watch;
 use crate::remote::meet::{Job, MeetError};
@@ -52,6 +54,7 @@ pub struct Running {
     threads: Vec<JoinHandle<()>>,
     copies: Arc<Vec<Known>>,
     node: Option<Arc<Node>>,
+    expiry: Expiry,
     senders: Mutex<Vec<JoinHandle<()>>>,
     /// Of all filters and streams, in the order of the pipeline.
     filters: Vec<Arc<str>>,
@@ -108,7 +111,7 @@ impl Graph {
             .collect();
         let feeds: Vec<Arc<Feed>> = fed.iter().map(|_| Arc::default()).collect();
         let shared = Arc::new(Shared {
-            units: Units::default(),
+            units: Units::new(self.guarantee),
             streams: built.homes.iter().flatten().cloned().collect(),
             feeds: feeds.clone(),
             is_stopped: AtomicBool::new(false),
@@ -132,6 +135,7 @@ impl Graph {
             threads: Vec::new(),
             copies: Arc::clone(&copies),
             node: node.clone(),
+            expiry: Expiry::default(),
             senders: Mutex::default(),
             filters: self.filters.iter().map(|filter| Arc::clone(&filter.name)).collect(),
             streams: self.streams.iter().map(|stream| stream.name.as_str().into()).collect(),
@@ -209,17 +213,31 @@ impl Running {
     #[must_use = "only waiting tells whether the unit was done"]
     pub fn submit(&self, unit: Unit) -> UnitHandle {
         assert!(self.is_front(), "units are submitted in the process of rank 0");
-        if let Some(node) = &self.node {
-            return node.submit(&self.shared, unit);
+        let expires = unit.expires;
+        let handle = match &self.node {
+            Some(node) => node.submit(&self.shared, unit),
+            None => {
+                let open = self.shared.units.begin(unit, vec![self.copies.len()]);
+                self.shared.feeds.iter().for_each(|feed| feed.add(Arc::clone(&open)));
+                UnitHandle { open }
+            }
+        };
+        if let Some(deadline) = handle.open.deadline().filter(|_| expires) {
+            self.expiry.add(&self.shared, handle.id(), deadline);
         }
-        let open = self.shared.units.begin(unit, vec![self.copies.len()]);
-        self.shared.feeds.iter().for_each(|feed| feed.add(Arc::clone(&open)));
-        UnitHandle { open }
+        handle
     }
 
     /// Ends a unit, if it is not done: all that is under way of it is dropped.
     pub fn cancel(&self, unit: &UnitHandle) {
         self.shared.end_early(unit.id(), Failure::Cancelled);
+    }
+
+    /// How what the pipeline [guarantees](Graph::guarantee) was kept until now; `None`: it promises
+    /// nothing, no unit has ended yet, or this is not the front.
+    #[must_use]
+    pub fn guarantee(&self) -> Option<GuaranteeReport> {
+        self.shared.units.keeper.as_ref()?.report()
     }
 
     /// Whether units are submitted here.
@@ -312,6 +330,9 @@ fn joined(streams: Vec<StreamReport>) -> Vec<StreamReport> {
                 known.peak = known.peak.saturating_add(stream.peak);
                 known.limit = known.limit.saturating_add(stream.limit);
                 known.block = known.block.take().or(stream.block);
+                if known.copies.is_empty() {
+                    known.copies = stream.copies;
+                }
             }
             None => {
                 places.insert(Arc::clone(&stream.name), all.len());

@@ -94,7 +94,7 @@ impl Input {
     pub(crate) fn done(&self, copy: usize, hand: &mut Hand, processed: usize, took: Duration) {
         match self {
             Self::Here(stream) => stream.done(copy, hand, processed, took),
-            Self::Elsewhere(inlet) => inlet.done(copy, hand, took),
+            Self::Elsewhere(inlet) => inlet.done(copy, hand, processed, took),
         }
     }
 

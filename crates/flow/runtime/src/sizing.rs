@@ -15,7 +15,7 @@ use crate::remote::link::Link;
 use crate::remote::message::Message;
 use crate::report::StreamReport;
 use crate::stream::Stream;
-use crate::tune::{self, Bounds, Cost, SizeDecision, Tuner};
+use crate::tune::{self, Aim, Bounds, Cost, SizeDecision, Tuner};
 
 /// Of so many blocks, one is watched while it is sent. It is no multiple of others.
 const TIMED: usize = 13;
@@ -73,10 +73,10 @@ pub(crate) struct Sizing {
 
 impl Sizing {
     /// As [`Tuner::new`].
-    pub(crate) fn new(bounds: Bounds, room: usize, places: Vec<Option<u32>>) -> Self {
+    pub(crate) fn new(bounds: Bounds, room: usize, places: Vec<Option<u32>>, aim: Aim) -> Self {
         Self {
             sizes: Sizes::new(bounds, room),
-            tuner: Mutex::new(Tuner::new(bounds, room, places)),
+            tuner: Mutex::new(Tuner::new(bounds, room, places, aim)),
             decisions: Mutex::default(),
         }
     }
@@ -131,6 +131,7 @@ impl Stream {
         if !tuner.is_time() {
             return;
         }
+        tuner.units(state.before.0, state.before.1);
         let together = tuner.together();
         drop(tuner);
         let links = state.distant.iter().flatten().map(Distant::link_cost);
@@ -179,7 +180,16 @@ impl Outlet {
     pub(crate) fn report(&self) -> Option<StreamReport> {
         let block = Some(self.sizing.as_ref()?.report());
         let name = Arc::clone(&self.name);
-        Some(StreamReport { name, blocks: 0, bytes: 0, held: 0, peak: 0, limit: 0, block })
+        Some(StreamReport {
+            name,
+            blocks: 0,
+            bytes: 0,
+            held: 0,
+            peak: 0,
+            limit: 0,
+            block,
+            copies: Vec::new(),
+        })
     }
 
     /// What the copies that receive take together, as the home says.

@@ -5,15 +5,18 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::block::Queued;
-use crate::dealing::{Dealer, Policy};
+use crate::dealing::{BATCH_BLOCKS, Dealer, Policy};
+use crate::graph::Graph;
 use crate::hand::Hand;
-use crate::lanes::{Consumer, Count, Lane, State, Taken};
+use crate::inbox::Inbox;
+use crate::lanes::{Consumer, Count, Lane, Locked, State, Taken};
 use crate::ledger::Ledger;
 use crate::merge::Merge;
 use crate::observer::Observer;
@@ -24,6 +27,7 @@ use crate::remote::message::Message;
 use crate::remote::replays::Replays;
 use crate::report::StreamReport;
 use crate::sizing::Sizing;
+use crate::tune::Aim;
 use crate::unit::{Open, Rank};
 use crate::wakeup::Wakeup;
 
@@ -43,6 +47,10 @@ pub(crate) struct Stream {
     pub(crate) sizing: Option<Sizing>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     state: Mutex<State>,
+    /// A consumer has nothing to do, or can be sent more.
+    pub(crate) has_idle: AtomicBool,
+    /// Of producers here. None where every block has to be dealt at once.
+    inboxes: Vec<Inbox>,
 }
 
 /// What a stream has to do with other processes.
@@ -82,12 +90,18 @@ impl Stream {
     ) -> Self {
         let mut distant = std::mem::take(&mut remote.consumers);
         distant.resize_with(consumers, || None);
+        let is_ordered_here = is_ordered && producers > 1;
+        let is_dealt_late = !is_ordered_here && !remote.is_replayed && !remote.is_redealt;
+        let inboxes = match policy {
+            Policy::Adaptive if is_dealt_late => remote.local_producers,
+            _ => 0,
+        };
         Self {
             name,
             ledger: Ledger::new(limit),
             foreign: Ledger::new(remote.foreign_limit),
             // What one copy sends is in order as it comes.
-            is_ordered: is_ordered && producers > 1,
+            is_ordered: is_ordered_here,
             producers,
             consumers,
             remote,
@@ -101,27 +115,36 @@ impl Stream {
                 distant,
                 lost_producers: Vec::new(),
                 idle: 0,
+                is_hungry: false,
+                to_ring: Vec::new(),
+                emptied: VecDeque::new(),
                 blocks: 0,
                 bytes: 0,
+                before: (0, 0),
                 tickets: 0,
                 is_first_come: is_ordered,
             }),
+            has_idle: AtomicBool::new(false),
+            inboxes: (0..inboxes).map(|_| Inbox::default()).collect(),
         }
     }
 
     /// Has it find the sizes of blocks, where it is cut so, and has it watched.
-    pub(crate) fn watched(mut self, cut: Cut, observer: Option<&Arc<dyn Observer>>) -> Self {
-        self.observer = observer.cloned();
+    pub(crate) fn watched(mut self, cut: Cut, graph: &Graph) -> Self {
+        self.observer.clone_from(&graph.observer);
+        let aim = Aim::of(graph.guarantee, graph.streams.len());
         if let Cut::Auto(bounds) = cut {
             let place = |one: &Option<Distant>| one.as_ref().map(Distant::process);
             let places = self.state().distant.iter().map(place).collect();
-            self.sizing = Some(Sizing::new(bounds, self.share().saturating_sub(OVERHEAD), places));
+            self.sizing =
+                Some(Sizing::new(bounds, self.share().saturating_sub(OVERHEAD), places, aim));
         }
         self
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn state(&self) -> Locked<'_> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        Locked::new(state, &self.has_idle)
     }
 
     /// Whether blocks have to be told apart by the group that they belong to.
@@ -171,26 +194,83 @@ impl Stream {
     }
 
     /// Block `index` of that group. `held` was taken of the limit for it.
-    pub(crate) fn send(&self, unit: &Open, (group, index): (u64, u32), bytes: Bytes, held: usize) {
-        self.add(unit, (group, index), Queued::new(bytes, held));
+    pub(crate) fn send(&self, unit: &Open, copy: usize, at: (u64, u32), bytes: Bytes, held: usize) {
+        let block = Queued::new(bytes, held);
+        if self.inboxes.is_empty() {
+            return self.add(unit, at, block);
+        }
+        let inbox = &self.inboxes[copy % self.inboxes.len()];
+        match inbox.put(unit, block) {
+            Ok(()) if self.has_idle.load(Ordering::Relaxed) => {
+                let mut state = self.state();
+                self.collect(&mut state);
+                self.feed(&mut state);
+            }
+            Ok(()) => {}
+            Err(block) => {
+                let mut state = self.state();
+                self.collect(&mut state);
+                if self.add_to(&mut state, unit, at, block) {
+                    inbox.turn_to(unit.rank);
+                }
+            }
+        }
     }
 
-    pub(crate) fn add(&self, unit: &Open, (group, index): (u64, u32), block: Queued) {
-        let mut state = self.state();
+    /// Deals what is in the inboxes. False: they are empty.
+    pub(crate) fn collect(&self, state: &mut State) -> bool {
+        let mut is_any = false;
+        let mut blocks = std::mem::take(&mut state.emptied);
+        for inbox in &self.inboxes {
+            let Some(rank) = inbox.empty(&mut blocks) else { continue };
+            is_any = true;
+            state.blocks += blocks.len() as u64;
+            state.bytes += blocks.iter().map(|block| block.bytes.len() as u64).sum::<u64>();
+            let State { dealer, lanes, tickets, .. } = &mut *state;
+            let Some(lane) = lanes.get_mut(&rank) else {
+                // The unit has ended.
+                let held = blocks.drain(..).map(|block| block.held).sum();
+                self.ledger.give(held);
+                continue;
+            };
+            for block in blocks.drain(..) {
+                lane.deal(dealer, tickets, block);
+            }
+            self.wake_for_undealt(state);
+        }
+        state.emptied = blocks;
+        is_any
+    }
+
+    pub(crate) fn add(&self, unit: &Open, at: (u64, u32), block: Queued) {
+        self.add_to(&mut self.state(), unit, at, block);
+    }
+
+    /// False: the unit has ended.
+    fn add_to(
+        &self,
+        state: &mut State,
+        unit: &Open,
+        (group, index): (u64, u32),
+        block: Queued,
+    ) -> bool {
+        if unit.rank.unit.number() > state.before.0 {
+            state.before = (unit.rank.unit.number(), state.bytes);
+        }
         state.blocks += 1;
         state.bytes += block.bytes.len() as u64;
         let State { dealer, lanes, tickets, consumers, lost_producers, .. } = &mut *state;
         let lane = self.lane(lanes, unit, consumers, lost_producers);
+        let is_open = lane.is_some();
         let takes = |lane: &mut Lane| {
             lane.replays.as_mut().is_none_or(|replays| replays.takes(group, index))
         };
         let lane = lane.and_then(|lane| takes(lane).then_some(lane));
         let Some(lane) = lane else {
-            drop(state);
             if block.held > 0 {
                 self.ledger.give(block.held);
             }
-            return;
+            return is_open;
         };
         let ready = match &mut lane.merge {
             Some(merge) => merge.add(group, block),
@@ -198,9 +278,10 @@ impl Stream {
         };
         if let Some(block) = ready {
             let copy = lane.deal(dealer, tickets, block);
-            self.wake_for(&mut state, copy);
-            self.feed(&mut state);
+            self.wake_for(state, copy);
+            self.feed(state);
         }
+        is_open
     }
 
     /// All blocks of that group were sent.
@@ -220,7 +301,7 @@ impl Stream {
     }
 
     /// Another group is the one that everybody waits for.
-    fn turn(&self, mut state: MutexGuard<'_, State>, unit: &Open, ready: Vec<Queued>, group: u64) {
+    fn turn(&self, mut state: Locked<'_>, unit: &Open, ready: Vec<Queued>, group: u64) {
         self.deal(&mut state, unit.rank, ready);
         self.feed(&mut state);
         let stream = self.remote.number;
@@ -261,6 +342,7 @@ impl Stream {
         }
         self.end_group(unit, group);
         let mut state = self.state();
+        self.collect(&mut state);
         let Some(lane) = self.lane_of(&mut state, unit) else { return };
         lane.ended.add(copy);
         if lane.ended.is_all() {
@@ -353,13 +435,19 @@ impl Stream {
     /// woken when there is.
     pub(crate) fn take(&self, copy: usize, own: &Arc<Wakeup>, hand: &mut Hand) -> Option<Taken> {
         let mut state = self.state();
-        let taken = state.take(copy, self.remote.is_redealt, hand);
-        let was_idle = std::mem::replace(&mut state.consumers[copy].is_idle, taken.is_none());
-        match (was_idle, taken.is_none()) {
-            (true, false) => state.idle -= 1,
-            (false, true) => state.idle += 1,
-            _ => {}
+        let undealt = || state.lanes.values().map(|lane| lane.undealt.len()).sum::<usize>();
+        // A unit may have come that is more urgent than what is here.
+        if state.lanes.len() > 1 || undealt() < BATCH_BLOCKS * self.consumers {
+            self.collect(&mut state);
         }
+        let mut taken = self.take_next(&mut state, copy, hand);
+        if taken.is_none() {
+            self.set_idle(&mut state, copy, true);
+            state.publish(&self.has_idle);
+            self.collect(&mut state);
+            taken = self.take_next(&mut state, copy, hand);
+        }
+        self.set_idle(&mut state, copy, taken.is_none());
         if taken.is_none() {
             state.consumers[copy].wakeup.get_or_insert_with(|| Arc::clone(own));
             drop(state);
@@ -379,6 +467,15 @@ impl Stream {
             state.consumers[copy].wakeup.get_or_insert_with(|| Arc::clone(own));
         }
         taken
+    }
+
+    fn set_idle(&self, state: &mut State, copy: usize, is_idle: bool) {
+        let was_idle = std::mem::replace(&mut state.consumers[copy].is_idle, is_idle);
+        match (was_idle, is_idle) {
+            (true, false) => state.idle -= 1,
+            (false, true) => state.idle += 1,
+            _ => {}
+        }
     }
 
     /// The copy is through with blocks that it took: with `processed` of them in that time. What it
@@ -423,6 +520,7 @@ impl Stream {
     /// The unit has ended early: what is here of it is dropped, and everybody looks again.
     pub(crate) fn forget(&self, unit: &Open) {
         let mut state = self.state();
+        self.collect(&mut state);
         state.purge(unit.rank);
         state.wake_all();
         drop(state);
@@ -438,9 +536,10 @@ impl Stream {
         let [(own, own_peak), (others, others_peak)] =
             [self.ledger, self.foreign].map(|ledger| ledger.held());
         let (held, peak) = (own + others, own_peak + others_peak);
-        let (blocks, bytes) = {
-            let state = self.state();
-            (state.blocks, state.bytes)
+        let (blocks, bytes, copies) = {
+            let mut state = self.state();
+            self.collect(&mut state);
+            (state.blocks, state.bytes, state.copies())
         };
         StreamReport {
             name: Arc::clone(&self.name),
@@ -450,6 +549,7 @@ impl Stream {
             peak,
             limit: self.ledger.limit() + self.foreign.limit(),
             block: self.sizing_here().map(Sizing::report),
+            copies,
         }
     }
 }

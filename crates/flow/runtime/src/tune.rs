@@ -16,6 +16,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::guarantee::Guarantee;
 use serde::{Deserialize, Serialize};
 
 /// Between which sizes a stream chooses, in bytes.
@@ -89,6 +90,36 @@ const ENOUGH: usize = 6;
 /// A sample of a copy counts for no more than so many times of what was expected: one that was paused
 /// says little about what bytes cost.
 const CLIP: f64 = 3.0;
+
+/// What blocks are to be small for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) enum Aim {
+    #[default]
+    Throughput,
+    /// No block occupies a copy and the link to it for longer, in seconds: another one may wait for
+    /// its end.
+    Latency(f64),
+    /// So many units in a second; where blocks of half the size do it, they are better.
+    Rate(f64),
+}
+
+impl Aim {
+    /// Of one of so many streams.
+    pub(crate) fn of(guarantee: Option<Guarantee>, streams: usize) -> Self {
+        match guarantee {
+            None => Self::Throughput,
+            // In each stream, an urgent block may wait for one that has begun, and then takes as
+            // long itself. So the blocks of all streams together take half of the time.
+            Some(Guarantee::Latency(time)) => {
+                Self::Latency(time.as_secs_f64() / (4 * streams.max(1)) as f64)
+            }
+            Some(Guarantee::Rate(rate)) => Self::Rate(rate),
+        }
+    }
+}
+
+/// A rate is to be reached with such a reserve.
+const RESERVE: f64 = 1.25;
 
 /// What something takes for each block, and for each byte, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -183,6 +214,11 @@ pub enum Reason {
     Pipelining,
     /// What blocks cost besides their bytes is a small part of what the bytes cost.
     Overhead,
+    /// A larger one would keep urgent blocks waiting for longer than the guarantee of a latency
+    /// allows.
+    Latency,
+    /// The smallest with which the guarantee of a rate can be kept.
+    Rate,
     /// The smallest that is allowed is large enough.
     Least,
     /// The largest that is allowed.
@@ -213,8 +249,46 @@ pub struct SizeDecision {
     pub kilobyte: Duration,
 }
 
-/// The size for these paths, where sending costs so much for each block. `None`: there are none.
-fn choose(paths: &[Path], sending: f64, bounds: Bounds) -> Option<(usize, Reason)> {
+/// The largest size of a block that takes no longer.
+fn within(time: f64, paths: &[Path]) -> f64 {
+    let size = |path: &Path| {
+        let link = path.link.map_or(Cost::default(), |(_, link)| link);
+        let left = time - path.copy.block - link.block;
+        left.max(0.0) / (path.copy.byte + link.byte).max(1e-13)
+    };
+    paths.iter().map(size).fold(f64::INFINITY, f64::min)
+}
+
+/// The smallest size at which so many bytes come through in a second. `None`: no size does it.
+fn enough(bytes_per_second: f64, paths: &[Path], shares: &[f64], sending: f64) -> Option<f64> {
+    // What there is for each byte.
+    let time = 1.0 / (RESERVE * bytes_per_second);
+    let size = |cost: Cost, share: f64| {
+        let left = time / share - cost.byte;
+        (left > 0.0).then(|| cost.block / left)
+    };
+    let mut least = size(Cost { block: sending, byte: 0.0 }, 1.0)?;
+    for (path, share) in paths.iter().zip(shares) {
+        least = least.max(size(path.copy, *share)?);
+        if let Some((process, link)) = path.link {
+            let same = |other: &&(&Path, &f64)| other.0.link.is_some_and(|(to, _)| to == process);
+            let behind = paths.iter().zip(shares).collect::<Vec<_>>();
+            let share = behind.iter().filter(same).map(|(_, share)| **share).sum();
+            least = least.max(size(link, share)?);
+        }
+    }
+    Some(least)
+}
+
+/// The size for these paths, where sending costs so much for each block, and a unit of work has so many
+/// bytes. `None`: there are no paths.
+fn choose(
+    paths: &[Path],
+    sending: f64,
+    bounds: Bounds,
+    aim: Aim,
+    unit: Option<f64>,
+) -> Option<(usize, Reason)> {
     if paths.is_empty() {
         return None;
     }
@@ -222,8 +296,9 @@ fn choose(paths: &[Path], sending: f64, bounds: Bounds) -> Option<(usize, Reason
     let at = (bounds.least as f64 * bounds.most as f64).sqrt();
     let shares: Vec<f64> = paths.iter().map(|path| 1.0 / path.copy.of(at).max(1e-12)).collect();
     let all: f64 = shares.iter().sum();
+    let shares: Vec<f64> = shares.iter().map(|share| share / all).collect();
     let mean = |of: fn(&Path) -> f64| -> f64 {
-        paths.iter().zip(&shares).map(|(path, share)| of(path) * share / all).sum()
+        paths.iter().zip(&shares).map(|(path, share)| of(path) * share).sum()
     };
     let block = mean(|path| path.copy.block + path.link.map_or(0.0, |(_, link)| link.block));
     let byte = mean(|path| path.copy.byte + path.link.map_or(0.0, |(_, link)| link.byte));
@@ -240,6 +315,21 @@ fn choose(paths: &[Path], sending: f64, bounds: Bounds) -> Option<(usize, Reason
         let perfect = link.block / (together - link.byte).max(OVERHEAD * together);
         if perfect > size {
             (size, reason) = (perfect, Reason::Pipelining);
+        }
+    }
+    match aim {
+        Aim::Throughput => {}
+        Aim::Latency(time) => {
+            let most = within(time, paths);
+            if most < size {
+                (size, reason) = (most, Reason::Latency);
+            }
+        }
+        Aim::Rate(rate) => {
+            let needed = unit.and_then(|bytes| enough(rate * bytes, paths, &shares, sending));
+            if let Some(needed) = needed.filter(|needed| *needed < size) {
+                (size, reason) = (needed, Reason::Rate);
+            }
         }
     }
     Some(match size {
@@ -285,6 +375,9 @@ pub(crate) struct Tuner {
     links: BTreeMap<u32, Option<Cost>>,
     /// For each block that is sent, in seconds.
     sending: Option<f64>,
+    aim: Aim,
+    /// Bytes of a unit of work, if that is known.
+    unit: Option<f64>,
     blocks: u64,
     think_at: u64,
 }
@@ -292,7 +385,7 @@ pub(crate) struct Tuner {
 impl Tuner {
     /// At the home: for copies that are here, or in these processes. `room` is the most that the
     /// stream has for a block.
-    pub(crate) fn new(bounds: Bounds, room: usize, places: Vec<Option<u32>>) -> Self {
+    pub(crate) fn new(bounds: Bounds, room: usize, places: Vec<Option<u32>>, aim: Aim) -> Self {
         let bounds = bounds.within(room);
         Self {
             bounds,
@@ -302,6 +395,8 @@ impl Tuner {
             told: None,
             links: BTreeMap::new(),
             sending: None,
+            aim,
+            unit: None,
             blocks: 0,
             think_at: OFTEN[0],
         }
@@ -318,6 +413,11 @@ impl Tuner {
         let took = took.as_secs_f64();
         let known = self.sending.get_or_insert(took);
         *known += (took.min(CLIP * *known) - *known) / 16.0;
+    }
+
+    /// So many units had so many bytes.
+    pub(crate) fn units(&mut self, units: u64, bytes: u64) {
+        self.unit = (units > 0).then(|| bytes as f64 / units as f64);
     }
 
     /// So many blocks were sent.
@@ -379,7 +479,7 @@ impl Tuner {
         self.links.extend(links);
         let paths = self.paths();
         let sending = self.sending.unwrap_or_default();
-        let (size, reason) = choose(&paths, sending, self.bounds)?;
+        let (size, reason) = choose(&paths, sending, self.bounds, self.aim, self.unit)?;
         let ratio = size as f64 / self.size as f64;
         let is_close = (1.0 / HYSTERESIS..=HYSTERESIS).contains(&ratio);
         if size == self.size || is_close {

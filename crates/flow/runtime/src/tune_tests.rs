@@ -13,7 +13,7 @@ fn micros(of: f64) -> Duration {
 /// how often it was changed.
 fn play(copy: Cost, link: Option<Cost>, copies: usize, noise: f64) -> (usize, usize) {
     let process = link.map(|_| 7);
-    let mut tuner = Tuner::new(ALL, usize::MAX, vec![process; copies]);
+    let mut tuner = Tuner::new(ALL, usize::MAX, vec![process; copies], Aim::Throughput);
     let sizes = Sizes::new(ALL, usize::MAX);
     let mut random = fastrand::Rng::with_seed(5);
     let mut changes = 0;
@@ -43,10 +43,10 @@ fn the_papers_sizes_come_out_of_its_links() {
     for (alpha, megabits, expected) in [(47.5e-6, 510.0, 20_500.0), (9.5e-6, 763.0, 1264.0)] {
         let link = Cost { block: alpha, byte: 8.0 / (megabits * 1e6) };
         let copy = Cost { block: 0.0, byte: 18e-9 };
+        let bounds = Bounds { least: 1, most: 1 << 20, record: 1 };
         let perfect = link.block / (copy.byte - link.byte);
         let paths = [Path { link: Some((1, link)), copy }];
-        let (size, reason) =
-            choose(&paths, 0.0, Bounds { least: 1, most: 1 << 20, record: 1 }).unwrap();
+        let (size, reason) = choose(&paths, 0.0, bounds, Aim::Throughput, None).unwrap();
         let overhead = link.block / (OVERHEAD * (link.byte + copy.byte));
         // The second is so small that what blocks cost besides their bytes decides.
         let (expected, of) = match reason {
@@ -112,8 +112,8 @@ fn nothing_is_divided_by_nothing() {
     }
     assert_eq!(fit.cost(), Some(Cost::default()));
     let free = Path { link: Some((1, Cost::default())), copy: Cost::default() };
-    assert_eq!(choose(&[free], 0.0, ALL), Some((ALL.least, Reason::Least)));
-    assert_eq!(choose(&[], 1.0, ALL), None);
+    assert_eq!(choose(&[free], 0.0, ALL, Aim::Throughput, None), Some((ALL.least, Reason::Least)));
+    assert_eq!(choose(&[], 1.0, ALL, Aim::Throughput, None), None);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn sizes_stay_within_their_bounds() {
 
 #[test]
 fn who_sends_elsewhere_has_its_own_link_and_is_told_the_rest() {
-    let mut tuner = Tuner::new(ALL, usize::MAX, Vec::new());
+    let mut tuner = Tuner::new(ALL, usize::MAX, Vec::new(), Aim::Throughput);
     tuner.told(Cost { block: 0.0, byte: 10e-9 });
     let mut fit = Fit::of_link();
     let mut size = first(ALL);
@@ -154,4 +154,34 @@ fn who_sends_elsewhere_has_its_own_link_and_is_told_the_rest() {
     }
     // 16 times 40 us / 18 ns.
     assert!((25_000..=45_000).contains(&size), "{size}");
+}
+
+#[test]
+fn a_guarantee_makes_blocks_smaller_and_no_smaller_than_it_needs() {
+    let link = Cost { block: 10e-6, byte: 2e-9 };
+    let paths = [Path { link: Some((1, link)), copy: Cost { block: 2e-6, byte: 18e-9 } }; 3];
+    let choose = |aim, unit| choose(&paths, 1e-6, ALL, aim, unit).unwrap();
+    let (usual, reason) = choose(Aim::Throughput, None);
+    assert!(usual > 8 << 10, "{usual} {reason:?}");
+    // One millisecond for each of four blocks on two streams: 125 us, of which 12 us are the block's.
+    let latency = Aim::of(Some(Guarantee::Latency(Duration::from_millis(1))), 2);
+    let (size, reason) = choose(latency, None);
+    assert_eq!(reason, Reason::Latency);
+    assert!((4800..=6500).contains(&size), "{size}");
+    // What is no limit is none.
+    let long = Aim::of(Some(Guarantee::Latency(Duration::from_secs(10))), 2);
+    assert_eq!(choose(long, None), (usual, choose(Aim::Throughput, None).1));
+    // 16 MiB take 100 ms at 6 ns for each byte: five in a second need little.
+    let rate = |rate| Aim::of(Some(Guarantee::Rate(rate)), 2);
+    let (size, reason) = choose(rate(5.0), Some(16e6));
+    assert_eq!(reason, Reason::Rate);
+    let bytes = size as f64;
+    for (cost, copies) in [(paths[0].copy, 3.0), (link, 1.0)] {
+        let rate = copies * bytes / cost.of(bytes) / 16e6;
+        assert!(rate >= 5.0, "{rate}");
+    }
+    assert!(size < usual / 4, "{size} {usual}");
+    // Nothing is known of what a unit has, or no size is enough: as if there were no guarantee.
+    assert_eq!(choose(rate(5.0), None).0, usual);
+    assert_eq!(choose(rate(50.0), Some(16e6)).0, usual);
 }

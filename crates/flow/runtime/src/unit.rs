@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::guarantee::{Guarantee, Keeper};
 use crate::report::{Failure, UnitReport};
 
 /// Numbers the units of a running pipeline from 0.
@@ -33,13 +34,14 @@ impl fmt::Display for UnitId {
 pub struct Unit {
     pub(crate) argument: String,
     pub(crate) deadline: Option<Instant>,
+    pub(crate) expires: bool,
 }
 
 impl Unit {
     /// `argument` is for the sources.
     #[must_use]
     pub fn new(argument: impl Into<String>) -> Self {
-        Self { argument: argument.into(), deadline: None }
+        Self { argument: argument.into(), deadline: None, expires: false }
     }
 
     /// Blocks of the unit with the earliest deadline come first everywhere; those of units without
@@ -47,6 +49,14 @@ impl Unit {
     #[must_use]
     pub fn deadline(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
+        self
+    }
+
+    /// Nobody wants the unit any more when its deadline has passed: what is left of it is dropped
+    /// then, and it fails with [`Failure::Late`]. Without a deadline this changes nothing.
+    #[must_use]
+    pub fn expires(mut self) -> Self {
+        self.expires = true;
         self
     }
 }
@@ -79,6 +89,10 @@ struct State {
 }
 
 impl Open {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.rank.deadline
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,12 +102,14 @@ impl Open {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// True for the first one who says how the unit ended.
-    fn end(&self, outcome: Result<Duration, Failure>) -> bool {
+    /// True for the first one who says how the unit ended. Before anybody else hears of it, `tell` is
+    /// called.
+    fn end(&self, outcome: Result<Duration, Failure>, tell: impl FnOnce()) -> bool {
         let mut state = self.state();
         if state.outcome.is_some() {
             return false;
         }
+        tell();
         state.outcome = Some(outcome);
         self.is_closed.store(true, Ordering::Release);
         drop(state);
@@ -109,15 +125,27 @@ pub(crate) struct Units {
     next: AtomicU64,
     /// Counts the units that ended before they were done.
     pub(crate) ended_early: AtomicU64,
+    /// Where units are asked for, of a pipeline that promises something.
+    pub(crate) keeper: Option<Keeper>,
 }
 
 impl Units {
+    /// Of a pipeline that promises that.
+    pub(crate) fn new(guarantee: Option<Guarantee>) -> Self {
+        Self { keeper: guarantee.map(Keeper::new), ..Self::default() }
+    }
+
     fn open(&self) -> MutexGuard<'_, HashMap<UnitId, Arc<Open>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A new unit; so many copies in each process have to be through with it.
-    pub(crate) fn begin(&self, unit: Unit, copies: Vec<usize>) -> Arc<Open> {
+    pub(crate) fn begin(&self, mut unit: Unit, copies: Vec<usize>) -> Arc<Open> {
+        if let Some(keeper) = &self.keeper {
+            let now = Instant::now();
+            keeper.begins(now);
+            unit.deadline = unit.deadline.or_else(|| keeper.deadline(now));
+        }
         let id = UnitId(self.next.fetch_add(1, Ordering::Relaxed));
         self.begin_as(id, unit, copies)
     }
@@ -175,7 +203,8 @@ impl Units {
 
     fn end(&self, open: &Open) -> bool {
         self.open().remove(&open.rank.unit);
-        open.end(Ok(open.began.elapsed()))
+        let took = open.began.elapsed();
+        open.end(Ok(took), || self.tell_keeper(took, true))
     }
 
     /// The unit was done, as another process knows.
@@ -188,10 +217,17 @@ impl Units {
     /// It ends now; true if it was under way.
     pub(crate) fn end_early(&self, unit: UnitId, failure: Failure) -> bool {
         let Some(open) = self.open().remove(&unit) else { return false };
-        let is_first = open.end(Err(failure));
+        let is_late = matches!(failure, Failure::Late { .. });
+        let is_first = open.end(Err(failure), || self.tell_keeper(open.began.elapsed(), is_late));
         // After it is closed: who has seen this finds it so.
         self.ended_early.fetch_add(1, Ordering::SeqCst);
         is_first
+    }
+
+    fn tell_keeper(&self, took: Duration, counts: bool) {
+        if let Some(keeper) = &self.keeper {
+            keeper.ends(took, Instant::now(), counts);
+        }
     }
 
     /// Those under way.

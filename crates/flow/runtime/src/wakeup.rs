@@ -12,6 +12,10 @@ use std::time::{Duration, Instant};
 /// So long a thread looks before it sleeps: about what a sleep and a wake-up take.
 const LOOK: Duration = Duration::from_micros(20);
 
+/// So long it does not even let other threads run on its processor. Who is to ring may be one of
+/// these, and when it has run, there is more to do.
+const SPIN: Duration = Duration::from_micros(2);
+
 /// After so many looks in vain a thread sleeps at once, and looks again at one in so many waits.
 const IN_VAIN: u32 = 4;
 const TRY_AGAIN: u32 = 32;
@@ -55,8 +59,8 @@ impl Wakeup {
             return;
         }
         if self.looks() {
-            let until = Instant::now() + LOOK;
-            while Instant::now() < until {
+            let began = Instant::now();
+            loop {
                 for _ in 0..16 {
                     if self.is_rung.load(Ordering::Relaxed) {
                         self.is_rung.swap(false, Ordering::Acquire);
@@ -64,6 +68,13 @@ impl Wakeup {
                         return;
                     }
                     hint::spin_loop();
+                }
+                let looked = began.elapsed();
+                if looked > LOOK {
+                    break;
+                }
+                if looked > SPIN {
+                    thread::yield_now();
                 }
             }
             self.in_vain.fetch_add(1, Ordering::Relaxed);

@@ -64,6 +64,29 @@ pub(crate) fn text(status: &Status) -> String {
             }
         });
     }
+    text.family("stream_block_bytes", "gauge", "The size of blocks that it found.", |metric| {
+        for stream in &status.streams {
+            if let Some(block) = &stream.block {
+                metric.sample(&[("stream", &stream.stream)], block.size as f64);
+            }
+        }
+    });
+    if let Some(report) = &status.guarantee {
+        let about = "Units of work by whether what is guaranteed was kept with them.";
+        text.family("guarantee_units_total", "counter", about, |metric| {
+            let broken = report.units.saturating_sub(report.kept);
+            metric.sample(&[("kept", "yes")], report.kept as f64);
+            metric.sample(&[("kept", "no")], broken as f64);
+        });
+        let about = "What is guaranteed: at most so long for a unit, or until the next is done.";
+        text.family("guarantee_allowed_seconds", "gauge", about, |metric| {
+            metric.sample(&[], report.allowed().as_secs_f64());
+        });
+        let about = "The same as it was for the last units, as a mean.";
+        text.family("guarantee_recent_seconds", "gauge", about, |metric| {
+            metric.sample(&[], report.recent.as_secs_f64());
+        });
+    }
     text.0
 }
 

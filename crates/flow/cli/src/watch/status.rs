@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use seekwire_flow::{CopyReport, Running, StreamReport};
+use seekwire_flow::{CopyReport, CopyState, GuaranteeReport, Running, SizeReport, StreamReport};
 use serde::{Deserialize, Serialize};
 
 /// A pipeline that runs, with its units of work.
@@ -35,6 +35,9 @@ pub(crate) struct Status {
     pub(crate) units: Units,
     pub(crate) copies: Vec<CopyStatus>,
     pub(crate) streams: Vec<StreamStatus>,
+    /// How what the pipeline guarantees was kept, once a unit has ended.
+    #[serde(default)]
+    pub(crate) guarantee: Option<GuaranteeReport>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,6 +62,12 @@ pub(crate) struct StreamStatus {
     pub(crate) held_bytes: u64,
     pub(crate) peak_bytes: u64,
     pub(crate) limit_bytes: u64,
+    /// Where the stream finds the size of its blocks.
+    #[serde(default)]
+    pub(crate) block: Option<SizeReport>,
+    /// What dealing goes by, of each copy that receives.
+    #[serde(default)]
+    pub(crate) copies: Vec<CopyState>,
 }
 
 impl Watched {
@@ -89,6 +98,7 @@ impl Watched {
             units: self.units().clone(),
             copies: copies.iter().map(CopyStatus::from).collect(),
             streams: streams.iter().map(StreamStatus::from).collect(),
+            guarantee: self.running.guarantee(),
         }
     }
 }
@@ -118,6 +128,8 @@ impl From<&StreamReport> for StreamStatus {
             held_bytes: stream.held as u64,
             peak_bytes: stream.peak as u64,
             limit_bytes: stream.limit as u64,
+            block: stream.block.clone(),
+            copies: stream.copies.clone(),
         }
     }
 }

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use seekwire_flow::{Graph, Observer, Span};
+use seekwire_flow::{Deal, Graph, Observer, SizeDecision, Span};
 use serde_json::json;
 
 use crate::watch::screen;
@@ -216,6 +216,43 @@ impl Observer for Trace {
             state.buffer,
             ",\n{{\"ph\":\"C\",\"pid\":1,\"ts\":{at},\"name\":{name},\
              \"args\":{{\"held\":{bytes}}}}}"
+        );
+        self.write_if_full(&mut state);
+    }
+
+    fn dealt(&self, stream: usize, deal: &Deal, at: Instant) {
+        let mut state = self.state();
+        if state.file.is_none() {
+            return;
+        }
+        let nanoseconds = |time: Option<Duration>| time.map(|time| time.as_nanos() as u64);
+        let copies: Vec<_> = deal
+            .copies
+            .iter()
+            .map(|copy| json!([copy.outstanding, nanoseconds(copy.service), nanoseconds(copy.way)]))
+            .collect();
+        let Deal { unit, sequence, blocks, copy, backlog, .. } = deal;
+        let (stream, copies, at) = (&self.streams[stream], json!(copies), self.time(at));
+        let _ = write!(
+            state.buffer,
+            ",\n{{\"ph\":\"i\",\"s\":\"p\",\"pid\":1,\"tid\":0,\"ts\":{at},\"name\":\"deal\",\
+             \"args\":{{\"stream\":{stream},\"unit\":{unit},\"sequence\":{sequence},\
+             \"blocks\":{blocks},\"copy\":{copy},\"backlog\":{backlog},\
+             \"outstanding, service and way in ns\":{copies}}}}}"
+        );
+        self.write_if_full(&mut state);
+    }
+
+    fn sized(&self, stream: usize, decision: &SizeDecision, at: Instant) {
+        let mut state = self.state();
+        if state.file.is_none() {
+            return;
+        }
+        let (stream, decision, at) = (&self.streams[stream], json!(decision), self.time(at));
+        let _ = write!(
+            state.buffer,
+            ",\n{{\"ph\":\"i\",\"s\":\"p\",\"pid\":1,\"tid\":0,\"ts\":{at},\
+             \"name\":\"size of blocks\",\"args\":{{\"stream\":{stream},\"decision\":{decision}}}}}"
         );
         self.write_if_full(&mut state);
     }

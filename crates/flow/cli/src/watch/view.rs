@@ -6,8 +6,8 @@ use std::time::Duration;
 use seekwire_flow::CopyReport;
 use seekwire_program::table::{self, Align};
 
-use crate::shares;
 use crate::watch::status::{CopyStatus, Status, StreamStatus};
+use crate::{shares, words};
 
 /// Columns of a sentence: as a narrow terminal has them.
 const WIDTH: usize = 79;
@@ -41,13 +41,25 @@ pub(crate) fn text(before: &Status, now: &Status) -> String {
     let seconds = now.seconds - before.seconds;
     let streams = now.streams.iter().map(|stream| &*stream.stream);
     let bottleneck = table::printable(&shares::bottleneck(&copies, streams));
+    let sentences = [bottleneck].into_iter().chain(now.guarantee.iter().map(words::guarantee));
+    let decided = now.streams.iter().filter_map(|stream| {
+        let last = stream.block.as_ref()?.decisions.last()?;
+        Some(table::printable(&words::decision(&stream.stream, last)))
+    });
     format!(
-        "{}\n{}\n\n{}\n{}",
+        "{}\n{}\n{}\n{}{}{}",
         title(now),
-        table::wrap(&bottleneck, WIDTH).join("\n"),
+        wrapped(sentences),
         table_of_copies(&copies, seconds),
         table_of_streams(before, now, seconds),
+        table_of_dealing(now),
+        wrapped(decided),
     )
+}
+
+fn wrapped(sentences: impl Iterator<Item = String>) -> String {
+    let lines = sentences.flat_map(|sentence| table::wrap(&sentence, WIDTH));
+    lines.map(|line| line + "\n").collect()
 }
 
 /// Which pipeline, and how far it is.
@@ -114,6 +126,7 @@ fn table_of_streams(before: &Status, now: &Status, seconds: f64) -> String {
         ("stream", Align::Left),
         ("blocks/s", Align::Right),
         ("bytes/s", Align::Right),
+        ("block", Align::Right),
         ("held", Align::Right),
         ("limit", Align::Right),
     ];
@@ -126,6 +139,7 @@ fn table_of_streams(before: &Status, now: &Status, seconds: f64) -> String {
             stream.stream.clone(),
             blocks_per_second(stream.blocks.saturating_sub(before.blocks), seconds),
             bytes_per_second(stream.bytes.saturating_sub(before.bytes), seconds),
+            stream.block.as_ref().map_or_else(|| "-".to_owned(), |block| block.size.to_string()),
             table::bytes(stream.held_bytes),
             table::bytes(stream.limit_bytes),
         ]
@@ -133,8 +147,35 @@ fn table_of_streams(before: &Status, now: &Status, seconds: f64) -> String {
     table::layout(&columns, &now.streams.iter().map(row).collect::<Vec<_>>())
 }
 
+/// What dealing goes by, where there is a choice.
+fn table_of_dealing(now: &Status) -> String {
+    let columns = [
+        ("dealing", Align::Left),
+        ("copy", Align::Right),
+        ("outstanding", Align::Right),
+        ("service", Align::Right),
+        ("way", Align::Right),
+    ];
+    let time = |time: Option<Duration>| time.map_or_else(|| "-".to_owned(), words::time);
+    let mut rows = Vec::new();
+    for stream in now.streams.iter().filter(|stream| stream.copies.len() > 1) {
+        for (number, copy) in stream.copies.iter().enumerate() {
+            let outstanding = match copy.is_lost {
+                true => "lost".to_owned(),
+                false => copy.outstanding.to_string(),
+            };
+            let number = number.to_string();
+            let name = stream.stream.clone();
+            rows.push(vec![name, number, outstanding, time(copy.service), time(copy.way)]);
+        }
+    }
+    if rows.is_empty() { String::new() } else { format!("\n{}", table::layout(&columns, &rows)) }
+}
+
 #[cfg(test)]
 mod tests {
+    use seekwire_flow::CopyState;
+
     use super::*;
     use crate::watch::status::Units;
 
@@ -161,6 +202,7 @@ mod tests {
             units: Units { all: 3, done: 1, failed: 1, argument: "x".to_owned() },
             copies: vec![copy],
             streams: vec![stream],
+            guarantee: None,
         }
     }
 
@@ -173,7 +215,20 @@ mod tests {
         assert_eq!(lines[1], "No filter is busy most of the time; slow is busiest, with 25 %.");
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(words(lines[4]), "slow 0 25 % 75 % 0 % 5.0 10 KiB");
-        assert_eq!(words(lines[7]), "read.out -> slow.in 5.0 0 B 4.0 KiB 1.0 MiB");
+        assert_eq!(words(lines[7]), "read.out -> slow.in 5.0 0 B - 4.0 KiB 1.0 MiB");
+    }
+
+    #[test]
+    fn where_there_is_a_choice_it_is_shown_what_it_goes_by() {
+        let mut now = status(1.0, [1.0, 0.0], 5);
+        let service = Some(Duration::from_micros(1234));
+        let copy = CopyState { outstanding: 3, service, ..CopyState::default() };
+        now.streams[0].copies = vec![copy, CopyState { is_lost: true, ..CopyState::default() }];
+        let text = text(&Status::default(), &now);
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines: Vec<String> = text.lines().map(words).collect();
+        let last = &lines[lines.len() - 2..];
+        assert_eq!(last, ["read.out -> slow.in 0 3 1.23 ms -", "read.out -> slow.in 1 lost - -"]);
     }
 
     #[test]

@@ -4,13 +4,15 @@
 //! counts, and can be dealt to another one. So many blocks are under way to a copy that it has one to
 //! begin whenever it is done with one, and no more: what is not dealt yet goes to who is idle first.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::link::Link;
-use super::message::{End, Frame, Garbled, Message};
+use super::message::{End, Frame, Garbled, Message, Sequences};
 use crate::block::Block;
+use crate::dealing::BATCH;
 use crate::tune::Cost;
 use crate::unit::{Rank, UnitId};
 
@@ -31,7 +33,9 @@ pub(crate) struct Distant {
     held: usize,
     /// Blocks that it is not done with.
     unfinished: usize,
-    records: BTreeMap<(UnitId, u64), Record>,
+    records: HashMap<(UnitId, u64), Record>,
+    /// What it is to be sent at once.
+    outgoing: Vec<Frame>,
     round_trips: [Duration; SAMPLES],
     samples: usize,
 }
@@ -52,6 +56,20 @@ pub(crate) enum Progress {
     Done,
 }
 
+/// What a copy was done with.
+pub(crate) struct Done {
+    pub(crate) rank: Rank,
+    pub(crate) count: usize,
+    /// Of these.
+    pub(crate) bytes: usize,
+    /// Of these, those that were not known to be begun.
+    pub(crate) unbegun: usize,
+    /// How long each took: no longer than the last has been away, whatever is said.
+    pub(crate) took: Duration,
+    /// Whether it has told of others, which it does not have.
+    pub(crate) stray: Result<(), Garbled>,
+}
+
 const STRAY: Garbled = Garbled::Unexpected("a block that it does not have");
 
 impl Distant {
@@ -62,7 +80,8 @@ impl Distant {
             granted,
             held: 0,
             unfinished: 0,
-            records: BTreeMap::new(),
+            records: HashMap::new(),
+            outgoing: Vec::new(),
             round_trips: [Duration::ZERO; SAMPLES],
             samples: 0,
         }
@@ -70,11 +89,6 @@ impl Distant {
 
     pub(crate) fn process(&self) -> u32 {
         self.link.rank
-    }
-
-    /// Of a block that it has; 0 of others.
-    pub(crate) fn bytes_of(&self, unit: UnitId, sequence: u64) -> usize {
-        self.records.get(&(unit, sequence)).map_or(0, |record| record.block.len())
     }
 
     /// Its process, and what the link there costs.
@@ -92,7 +106,9 @@ impl Distant {
         let window = match (service, self.round_trip()) {
             (Some(service), Some(way)) => {
                 let service = service.as_nanos().max(1);
-                let ahead = way.as_nanos().div_ceil(service);
+                // It says that it is done with a batch when it is done with all of it, and begins
+                // the next one then.
+                let ahead = (way + 2 * BATCH).as_nanos().div_ceil(service);
                 usize::try_from(ahead).unwrap_or(LARGEST_WINDOW).saturating_add(1)
             }
             _ => FIRST_WINDOW,
@@ -110,11 +126,18 @@ impl Distant {
         let record = Record { rank, block, sent, progress: Progress::Sent, is_dropped: false };
         self.records.insert((unit, sequence), record);
         let message = Message::Block { to: self.to, unit, sequence, is_again };
-        self.link.send(Frame { message, payload });
+        self.outgoing.push(Frame { message, payload });
     }
 
-    pub(crate) fn end(&self, unit: UnitId) {
-        self.link.send(Message::Over { to: self.to, unit });
+    pub(crate) fn end(&mut self, unit: UnitId) {
+        self.outgoing.push(Message::Over { to: self.to, unit }.into());
+    }
+
+    /// What it was to be sent goes.
+    pub(crate) fn flush(&mut self) {
+        if !self.outgoing.is_empty() {
+            self.link.send_all(&mut self.outgoing);
+        }
     }
 
     pub(crate) fn started(&mut self, unit: UnitId, sequence: u64) -> Result<(), Garbled> {
@@ -126,30 +149,36 @@ impl Distant {
         Ok(())
     }
 
-    /// It is done with a block, of the unit with that rank; how far it was known to have come, and
-    /// how long the block took: no longer than it has been away, whatever is said.
+    /// It is done with blocks of a unit.
     pub(crate) fn done(
         &mut self,
         unit: UnitId,
-        sequence: u64,
+        Sequences(sequences): &Sequences,
         took: Duration,
         waited: Duration,
-    ) -> Result<(Rank, Progress, Duration), Garbled> {
-        let record = self.records.get_mut(&(unit, sequence)).ok_or(STRAY)?;
-        let was = record.progress;
-        if was == Progress::Done {
-            return Err(STRAY);
+    ) -> Result<Done, Garbled> {
+        let (mut count, mut bytes, mut unbegun) = (0, 0, 0);
+        let mut last = None;
+        for sequence in sequences {
+            let record = self.records.get_mut(&(unit, *sequence));
+            let Some(record) = record.filter(|record| record.progress != Progress::Done) else {
+                break;
+            };
+            let was = std::mem::replace(&mut record.progress, Progress::Done);
+            count += 1;
+            bytes += record.block.len();
+            unbegun += usize::from(was == Progress::Sent);
+            last = Some((record.rank, record.sent));
+            self.unfinished -= 1;
+            self.remove_if_over(unit, *sequence);
         }
-        record.progress = Progress::Done;
-        let away = record.sent.elapsed();
+        let (rank, sent) = last.ok_or(STRAY)?;
+        let away = sent.elapsed();
         let took = took.min(away);
-        let way = (away - took).saturating_sub(waited);
-        let rank = record.rank;
-        self.unfinished -= 1;
-        self.round_trips[self.samples % SAMPLES] = way;
+        self.round_trips[self.samples % SAMPLES] = (away - took).saturating_sub(waited);
         self.samples += 1;
-        self.remove_if_over(unit, sequence);
-        Ok((rank, was, took))
+        let stray = if count < sequences.len() { Err(STRAY) } else { Ok(()) };
+        Ok(Done { rank, count, bytes, unbegun, took, stray })
     }
 
     /// The memory of a block is free there. True: it will not be done with.
@@ -175,9 +204,9 @@ impl Distant {
     }
 
     fn remove_if_over(&mut self, unit: UnitId, sequence: u64) {
-        let is_over = |record: &Record| record.is_dropped && record.progress == Progress::Done;
-        if self.records.get(&(unit, sequence)).is_some_and(is_over) {
-            self.records.remove(&(unit, sequence));
+        let Entry::Occupied(record) = self.records.entry((unit, sequence)) else { return };
+        if record.get().is_dropped && record.get().progress == Progress::Done {
+            record.remove();
         }
     }
 
@@ -185,6 +214,7 @@ impl Distant {
     pub(crate) fn lose(&mut self) -> Vec<(Rank, Block)> {
         self.unfinished = 0;
         self.held = 0;
+        self.outgoing.clear();
         let records = std::mem::take(&mut self.records).into_values();
         let left = records.filter(|record| record.progress != Progress::Done);
         left.map(|record| (record.rank, record.block)).collect()

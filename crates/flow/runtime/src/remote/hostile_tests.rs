@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::link::Link;
 use super::meet::{self, Job, PATIENCE, Peer};
-use super::message::{Frame, Message};
+use super::message::{Frame, Message, Sequences};
 use crate::report::{Failure, StreamReport};
 use crate::unit::UnitId;
 use crate::{
@@ -88,7 +88,7 @@ fn with_member(test: impl FnOnce(&Running, &Arc<Link>, &mpsc::Receiver<Message>)
     let (reader, writer) = (Arc::clone(&link), Arc::clone(&link));
     thread::spawn(move || {
         reader.read(LIMIT, |frame| {
-            let _ = hears.send(frame.message);
+            let _ = frame.map(|frame| hears.send(frame.message));
             Ok(())
         })
     });
@@ -203,7 +203,8 @@ fn no_time_is_too_long() {
         let [sequence, _] = [first(heard), first(heard)];
         let (took, waited) = (Duration::MAX, Duration::MAX);
         vec![
-            Message::Done { to: (0, 0), unit, sequence, took, waited }.into(),
+            Message::Done { to: (0, 0), unit, sequences: Sequences(vec![sequence]), took, waited }
+                .into(),
             Message::Started { to: (0, 0), unit, sequence: 1 << 60 }.into(),
         ]
     });
@@ -222,6 +223,7 @@ fn no_number_in_a_report_is_too_large() {
                 peak: usize::MAX,
                 limit: usize::MAX,
                 block: None,
+                copies: Vec::new(),
             };
             2
         ];

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::link::Link;
-use super::message::{End, Garbled, Message};
+use super::message::{End, Garbled, Message, Sequences};
 use crate::block::{Queued, Receipt};
+use crate::dealing::Service;
 use crate::hand::Hand;
 use crate::lanes::Taken;
 use crate::ledger::Ledger;
@@ -47,15 +48,16 @@ struct Local {
     lanes: BTreeMap<Rank, Lane>,
     /// What it has begun.
     begun: Option<Begun>,
+    service: Service,
     wakeup: Option<Arc<Wakeup>>,
     is_idle: bool,
 }
 
-#[derive(Clone, Copy)]
 struct Begun {
-    unit: UnitId,
-    sequence: u64,
-    waited: Duration,
+    rank: Rank,
+    sequences: Vec<u64>,
+    /// When the last of these has come.
+    since: Instant,
     /// The unit has ended meanwhile: nobody confirms what comes of the block.
     is_forgotten: bool,
 }
@@ -109,14 +111,14 @@ impl Inlet {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block has come for that copy.
+    /// A block has come for that copy, which is to be rung if it has waited for that.
     pub(crate) fn block(
         &self,
         to: End,
         unit: &Open,
         (sequence, is_again): (u64, bool),
         bytes: Bytes,
-    ) -> Result<(), Garbled> {
+    ) -> Result<Option<Arc<Wakeup>>, Garbled> {
         let link = Arc::clone(&self.home);
         let unit_id = unit.rank.unit;
         let receipt = Receipt::Memory { link, to, unit: unit_id, sequence, is_begun: false };
@@ -135,18 +137,16 @@ impl Inlet {
             // Outside the lock: it tells the home.
             drop(state);
             self.ledger.give(held);
-            return Ok(());
+            return Ok(None);
         }
         let lane = copy.lanes.entry(unit.rank).or_default();
         let at = lane.blocks.partition_point(|other| other.block.sequence < sequence);
         lane.again += usize::from(is_again);
         lane.blocks.insert(at, Waiting { ticket, since: Instant::now(), is_again, block });
-        copy.wake();
-        if is_again && copy.begun.is_some() {
-            // It may be waiting for room, which there is only after this one.
-            copy.ring();
-        }
-        Ok(())
+        // It may be waiting for room, which there is only after this one.
+        let is_waited_for = is_again && copy.begun.is_some();
+        let is_rung = std::mem::take(&mut copy.is_idle) || is_waited_for;
+        Ok(copy.wakeup.as_ref().filter(|_| is_rung).map(Arc::clone))
     }
 
     /// No more blocks of the unit come to that copy.
@@ -160,17 +160,23 @@ impl Inlet {
         Ok(())
     }
 
+    /// Whether a copy takes several blocks at once. Where there is an order, or a home that wants to
+    /// know of each, it takes one.
+    fn takes_batches(&self) -> bool {
+        !self.is_first_come && !self.tells_of_begun && !self.is_replayed && self.keepers == 0
+    }
+
     /// What that copy is to do next; if there is nothing, it is woken when there is.
     pub(crate) fn take(&self, copy: usize, own: &Arc<Wakeup>, hand: &mut Hand) -> Option<Taken> {
         let mut state = self.state();
         let local = state.copies.get_mut(&copy)?;
         local.wakeup.get_or_insert_with(|| Arc::clone(own));
-        let taken = local.take(self.is_first_come, hand);
+        let taken = local.take(self.is_first_come, self.takes_batches(), hand);
         local.is_idle = taken.is_none();
-        if let Some(begun) = local.begun.filter(|_| self.tells_of_begun) {
-            if matches!(taken, Some(Taken::Blocks)) {
-                let Begun { unit, sequence, .. } = begun;
-                drop(state);
+        if let (true, Some(Taken::Blocks)) = (self.tells_of_begun, &taken) {
+            let begun = local.begun.as_ref().map(|begun| (begun.rank.unit, begun.sequences[0]));
+            drop(state);
+            if let Some((unit, sequence)) = begun {
                 self.home.send(Message::Started { to: (self.stream, copy as u16), unit, sequence });
             }
         }
@@ -187,22 +193,43 @@ impl Inlet {
         })
     }
 
-    /// The copy is through with what it took last.
-    pub(crate) fn done(&self, copy: usize, hand: &mut Hand, took: Duration) {
-        hand.clear();
+    /// The copy is through with what it took last: with `processed` blocks of it in that time. The
+    /// rest is left for later.
+    pub(crate) fn done(&self, copy: usize, hand: &mut Hand, processed: usize, took: Duration) {
+        if !self.takes_batches() {
+            // Before the home hears that the copy is done with it.
+            hand.clear();
+        }
         let mut state = self.state();
-        let begun = state.copies.get_mut(&copy).and_then(|local| local.begun.take());
-        let Some(Begun { unit, sequence, waited, is_forgotten }) = begun else { return };
-        let to = (self.stream, copy as u16);
-        let done = Message::Done { to, unit, sequence, took, waited };
+        let local = state.copies.get_mut(&copy);
+        let begun = local.and_then(|local| Some((local.begun.take()?, local)));
+        let Some((begun, local)) = begun else { return };
+        let Begun { rank, mut sequences, since, is_forgotten } = begun;
+        let (to, unit) = ((self.stream, copy as u16), rank.unit);
+        if self.takes_batches() {
+            sequences.truncate(processed);
+            if let Some(lane) = local.lanes.get_mut(&rank).filter(|_| !is_forgotten) {
+                lane.put_back(hand, since);
+            }
+        }
+        let each = took / u32::try_from(sequences.len()).unwrap_or(1).max(1);
+        local.service.add(each);
+        if sequences.is_empty() {
+            drop(state);
+            return hand.clear();
+        }
+        let waited = since.elapsed().saturating_sub(each);
+        let key = (to.1, unit, sequences[0]);
+        let sequences = Sequences(sequences);
+        let done = Message::Done { to, unit, sequences, took: each, waited };
         if self.keepers > 0 && !is_forgotten {
-            let key = (to.1, unit, sequence);
             state.unconfirmed.entry(key).or_default().done = Some(done);
             self.confirm(state, key);
         } else {
             drop(state);
             self.home.send(done);
         }
+        hand.clear();
     }
 
     /// A stream that the copy sends to has all that comes of a block.
@@ -232,7 +259,7 @@ impl Inlet {
         let mut state = self.state();
         for copy in state.copies.values_mut() {
             dropped.extend(copy.lanes.remove(&unit.rank));
-            for begun in copy.begun.iter_mut().filter(|begun| begun.unit == unit.rank.unit) {
+            for begun in copy.begun.iter_mut().filter(|begun| begun.rank == unit.rank) {
                 begun.is_forgotten = true;
             }
             copy.wake();
@@ -270,6 +297,16 @@ impl Drop for Inlet {
 
 const STRAY: Garbled = Garbled::Unexpected("no such copy is here");
 
+impl Lane {
+    /// What a copy has not begun, each where it was.
+    fn put_back(&mut self, hand: &mut Hand, since: Instant) {
+        for block in hand.blocks.drain(..) {
+            let at = self.blocks.partition_point(|other| other.block.sequence < block.sequence);
+            self.blocks.insert(at, Waiting { ticket: 0, since, is_again: false, block });
+        }
+    }
+}
+
 impl Local {
     fn wake(&mut self) {
         if std::mem::take(&mut self.is_idle) {
@@ -281,7 +318,7 @@ impl Local {
         self.wakeup.iter().for_each(|wakeup| wakeup.ring());
     }
 
-    fn take(&mut self, is_first_come: bool, hand: &mut Hand) -> Option<Taken> {
+    fn take(&mut self, is_first_come: bool, takes_batches: bool, hand: &mut Hand) -> Option<Taken> {
         let rank = {
             let again = self.lanes.iter().find(|(_, lane)| lane.again > 0);
             let mut lanes = self.lanes.iter().filter(|(_, lane)| !lane.blocks.is_empty());
@@ -302,16 +339,21 @@ impl Local {
             }
             (Some(rank), _) => {
                 let lane = self.lanes.get_mut(&rank)?;
-                let Waiting { since, is_again, mut block, .. } = lane.blocks.pop_front()?;
-                lane.again -= usize::from(is_again);
-                block.begin();
-                self.begun = Some(Begun {
-                    unit: rank.unit,
-                    sequence: block.sequence,
-                    waited: since.elapsed(),
-                    is_forgotten: false,
+                let count = if takes_batches { self.service.batch() } else { 1 };
+                let count = count.min(lane.blocks.len());
+                let since = lane.blocks.get(count - 1)?.since;
+                let mut sequences = Vec::with_capacity(count);
+                let taken = lane.blocks.drain(..count).map(|one| {
+                    lane.again -= usize::from(one.is_again);
+                    sequences.push(one.block.sequence);
+                    let mut block = one.block;
+                    if !takes_batches {
+                        block.begin();
+                    }
+                    block
                 });
-                hand.take(rank, std::iter::once(block));
+                hand.take(rank, taken);
+                self.begun = Some(Begun { rank, sequences, since, is_forgotten: false });
                 Some(Taken::Blocks)
             }
             _ => None,
@@ -339,7 +381,8 @@ mod tests {
         let own = Arc::new(Wakeup::default());
         let mut hand = Hand::new(inlet.ledger);
         let come = |unit: &Open, sequence, is_again| {
-            inlet.block((0, 0), unit, (sequence, is_again), Bytes::new()).unwrap();
+            let bell = inlet.block((0, 0), unit, (sequence, is_again), Bytes::new()).unwrap();
+            bell.iter().for_each(|wakeup| wakeup.ring());
         };
         let mut take = || {
             inlet.take(0, &own, &mut hand);

@@ -115,6 +115,20 @@ impl Link {
         }
     }
 
+    /// The same with several.
+    pub(crate) fn send_all(&self, frames: &mut Vec<Frame>) {
+        let mut queue = self.queue();
+        if queue.is_closed {
+            return frames.clear();
+        }
+        queue.frames.append(frames);
+        if queue.is_waiting {
+            queue.is_waiting = false;
+            drop(queue);
+            self.more.notify_one();
+        }
+    }
+
     /// The process at the other end is lost to all. If it is alive, it may still hear so.
     pub(crate) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Release);
@@ -238,15 +252,21 @@ impl Link {
         }
     }
 
-    /// Hands what comes to `take`, until the end of the link. No payload is longer than `largest`.
+    /// Hands what comes to `take`, until the end of the link; that hears, too, when nothing more is
+    /// there for now. No payload is longer than `largest`.
     pub(crate) fn read(
         &self,
         largest: usize,
-        mut take: impl FnMut(Frame) -> Result<(), Garbled>,
+        mut take: impl FnMut(Option<Frame>) -> Result<(), Garbled>,
     ) -> LinkError {
         let mut reader = Reader { link: self, buffer: vec![0; BUFFER], start: 0, end: 0 };
         loop {
-            let taken = reader.frame(largest).and_then(|frame| Ok(take(frame)?));
+            let taken = match reader.has_frame() {
+                true => Ok(()),
+                false => take(None),
+            };
+            let taken = taken.map_err(LinkError::from);
+            let taken = taken.and_then(|()| Ok(take(Some(reader.frame(largest)?))?));
             if let Err(error) = taken {
                 self.cut();
                 return match error {
@@ -278,6 +298,14 @@ impl Reader<'_> {
             return Err(Garbled::Payload.into());
         }
         Ok(Frame { message, payload: self.payload(payload)? })
+    }
+
+    /// Whether a whole frame is there.
+    fn has_frame(&self) -> bool {
+        let there = &self.buffer[self.start..self.end];
+        let Some(head) = there.first_chunk::<HEAD>() else { return false };
+        lengths(*head, usize::MAX)
+            .is_ok_and(|(message, payload)| message.saturating_add(payload) <= there.len() - HEAD)
     }
 
     /// Until so many bytes are there.

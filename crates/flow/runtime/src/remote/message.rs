@@ -9,13 +9,16 @@
 //! it belongs to the job is believed, but no frame makes another one panic or take more memory than
 //! the stream's limit: what does not fit ends the link.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
+use crate::dealing::BATCH_BLOCKS;
 use crate::report::{CopyReport, Failure, StreamReport};
 use crate::tune::Cost;
 use crate::unit::UnitId;
@@ -28,6 +31,46 @@ pub(crate) const LONGEST_TEXT: usize = 1 << 20;
 
 /// Bytes of the two lengths.
 pub(crate) const HEAD: usize = 8;
+
+/// No more blocks are told of at once.
+pub(crate) const MOST_SEQUENCES: usize = BATCH_BLOCKS;
+
+/// Blocks of one unit, at least one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Sequences(pub(crate) Vec<u64>);
+
+impl<'de> Deserialize<'de> for Sequences {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_newtype_struct("Sequences", Wanted)
+    }
+}
+
+/// Reads no more than there can be.
+struct Wanted;
+
+impl<'de> Visitor<'de> for Wanted {
+    type Value = Sequences;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "1 to {MOST_SEQUENCES} numbers")
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, from: D) -> Result<Sequences, D::Error> {
+        from.deserialize_seq(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Sequences, A::Error> {
+        let length = all.size_hint().unwrap_or(0);
+        if length == 0 || length > MOST_SEQUENCES {
+            return Err(A::Error::invalid_length(length, &self));
+        }
+        let mut sequences = Vec::with_capacity(length);
+        while let Some(sequence) = all.next_element()? {
+            sequences.push(sequence);
+        }
+        Ok(Sequences(sequences))
+    }
+}
 
 /// A copy of the filter at one end of a stream: the stream's number, and that of the copy.
 pub(crate) type End = (u16, u16);
@@ -85,11 +128,11 @@ pub(crate) enum Message {
     // From a copy that receives to the home.
     /// It begins a block.
     Started { to: End, unit: UnitId, sequence: u64 },
-    /// It is done with a block.
-    Done { to: End, unit: UnitId, sequence: u64, took: Duration, waited: Duration },
-    /// The memory of a block is free. If the copy has not begun it, it never will: the unit has
-    /// ended.
-    Dropped { to: End, unit: UnitId, sequence: u64, is_begun: bool },
+    /// It is done with these blocks, which took so long each. The last one has waited so long there.
+    Done { to: End, unit: UnitId, sequences: Sequences, took: Duration, waited: Duration },
+    /// The memory of these blocks is free. If the copy has not begun them, it never will: the unit
+    /// has ended.
+    Dropped { to: End, unit: UnitId, sequences: Sequences, is_begun: bool },
 
     /// The sender is alive.
     Beat,
@@ -215,7 +258,7 @@ mod tests {
             Message::Done {
                 to: (0, 0),
                 unit: UnitId(0),
-                sequence: 1,
+                sequences: Sequences(vec![1, 1 << 33]),
                 took: Duration::from_nanos(17),
                 waited: Duration::ZERO,
             },
@@ -235,6 +278,25 @@ mod tests {
             rest = &more[length..];
         }
         assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn no_more_blocks_are_told_of_than_there_can_be() {
+        let dropped = |count: usize| {
+            let sequences = Sequences(vec![u64::MAX; count]);
+            let message =
+                Message::Dropped { to: (0, 0), unit: UnitId(0), sequences, is_begun: true };
+            let mut into = Vec::new();
+            message.write(0, &mut into).unwrap();
+            (Message::read(&into[HEAD..]), message)
+        };
+        for count in [1, MOST_SEQUENCES] {
+            let (read, written) = dropped(count);
+            assert_eq!(read, Ok(written));
+        }
+        for count in [0, MOST_SEQUENCES + 1] {
+            assert!(matches!(dropped(count).0, Err(Garbled::Unreadable(_))));
+        }
     }
 
     #[test]

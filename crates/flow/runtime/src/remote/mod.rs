@@ -18,6 +18,7 @@
 //! inlet       consumers whose stream is elsewhere
 //! distant     at the home, a consumer elsewhere
 //! replays     at the home, what is sent twice
+//! later       what is told of several blocks at once
 //! ```
 //!
 //! Memory is bounded on both sides. Producers elsewhere take room in their part of the limit before
@@ -35,6 +36,7 @@ mod handshake;
 #[cfg(test)]
 mod hostile_tests;
 mod inlet;
+pub(crate) mod later;
 pub(crate) mod link;
 mod losses;
 pub(crate) mod meet;

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use super::inlet::Inlet;
 use super::link::Link;
-use super::message::{End, Frame, Garbled, LONGEST_TEXT, Message};
+use super::message::{End, Frame, Garbled, LONGEST_TEXT, Message, Sequences};
 use super::outlet::Outlet;
 use crate::report::{CopyReport, Failure, StreamReport};
 use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::unit::{Open, Unit, UnitHandle, UnitId};
+use crate::wakeup::Wakeup;
 
 /// So long the front waits for what others know of their copies.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -72,6 +73,21 @@ pub(crate) struct Parts {
     pub(crate) outlets: Vec<Option<Arc<Outlet>>>,
     pub(crate) inlets: HashMap<(u16, u32), Arc<Inlet>>,
     pub(crate) largest: usize,
+}
+
+/// What a thread that reads from a link knows.
+#[derive(Default)]
+struct Heard {
+    /// The unit of the last block, if that is under way.
+    unit: Option<Arc<Open>>,
+    /// Copies that have got blocks: they are rung when nothing more is there, or before it waits.
+    to_ring: Vec<Arc<Wakeup>>,
+}
+
+impl Heard {
+    fn ring(&mut self) {
+        self.to_ring.drain(..).for_each(|wakeup| wakeup.ring());
+    }
 }
 
 impl Node {
@@ -137,11 +153,19 @@ impl Node {
             let (node, reader) = (Arc::clone(self), Arc::clone(link));
             let name = |what: &str| format!("{what} rank {}", link.rank);
             thread::Builder::new().name(name("from")).spawn(move || {
-                let error = reader.read(node.largest, |frame| match node.shared() {
-                    Ok(_stays) => node.take(&reader, frame),
-                    // The pipeline is no more. Until the other knows that, it may say something.
-                    Err(_) => Ok(()),
+                let mut heard = Heard::default();
+                let error = reader.read(node.largest, |frame| {
+                    let Some(frame) = frame else {
+                        heard.ring();
+                        return Ok(());
+                    };
+                    match node.shared() {
+                        Ok(_stays) => node.take(&reader, frame, &mut heard),
+                        // The pipeline is no more. Until the other knows that, it may say something.
+                        Err(_) => Ok(()),
+                    }
                 });
+                heard.ring();
                 node.lost_link(reader.rank, &error.to_string());
             })?;
             let writer = Arc::clone(link);
@@ -159,8 +183,9 @@ impl Node {
         let mut state = self.state();
         let lost = |(copies, is_lost): (&usize, &bool)| if *is_lost { 0 } else { *copies };
         let copies = self.copies.iter().zip(&state.is_lost).map(lost).collect();
-        let (argument, deadline) = (unit.argument.clone(), unit.deadline);
+        let argument = unit.argument.clone();
         let open = shared.units.begin(unit, copies);
+        let deadline = open.deadline();
         let id = open.rank.unit;
         state.begun = id.0 + 1;
         let (bytes, most) = (argument.len(), LONGEST_TEXT);
@@ -242,8 +267,23 @@ impl Node {
 
     // ---- messages -----------------------------------------------------------------------------
 
-    fn take(&self, link: &Arc<Link>, frame: Frame) -> Result<(), Garbled> {
+    /// As [`Node::find`]; most blocks are of the same unit as the one before.
+    fn find_again(&self, from: &Link, unit: UnitId, heard: &mut Heard) -> Result<(), Garbled> {
+        let is_same = |open: &Arc<Open>| open.rank.unit == unit && !open.is_closed();
+        if !heard.unit.as_ref().is_some_and(is_same) {
+            // It may wait for the unit.
+            heard.ring();
+            heard.unit = self.find(from, unit)?;
+        }
+        Ok(())
+    }
+
+    fn take(&self, link: &Arc<Link>, frame: Frame, heard: &mut Heard) -> Result<(), Garbled> {
         let Frame { message, payload } = frame;
+        if !matches!(message, Message::Block { .. }) {
+            // It may wait for something.
+            heard.ring();
+        }
         if link.is_given_up() && link.rank != FRONT {
             return Ok(());
         }
@@ -251,8 +291,8 @@ impl Node {
             Message::Beat => {}
             Message::Sent { from, unit, group, index } => {
                 let home = self.home_for(link, from)?;
-                let open = self.find(link, unit)?;
-                home.sent(link, open.as_deref(), (group, index), payload)?;
+                self.find_again(link, unit, heard)?;
+                home.sent(link, heard.unit.as_deref(), (group, index), payload)?;
             }
             Message::GroupEnd { from, unit, group } => {
                 let home = self.home_for(link, from)?;
@@ -291,9 +331,16 @@ impl Node {
             }
             Message::Block { to, unit, sequence, is_again } => {
                 let inlet = self.inlet(to.0, link)?;
-                match self.find(link, unit)? {
-                    Some(open) => inlet.block(to, &open, (sequence, is_again), payload)?,
-                    None => link.send(Message::Dropped { to, unit, sequence, is_begun: false }),
+                self.find_again(link, unit, heard)?;
+                match &heard.unit {
+                    Some(open) => {
+                        let idle = inlet.block(to, open, (sequence, is_again), payload)?;
+                        heard.to_ring.extend(idle);
+                    }
+                    None => {
+                        let sequences = Sequences(vec![sequence]);
+                        link.send(Message::Dropped { to, unit, sequences, is_begun: false });
+                    }
                 }
             }
             Message::Over { to, unit } => {
@@ -305,12 +352,12 @@ impl Node {
             Message::Started { to, unit, sequence } => {
                 self.home(to.0)?.started((link.rank, to.1), unit, sequence)?;
             }
-            Message::Done { to, unit, sequence, took, waited } => {
+            Message::Done { to, unit, sequences, took, waited } => {
                 let home = self.home(to.0)?;
-                home.distant_done((link.rank, to.1), (unit, sequence), took, waited)?;
+                home.distant_done((link.rank, to.1), (unit, &sequences), took, waited)?;
             }
-            Message::Dropped { to, unit, sequence, is_begun } => {
-                self.home(to.0)?.dropped((link.rank, to.1), (unit, sequence), is_begun)?;
+            Message::Dropped { to, unit, sequences, is_begun } => {
+                self.home(to.0)?.dropped((link.rank, to.1), (unit, &sequences), is_begun)?;
             }
             other if link.rank == FRONT => self.take_of_front(other)?,
             other if self.is_front() => self.take_at_front(link.rank, other)?,
@@ -324,7 +371,11 @@ impl Node {
         match message {
             Message::Begin { unit, argument, time_left } => {
                 let deadline = time_left.and_then(|left| Instant::now().checked_add(left));
-                let open = shared.units.begin_as(unit, Unit { argument, deadline }, Vec::new());
+                let open = shared.units.begin_as(
+                    unit,
+                    Unit { argument, deadline, expires: false },
+                    Vec::new(),
+                );
                 shared.feeds.iter().for_each(|feed| feed.add(Arc::clone(&open)));
                 self.state().begun = unit.0.saturating_add(1);
                 self.change.notify_all();

@@ -98,6 +98,7 @@ impl Graph {
         for StreamSpec { name, from, to, options } in &self.streams {
             digest.update(format!("{name:?} {from:?} {to:?} {options:?}\n"));
         }
+        digest.update(format!("{:?}\n", self.guarantee));
         digest.finalize().into()
     }
 }

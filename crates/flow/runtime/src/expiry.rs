@@ -1,0 +1,86 @@
+//! Ends units that nobody wants after their deadline.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
+
+use crate::report::Failure;
+use crate::shared::Shared;
+use crate::unit::UnitId;
+
+/// A thread that waits for deadlines, from the first one on.
+#[derive(Default)]
+pub(crate) struct Expiry {
+    known: Arc<Known>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Known {
+    state: Mutex<State>,
+    change: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    deadlines: BinaryHeap<Reverse<(Instant, UnitId)>>,
+    is_stopped: bool,
+}
+
+impl Known {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, shared: &Weak<Shared>) {
+        let mut state = self.state();
+        while !state.is_stopped {
+            let now = Instant::now();
+            let Some(Reverse((deadline, unit))) = state.deadlines.peek().copied() else {
+                state = self.change.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            if deadline > now {
+                let waited = self.change.wait_timeout(state, deadline - now);
+                (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            state.deadlines.pop();
+            drop(state);
+            // One that has ended meanwhile is not under way.
+            if let Some(shared) = shared.upgrade() {
+                shared.end_early(unit, Failure::Late { unit });
+            }
+            state = self.state();
+        }
+    }
+}
+
+impl Expiry {
+    /// That unit is to end then, if it is not done.
+    pub(crate) fn add(&self, shared: &Arc<Shared>, unit: UnitId, deadline: Instant) {
+        self.known.state().deadlines.push(Reverse((deadline, unit)));
+        self.known.change.notify_one();
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_none() {
+            let (known, shared) = (Arc::clone(&self.known), Arc::downgrade(shared));
+            let started = Builder::new().name("deadlines".to_owned());
+            // Without it, units take as long as they take.
+            *thread = started.spawn(move || known.run(&shared)).ok();
+        }
+    }
+}
+
+impl Drop for Expiry {
+    fn drop(&mut self) {
+        self.known.state().is_stopped = true;
+        self.known.change.notify_one();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // It has no panic to tell of.
+            let _ = thread.join();
+        }
+    }
+}

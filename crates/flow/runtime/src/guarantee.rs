@@ -1,0 +1,204 @@
+//! What a pipeline promises for each unit of work, and whether it keeps it.
+//!
+//! V. Melnyk et al. (2024) ask for one of two: so many updates per second while partial updates are
+//! as fast as can be, or a latency of partial updates while there are as many updates as can be. The
+//! size of blocks is what decides between the two (tune).
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// What a pipeline promises for its units of work. Streams that find the size of their blocks
+/// ([`Cut::Auto`](crate::Cut::Auto)) choose it so that this can be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Guarantee {
+    /// Each unit is done within that time after it was asked for. That is its deadline, if it has
+    /// none of its own. Blocks are so small that an urgent one never waits long for another.
+    Latency(Duration),
+    /// So many units are done in a second, while any are under way. Blocks are as small as that
+    /// allows, for the sake of latency.
+    Rate(f64),
+}
+
+/// How a guarantee was kept.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GuaranteeReport {
+    /// What was promised.
+    pub guarantee: Guarantee,
+    /// Units that were done, and those that were too late to be done.
+    pub units: u64,
+    /// Of these, the units with which it was kept.
+    pub kept: u64,
+    /// Of a latency: the longest time that a unit took. Of a rate: the longest time until the next
+    /// unit was done.
+    pub worst: Duration,
+    /// The same, as a mean of the last units.
+    pub recent: Duration,
+}
+
+impl GuaranteeReport {
+    /// The longest time that keeps it.
+    #[must_use]
+    pub fn allowed(&self) -> Duration {
+        allowed(self.guarantee)
+    }
+
+    /// Whether it holds now, as the last units say.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.recent <= self.allowed()
+    }
+}
+
+fn allowed(guarantee: Guarantee) -> Duration {
+    match guarantee {
+        Guarantee::Latency(time) => time,
+        Guarantee::Rate(rate) => Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX),
+    }
+}
+
+impl Guarantee {
+    /// Whether it can be meant.
+    pub(crate) fn is_sound(self) -> bool {
+        match self {
+            Self::Latency(time) => !time.is_zero(),
+            Self::Rate(rate) => rate.is_finite() && rate > 0.0,
+        }
+    }
+}
+
+/// So many units say how it is now.
+const RECENT: usize = 8;
+
+/// Counts with which units it was kept. Times are given.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    guarantee: Guarantee,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    under_way: usize,
+    /// When the last unit was done, or the first of those under way begun.
+    since: Option<Instant>,
+    units: u64,
+    kept: u64,
+    worst: Duration,
+    recent: VecDeque<Duration>,
+}
+
+impl Keeper {
+    pub(crate) fn new(guarantee: Guarantee) -> Self {
+        Self { guarantee, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The deadline of a unit that has none.
+    pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
+        match self.guarantee {
+            Guarantee::Latency(time) => now.checked_add(time),
+            Guarantee::Rate(_) => None,
+        }
+    }
+
+    pub(crate) fn begins(&self, now: Instant) {
+        let mut state = self.state();
+        if state.under_way == 0 {
+            state.since = Some(now);
+        }
+        state.under_way += 1;
+    }
+
+    /// A unit has ended that took so long; `counts`: it was done, or was too late to be done.
+    pub(crate) fn ends(&self, took: Duration, now: Instant, counts: bool) {
+        let mut state = self.state();
+        state.under_way = state.under_way.saturating_sub(1);
+        if !counts {
+            return;
+        }
+        let since = state.since.replace(now).unwrap_or(now);
+        let time = match self.guarantee {
+            Guarantee::Latency(_) => took,
+            Guarantee::Rate(_) => now.saturating_duration_since(since),
+        };
+        state.units += 1;
+        state.kept += u64::from(time <= allowed(self.guarantee));
+        state.worst = state.worst.max(time);
+        if state.recent.len() == RECENT {
+            state.recent.pop_front();
+        }
+        state.recent.push_back(time);
+    }
+
+    /// `None`: no unit has ended yet.
+    pub(crate) fn report(&self) -> Option<GuaranteeReport> {
+        let state = self.state();
+        let count = u32::try_from(state.recent.len()).ok().filter(|count| *count > 0)?;
+        Some(GuaranteeReport {
+            guarantee: self.guarantee,
+            units: state.units,
+            kept: state.kept,
+            worst: state.worst,
+            recent: state.recent.iter().sum::<Duration>() / count,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(start: Instant, milliseconds: u64) -> Instant {
+        start + Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn a_latency_is_that_of_each_unit() {
+        let keeper = Keeper::new(Guarantee::Latency(Duration::from_millis(100)));
+        let start = Instant::now();
+        assert_eq!(keeper.deadline(start), Some(after(start, 100)));
+        assert_eq!(keeper.report(), None);
+        for (took, counts) in [(50, true), (500, false), (100, true), (101, true)] {
+            keeper.begins(start);
+            keeper.ends(Duration::from_millis(took), after(start, took), counts);
+        }
+        let report = keeper.report().unwrap();
+        assert_eq!((report.units, report.kept), (3, 2));
+        assert_eq!(report.worst, Duration::from_millis(101));
+        assert!(report.holds() && report.recent > Duration::from_millis(83));
+    }
+
+    #[test]
+    fn a_rate_counts_only_the_time_with_work() {
+        let keeper = Keeper::new(Guarantee::Rate(10.0));
+        let start = Instant::now();
+        assert_eq!(keeper.deadline(start), None);
+        // Two at once, then nothing for ten seconds, then one that is slow.
+        keeper.begins(start);
+        keeper.begins(start);
+        keeper.ends(Duration::from_millis(80), after(start, 80), true);
+        keeper.ends(Duration::from_millis(160), after(start, 160), true);
+        keeper.begins(after(start, 10_000));
+        keeper.ends(Duration::from_millis(240), after(start, 10_240), true);
+        let report = keeper.report().unwrap();
+        assert_eq!((report.units, report.kept), (3, 2));
+        assert_eq!(report.allowed(), Duration::from_millis(100));
+        assert_eq!(report.worst, Duration::from_millis(240));
+        assert!(!report.holds());
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_not_sound() {
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            assert!(!Guarantee::Rate(rate).is_sound());
+        }
+        assert!(!Guarantee::Latency(Duration::ZERO).is_sound());
+        assert!(Guarantee::Rate(3.25).is_sound());
+    }
+}

@@ -1,0 +1,98 @@
+//! What a copy tells other processes of blocks that it has dropped, when it is through with all that
+//! it took.
+//!
+//! A message for each block would cost more than a short block. So while a thread has several blocks
+//! in its hand, which take no longer than a batch does, what it drops is noted here and told at once
+//! at the end, or before it waits.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use super::link::Link;
+use super::message::{End, MOST_SEQUENCES, Message, Sequences};
+use crate::unit::UnitId;
+
+/// For whom, and what.
+type Notes = Vec<(Arc<Link>, Message)>;
+
+thread_local! {
+    /// Of this thread, if it has blocks in its hand.
+    static NOTES: RefCell<Option<Notes>> = const { RefCell::new(None) };
+}
+
+/// From now on, until the value is dropped.
+pub(crate) struct Later;
+
+impl Later {
+    pub(crate) fn begin() -> Self {
+        NOTES.with_borrow_mut(|notes| {
+            notes.get_or_insert_default();
+        });
+        Self
+    }
+}
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        tell();
+        NOTES.with_borrow_mut(|notes| *notes = None);
+    }
+}
+
+/// Tells what was noted: the thread is about to wait.
+pub(crate) fn tell() {
+    let notes = NOTES.with_borrow_mut(|notes| notes.as_mut().map(std::mem::take));
+    for (link, message) in notes.into_iter().flatten() {
+        link.send(message);
+    }
+}
+
+/// Producers in the process at the other end have so much room again.
+pub(crate) fn freed(link: &Arc<Link>, stream: u16, more: usize) {
+    note(
+        link,
+        |last| match last {
+            Message::Freed { stream: same, bytes } if *same == stream => {
+                *bytes += more as u64;
+                true
+            }
+            _ => false,
+        },
+        || Message::Freed { stream, bytes: more as u64 },
+    );
+}
+
+/// The home at the other end can forget a block.
+pub(crate) fn dropped(link: &Arc<Link>, to: End, unit: UnitId, sequence: u64, is_begun: bool) {
+    note(
+        link,
+        |last| match last {
+            Message::Dropped { to: same, unit: of, sequences, is_begun: begun }
+                if (*same, *of, *begun) == (to, unit, is_begun)
+                    && sequences.0.len() < MOST_SEQUENCES =>
+            {
+                sequences.0.push(sequence);
+                true
+            }
+            _ => false,
+        },
+        || Message::Dropped { to, unit, sequences: Sequences(vec![sequence]), is_begun },
+    );
+}
+
+fn note(link: &Arc<Link>, joins: impl FnOnce(&mut Message) -> bool, new: impl FnOnce() -> Message) {
+    let mut new = Some(new);
+    // Also what a thread has kept is dropped when it ends.
+    let is_noted = NOTES.try_with(|notes| {
+        let mut notes = notes.borrow_mut();
+        let Some(notes) = notes.as_mut() else { return false };
+        let last = notes.last_mut().filter(|(other, _)| Arc::ptr_eq(other, link));
+        if !last.is_some_and(|(_, message)| joins(message)) {
+            notes.extend(new.take().map(|new| (Arc::clone(link), new())));
+        }
+        true
+    });
+    if let Some(new) = new.filter(|_| is_noted != Ok(true)) {
+        link.send(new());
+    }
+}
