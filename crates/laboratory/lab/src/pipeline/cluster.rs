@@ -1,5 +1,6 @@
 //! The processes that run the pipeline: the front and three hosts.
 
+use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -43,26 +44,39 @@ impl Carrier {
     }
 }
 
-/// Two network namespaces, or why there are none.
-pub(crate) struct Namespaces(Result<Testbed, String>);
+/// What clusters have in common: two network namespaces, or why there are none; and what came that
+/// must never come.
+pub(crate) struct Surroundings {
+    testbed: Result<Testbed, String>,
+    violation: RefCell<Option<String>>,
+}
 
-impl Namespaces {
+impl Surroundings {
     pub(crate) fn new() -> Self {
-        Self(Testbed::new().map_err(|error| error.to_string()))
+        let testbed = Testbed::new().map_err(|error| error.to_string());
+        Self { testbed, violation: RefCell::default() }
     }
 
-    /// For who needs none.
-    pub(crate) fn none() -> Self {
-        Self(Err("nobody has asked for any".to_owned()))
+    /// For who needs no namespaces.
+    pub(crate) fn of_one_host() -> Self {
+        let testbed = Err("nobody has asked for any".to_owned());
+        Self { testbed, violation: RefCell::default() }
     }
 
     fn testbed(&self) -> Result<&Testbed> {
-        self.0.as_ref().map_err(|why| anyhow!("there are no network namespaces here: {why}"))
+        let none = |why| anyhow!("there are no network namespaces here: {why}");
+        self.testbed.as_ref().map_err(none)
+    }
+
+    /// Damaged data, if there were any.
+    pub(crate) fn violation(&self) -> Option<String> {
+        self.violation.borrow().clone()
     }
 }
 
 /// The processes, which have come together.
-pub(crate) struct Cluster {
+pub(crate) struct Cluster<'s> {
+    surroundings: &'s Surroundings,
     front: Running,
     /// They end with their handles.
     _hosts: Vec<Running>,
@@ -70,18 +84,18 @@ pub(crate) struct Cluster {
     turns: u64,
 }
 
-impl Cluster {
+impl<'s> Cluster<'s> {
     /// Blocks are dealt to clip in the first way, and to subsample in the second one.
     pub(crate) fn start(
         context: &Context<'_>,
-        namespaces: &Namespaces,
+        surroundings: &'s Surroundings,
         carrier: Carrier,
         block: BlockSize,
         [dealing, behind]: [Dealing; 2],
     ) -> Result<Self> {
         let testbed = match carrier {
             Carrier::Link(rate) => {
-                let testbed = namespaces.testbed()?;
+                let testbed = surroundings.testbed()?;
                 for side in [Side::Near, Side::Far] {
                     testbed.end(side).limit_rate(rate)?;
                 }
@@ -116,7 +130,7 @@ impl Cluster {
             process.send_line(&serde_json::to_string(&setup)?)?;
         }
         let front = processes.remove(0);
-        let cluster = Self { front, _hosts: processes, carrier, turns: 0 };
+        let cluster = Self { surroundings, front, _hosts: processes, carrier, turns: 0 };
         cluster.front.wait_for_line(|line| line == "together").map_err(|error| {
             let obituary = cluster._hosts.iter().find_map(Running::obituary);
             anyhow!("{}", obituary.unwrap_or_else(|| error.to_string()))
@@ -135,6 +149,7 @@ impl Cluster {
             serde_json::from_str(&line).with_context(|| format!("not a report: {line}"))?;
         let report = done.outcome.map_err(|error| anyhow!("{error}"))?;
         if let Some(damage) = &report.damage {
+            self.surroundings.violation.replace(Some(damage.clone()));
             bail!("{damage}");
         }
         let is_other = match self.carrier {

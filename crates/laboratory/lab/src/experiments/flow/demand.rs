@@ -9,7 +9,7 @@ use super::{GIGABIT, axis, figure, grid, median, points};
 use crate::claim::{Claim, Criterion, Estimate, Source};
 use crate::experiment::{Context, Experiment};
 use crate::outcome::{At, Findings, Key, Outcome, Recorded, ResultFile, Table};
-use crate::pipeline::cluster::{Carrier, Cluster, Namespaces};
+use crate::pipeline::cluster::{Carrier, Cluster, Surroundings};
 use crate::pipeline::cost::{Compute, Slow, Way, oracle};
 use crate::pipeline::{BlockSize, Dealing, IMAGE, What};
 use crate::plot::{Figure, Series};
@@ -173,8 +173,8 @@ impl Experiment for Demand {
         let settings: &[Setting] = context.pick(&QUICK, &SETTINGS);
         let factors: &[u64] = context.pick(&[4], &[2, 4, 6, 8, 10]);
         let percents: &[u64] = context.pick(&[0, 20, 50, 100], &[0, 10, 20, 40, 50, 60, 80, 100]);
-        let namespaces = Namespaces::new();
-        let namespaces = &namespaces;
+        let surroundings = Surroundings::new();
+        let surroundings = &surroundings;
         let mut groups: Vec<Group<'_>> = settings
             .iter()
             .map(|&setting| {
@@ -182,7 +182,7 @@ impl Experiment for Demand {
                 let variant = |dealing: Dealing| {
                     let cases = cases.clone();
                     Variant::new(dealing.name(), move |trial: &mut Trial| {
-                        measure(context, namespaces, setting, dealing, &cases, trial)
+                        measure(context, surroundings, setting, dealing, &cases, trial)
                     })
                 };
                 Group::new(setting.name(), Dealing::ALL.map(variant).into())
@@ -195,7 +195,12 @@ impl Experiment for Demand {
         parameters.insert(FACTORS.to_owned(), factors.into());
         parameters.insert(PERCENTS.to_owned(), percents.into());
         parameters.insert("bytes of the image".to_owned(), IMAGE.into());
-        Ok(Outcome { parameters, samples, baseline: Dealing::Demand.name(), violation: None })
+        Ok(Outcome {
+            parameters,
+            samples,
+            baseline: Dealing::Demand.name(),
+            violation: surroundings.violation(),
+        })
     }
 
     fn findings(&self, recorded: Recorded<'_>) -> Findings {
@@ -214,7 +219,7 @@ impl Experiment for Demand {
 
 fn measure(
     context: &Context<'_>,
-    namespaces: &Namespaces,
+    surroundings: &Surroundings,
     setting: Setting,
     dealing: Dealing,
     cases: &[(u64, Speeds)],
@@ -222,7 +227,7 @@ fn measure(
 ) -> Result<()> {
     let Setting { carrier, block, way, .. } = setting;
     let mut cluster =
-        Cluster::start(context, namespaces, carrier, block, [dealing, Dealing::Demand])?;
+        Cluster::start(context, surroundings, carrier, block, [dealing, Dealing::Demand])?;
     // Everybody has met, connections have their carrier, and memory is there.
     cluster.run(What::Updates { count: 1, compute: Compute::clip(Slow::Nobody, way) })?;
     let cases = if trial.is_warm_up() { &cases[..cases.len().min(1)] } else { cases };

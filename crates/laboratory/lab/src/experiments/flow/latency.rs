@@ -14,7 +14,7 @@ use super::{axis, figure, grid, median, points};
 use crate::claim::{Claim, Comparison, Criterion, Source};
 use crate::experiment::{Context, Experiment};
 use crate::outcome::{Findings, Outcome, Recorded, ResultFile, Table};
-use crate::pipeline::cluster::Namespaces;
+use crate::pipeline::cluster::Surroundings;
 use crate::pipeline::cost::Compute;
 use crate::plot::{Axis, Scale, Series};
 use crate::record::Row;
@@ -63,22 +63,22 @@ impl Experiment for Latency {
     }
 
     fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 45 } else { 1200 })
+        Duration::from_secs(if quick { 45 } else { 1800 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
         let rounds = context.rounds(2, 7);
         let rates: &[u64] = context.pick(&[2, 6], &[1, 2, 3, 4, 6, 8, 12, 16, 24]);
         let seconds = context.pick(0.5, 2.0);
-        let namespaces = Namespaces::new();
-        let namespaces = &namespaces;
+        let surroundings = Surroundings::new();
+        let surroundings = &surroundings;
         let ways = &WAYS[..context.pick(PAPERS, WAYS.len())];
         let mut groups: Vec<Group<'_>> = COMPUTES
             .into_iter()
             .map(|(name, compute)| {
                 let variant = |&way: &Way| {
                     Variant::new(way.name, move |trial: &mut Trial| {
-                        let mut loaded = Loaded::start(context, namespaces, way, compute)?;
+                        let mut loaded = Loaded::start(context, surroundings, way, compute)?;
                         measure(&mut loaded, name, compute, rates, seconds, trial)
                     })
                 };
@@ -92,7 +92,7 @@ impl Experiment for Latency {
         parameters.insert(RATES.to_owned(), rates.into());
         parameters.insert("seconds of a load, at least".to_owned(), seconds.into());
         parameters.insert("partial updates a second".to_owned(), load::PARTIAL.into());
-        Ok(Outcome { parameters, samples, baseline: TCP, violation: None })
+        Ok(Outcome { parameters, samples, baseline: TCP, violation: surroundings.violation() })
     }
 
     fn findings(&self, recorded: Recorded<'_>) -> Findings {
@@ -125,7 +125,7 @@ impl Experiment for Latency {
 }
 
 fn measure(
-    loaded: &mut Loaded,
+    loaded: &mut Loaded<'_>,
     name: &str,
     compute: Compute,
     rates: &[u64],

@@ -4,7 +4,7 @@
 use anyhow::{Result, bail};
 
 use crate::experiment::Context;
-use crate::pipeline::cluster::{Carrier, Cluster, Namespaces};
+use crate::pipeline::cluster::{Carrier, Cluster, Surroundings};
 use crate::pipeline::cost::Compute;
 use crate::pipeline::{BlockSize, Dealing, Load, What};
 use crate::record::{Better, Metric};
@@ -91,18 +91,18 @@ impl Found {
     }
 }
 
-pub(super) struct Loaded(Cluster);
+pub(super) struct Loaded<'s>(Cluster<'s>);
 
-impl Loaded {
+impl<'s> Loaded<'s> {
     pub(super) fn start(
         context: &Context<'_>,
-        namespaces: &Namespaces,
+        surroundings: &'s Surroundings,
         way: Way,
         compute: Compute,
     ) -> Result<Self> {
         let Way { carrier, block, .. } = way;
         let mut cluster =
-            Cluster::start(context, namespaces, carrier, block, [Dealing::Adaptive; 2])?;
+            Cluster::start(context, surroundings, carrier, block, [Dealing::Adaptive; 2])?;
         cluster.run(What::Updates { count: 1, compute })?;
         Ok(Self(cluster))
     }

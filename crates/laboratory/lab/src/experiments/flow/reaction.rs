@@ -8,7 +8,7 @@ use super::{PAPER, axis, figure, grid, median, points};
 use crate::claim::{Claim, Comparison, Criterion, Estimate, Source};
 use crate::experiment::{Context, Experiment};
 use crate::outcome::{At, Findings, Key, Outcome, Recorded, ResultFile, Table};
-use crate::pipeline::cluster::{Carrier, Cluster, Namespaces};
+use crate::pipeline::cluster::{Carrier, Cluster, Surroundings};
 use crate::pipeline::cost::{Compute, PER_BYTE_NS, Slow, Way};
 use crate::pipeline::{BlockSize, Dealing, Onset, SLOW_HOST, TILE, What};
 use crate::plot::{Axis, Bar, Chart, Figure, Point, Scale, Series};
@@ -99,8 +99,8 @@ impl Experiment for Reaction {
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
         let rounds = context.rounds(3, 7);
         let factors: &[u64] = context.pick(&[2, 4, 8], &[2, 3, 4, 5, 6, 7, 8, 9, 10]);
-        let namespaces = Namespaces::none();
-        let namespaces = &namespaces;
+        let surroundings = Surroundings::of_one_host();
+        let surroundings = &surroundings;
         let mut groups: Vec<Group<'_>> = Dealing::ALL
             .into_iter()
             .map(|dealing| {
@@ -108,7 +108,7 @@ impl Experiment for Reaction {
                     Variant::new(name, move |trial: &mut Trial| {
                         let mut cluster = Cluster::start(
                             context,
-                            namespaces,
+                            surroundings,
                             carrier,
                             block,
                             [dealing, Dealing::Demand],
@@ -125,7 +125,12 @@ impl Experiment for Reaction {
         let mut parameters = context.parameters(rounds);
         parameters.insert(FACTORS.to_owned(), factors.into());
         parameters.insert("own blocks at full speed, and slow".to_owned(), vec![FAST, SLOW].into());
-        Ok(Outcome { parameters, samples, baseline: SMALL_RING, violation: None })
+        Ok(Outcome {
+            parameters,
+            samples,
+            baseline: SMALL_RING,
+            violation: surroundings.violation(),
+        })
     }
 
     fn findings(&self, recorded: Recorded<'_>) -> Findings {
@@ -140,12 +145,12 @@ impl Experiment for Reaction {
 }
 
 fn measure(
-    cluster: &mut Cluster,
+    cluster: &mut Cluster<'_>,
     dealing: Dealing,
     factors: &[u64],
     trial: &mut Trial,
 ) -> Result<()> {
-    let update = |cluster: &mut Cluster, slow| {
+    let update = |cluster: &mut Cluster<'_>, slow| {
         cluster.run(What::Updates { count: 1, compute: Compute::clip(slow, Way::Sleep) })
     };
     update(cluster, Slow::Nobody)?;

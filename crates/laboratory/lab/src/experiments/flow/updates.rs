@@ -10,7 +10,7 @@ use super::{axis, figure, grid, median, points};
 use crate::claim::{Claim, Comparison, Criterion, Source};
 use crate::experiment::{Context, Experiment};
 use crate::outcome::{Findings, Outcome, Recorded, ResultFile, Table};
-use crate::pipeline::cluster::Namespaces;
+use crate::pipeline::cluster::Surroundings;
 use crate::pipeline::cost::Compute;
 use crate::plot::{Axis, Scale, Series};
 use crate::record::{Better, Metric, Row};
@@ -72,15 +72,15 @@ impl Experiment for Updates {
             &[300, 500, 700, 1000, 1500, 2000, 3000, 5000, 10_000, 20_000, 50_000],
         );
         let seconds = context.pick(0.5, 1.0);
-        let namespaces = Namespaces::new();
-        let namespaces = &namespaces;
+        let surroundings = Surroundings::new();
+        let surroundings = &surroundings;
         let ways = &WAYS[..context.pick(PAPERS, WAYS.len())];
         let mut groups: Vec<Group<'_>> = COMPUTES
             .into_iter()
             .map(|(name, compute)| {
                 let variant = |&way: &Way| {
                     Variant::new(way.name, move |trial: &mut Trial| {
-                        let mut loaded = Loaded::start(context, namespaces, way, compute)?;
+                        let mut loaded = Loaded::start(context, surroundings, way, compute)?;
                         let rates = if trial.is_warm_up() { &rates[..1] } else { rates };
                         let held =
                             climb(rates, |rate| measure(&mut loaded, rate, seconds, compute))?;
@@ -102,7 +102,7 @@ impl Experiment for Updates {
         parameters.insert(LIMITS.to_owned(), limits.into());
         parameters.insert("seconds of a load, at least".to_owned(), seconds.into());
         parameters.insert("partial updates a second".to_owned(), load::PARTIAL.into());
-        Ok(Outcome { parameters, samples, baseline: TCP, violation: None })
+        Ok(Outcome { parameters, samples, baseline: TCP, violation: surroundings.violation() })
     }
 
     fn findings(&self, recorded: Recorded<'_>) -> Findings {
@@ -135,7 +135,12 @@ impl Experiment for Updates {
 type Held = (u64, f64);
 
 /// `None`: the rate was not held.
-fn measure(loaded: &mut Loaded, rate: u64, seconds: f64, compute: Compute) -> Result<Option<Held>> {
+fn measure(
+    loaded: &mut Loaded<'_>,
+    rate: u64,
+    seconds: f64,
+    compute: Compute,
+) -> Result<Option<Held>> {
     let found = loaded.run(rate as f64, seconds, compute)?;
     Ok(found.is_held.then_some((rate, 1e3 * found.p95)))
 }
