@@ -33,6 +33,11 @@ impl Block {
         Self { bytes, unit, sequence, charge: Charge::new(ledger, held), receipt }
     }
 
+    /// Its bytes, which it is without from then on. It still takes its share of the limit.
+    pub(crate) fn take_bytes(&mut self) -> Bytes {
+        std::mem::take(&mut self.bytes)
+    }
+
     /// Nobody has it any more.
     pub(crate) fn into_queued(self) -> Queued {
         let Self { bytes, sequence, charge, receipt, .. } = self;

@@ -61,7 +61,7 @@ impl Stream {
         copy: usize,
         hand: &mut Hand,
     ) -> Option<Taken> {
-        let is_redealt = self.remote.is_redealt;
+        let is_redealt = self.counts_undone();
         let Some(observer) = self.observer.as_ref().map(Arc::clone) else {
             return state.take(copy, is_redealt, hand);
         };

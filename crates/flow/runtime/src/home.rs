@@ -62,6 +62,7 @@ impl Stream {
             }
         }
         state.distant.iter_mut().flatten().for_each(Distant::flush);
+        self.recall(state);
     }
 
     fn feed_once(&self, state: &mut State) {
@@ -93,13 +94,13 @@ impl Stream {
             let is_urgent = state.lanes.values().any(|lane| lane.again > 0);
             let next = match is_urgent || (has_room && !is_left_to_others) {
                 true => self.take_next(state, copy, &mut hand),
-                false => state.end_for(copy, self.remote.is_redealt).map(Taken::End),
+                false => state.end_for(copy, self.counts_undone()).map(Taken::End),
             };
             let Some(one) = &mut state.distant[copy] else { return };
             match (next, hand.rank()) {
                 (Some(Taken::Blocks), Some(rank)) => {
                     while let Some(block) = hand.next() {
-                        one.send(rank, block, hand.is_again());
+                        one.send(rank, block, hand.is_again(), self.counts_undone());
                     }
                 }
                 (Some(Taken::End(unit)), _) => one.end(unit),
@@ -142,8 +143,8 @@ impl Stream {
         state.dealer.done(copy, count, 1, took);
         let all = took.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
         self.served(&state, copy, (count, bytes), all);
-        let is_redealt = self.remote.is_redealt;
-        let lane = state.lanes.get_mut(&rank).filter(|_| is_redealt);
+        let counts_undone = self.counts_undone();
+        let lane = state.lanes.get_mut(&rank).filter(|_| counts_undone);
         let is_end = lane.is_some_and(|lane| {
             lane.undone -= count;
             lane.ended.is_all()
@@ -161,8 +162,13 @@ impl Stream {
         let mut state = self.state();
         let copy = usize::from(copy);
         for sequence in &sequences.0 {
-            if state.distant(process, copy)?.dropped(unit, *sequence, is_begun)? {
+            let (is_unbegun, back) =
+                state.distant(process, copy)?.dropped(unit, *sequence, is_begun)?;
+            if is_unbegun {
                 state.dealer.dropped(copy);
+            }
+            if let Some((rank, block)) = back {
+                self.has_come_back(&mut state, rank, block);
             }
         }
         // It has room again, and those here that have left it a block are not asked again.
@@ -285,9 +291,8 @@ impl State {
 
 impl Lane {
     /// Where it was before.
-    fn deal_again(&mut self, block: Queued) {
-        let at = self.undealt.partition_point(|other| other.sequence < block.sequence);
-        self.undealt.insert(at, block);
+    pub(crate) fn deal_again(&mut self, block: Queued) {
+        self.put_back(block);
         self.again += 1;
     }
 }

@@ -194,12 +194,10 @@ impl Lane {
         is_taken && !(is_redealt && is_undone())
     }
 
-    /// Each where it was: others may have put back later ones.
-    pub(crate) fn put_back(&mut self, blocks: &mut VecDeque<Queued>) {
-        while let Some(block) = blocks.pop_back() {
-            let at = self.undealt.partition_point(|other| other.sequence < block.sequence);
-            self.undealt.insert(at, block);
-        }
+    /// Where it was: others may have put back later ones.
+    pub(crate) fn put_back(&mut self, block: Queued) {
+        let at = self.undealt.partition_point(|other| other.sequence < block.sequence);
+        self.undealt.insert(at, block);
     }
 }
 

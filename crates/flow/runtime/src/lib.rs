@@ -16,6 +16,7 @@
 //! stream    the blocks between two filters; units and their ends         stream, lanes, block, hand
 //!             dealing: which copy gets the next block                    dealing
 //!             inbox: what nobody has looked for yet                      inbox
+//!             recall: blocks that wait at a slow copy go to others          recall
 //!             merge: the order of what several copies send               merge
 //!             ledger: how many bytes there are                           ledger
 //!             sizing: how large blocks are, where nobody says so        sizing, tune
@@ -81,6 +82,7 @@ mod merge;
 mod meter;
 mod observer;
 mod output;
+mod recall;
 mod remote;
 mod report;
 mod running;

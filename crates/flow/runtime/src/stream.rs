@@ -41,6 +41,8 @@ pub(crate) struct Stream {
     producers: usize,
     consumers: usize,
     pub(crate) remote: Remote,
+    /// Blocks that are sent ahead to a copy may be called back.
+    pub(crate) is_recallable: bool,
     /// Its consumers wait for other streams, too.
     is_one_of_several: bool,
     /// Where it finds the size of its blocks.
@@ -92,6 +94,8 @@ impl Stream {
         distant.resize_with(consumers, || None);
         let is_ordered_here = is_ordered && producers > 1;
         let is_dealt_late = !is_ordered_here && !remote.is_replayed && !remote.is_redealt;
+        let has_choice = consumers > 1 && distant.iter().any(Option::is_some);
+        let is_recallable = has_choice && Self::can_recall(policy, is_ordered, remote.is_redealt);
         let inboxes = match policy {
             Policy::Adaptive if is_dealt_late => remote.local_producers,
             _ => 0,
@@ -105,6 +109,7 @@ impl Stream {
             producers,
             consumers,
             remote,
+            is_recallable,
             is_one_of_several,
             sizing: None,
             observer: None,
@@ -145,6 +150,12 @@ impl Stream {
     pub(crate) fn state(&self) -> Locked<'_> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         Locked::new(state, &self.has_idle)
+    }
+
+    /// Whether a block that a copy has taken may be dealt again, so that a unit is not over before all
+    /// are done.
+    pub(crate) fn counts_undone(&self) -> bool {
+        self.remote.is_redealt || self.is_recallable
     }
 
     /// Whether blocks have to be told apart by the group that they belong to.
@@ -485,18 +496,20 @@ impl Stream {
         let mut state = self.state();
         state.dealer.done(copy, taken, processed, took);
         self.served(&state, copy, (processed, hand.given()), took);
-        let is_redealt = self.remote.is_redealt;
+        let counts_undone = self.counts_undone();
         let lane = match hand.rank() {
-            Some(rank) if taken > 1 || is_redealt => state.lanes.get_mut(&rank),
+            Some(rank) if taken > 1 || counts_undone => state.lanes.get_mut(&rank),
             _ => None,
         };
         let mut is_end = false;
         if let Some(lane) = lane {
             lane.in_hands -= taken.saturating_sub(1);
-            if is_redealt {
+            if counts_undone {
                 lane.undone -= taken;
             }
-            lane.put_back(&mut hand.blocks);
+            while let Some(block) = hand.blocks.pop_back() {
+                lane.put_back(block);
+            }
             is_end = lane.ended.is_all();
         }
         self.after_done(&mut state, is_end);

@@ -1,8 +1,9 @@
 //! What the home of a stream knows of a copy that receives in another process.
 //!
-//! It keeps each block until the copy is done with it and its memory there is free: until then it
-//! counts, and can be dealt to another one. So many blocks are under way to a copy that it has one to
-//! begin whenever it is done with one, and no more: what is not dealt yet goes to who is idle first.
+//! It keeps what each block takes of the limit until the copy is done with it and its memory there
+//! is free; and the block itself, if it can be dealt to another one. So many blocks are under way to
+//! a copy that it has one to begin whenever it is done with one, and no more: what is not dealt yet
+//! goes to who is idle first.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -38,12 +39,19 @@ pub(crate) struct Distant {
     outgoing: Vec<Frame>,
     round_trips: [Duration; SAMPLES],
     samples: usize,
+    /// Since it was done with a block, or had none.
+    since: Instant,
+    /// It was asked to give back that block, if it has not begun it, and has not answered.
+    recalled: Option<(UnitId, u64)>,
 }
 
 /// A block that it was sent.
 struct Record {
     rank: Rank,
     block: Block,
+    /// Else it is without its bytes, and nobody else can have it.
+    is_kept: bool,
+    bytes: usize,
     sent: Instant,
     progress: Progress,
     is_dropped: bool,
@@ -84,6 +92,8 @@ impl Distant {
             outgoing: Vec::new(),
             round_trips: [Duration::ZERO; SAMPLES],
             samples: 0,
+            since: Instant::now(),
+            recalled: None,
         }
     }
 
@@ -114,16 +124,23 @@ impl Distant {
             _ => FIRST_WINDOW,
         };
         // One is always allowed: a block may be larger than what was granted.
-        self.unfinished < window.min(LARGEST_WINDOW)
+        self.recalled.is_none()
+            && self.unfinished < window.min(LARGEST_WINDOW)
             && (self.held < self.granted || self.records.is_empty())
     }
 
-    pub(crate) fn send(&mut self, rank: Rank, block: Block, is_again: bool) {
-        let (unit, sequence, payload) = (block.unit(), block.sequence(), block.bytes().clone());
-        self.held += payload.len();
+    /// `is_kept`: it may be dealt again, to others.
+    pub(crate) fn send(&mut self, rank: Rank, mut block: Block, is_again: bool, is_kept: bool) {
+        let (unit, sequence) = (block.unit(), block.sequence());
+        let payload = if is_kept { block.bytes().clone() } else { block.take_bytes() };
+        let bytes = payload.len();
+        let (sent, progress) = (Instant::now(), Progress::Sent);
+        if self.unfinished == 0 {
+            self.since = sent;
+        }
+        self.held += bytes;
         self.unfinished += 1;
-        let sent = Instant::now();
-        let record = Record { rank, block, sent, progress: Progress::Sent, is_dropped: false };
+        let record = Record { rank, block, is_kept, bytes, sent, progress, is_dropped: false };
         self.records.insert((unit, sequence), record);
         let message = Message::Block { to: self.to, unit, sequence, is_again };
         self.outgoing.push(Frame { message, payload });
@@ -165,14 +182,18 @@ impl Distant {
                 break;
             };
             let was = std::mem::replace(&mut record.progress, Progress::Done);
+            if self.recalled == Some((unit, *sequence)) {
+                self.recalled = None;
+            }
             count += 1;
-            bytes += record.block.len();
+            bytes += record.bytes;
             unbegun += usize::from(was == Progress::Sent);
             last = Some((record.rank, record.sent));
             self.unfinished -= 1;
             self.remove_if_over(unit, *sequence);
         }
         let (rank, sent) = last.ok_or(STRAY)?;
+        self.since = Instant::now();
         let away = sent.elapsed();
         let took = took.min(away);
         self.round_trips[self.samples % SAMPLES] = (away - took).saturating_sub(waited);
@@ -181,26 +202,62 @@ impl Distant {
         Ok(Done { rank, count, bytes, unbegun, took, stray })
     }
 
-    /// The memory of a block is free there. True: it will not be done with.
+    /// Blocks that it is not done with.
+    pub(crate) fn unfinished(&self) -> usize {
+        self.unfinished
+    }
+
+    pub(crate) fn has_nothing(&self) -> bool {
+        self.unfinished == 0 && self.recalled.is_none()
+    }
+
+    /// So long it has been at what it does, at the least.
+    pub(crate) fn since_done(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// Whether it may have a block that it has not begun.
+    pub(crate) fn can_recall(&self) -> bool {
+        self.recalled.is_none() && self.unfinished > 1
+    }
+
+    /// Asks for the block that it would begin last.
+    pub(crate) fn recall(&mut self) {
+        let is_unbegun = |record: &Record| record.is_kept && record.progress == Progress::Sent;
+        let unbegun = self.records.iter().filter(|(_, record)| is_unbegun(record));
+        let last = unbegun.max_by_key(|((_, sequence), record)| (record.rank, *sequence));
+        let Some((&(unit, sequence), _)) = last else { return };
+        self.recalled = Some((unit, sequence));
+        self.outgoing.push(Message::Recall { to: self.to, unit, sequence }.into());
+    }
+
+    /// The memory of a block is free there. True: it will not be done with. If it was called back, it
+    /// is here again.
     pub(crate) fn dropped(
         &mut self,
         unit: UnitId,
         sequence: u64,
         is_begun: bool,
-    ) -> Result<bool, Garbled> {
+    ) -> Result<(bool, Option<(Rank, Block)>), Garbled> {
         let record = self.records.get_mut(&(unit, sequence)).ok_or(STRAY)?;
         if record.is_dropped {
             return Err(STRAY);
         }
         record.is_dropped = true;
-        self.held -= record.block.len();
+        self.held -= record.bytes;
         let is_unbegun = record.progress == Progress::Sent && !is_begun;
         if is_unbegun {
             record.progress = Progress::Done;
             self.unfinished -= 1;
         }
+        let is_recalled = is_unbegun && self.recalled == Some((unit, sequence));
+        if is_recalled {
+            self.recalled = None;
+            let back = self.records.remove(&(unit, sequence));
+            return Ok((true, back.map(|record| (record.rank, record.block))));
+        }
         self.remove_if_over(unit, sequence);
-        Ok(is_unbegun)
+        Ok((is_unbegun, None))
     }
 
     fn remove_if_over(&mut self, unit: UnitId, sequence: u64) {
@@ -210,13 +267,14 @@ impl Distant {
         }
     }
 
-    /// It is lost: what it was not done with.
+    /// It is lost: what it was not done with and others can have.
     pub(crate) fn lose(&mut self) -> Vec<(Rank, Block)> {
         self.unfinished = 0;
         self.held = 0;
+        self.recalled = None;
         self.outgoing.clear();
         let records = std::mem::take(&mut self.records).into_values();
-        let left = records.filter(|record| record.progress != Progress::Done);
+        let left = records.filter(|record| record.is_kept && record.progress != Progress::Done);
         left.map(|record| (record.rank, record.block)).collect()
     }
 }

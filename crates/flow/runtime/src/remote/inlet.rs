@@ -160,6 +160,25 @@ impl Inlet {
         Ok(())
     }
 
+    /// The home wants a block back, if the copy has not begun it.
+    pub(crate) fn recall(&self, to: End, unit: UnitId, sequence: u64) -> Result<(), Garbled> {
+        let mut state = self.state();
+        let copy = state.copies.get_mut(&usize::from(to.1)).ok_or(STRAY)?;
+        let lane = copy.lanes.iter_mut().find(|(rank, _)| rank.unit == unit);
+        let back = lane.and_then(|(_, lane)| {
+            let at = lane.blocks.iter().position(|one| one.block.sequence == sequence)?;
+            let back = lane.blocks.remove(at)?;
+            lane.again -= usize::from(back.is_again);
+            Some(back.block)
+        });
+        // Outside the lock: it tells the home.
+        drop(state);
+        if let Some(block) = back {
+            self.ledger.give(block.held);
+        }
+        Ok(())
+    }
+
     /// Whether a copy takes several blocks at once. Where there is an order, or a home that wants to
     /// know of each, it takes one.
     fn takes_batches(&self) -> bool {

@@ -6,13 +6,13 @@
 //! than the patience is given up.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rustix::net::sockopt;
+use rustix::net::{self, SocketAddrAny, sockopt};
 use seekwire::Stream;
 use thiserror::Error;
 
@@ -22,8 +22,14 @@ use crate::tune::{Cost, Fit};
 /// So often an end that has nothing to say says so.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// Frames that are written at once.
+/// Frames that are written at once, if they have no more bytes than that: a connection comes to the
+/// ring between two calls.
 const AT_ONCE: usize = 64;
+const BYTES_AT_ONCE: usize = 128 << 10;
+
+/// So long both ends on one host try to come to the ring before they say anything: who has much to
+/// say at once would have said it by TCP before that.
+const UPGRADE: Duration = Duration::from_millis(100);
 
 /// What is read at once.
 const BUFFER: usize = 64 << 10;
@@ -168,13 +174,30 @@ impl Link {
         self.cut();
     }
 
+    /// Neither end may wait in a read meanwhile.
+    fn come_to_the_ring(&self) {
+        let socket = self.stream.kernel_socket();
+        let ends = (net::getsockname(socket), net::getpeername(socket));
+        let host = |end: SocketAddrAny| SocketAddr::try_from(end).ok().map(|end| end.ip());
+        if let (Ok(own), Ok(Some(other))) = ends {
+            if host(own) == host(other) {
+                // What goes wrong, a read or a write will find.
+                let _ = self.stream.upgrade(UPGRADE);
+            }
+        }
+    }
+
     fn write_all(&self) -> Result<(), LinkError> {
+        self.come_to_the_ring();
         let mut frames: Vec<Frame> = Vec::new();
         let mut heads = Vec::new();
         loop {
             let is_last = self.next(&mut frames);
-            for some in frames.chunks(AT_ONCE) {
+            let mut rest = &frames[..];
+            while !rest.is_empty() {
+                let (some, others) = rest.split_at(at_once(rest));
                 self.write_some(some, &mut heads)?;
+                rest = others;
             }
             frames.clear();
             if is_last {
@@ -260,6 +283,7 @@ impl Link {
         mut take: impl FnMut(Option<Frame>) -> Result<(), Garbled>,
     ) -> LinkError {
         let mut reader = Reader { link: self, buffer: vec![0; BUFFER], start: 0, end: 0 };
+        self.come_to_the_ring();
         loop {
             let taken = match reader.has_frame() {
                 true => Ok(()),
@@ -276,6 +300,16 @@ impl Link {
             }
         }
     }
+}
+
+/// How many of these are written at once.
+fn at_once(frames: &[Frame]) -> usize {
+    let mut bytes = 0;
+    let fits = |frame: &&Frame| {
+        bytes += frame.payload.len();
+        bytes <= BYTES_AT_ONCE
+    };
+    frames.iter().take(AT_ONCE).take_while(fits).count().max(1)
 }
 
 struct Reader<'l> {

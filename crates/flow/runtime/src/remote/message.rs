@@ -122,6 +122,8 @@ pub(crate) enum Message {
     // From the home to a copy that receives.
     /// A block: one that was dealt before, perhaps, to a copy that is lost.
     Block { to: End, unit: UnitId, sequence: u64, is_again: bool },
+    /// It is to give back a block, if it has not begun it: `Dropped` is the answer.
+    Recall { to: End, unit: UnitId, sequence: u64 },
     /// It gets no more blocks of the unit.
     Over { to: End, unit: UnitId },
 
@@ -131,7 +133,7 @@ pub(crate) enum Message {
     /// It is done with these blocks, which took so long each. The last one has waited so long there.
     Done { to: End, unit: UnitId, sequences: Sequences, took: Duration, waited: Duration },
     /// The memory of these blocks is free. If the copy has not begun them, it never will: the unit
-    /// has ended.
+    /// has ended, or the home wants them back.
     Dropped { to: End, unit: UnitId, sequences: Sequences, is_begun: bool },
 
     /// The sender is alive.

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   process of a producer          home of the stream                 process of a consumer
-//!   outlet ── Sent, GroupEnd ────> stream ── Block, Over ───────────> inlet
+//!   outlet ── Sent, GroupEnd ────> stream ── Block, Recall, Over ───> inlet
 //!          <─ Freed, Turn, Costs ─── │     <─ Started, Done, Dropped ─
 //!          <─ GroupKept ─────────  distant: what each copy has
 //!

@@ -288,7 +288,8 @@ impl Node {
             return Ok(());
         }
         match message {
-            Message::Beat => {}
+            // Time has passed.
+            Message::Beat => self.homes.iter().flatten().for_each(|home| home.look_again()),
             Message::Sent { from, unit, group, index } => {
                 let home = self.home_for(link, from)?;
                 self.find_again(link, unit, heard)?;
@@ -348,6 +349,9 @@ impl Node {
                 if let Some(open) = self.find(link, unit)? {
                     inlet.over(to, &open)?;
                 }
+            }
+            Message::Recall { to, unit, sequence } => {
+                self.inlet(to.0, link)?.recall(to, unit, sequence)?;
             }
             Message::Started { to, unit, sequence } => {
                 self.home(to.0)?.started((link.rank, to.1), unit, sequence)?;

@@ -1,0 +1,104 @@
+//! Blocks that wait at a copy which has become slow are called back, for others that have nothing to
+//! do.
+//!
+//! Blocks are sent ahead to copies in other processes, so that these have one to begin whenever they
+//! are done with one (`Distant::has_room`). How many was decided by how fast a copy was. If it is
+//! slower now, others may be done with what it has before it has begun with that. A block comes back
+//! only if the copy has not begun it: nothing is done twice.
+
+use std::time::Duration;
+
+use crate::block::Block;
+use crate::dealing::{BATCH, Policy};
+use crate::lanes::State;
+use crate::remote::distant::Distant;
+use crate::stream::Stream;
+use crate::unit::Rank;
+
+/// A block is called back if that is sooner by so many times, and by a few batches: what is known of
+/// copies is no more than a guess.
+const MARGIN: u32 = 2;
+
+impl Stream {
+    /// Whether blocks of a stream like that can be called back. In an ordered one, others may wait for
+    /// their turn with blocks that come later, and could not begin this one; where blocks can be dealt
+    /// again, they lend each other room for that.
+    pub(crate) fn can_recall(policy: Policy, is_ordered: bool, is_redealt: bool) -> bool {
+        policy == Policy::Adaptive && (!is_ordered || is_redealt)
+    }
+
+    /// Calls a block back, if nothing else is to be dealt and another copy would be done with it
+    /// sooner.
+    pub(crate) fn recall(&self, state: &mut State) {
+        if !self.is_recallable || state.lanes.values().any(|lane| !lane.undealt.is_empty()) {
+            return;
+        }
+        let Some((soonest, _)) = state.soonest_free() else { return };
+        let State { dealer, distant, .. } = &*state;
+        // When each is done with the last of what it has. What it does now has taken so long already.
+        let busy = (0..distant.len()).filter_map(|copy| {
+            let one = distant[copy].as_ref().filter(|one| one.can_recall())?;
+            let service = dealer.typical(copy).unwrap_or_default().max(one.since_done());
+            let blocks = u32::try_from(one.unfinished()).unwrap_or(u32::MAX);
+            Some((service.saturating_mul(blocks), copy))
+        });
+        let Some((until, slow)) = busy.max() else { return };
+        let sooner = (soonest + state.way(slow)).saturating_mul(MARGIN) + 4 * BATCH;
+        if until <= sooner {
+            return;
+        }
+        let Some(one) = &mut state.distant[slow] else { return };
+        one.recall();
+        one.flush();
+    }
+
+    /// Looks again whether a block is to be called back: time has passed.
+    pub(crate) fn look_again(&self) {
+        if self.is_recallable {
+            let mut state = self.state();
+            self.recall(&mut state);
+        }
+    }
+
+    /// A copy has given back what was called back: it goes to who is free first.
+    pub(crate) fn has_come_back(&self, state: &mut State, rank: Rank, block: Block) {
+        let free = state.soonest_free();
+        let State { dealer, lanes, distant, tickets, .. } = &mut *state;
+        // Of a unit that has ended, it is dropped.
+        let Some(lane) = lanes.get_mut(&rank) else { return };
+        let is_redealt = self.remote.is_redealt;
+        let Some((_, copy)) = free else {
+            lane.undone = lane.undone.saturating_sub(1);
+            let block = block.into_queued();
+            return if is_redealt { lane.deal_again(block) } else { lane.put_back(block) };
+        };
+        dealer.taken(copy, 1);
+        if let Some(one) = &mut distant[copy] {
+            one.send(rank, block, is_redealt, true);
+            return one.flush();
+        }
+        lane.undone = lane.undone.saturating_sub(1);
+        lane.dealt[copy].push_back((*tickets, block.into_queued()));
+        *tickets += 1;
+        state.wake(copy);
+    }
+}
+
+impl State {
+    fn way(&self, copy: usize) -> Duration {
+        let way = self.distant[copy].as_ref().and_then(Distant::round_trip);
+        way.unwrap_or_default()
+    }
+
+    /// Of the copies that have nothing to do, the one that would be done first with a block, and how
+    /// long that takes.
+    fn soonest_free(&self) -> Option<(Duration, usize)> {
+        let is_free = |copy: &usize| match &self.distant[*copy] {
+            _ if self.consumers[*copy].is_lost => false,
+            Some(one) => one.has_nothing(),
+            None => self.consumers[*copy].is_idle,
+        };
+        let free = (0..self.consumers.len()).filter(is_free);
+        free.map(|copy| (self.dealer.until_done(copy, self.way(copy)), copy)).min()
+    }
+}
