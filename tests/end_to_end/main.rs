@@ -23,6 +23,7 @@ mod messaging;
 mod netcat;
 mod node;
 mod performance_tools;
+mod pipelines;
 mod python;
 mod python_suite;
 mod redis;
