@@ -14,6 +14,7 @@ mod command;
 mod connections;
 mod damage;
 mod filters;
+mod flow_peers;
 mod grpc;
 mod handover;
 mod harness;

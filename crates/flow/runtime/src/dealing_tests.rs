@@ -1,7 +1,9 @@
 //! Plays copies of given speeds, in virtual time.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::rc::Rc;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -78,6 +80,36 @@ fn adaptive_comes_close_to_the_sum_of_speeds() {
         let (end, _) = play(Policy::Adaptive, 1000, &steady(&takes));
         let ratio = end as f64 / oracle(1000, &takes);
         assert!(ratio < 1.02, "{takes:?}: {ratio}");
+    }
+}
+
+/// Copies that take so many times as long for this part of the blocks: the same ones, whoever gets
+/// them; and what all took.
+fn drawn(copies: usize, percent: u64, factor: u64) -> (Vec<Speed>, Rc<Cell<u64>>) {
+    let (next, sum) = (Rc::new(Cell::new(0_u64)), Rc::new(Cell::new(0)));
+    let copy = |_| {
+        let (next, sum) = (Rc::clone(&next), Rc::clone(&sum));
+        let speed = move |_| {
+            let block = next.replace(next.get() + 1);
+            let is_slow = (block.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 100 < percent;
+            let takes = if is_slow { factor * MS } else { MS };
+            sum.set(sum.get() + takes);
+            takes
+        };
+        Box::new(speed) as Speed
+    };
+    ((0..copies).map(copy).collect(), sum)
+}
+
+#[test]
+fn speeds_that_change_from_block_to_block_cost_adaptive_little() {
+    for factor in [2, 4, 10] {
+        for percent in [0, 10, 20, 50, 80, 100] {
+            let (speeds, sum) = drawn(3, percent, factor);
+            let (end, _) = play(Policy::Adaptive, 1000, &speeds);
+            let ratio = end as f64 / (sum.get() as f64 / 3.0);
+            assert!(ratio < 1.03, "{percent} %, factor {factor}: {ratio}");
+        }
     }
 }
 

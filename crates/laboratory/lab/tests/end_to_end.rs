@@ -33,6 +33,10 @@ fn every_experiment_is_described() {
             "nic",
             "zeromq",
             "models",
+            "flow-demand",
+            "flow-reaction",
+            "flow-latency",
+            "flow-updates",
             "flow-peers"
         ]
     );

@@ -2,6 +2,7 @@
 
 mod by_size;
 mod connections;
+mod flow;
 mod flow_peers;
 mod mailbox;
 mod models;
@@ -46,6 +47,10 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &nic::Nic,
         &zeromq::Zeromq,
         &models::Models,
+        &flow::demand::Demand,
+        &flow::reaction::Reaction,
+        &flow::latency::Latency,
+        &flow::updates::Updates,
         &flow_peers::FlowPeers,
     ]
 }

@@ -15,6 +15,9 @@
 //! orders are JSON. `lab-peer mailbox` plays the messaging programs (see [`crate::messaging`]) over
 //! mailboxes. `lab-peer pipeline` plays a pipeline (see [`crate::pipeline`]).
 //!
+//! `lab-peer flow-host ADDRESS` is one of the processes that run the image pipeline (see
+//! [`crate::imaging`]).
+//!
 //! Each of them takes `--of=PID` first: the process that started it, with which it ends.
 //!
 //! `stream` copies messages into and out of a Seekwire stream, `in-place` writes and reads them
@@ -23,6 +26,7 @@
 mod accelerated;
 mod channel;
 mod drive;
+mod flow;
 mod gauge;
 mod messaging;
 mod options;
@@ -79,6 +83,9 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
             return gauge::drive(std::io::stdin().lock(), &mut std::io::stdout());
         }
         Some("pipeline") => return pipeline::play(arguments.skip(1)),
+        Some("flow-host") => {
+            return flow::play(arguments.nth(1).and_then(|address| address.into_string().ok()));
+        }
         Some("mailbox") => return messaging::play(arguments.skip(1)),
         Some(parent::WATCH) => {
             let mut pids = arguments.skip(1).map(|pid| pid.into_string().unwrap_or_default());

@@ -1,0 +1,539 @@
+//! `flow-demand`: execution time while blocks take longer now and then, or one host always does, by
+//! how blocks are dealt; figure 6.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::{GIGABIT, axis, figure, grid, median, points};
+use crate::claim::{Claim, Criterion, Estimate, Source};
+use crate::experiment::{Context, Experiment};
+use crate::imaging::cluster::{Carrier, Cluster, Surroundings};
+use crate::imaging::cost::{Compute, Slow, Way, oracle};
+use crate::imaging::{BlockSize, Dealing, IMAGE, What};
+use crate::outcome::{At, Findings, Key, Outcome, Recorded, ResultFile, Table};
+use crate::plot::{Figure, Series};
+use crate::record::{Better, Metric, Row};
+use crate::schedule::{Group, Trial, Variant, alternate};
+
+pub(in crate::experiments) struct Demand;
+
+const TIME: Metric = Metric { name: "execution time", unit: "ms", better: Better::Lower };
+/// The same over that of a dealer that knows everything.
+const RATIO: Metric = Metric { name: "time over the oracle's", unit: "", better: Better::Lower };
+/// What copies of clip took over what they were to take.
+const EMULATION: Metric =
+    Metric { name: "computation over wanted", unit: "", better: Better::Lower };
+
+const FIGURE: &str = "Melnyk et al., “Sockets and heterogeneous clusters” (2024), figure 6";
+
+const ORACLE: &str = "oracle";
+const FACTORS: &str = "heterogeneity factors";
+const PERCENTS: &str = "probabilities of slowness (%)";
+
+/// What takes part, where, and how it computes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Setting {
+    carrier: Carrier,
+    block: BlockSize,
+    way: Way,
+    /// Whether all of factors and probabilities are tried, or few.
+    is_full: bool,
+}
+
+impl Setting {
+    const fn new(carrier: Carrier, block: BlockSize) -> Self {
+        Self { carrier, block, way: Way::Sleep, is_full: true }
+    }
+
+    const fn few(self) -> Self {
+        Self { is_full: false, ..self }
+    }
+
+    const fn burning(self) -> Self {
+        Self { way: Way::Burn, ..self }
+    }
+
+    fn name(self) -> String {
+        let way = if self.way == Way::Burn { ", burning" } else { "" };
+        format!("{}, {}{way}", self.carrier.name(), self.block.name())
+    }
+
+    /// Whether its dealing is judged. Otherwise something else limits it: processors that compute, or
+    /// that move eight times as many blocks, or a link.
+    fn is_judged(self) -> bool {
+        self.way == Way::Sleep && self.block == BlockSize::LARGE && self.carrier.rate().is_none()
+    }
+}
+
+/// The paper's two kinds of sockets with the block size of each, and what is ours.
+const SETTINGS: [Setting; 8] = [
+    Setting::new(Carrier::Tcp, BlockSize::LARGE),
+    Setting::new(Carrier::Ring, BlockSize::SMALL),
+    Setting::new(Carrier::Ring, BlockSize::LARGE),
+    Setting::new(Carrier::Tcp, BlockSize::SMALL).few(),
+    Setting::new(Carrier::Ring, BlockSize::Auto).few(),
+    Setting::new(Carrier::Ring, BlockSize::LARGE).burning().few(),
+    Setting::new(Carrier::Link(GIGABIT), BlockSize::LARGE).few(),
+    Setting::new(Carrier::Link(GIGABIT / 10), BlockSize::LARGE).few(),
+];
+
+const QUICK: [Setting; 4] = [
+    Setting::new(Carrier::Tcp, BlockSize::LARGE),
+    Setting::new(Carrier::Ring, BlockSize::SMALL).few(),
+    Setting::new(Carrier::Ring, BlockSize::LARGE),
+    Setting::new(Carrier::Link(GIGABIT), BlockSize::LARGE).few(),
+];
+
+/// What happens to speeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Speeds {
+    /// So many percent of the blocks are slow, whoever gets them.
+    Change(u64),
+    /// One host is slow.
+    Stand,
+}
+
+impl Speeds {
+    fn slow(self, factor: u64, seed: u64) -> Slow {
+        match self {
+            Self::Change(percent) => Slow::Drawn { percent, factor, seed },
+            Self::Stand => Slow::Host { factor },
+        }
+    }
+
+    fn case(self, setting: Setting, factor: u64) -> String {
+        let what = match self {
+            Self::Change(percent) => format!("{percent} % slow"),
+            Self::Stand => "one host slow".to_owned(),
+        };
+        format!("{}, factor {factor}, {what}", setting.name())
+    }
+
+    fn x(self, factor: u64) -> f64 {
+        match self {
+            Self::Change(percent) => percent as f64,
+            Self::Stand => factor as f64,
+        }
+    }
+}
+
+/// The cases of a setting.
+fn cases(setting: Setting, factors: &[u64], percents: &[u64]) -> Vec<(u64, Speeds)> {
+    let some: &[u64] = match setting.is_full {
+        true => factors,
+        false => &factors[factors.len() / 2..][..usize::from(!factors.is_empty())],
+    };
+    let is_tried = |percent: &&u64| setting.is_full || **percent == 20;
+    let change = |&factor: &u64| {
+        let changes = percents.iter().filter(is_tried);
+        let changes = changes.map(move |percent| (factor, Speeds::Change(*percent)));
+        changes.chain(std::iter::once((factor, Speeds::Stand)))
+    };
+    some.iter().flat_map(change).collect()
+}
+
+impl Experiment for Demand {
+    fn name(&self) -> &'static str {
+        "flow-demand"
+    }
+
+    fn question(&self) -> &'static str {
+        "How a pipeline fares whose nodes are slow now and then, or one always, by how blocks are dealt."
+    }
+
+    fn about(&self) -> &'static str {
+        "An image of 16 MiB goes through four filters of seekwire-flow: repository, clip and subsample with three \
+         copies each, and a viewer. Each of three hosts is a process with a copy of clip and of subsample; the front \
+         has the repositories and the viewer, which checks every byte. Clip computes 18 ns for a byte, and takes \
+         several times as long for blocks that are slow: either a part of all blocks, drawn for each block with a \
+         fixed seed, or all blocks of one host. Blocks are dealt in turn, to the copy with the fewest that it has not \
+         begun, or adaptively; from clip to subsample on demand in all cases. Computation is emulated by sleeping, whose errors are carried over to the next block, \
+         so that two processors can play three hosts; where a name says so, by burning. The oracle divides the work by \
+         the sum of speeds, or what was drawn by the number of copies: nobody can be faster. Where processes burn, it \
+         knows of the processors, and where there is a link, of what that carries. At most twelve blocks of 16 KiB, \
+         or as many bytes, are on their way to clip. Goals are judged with blocks of 16 KiB on this host: it takes two \
+         processors longer to move those of 2 KiB than three hosts to compute."
+    }
+
+    fn paper_reference(&self) -> Option<&'static str> {
+        Some("figure 6 of the paper on sockets and heterogeneous clusters")
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        CLAIMS
+    }
+
+    fn duration(&self, quick: bool) -> Duration {
+        Duration::from_secs(if quick { 45 } else { 1800 })
+    }
+
+    fn run(&self, context: &Context<'_>) -> Result<Outcome> {
+        let rounds = context.rounds(3, 7);
+        let settings: &[Setting] = context.pick(&QUICK, &SETTINGS);
+        let factors: &[u64] = context.pick(&[4], &[2, 4, 6, 8, 10]);
+        let percents: &[u64] = context.pick(&[0, 20, 50, 100], &[0, 10, 20, 40, 50, 60, 80, 100]);
+        let surroundings = Surroundings::new();
+        let surroundings = &surroundings;
+        let mut groups: Vec<Group<'_>> = settings
+            .iter()
+            .map(|&setting| {
+                let cases = cases(setting, factors, percents);
+                let variant = |dealing: Dealing| {
+                    let cases = cases.clone();
+                    Variant::new(dealing.name(), move |trial: &mut Trial| {
+                        measure(context, surroundings, setting, dealing, &cases, trial)
+                    })
+                };
+                Group::new(setting.name(), Dealing::ALL.map(variant).into())
+            })
+            .collect();
+        let samples = alternate(&mut groups, rounds, context.progress())?;
+        drop(groups);
+
+        let mut parameters = context.parameters(rounds);
+        parameters.insert(FACTORS.to_owned(), factors.into());
+        parameters.insert(PERCENTS.to_owned(), percents.into());
+        parameters.insert("bytes of the image".to_owned(), IMAGE.into());
+        Ok(Outcome {
+            parameters,
+            samples,
+            baseline: Dealing::Demand.name(),
+            violation: surroundings.violation(),
+        })
+    }
+
+    fn findings(&self, recorded: Recorded<'_>) -> Findings {
+        let rows = recorded.samples.rows(Dealing::Demand.name());
+        let (factors, percents) = (recorded.numbers(FACTORS), recorded.numbers(PERCENTS));
+        Findings {
+            summary: summary(&rows),
+            tables: SETTINGS
+                .iter()
+                .filter_map(|&setting| table(&rows, setting, &factors, &percents))
+                .collect(),
+            figures: figures(&rows, &factors),
+        }
+    }
+}
+
+fn measure(
+    context: &Context<'_>,
+    surroundings: &Surroundings,
+    setting: Setting,
+    dealing: Dealing,
+    cases: &[(u64, Speeds)],
+    trial: &mut Trial,
+) -> Result<()> {
+    let Setting { carrier, block, way, .. } = setting;
+    let mut cluster =
+        Cluster::start(context, surroundings, carrier, block, [dealing, Dealing::Demand])?;
+    // Everybody has met, connections have their carrier, and memory is there.
+    cluster.run(What::Updates { count: 1, compute: Compute::clip(Slow::Nobody, way) })?;
+    let cases = if trial.is_warm_up() { &cases[..cases.len().min(1)] } else { cases };
+    for &(factor, speeds) in cases {
+        // The same draw in all rounds and for all policies.
+        let slow = speeds.slow(factor, factor);
+        let report = cluster.run(What::Updates { count: 1, compute: Compute::clip(slow, way) })?;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = (way == Way::Burn).then_some(processors);
+        let least =
+            oracle(slow, &report.work, processors, carrier.rate().map(|rate| (IMAGE, rate)));
+        ensure!(least > 0.0, "nobody has said what was computed");
+        let time = report.span_ns as f64 / 1e9;
+        let sum = |of: fn(&crate::imaging::Work) -> u64| report.work.iter().map(of).sum::<u64>();
+        let emulated = sum(|work| work.took_ns) as f64 / sum(|work| work.cost_ns).max(1) as f64;
+        let case = speeds.case(setting, factor);
+        let x = Some(speeds.x(factor));
+        trial.record(&case, x, TIME, time * 1e3);
+        trial.record(&case, x, RATIO, time / least);
+        trial.record(&case, x, EMULATION, emulated);
+    }
+    Ok(())
+}
+
+fn is_changing(case: &str) -> bool {
+    case.ends_with("% slow")
+}
+
+/// The rows of an own setting whose dealing is judged.
+fn judged<'r>(
+    rows: &'r [Row],
+    variant: &'r str,
+    metric: Metric,
+    is_change: bool,
+) -> impl Iterator<Item = &'r Row> {
+    let names: Vec<String> = SETTINGS
+        .iter()
+        .filter(|setting| setting.is_judged())
+        .map(|setting| format!("{}, factor", setting.name()))
+        .collect();
+    rows.iter().filter(move |row| {
+        row.variant == variant
+            && row.metric == metric.name
+            && is_changing(&row.case) == is_change
+            && names.iter().any(|name| row.case.starts_with(name))
+    })
+}
+
+/// The row in which that is largest.
+fn worst<'r>(
+    rows: impl Iterator<Item = &'r Row>,
+    of: impl Fn(&Row) -> Option<f64>,
+) -> Option<(&'r Row, f64)> {
+    let found = rows.filter_map(|row| Some((row, of(row)?)));
+    found.max_by(|(_, a), (_, b)| a.total_cmp(b))
+}
+
+fn middle(row: &Row) -> Option<f64> {
+    row.spread.map(|spread| spread.median)
+}
+
+fn against_demand(row: &Row) -> Option<f64> {
+    row.ratio.map(|ratio| ratio.value)
+}
+
+const ADAPTIVE: &str = Dealing::Adaptive.name();
+
+fn summary(rows: &[Row]) -> Vec<Key> {
+    let oracle =
+        |is_change| worst(judged(rows, ADAPTIVE, RATIO, is_change), middle).map(|(_, ratio)| ratio);
+    let keys = [
+        (
+            "adaptive_vs_demand_worst_ratio",
+            "execution time of adaptive over demand where speeds change, median of the rounds where it is worst; lower is \
+             better",
+            worst(judged(rows, ADAPTIVE, TIME, true), against_demand).map(|(_, ratio)| ratio),
+        ),
+        (
+            "adaptive_vs_oracle_worst_ratio",
+            "execution time of adaptive over the oracle’s where speeds change, where it is worst; lower is better",
+            oracle(true),
+        ),
+        ("static_vs_oracle_ratio", "the same where one host is slow all the time", oracle(false)),
+    ];
+    let keys = keys.into_iter();
+    keys.filter_map(|(name, meaning, value)| Key::measured(name, meaning, value)).collect()
+}
+
+fn table(rows: &[Row], setting: Setting, factors: &[u64], percents: &[u64]) -> Option<Table> {
+    let cases: Vec<String> = cases(setting, factors, percents)
+        .into_iter()
+        .map(|(factor, speeds)| speeds.case(setting, factor))
+        .collect();
+    let is_measured =
+        |case: &String| rows.iter().any(|row| row.case == *case && row.spread.is_some());
+    let cases: Vec<String> = cases.into_iter().filter(is_measured).collect();
+    if cases.is_empty() {
+        return None;
+    }
+    let columns = Dealing::ALL.map(|dealing| dealing.name().to_owned());
+    Some(grid(
+        &format!("Execution time over the oracle’s, {}", setting.name()),
+        &format!("Medians of the rounds. Computation is emulated by {}.", setting.way.name()),
+        "case",
+        &columns,
+        &cases,
+        |case, variant| median(rows, case, variant, RATIO),
+    ))
+}
+
+/// One for each setting and factor of all, over the probability, and one over the factor.
+fn figures(rows: &[Row], factors: &[u64]) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for setting in SETTINGS {
+        let file = setting.name().to_lowercase().replace(", ", "-").replace([' ', '/'], "");
+        for factor in factors {
+            let start = format!("{}, factor {factor}, ", setting.name());
+            let is_own = |row: &Row| is_changing(&row.case) && row.case.starts_with(&start);
+            figures.push(figure(
+                &format!("{file}-{factor}.svg"),
+                format!("{}, slow blocks take {factor} times as long", setting.name()),
+                axis("blocks that are slow (%)"),
+                axis("execution time (ms)"),
+                curves(rows, is_own),
+            ));
+        }
+        let start = format!("{}, factor ", setting.name());
+        let is_own = |row: &Row| !is_changing(&row.case) && row.case.starts_with(&start);
+        figures.push(figure(
+            &format!("{file}-standing.svg"),
+            format!("{}, one host is slow", setting.name()),
+            axis("by which factor the host is slow"),
+            axis("execution time (ms)"),
+            curves(rows, is_own),
+        ));
+    }
+    figures
+}
+
+/// Those of the policies, and the oracle’s, which is below all of them.
+fn curves(rows: &[Row], is_own: impl Fn(&Row) -> bool + Copy) -> Vec<Series> {
+    let policy = |(colour, dealing): (usize, &Dealing)| Series {
+        name: dealing.name().to_owned(),
+        colour,
+        points: points(rows, TIME, dealing.name(), is_own),
+    };
+    let mut series: Vec<Series> = Dealing::ALL.iter().enumerate().map(policy).collect();
+    let mut bound = points(rows, TIME, ADAPTIVE, is_own);
+    for point in &mut bound {
+        let row = rows.iter().find(|row| {
+            row.variant == ADAPTIVE
+                && row.metric == TIME.name
+                && row.x == Some(point.x)
+                && is_own(row)
+        });
+        let ratio = row.and_then(|row| median(rows, &row.case, ADAPTIVE, RATIO));
+        point.y /= ratio.unwrap_or(f64::NAN);
+        (point.low, point.high) = (point.y, point.y);
+    }
+    bound.retain(|point| point.y.is_finite());
+    series.push(Series { name: ORACLE.to_owned(), colour: 6, points: bound });
+    series
+}
+
+/// No interval: it is the end of one.
+fn bare(value: f64, rounds: usize) -> Result<Estimate, String> {
+    Estimate::mean(value, 0.0, rounds)
+}
+
+fn never_slower(result: &ResultFile) -> Result<Estimate, String> {
+    let low = |row: &Row| row.ratio.map(|ratio| ratio.low);
+    let found = worst(judged(&result.rows, ADAPTIVE, TIME, true), low);
+    let (row, low) = found.ok_or("adaptive and demand were not both measured")?;
+    bare(low, row.spread.map_or(0, |spread| spread.n))
+}
+
+fn oracle_where(result: &ResultFile, is_change: bool) -> Result<Estimate, String> {
+    let found = worst(judged(&result.rows, ADAPTIVE, RATIO, is_change), middle);
+    let (row, _) = found.ok_or("adaptive was not measured")?;
+    Estimate::median(result, At { case: &row.case, variant: ADAPTIVE, metric: RATIO.name })
+}
+
+/// The paper's two kinds of sockets, dealt on demand, where they differ most.
+fn kinds_of_sockets(result: &ResultFile) -> Result<Estimate, String> {
+    const DEMAND: &str = Dealing::Demand.name();
+    let [tcp, ring, ..] = SETTINGS;
+    let start = format!("{}, ", tcp.name());
+    fn at(case: &str) -> At<'_> {
+        At { case, variant: DEMAND, metric: TIME.name }
+    }
+    let tcp_rows =
+        result.rows.iter().filter(|row| row.variant == DEMAND && row.metric == TIME.name);
+    let ratio = |row: &Row| {
+        let what = row.case.strip_prefix(&start).filter(|_| is_changing(&row.case))?;
+        let other = format!("{}, {what}", ring.name());
+        Estimate::ratio_of_medians(result, at(&other), at(&row.case)).ok()
+    };
+    tcp_rows
+        .filter_map(ratio)
+        .max_by(|a, b| a.value.ln().abs().total_cmp(&b.value.ln().abs()))
+        .ok_or_else(|| "demand was not measured with both".to_owned())
+}
+
+const CLAIMS: &[Claim] = &[
+    Claim {
+        title: "kinds of sockets, dealt on demand",
+        statement: "Dealt on demand, both kinds of sockets, each with blocks of its size, take nearly the same time, \
+                    however many blocks are slow.",
+        source: Source::Paper(FIGURE),
+        published: "nearly equal",
+        measure: "execution time on the ring with blocks of 2 KiB over that over TCP with 16 KiB, where they differ most",
+        unit: "",
+        evidence: kinds_of_sockets,
+        criterion: Criterion::Between(0.85, 1.18),
+        better: Some(Better::Lower),
+        otherwise: "two processors move eight times as many blocks for all hosts, which takes longer than computing; \
+                    the paper's hosts had network cards and processors of their own",
+    },
+    Claim {
+        title: "adaptive against demand",
+        statement: "Adaptive dealing is never slower than demand-driven dealing, however many blocks are slow.",
+        source: Source::Goal,
+        published: "",
+        measure: "execution time of adaptive over demand where speeds change: the largest of the lower ends of the \
+                  intervals",
+        unit: "",
+        evidence: never_slower,
+        criterion: Criterion::AtMost(1.0),
+        better: None,
+        otherwise: "there is a case in which demand is faster",
+    },
+    Claim {
+        title: "adaptive against the oracle, speeds change",
+        statement: "Where speeds change from block to block, adaptive dealing comes within 15 % of a dealer that knows \
+                    everything.",
+        source: Source::Goal,
+        published: "",
+        measure: "execution time over the oracle’s, in the worst case",
+        unit: "",
+        evidence: |result| oracle_where(result, true),
+        criterion: Criterion::AtMost(1.15),
+        better: None,
+        otherwise: "it takes longer",
+    },
+    Claim {
+        title: "adaptive against the oracle, speeds stand still",
+        statement: "Where one host is slow all the time, it comes within 8 %.",
+        source: Source::Goal,
+        published: "",
+        measure: "execution time over the oracle’s, in the worst case",
+        unit: "",
+        evidence: |result| oracle_where(result, false),
+        criterion: Criterion::AtMost(1.08),
+        better: None,
+        otherwise: "it takes longer",
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Sample, Samples};
+
+    fn sample(case: &str, variant: &str, metric: Metric, round: usize, value: f64) -> Sample {
+        Sample {
+            case: case.to_owned(),
+            x: Some(20.0),
+            variant: variant.to_owned(),
+            metric: Some(metric),
+            round,
+            position: 0,
+            outcome: Ok(value),
+            traffic: None,
+        }
+    }
+
+    #[test]
+    fn the_worst_case_is_what_counts_and_only_where_dealing_decides() {
+        let [tcp, ring, large, .., link] = SETTINGS;
+        let mut samples = Samples::default();
+        for round in 1..=5 {
+            for (setting, time) in [(tcp, 110.0), (large, 105.0), (ring, 200.0), (link, 500.0)] {
+                let [change, stand] =
+                    [Speeds::Change(20), Speeds::Stand].map(|speeds| speeds.case(setting, 4));
+                samples.0.extend([
+                    sample(&change, ADAPTIVE, TIME, round, time),
+                    sample(&change, ADAPTIVE, RATIO, round, time / 100.0),
+                    sample(&change, Dealing::Demand.name(), TIME, round, 100.0),
+                    sample(&stand, ADAPTIVE, RATIO, round, time / 104.0),
+                ]);
+            }
+        }
+        let values: Vec<f64> =
+            summary(&samples.rows(Dealing::Demand.name())).iter().map(|key| key.value).collect();
+        assert_eq!(values, [1.1, 1.1, 110.0 / 104.0]);
+    }
+
+    #[test]
+    fn few_cases_are_those_of_a_middle_factor() {
+        let few = SETTINGS[3];
+        assert_eq!(
+            cases(few, &[2, 4, 8], &[0, 20, 100]),
+            [(4, Speeds::Change(20)), (4, Speeds::Stand)]
+        );
+        assert_eq!(cases(SETTINGS[0], &[2, 4], &[0, 20]).len(), 6);
+        // Of a damaged file.
+        assert_eq!(cases(few, &[], &[]), []);
+    }
+}

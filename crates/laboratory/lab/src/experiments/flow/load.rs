@@ -1,0 +1,147 @@
+//! What `flow-latency` and `flow-updates` have in common: partial updates while complete ones are
+//! due at fixed times, and how that does on TCP, on the ring, and with blocks cut into smaller ones.
+
+use anyhow::{Result, bail};
+
+use crate::experiment::Context;
+use crate::imaging::cluster::{Carrier, Cluster, Surroundings};
+use crate::imaging::cost::Compute;
+use crate::imaging::{BlockSize, Dealing, Load, What};
+use crate::record::{Better, Metric};
+use crate::stats::Spread;
+
+pub(super) const TCP: &str = "TCP";
+pub(super) const RING: &str = "ring";
+pub(super) const REDISTRIBUTED: &str = "ring, redistributed";
+pub(super) const AUTO: &str = "ring, auto";
+pub(super) const GIGABIT: &str = "TCP, 1 Gb/s";
+pub(super) const GIGABIT_SMALL: &str = "TCP, 1 Gb/s, redistributed";
+pub(super) const SLOW_LINK: &str = "TCP, 100 Mb/s";
+
+/// A carrier and the size of blocks on it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    pub(super) name: &'static str,
+    pub(super) carrier: Carrier,
+    pub(super) block: BlockSize,
+}
+
+const fn way(name: &'static str, carrier: Carrier, block: BlockSize) -> Way {
+    Way { name, carrier, block }
+}
+
+/// Those of the paper first, and behind them links as slow as its own.
+pub(super) const WAYS: [Way; 7] = [
+    way(TCP, Carrier::Tcp, BlockSize::LARGE),
+    way(RING, Carrier::Ring, BlockSize::LARGE),
+    way(REDISTRIBUTED, Carrier::Ring, BlockSize::SMALL),
+    way(AUTO, Carrier::Ring, BlockSize::Auto),
+    way(GIGABIT, Carrier::Link(super::GIGABIT), BlockSize::LARGE),
+    way(GIGABIT_SMALL, Carrier::Link(super::GIGABIT), BlockSize::SMALL),
+    way(SLOW_LINK, Carrier::Link(super::GIGABIT / 10), BlockSize::LARGE),
+];
+
+/// The first ones, which quick runs have.
+pub(super) const PAPERS: usize = 3;
+
+/// Without computation, and with the paper's.
+pub(super) const COMPUTES: [(&str, Compute); 2] =
+    [("no computation", Compute::NONE), ("18 ns/byte", Compute::BOTH)];
+
+/// Partial updates a second.
+pub(super) const PARTIAL: f64 = 100.0;
+
+/// Of what is due, so much has to be done in time for a rate to be guaranteed.
+const HELD: f64 = 0.95;
+
+pub(super) const LATENCY: Metric =
+    Metric { name: "latency of partial updates", unit: "ms", better: Better::Lower };
+pub(super) const P50: Metric = Metric { name: "latency p50", unit: "ms", better: Better::Lower };
+pub(super) const P95: Metric = Metric { name: "latency p95", unit: "ms", better: Better::Lower };
+pub(super) const MAX: Metric = Metric { name: "latency max", unit: "ms", better: Better::Lower };
+pub(super) const ACHIEVED: Metric =
+    Metric { name: "complete updates done", unit: "1/s", better: Better::Higher };
+
+/// What came of a load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Found {
+    /// Complete updates a second that were done.
+    pub(super) achieved: f64,
+    /// Whether those were as many as were due.
+    pub(super) is_held: bool,
+    /// Of partial updates, milliseconds.
+    pub(super) mean: f64,
+    pub(super) p50: f64,
+    pub(super) p95: f64,
+    pub(super) max: f64,
+}
+
+impl Found {
+    /// `complete`: updates a second that were due; `span`: from the first one until all were done, in
+    /// seconds.
+    fn of(complete: f64, count: usize, span: f64, partial_ms: &[f64]) -> Option<Self> {
+        let Spread { median, max, .. } = Spread::of(partial_ms)?;
+        let mean = partial_ms.iter().sum::<f64>() / partial_ms.len() as f64;
+        let mut sorted = partial_ms.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let rank = (0.95 * (sorted.len() - 1) as f64).round() as usize;
+        let achieved = count as f64 / span;
+        let is_held = achieved >= HELD * complete;
+        Some(Self { achieved, is_held, mean, p50: median, p95: sorted[rank], max })
+    }
+}
+
+pub(super) struct Loaded<'s>(Cluster<'s>);
+
+impl<'s> Loaded<'s> {
+    pub(super) fn start(
+        context: &Context<'_>,
+        surroundings: &'s Surroundings,
+        way: Way,
+        compute: Compute,
+    ) -> Result<Self> {
+        let Way { carrier, block, .. } = way;
+        let mut cluster =
+            Cluster::start(context, surroundings, carrier, block, [Dealing::Adaptive; 2])?;
+        cluster.run(What::Updates { count: 1, compute })?;
+        Ok(Self(cluster))
+    }
+
+    pub(super) fn run(&mut self, complete: f64, seconds: f64, compute: Compute) -> Result<Found> {
+        // As many as say something about a rate.
+        let seconds = seconds.max(FEWEST / complete);
+        let load = Load { complete, partial: PARTIAL, seconds, compute };
+        let report = self.0.run(What::Load(load))?;
+        let milliseconds: Vec<f64> = report.partial_ns.iter().map(|ns| *ns as f64 / 1e6).collect();
+        let span = (report.span_ns as f64 / 1e9).max(1e-9);
+        match Found::of(complete, report.complete_ns.len(), span, &milliseconds) {
+            Some(found) => Ok(found),
+            None => bail!("no partial update was due"),
+        }
+    }
+}
+
+/// Complete updates of a load.
+const FEWEST: f64 = 3.0;
+
+/// The load and its computation as a case.
+pub(super) fn case(compute: &str, what: &str) -> String {
+    format!("{compute}, {what}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_held_if_nothing_is_left_over() {
+        let partial: Vec<f64> = (1..=21).map(f64::from).collect();
+        // Due at 0, 0.25, 0.5 and 0.75 s; the last one done in its own time.
+        let found = Found::of(4.0, 4, 0.98, &partial).unwrap();
+        assert!(found.is_held && (found.achieved - 4.0 / 0.98).abs() < 1e-9, "{found:?}");
+        assert_eq!((found.mean, found.p50, found.p95, found.max), (11.0, 11.0, 20.0, 21.0));
+        // Each takes longer than what there is for it.
+        assert!(!Found::of(4.0, 4, 1.2, &partial).unwrap().is_held);
+        assert_eq!(Found::of(4.0, 4, 1.0, &[]), None);
+    }
+}

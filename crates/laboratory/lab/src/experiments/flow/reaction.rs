@@ -1,0 +1,354 @@
+//! `flow-reaction`: how soon a dealer knows that a node has become slow; figure 5.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use super::{PAPER, axis, figure, grid, median, points};
+use crate::claim::{Claim, Comparison, Criterion, Estimate, Source};
+use crate::experiment::{Context, Experiment};
+use crate::imaging::cluster::{Carrier, Cluster, Surroundings};
+use crate::imaging::cost::{Compute, PER_BYTE_NS, Slow, Way};
+use crate::imaging::{BlockSize, Dealing, Onset, SLOW_HOST, TILE, What};
+use crate::outcome::{At, Findings, Key, Outcome, Recorded, ResultFile, Table};
+use crate::plot::{Axis, Bar, Chart, Figure, Point, Scale, Series};
+use crate::record::{Better, Metric, Row};
+use crate::schedule::{Group, Trial, Variant, alternate};
+use crate::stats::Spread;
+
+pub(in crate::experiments) struct Reaction;
+
+const MEAN: Metric = Metric { name: "reaction time", unit: "µs", better: Better::Lower };
+const HEARD: Metric =
+    Metric { name: "reaction time, with the way", unit: "µs", better: Better::Lower };
+/// Of the times of one run, between the smallest and the largest.
+const QUANTILES: [Metric; 5] = [
+    Metric { name: "reaction time min", unit: "µs", better: Better::Lower },
+    Metric { name: "reaction time q1", unit: "µs", better: Better::Lower },
+    Metric { name: "reaction time p50", unit: "µs", better: Better::Lower },
+    Metric { name: "reaction time q3", unit: "µs", better: Better::Lower },
+    Metric { name: "reaction time max", unit: "µs", better: Better::Lower },
+];
+const SHARE: Metric = Metric { name: "blocks of the slow host", unit: "%", better: Better::Lower };
+
+const FACTORS: &str = "heterogeneity factors";
+
+/// Of its own blocks, a host takes so many at full speed, and then so many slowly.
+const FAST: u64 = 12;
+const SLOW: u64 = 4;
+
+/// The paper's ratio of reaction times, and that of block sizes.
+const PUBLISHED: f64 = 8.0;
+
+/// A carrier and the size of blocks on it, by the name of its variant.
+const WAYS: [(&str, Carrier, BlockSize); 4] = [
+    (SMALL_RING, Carrier::Ring, BlockSize::SMALL),
+    (LARGE_RING, Carrier::Ring, BlockSize::LARGE),
+    (SMALL_TCP, Carrier::Tcp, BlockSize::SMALL),
+    (LARGE_TCP, Carrier::Tcp, BlockSize::LARGE),
+];
+const SMALL_RING: &str = "ring, 2 KiB";
+const LARGE_RING: &str = "ring, 16 KiB";
+const SMALL_TCP: &str = "TCP, 2 KiB";
+const LARGE_TCP: &str = "TCP, 16 KiB";
+
+fn case(dealing: Dealing, factor: u64) -> String {
+    format!("{}, factor {factor}", dealing.name())
+}
+
+/// The mean over all factors: what is under the curve.
+fn all_factors(dealing: Dealing) -> String {
+    format!("{}, all factors", dealing.name())
+}
+
+impl Experiment for Reaction {
+    fn name(&self) -> &'static str {
+        "flow-reaction"
+    }
+
+    fn question(&self) -> &'static str {
+        "How soon a dealer knows that a node has become slow, by the size of blocks."
+    }
+
+    fn about(&self) -> &'static str {
+        "The image pipeline of flow-demand, with blocks of 16 KiB and of 2 KiB. One of three hosts becomes slow over \
+         and over: after 12 of its own blocks it takes 4 that many times as long. The reaction time is that from the \
+         beginning of the first slow block until it is done: before that, nobody can know. Beside it stands the time \
+         until the front, which deals, has heard so from the host by their connection. It is given as a distribution over all times at which the \
+         host became slow, for each factor and each way to deal. It should be about the factor times 18 ns times the \
+         bytes of a block. The share of all blocks that the host gets says what a dealer makes of what it knows. \
+         Computation is emulated by sleeping, whose errors are carried over to the next block."
+    }
+
+    fn paper_reference(&self) -> Option<&'static str> {
+        Some("figure 5 of the paper on sockets and heterogeneous clusters")
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        CLAIMS
+    }
+
+    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
+        comparison(result).into_iter().collect()
+    }
+
+    fn duration(&self, quick: bool) -> Duration {
+        Duration::from_secs(if quick { 45 } else { 600 })
+    }
+
+    fn run(&self, context: &Context<'_>) -> Result<Outcome> {
+        let rounds = context.rounds(3, 7);
+        let factors: &[u64] = context.pick(&[2, 4, 8], &[2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        let surroundings = Surroundings::of_one_host();
+        let surroundings = &surroundings;
+        let mut groups: Vec<Group<'_>> = Dealing::ALL
+            .into_iter()
+            .map(|dealing| {
+                let variant = |(name, carrier, block)| {
+                    Variant::new(name, move |trial: &mut Trial| {
+                        let mut cluster = Cluster::start(
+                            context,
+                            surroundings,
+                            carrier,
+                            block,
+                            [dealing, Dealing::Demand],
+                        )?;
+                        measure(&mut cluster, dealing, factors, trial)
+                    })
+                };
+                Group::new(dealing.name(), WAYS.map(variant).into())
+            })
+            .collect();
+        let samples = alternate(&mut groups, rounds, context.progress())?;
+        drop(groups);
+
+        let mut parameters = context.parameters(rounds);
+        parameters.insert(FACTORS.to_owned(), factors.into());
+        parameters.insert("own blocks at full speed, and slow".to_owned(), vec![FAST, SLOW].into());
+        Ok(Outcome {
+            parameters,
+            samples,
+            baseline: SMALL_RING,
+            violation: surroundings.violation(),
+        })
+    }
+
+    fn findings(&self, recorded: Recorded<'_>) -> Findings {
+        let rows = recorded.samples.rows(SMALL_RING);
+        let factors = recorded.numbers(FACTORS);
+        Findings {
+            summary: summary(&rows),
+            tables: tables(&rows, &factors),
+            figures: Dealing::ALL.map(|dealing| curves(&rows, dealing, &factors)).into(),
+        }
+    }
+}
+
+fn measure(
+    cluster: &mut Cluster<'_>,
+    dealing: Dealing,
+    factors: &[u64],
+    trial: &mut Trial,
+) -> Result<()> {
+    let update = |cluster: &mut Cluster<'_>, slow| {
+        cluster.run(What::Updates { count: 1, compute: Compute::clip(slow, Way::Sleep) })
+    };
+    update(cluster, Slow::Nobody)?;
+    let factors = if trial.is_warm_up() { &factors[..1] } else { factors };
+    let mut sums = [0.0; 2];
+    for &factor in factors {
+        let report = update(cluster, Slow::Phases { fast: FAST, slow: SLOW, factor })?;
+        let times = |of: fn(&Onset) -> u64| -> Vec<f64> {
+            report.onsets.iter().map(|onset| of(onset) as f64 / 1e3).collect()
+        };
+        let (done, heard) = (times(|onset| onset.done_ns), times(|onset| onset.heard_ns));
+        let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
+        let spread = Spread::of(&done);
+        let Some(Spread { min, q1, median, q3, max, .. }) = spread else {
+            bail!("the host never became slow");
+        };
+        let (case, x) = (case(dealing, factor), Some(factor as f64));
+        let [done, heard] = [mean(&done), mean(&heard)];
+        sums[0] += done;
+        sums[1] += heard;
+        trial.record(&case, x, MEAN, done);
+        trial.record(&case, x, HEARD, heard);
+        for (metric, value) in QUANTILES.into_iter().zip([min, q1, median, q3, max]) {
+            trial.record(&case, x, metric, value);
+        }
+        let all: u64 = report.work.iter().map(|work| work.blocks).sum();
+        let own = report.work.get(SLOW_HOST as usize - 1).map_or(0, |work| work.blocks);
+        trial.record(&case, x, SHARE, 100.0 * own as f64 / all.max(1) as f64);
+    }
+    for (metric, sum) in [MEAN, HEARD].into_iter().zip(sums) {
+        trial.record(all_factors(dealing), None, metric, sum / factors.len() as f64);
+    }
+    Ok(())
+}
+
+fn summary(rows: &[Row]) -> Vec<Key> {
+    let ratio_of = |metric, dealing, large: &str| {
+        let case = all_factors(dealing);
+        Some(median(rows, &case, large, metric)? / median(rows, &case, SMALL_RING, metric)?)
+    };
+    let ratio = |dealing, large| ratio_of(MEAN, dealing, large);
+    let keys = [
+        (
+            "round_robin_reaction_ratio_16k_to_2k",
+            "dealing in turn, on the ring: reaction time with blocks of 16 KiB over that with 2 KiB, means over all \
+             factors; the paper has 8",
+            ratio(Dealing::RoundRobin, LARGE_RING),
+        ),
+        (
+            "round_robin_reaction_ratio_tcp_to_ring",
+            "the same, 16 KiB over TCP against 2 KiB on the ring: what the paper compares",
+            ratio(Dealing::RoundRobin, LARGE_TCP),
+        ),
+        (
+            "adaptive_reaction_ratio_16k_to_2k",
+            "the first with adaptive dealing",
+            ratio(Dealing::Adaptive, LARGE_RING),
+        ),
+        (
+            "round_robin_reaction_ratio_with_the_way",
+            "the first until the front has heard of it, through the queues of links and filters",
+            ratio_of(HEARD, Dealing::RoundRobin, LARGE_RING),
+        ),
+    ];
+    let keys = keys.into_iter();
+    keys.filter_map(|(name, meaning, value)| Key::measured(name, meaning, value)).collect()
+}
+
+fn tables(rows: &[Row], factors: &[u64]) -> Vec<Table> {
+    let columns = WAYS.map(|(name, ..)| name.to_owned());
+    let mut tables = Vec::new();
+    for dealing in Dealing::ALL {
+        let cases: Vec<String> = factors.iter().map(|factor| case(dealing, *factor)).collect();
+        for (metric, title) in [
+            (MEAN, "Reaction time (µs)"),
+            (HEARD, "Reaction time, with the way of the news (µs)"),
+            (SHARE, "Blocks that the slow host gets (%)"),
+        ] {
+            tables.push(grid(
+                &format!("{title}, {}", dealing.name()),
+                "Medians of the rounds. Computation is emulated by sleeping.",
+                "case",
+                &columns,
+                &cases,
+                |case, variant| median(rows, case, variant, metric),
+            ));
+        }
+    }
+    tables
+}
+
+/// What the paper's model gives: all of the block, so many times as long.
+fn model(block: u64, factors: &[u64]) -> Vec<Point> {
+    let point = |&factor: &u64| {
+        let y = (factor * PER_BYTE_NS * block) as f64 / 1e3;
+        Point { x: factor as f64, y, low: y, high: y }
+    };
+    factors.iter().map(point).collect()
+}
+
+/// The distribution over all times at which the host became slow: medians, quartiles as bars.
+fn curves(rows: &[Row], dealing: Dealing, factors: &[u64]) -> Figure {
+    let is_own = |row: &Row| row.case.starts_with(&format!("{}, factor", dealing.name()));
+    let [_, q1, p50, q3, _] = QUANTILES;
+    let own = |(colour, (name, ..)): (usize, (&str, Carrier, BlockSize))| {
+        let [low, middle, high] = [q1, p50, q3].map(|metric| points(rows, metric, name, is_own));
+        let bars = middle.iter().zip(low.iter().zip(&high));
+        let points = bars.map(|(at, (low, high))| Point {
+            low: low.y.min(at.y),
+            high: high.y.max(at.y),
+            ..*at
+        });
+        Series { name: name.to_owned(), colour, points: points.collect() }
+    };
+    let mut series: Vec<Series> = WAYS.into_iter().enumerate().map(own).collect();
+    if series.iter().any(|series| !series.points.is_empty()) {
+        for (name, block) in [("factor × 18 ns × 2 KiB", TILE / 8), ("× 16 KiB", TILE)] {
+            let points = model(block, factors);
+            series.push(Series { name: name.to_owned(), colour: 6, points });
+        }
+    }
+    figure(
+        &format!("{}.svg", dealing.name()),
+        format!("Reaction time, {}: medians and quartiles of all onsets", dealing.name()),
+        axis("heterogeneity factor"),
+        Axis { label: "reaction time (µs)".to_owned(), scale: Scale::Log10 },
+        series,
+    )
+}
+
+fn ratio(result: &ResultFile, dealing: Dealing, large: &str) -> Result<Estimate, String> {
+    let case = all_factors(dealing);
+    Estimate::ratio(result, At { case: &case, variant: large, metric: MEAN.name })
+}
+
+/// The paper gives one number.
+fn comparison(result: &ResultFile) -> Option<Comparison> {
+    let own = |dealing: Dealing, large: &str, name: String| {
+        let Estimate { value, low, high, .. } = ratio(result, dealing, large).ok()?;
+        Some((0, Bar { name, value, low, high }))
+    };
+    let ring = |dealing: Dealing| {
+        own(dealing, LARGE_RING, format!("{}, ring, 16 KiB over 2 KiB", dealing.name()))
+    };
+    let tcp =
+        own(Dealing::RoundRobin, LARGE_TCP, "round-robin, TCP 16 KiB over ring 2 KiB".to_owned());
+    let mut bars: Vec<(usize, Bar)> =
+        Dealing::ALL.into_iter().filter_map(ring).chain(tcp).collect();
+    if bars.is_empty() {
+        return None;
+    }
+    let name = "paper: round-robin, TCP 16 KB over VI sockets 2 KB".to_owned();
+    bars.insert(0, (1, Bar { name, value: PUBLISHED, low: PUBLISHED, high: PUBLISHED }));
+    let line = |(_, bar): &(usize, Bar)| vec![bar.name.as_str().into(), bar.value.into()];
+    Some(Comparison {
+        source: PAPER,
+        table: Table {
+            title: "Reaction time with large blocks over that with small ones".to_owned(),
+            note: "Means over all factors.".to_owned(),
+            columns: vec!["what".to_owned(), "ratio".to_owned()],
+            rows: bars.iter().map(line).collect(),
+        },
+        figure: Some(Figure {
+            file: "paper.svg".to_owned(),
+            title: "Reaction time beside the paper".to_owned(),
+            chart: Chart::Published { label: "16 KiB over 2 KiB".to_owned(), bars },
+        }),
+    })
+}
+
+const CLAIMS: &[Claim] = &[
+    Claim {
+        title: "reaction time by block size",
+        statement: "A dealer in turn knows about 8 times as soon that a node is slow with blocks of 2 KB as with 16 KB.",
+        source: Source::Paper(
+            "Melnyk et al., “Sockets and heterogeneous clusters” (2024), figure 5",
+        ),
+        published: "about 8",
+        measure: "reaction time with blocks of 16 KiB over that with 2 KiB, both on the ring, means over all factors; \
+                  three quarters of the published factor are enough",
+        unit: "",
+        evidence: |result| ratio(result, Dealing::RoundRobin, LARGE_RING),
+        criterion: Criterion::AtLeast(6.0),
+        better: None,
+        otherwise: "the way of a block costs too much beside its computation",
+    },
+    Claim {
+        title: "reaction time, TCP against the ring",
+        statement: "The same of the two kinds of sockets with the block size of each.",
+        source: Source::Paper(
+            "Melnyk et al., “Sockets and heterogeneous clusters” (2024), figure 5",
+        ),
+        published: "about 8",
+        measure: "reaction time with blocks of 16 KiB over TCP over that with 2 KiB on the ring, means over all factors",
+        unit: "",
+        evidence: |result| ratio(result, Dealing::RoundRobin, LARGE_TCP),
+        criterion: Criterion::AtLeast(6.0),
+        better: None,
+        otherwise: "the way of a block costs too much beside its computation",
+    },
+];

@@ -1,0 +1,255 @@
+//! `flow-updates`: complete updates a second while a latency of partial ones is guaranteed.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::gains::{COMPUTE, Guarantee, NO_COMPUTE};
+use super::load::{self, COMPUTES, Loaded, PAPERS, REDISTRIBUTED, TCP, WAYS, Way};
+use super::{axis, figure, grid, median, points};
+use crate::claim::{Claim, Comparison, Criterion, Source};
+use crate::experiment::{Context, Experiment};
+use crate::imaging::cluster::Surroundings;
+use crate::imaging::cost::Compute;
+use crate::outcome::{Findings, Outcome, Recorded, ResultFile, Table};
+use crate::plot::{Axis, Scale, Series};
+use crate::record::{Better, Metric, Row};
+use crate::schedule::{Group, Trial, Variant, alternate};
+
+pub(in crate::experiments) struct Updates;
+
+const RATE: Metric =
+    Metric { name: "complete updates guaranteed", unit: "1/s", better: Better::Higher };
+
+const LIMITS: &str = "guaranteed latencies (µs)";
+const RATES: &str = "complete updates a second";
+
+fn case(compute: &str, limit_us: u64) -> String {
+    load::case(compute, &format!("{} ms", limit_us as f64 / 1e3))
+}
+
+impl Experiment for Updates {
+    fn name(&self) -> &'static str {
+        "flow-updates"
+    }
+
+    fn question(&self) -> &'static str {
+        "How many whole images a second come while a latency of their parts is guaranteed."
+    }
+
+    fn about(&self) -> &'static str {
+        "The image pipeline and the load of flow-latency: complete updates of 16 MiB are due at fixed times, and 100 \
+         partial ones of 16 KiB a second besides. Rates of complete updates are tried from low to high, until one is \
+         not held. For each latency, the highest rate counts that was held, and with which 95 % of the partial updates \
+         were done within that latency, from when they were due; zero if there is none. Carriers, blocks and \
+         computation are those of flow-latency."
+    }
+
+    fn paper_reference(&self) -> Option<&'static str> {
+        Some(
+            "the updates under a guaranteed latency of the paper on sockets and heterogeneous clusters",
+        )
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        CLAIMS
+    }
+
+    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
+        GUARANTEE.comparison(result).into_iter().collect()
+    }
+
+    fn duration(&self, quick: bool) -> Duration {
+        Duration::from_secs(if quick { 45 } else { 1800 })
+    }
+
+    fn run(&self, context: &Context<'_>) -> Result<Outcome> {
+        let rounds = context.rounds(2, 7);
+        let rates: &[u64] =
+            context.pick(&[2, 6, 12], &[1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32]);
+        let limits: &[u64] = context.pick(
+            &[1000, 5000, 20_000],
+            &[300, 500, 700, 1000, 1500, 2000, 3000, 5000, 10_000, 20_000, 50_000],
+        );
+        let seconds = context.pick(0.5, 1.0);
+        let surroundings = Surroundings::new();
+        let surroundings = &surroundings;
+        let ways = &WAYS[..context.pick(PAPERS, WAYS.len())];
+        let mut groups: Vec<Group<'_>> = COMPUTES
+            .into_iter()
+            .map(|(name, compute)| {
+                let variant = |&way: &Way| {
+                    Variant::new(way.name, move |trial: &mut Trial| {
+                        let mut loaded = Loaded::start(context, surroundings, way, compute)?;
+                        let rates = if trial.is_warm_up() { &rates[..1] } else { rates };
+                        let held =
+                            climb(rates, |rate| measure(&mut loaded, rate, seconds, compute))?;
+                        for &limit in limits {
+                            let best = best(&held, limit);
+                            trial.record(case(name, limit), Some(limit as f64), RATE, best);
+                        }
+                        Ok(())
+                    })
+                };
+                Group::new(name, ways.iter().map(variant).collect())
+            })
+            .collect();
+        let samples = alternate(&mut groups, rounds, context.progress())?;
+        drop(groups);
+
+        let mut parameters = context.parameters(rounds);
+        parameters.insert(RATES.to_owned(), rates.into());
+        parameters.insert(LIMITS.to_owned(), limits.into());
+        parameters.insert("seconds of a load, at least".to_owned(), seconds.into());
+        parameters.insert("partial updates a second".to_owned(), load::PARTIAL.into());
+        Ok(Outcome { parameters, samples, baseline: TCP, violation: surroundings.violation() })
+    }
+
+    fn findings(&self, recorded: Recorded<'_>) -> Findings {
+        let rows = recorded.samples.rows(TCP);
+        let limits = recorded.numbers(LIMITS);
+        let plot = |(index, (name, _)): (usize, &(&str, Compute))| {
+            let is_own = |row: &Row| row.case.starts_with(name);
+            let curve = |(colour, way): (usize, &Way)| Series {
+                name: way.name.to_owned(),
+                colour,
+                points: points(&rows, RATE, way.name, is_own),
+            };
+            figure(
+                &format!("updates-{index}.svg"),
+                format!("Complete updates while a latency is guaranteed, {name}"),
+                Axis { label: "latency of partial updates (µs)".to_owned(), scale: Scale::Log10 },
+                axis("complete updates a second"),
+                WAYS.iter().enumerate().map(curve).collect(),
+            )
+        };
+        Findings {
+            summary: GUARANTEE.keys(&rows),
+            tables: tables(&rows, &limits),
+            figures: COMPUTES.iter().enumerate().map(plot).collect(),
+        }
+    }
+}
+
+/// A rate that was held, and the latency of 95 % of the partial updates then, µs.
+type Held = (u64, f64);
+
+/// `None`: the rate was not held.
+fn measure(
+    loaded: &mut Loaded<'_>,
+    rate: u64,
+    seconds: f64,
+    compute: Compute,
+) -> Result<Option<Held>> {
+    let found = loaded.run(rate as f64, seconds, compute)?;
+    Ok(found.is_held.then_some((rate, 1e3 * found.p95)))
+}
+
+/// All that are held, from the lowest to the first one that is not.
+fn climb(rates: &[u64], mut measure: impl FnMut(u64) -> Result<Option<Held>>) -> Result<Vec<Held>> {
+    let mut all = Vec::new();
+    for &rate in rates {
+        match measure(rate)? {
+            Some(held) => all.push(held),
+            None => break,
+        }
+    }
+    Ok(all)
+}
+
+fn best(held: &[Held], limit_us: u64) -> f64 {
+    let within = held.iter().filter(|(_, latency)| *latency <= limit_us as f64);
+    within.map(|(rate, _)| *rate).max().unwrap_or(0) as f64
+}
+
+/// The shortest latency at which TCP brings any complete update at all.
+fn hardest(rows: &[Row], compute: &str, _: &str) -> Option<String> {
+    let start = format!("{compute}, ");
+    let own = rows.iter().filter(|row| {
+        row.variant == TCP
+            && row.metric == RATE.name
+            && row.case.starts_with(&start)
+            && row.spread.is_some_and(|spread| spread.min > 0.0)
+    });
+    own.min_by(|a, b| a.x.unwrap_or(0.0).total_cmp(&b.x.unwrap_or(0.0))).map(|row| row.case.clone())
+}
+
+const GUARANTEE: Guarantee = Guarantee {
+    metric: RATE,
+    case: hardest,
+    published: [6.0, 8.0, 6.0, 8.0],
+    about: [
+        "complete updates a second over those over TCP with blocks of 16 KiB, on the",
+        "at the shortest guaranteed latency at which TCP brings any",
+    ],
+};
+
+fn tables(rows: &[Row], limits: &[u64]) -> Vec<Table> {
+    let columns = WAYS.map(|way| way.name.to_owned());
+    let table = |(compute, _): (&str, Compute)| {
+        let cases: Vec<String> = limits.iter().map(|limit| case(compute, *limit)).collect();
+        grid(
+            &format!("Complete updates a second, {compute}"),
+            "Medians of the rounds, by the latency that is guaranteed for 95 % of the partial updates. \
+             Computation is emulated by sleeping.",
+            "case",
+            &columns,
+            &cases,
+            |case, variant| median(rows, case, variant, RATE),
+        )
+    };
+    COMPUTES.map(table).into()
+}
+
+const SOURCE: &str =
+    "Melnyk et al., “Sockets and heterogeneous clusters” (2024), results and conclusions";
+
+const CLAIMS: &[Claim] = &[
+    Claim {
+        title: "updates, no computation",
+        statement: "While a latency of partial updates is guaranteed, fast sockets bring 6 times as many complete \
+                    updates as TCP.",
+        source: Source::Paper(SOURCE),
+        published: "6",
+        measure: "complete updates a second on the ring with blocks of 2 KiB over those over TCP with 16 KiB, at the \
+                  shortest latency at which TCP brings any, no computation",
+        unit: "",
+        evidence: |result| GUARANTEE.gain(result, NO_COMPUTE, REDISTRIBUTED),
+        criterion: Criterion::AtLeast(6.0),
+        better: None,
+        otherwise: "TCP over loopback is a much better carrier than the paper's network",
+    },
+    Claim {
+        title: "updates, 18 ns/byte",
+        statement: "With 18 ns of computation for a byte they bring 8 times as many.",
+        source: Source::Paper(SOURCE),
+        published: "more than 8",
+        measure: "the same with 18 ns for a byte in clip and in subsample",
+        unit: "",
+        evidence: |result| GUARANTEE.gain(result, COMPUTE, REDISTRIBUTED),
+        criterion: Criterion::AtLeast(8.0),
+        better: None,
+        otherwise: "computation limits both, and carriers differ by less than in the paper",
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_rate_within_the_latency_counts() {
+        let found = |rate: u64| Some((rate, 100.0 * rate as f64)).filter(|_| rate < 8);
+        let held = climb(&[1, 4, 6, 8, 2], |rate| Ok(found(rate))).unwrap();
+        assert_eq!(held, [(1, 100.0), (4, 400.0), (6, 600.0)]);
+        assert_eq!([50, 100, 500, 1000].map(|limit| best(&held, limit)), [0.0, 1.0, 4.0, 6.0]);
+        // What disturbed a lower rate does not count against a higher one.
+        assert_eq!(best(&[(1, 900.0), (4, 400.0)], 500), 4.0);
+    }
+
+    #[test]
+    fn cases_read_as_people_write_them() {
+        assert_eq!(case(NO_COMPUTE, 1500), "no computation, 1.5 ms");
+        assert_eq!(case(COMPUTE, 20_000), "18 ns/byte, 20 ms");
+    }
+}

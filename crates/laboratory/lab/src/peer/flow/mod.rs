@@ -1,0 +1,102 @@
+//! One of the processes that run the image pipeline (see [`crate::imaging`]).
+//!
+//! `lab-peer flow-host ADDRESS` says where it listens, reads who the others are, and takes part. The
+//! front then does what each line of its standard input says.
+
+mod emulation;
+mod filters;
+mod front;
+mod image;
+
+use std::io::{self, BufRead, Write};
+use std::net::{IpAddr, TcpListener};
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use seekwire_flow::{Graph, Job, PATIENCE, Peer, Ports, StreamOptions};
+
+use crate::imaging::{COPIES, Setup};
+use filters::{Clip, Desk, Repository, Subsample, Viewer};
+
+/// How long the processes may take to come together.
+const MEETING: Duration = Duration::from_secs(30);
+
+/// Bytes that may be on their way from the repositories to clip: four blocks of 16 KiB for each copy,
+/// as much for small ones.
+const DEALT: usize = 12 * ((16 << 10) + 128);
+
+/// And behind that, for what each of three hosts sends.
+const BEHIND: usize = 3 * (256 << 10);
+
+pub(super) fn play(address: Option<String>) -> Result<()> {
+    let address: IpAddr = address.and_then(|text| text.parse().ok()).context("say ADDRESS")?;
+    // Sleeps end when they are to end (prctl(2)). Threads inherit it.
+    rustix::thread::set_current_timer_slack(NonZeroU64::new(1))
+        .context("cannot set the slack of timers")?;
+    let listener = TcpListener::bind((address, 0))?;
+    say(&format!("listening {}", listener.local_addr()?.port()))?;
+    let mut orders = io::stdin().lock().lines();
+    let setup = orders.next().context("nobody says who takes part")??;
+    let setup: Setup = serde_json::from_str(&setup).context("not a setup")?;
+
+    let desk = Arc::new(Desk::new());
+    let graph = graph(&setup, &desk)?;
+    let peers = setup
+        .addresses
+        .iter()
+        .enumerate()
+        .map(|(rank, address)| Peer { host: format!("host {rank}"), addresses: vec![*address] });
+    let job = Job {
+        rank: setup.rank,
+        peers: peers.collect(),
+        listener,
+        secret: setup.secret,
+        limit: MEETING,
+        patience: PATIENCE,
+    };
+    let running = graph.start_in(&job, b"")?;
+    if running.is_front() {
+        say("together")?;
+        front::follow(&running, &desk, orders)
+    } else {
+        Ok(running.serve()?)
+    }
+}
+
+fn say(line: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{line}")?;
+    stdout.flush()
+}
+
+/// The same in all processes.
+fn graph(setup: &Setup, desk: &Arc<Desk>) -> Result<Graph> {
+    let mut graph = Graph::new();
+    let front = vec![0; COPIES as usize];
+    let hosts: Vec<u32> = (1..=COPIES as u32).collect();
+    let host = setup.rank;
+    let own = Arc::clone(desk);
+    let repository = move || Repository::new(Arc::clone(&own));
+    graph.filter("repository", 1, Ports::source(), repository)?;
+    graph.place("repository", &front)?;
+    graph.filter("clip", 1, Ports::new(&["in"], &["out", "trace"]), move || Clip::new(host))?;
+    graph.place("clip", &hosts)?;
+    graph.filter("subsample", 1, Ports::step(), Subsample::default)?;
+    graph.place("subsample", &hosts)?;
+    let own = Arc::clone(desk);
+    let viewer = move || Viewer::new(Arc::clone(&own));
+    graph.filter("viewer", 1, Ports::new(&["in", "trace"], &[]), viewer)?;
+
+    let policy = setup.dealing.policy();
+    let cut = setup.block.cut();
+    let dealt = StreamOptions { policy, cut, limit: DEALT, ..StreamOptions::default() };
+    let policy = setup.behind.policy();
+    let behind = StreamOptions { policy, limit: BEHIND, ..StreamOptions::default() };
+    graph.connect("repository", "clip", dealt)?;
+    graph.connect("clip.out", "subsample", behind.clone())?;
+    graph.connect("subsample", "viewer.in", behind.clone())?;
+    graph.connect("clip.trace", "viewer.trace", behind)?;
+    Ok(graph)
+}
