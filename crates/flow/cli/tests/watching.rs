@@ -261,7 +261,9 @@ fn top_finds_the_pipeline_that_runs() {
     assert_eq!(status["pid"], running.process.id());
     assert_eq!(status["streams"][0]["bytes"], 200_000);
 
-    let other = Running::start(directory.path(), &["-q"]);
+    let mut other = Running::start(directory.path(), &["-q"]);
+    // Its socket is there when it runs, not yet when it has said where it serves.
+    other.pass(b"x");
     let several = flow(directory.path(), &["top"]);
     assert_eq!(several.status.code(), Some(1));
     assert!(text(&several.stderr).contains("name one of them"), "{several:?}");
