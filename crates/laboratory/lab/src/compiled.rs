@@ -1,4 +1,4 @@
-//! C programs of the experiments: embedded as source, compiled when first needed.
+//! C and C++ programs of the experiments: embedded as source, compiled when first needed.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,12 +12,12 @@ use crate::launch::{Error, Mode, Program};
 
 /// A program as source.
 #[derive(Debug)]
-pub(crate) struct Source {
-    pub(crate) name: &'static str,
-    pub(crate) text: &'static str,
-    pub(crate) flags: &'static [&'static str],
+pub(crate) struct Source<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) text: &'a str,
+    pub(crate) flags: &'a [&'a str],
     /// Options that name libraries; they follow the source.
-    pub(crate) libraries: &'static [&'static str],
+    pub(crate) libraries: &'a [&'a str],
 }
 
 /// Path of the compiled program, which is kept in the user's cache directory.
@@ -26,7 +26,7 @@ pub(crate) struct Source {
 ///
 /// If there is no C compiler (`cc`, or `$CC`), if it refuses, or if there is no directory to keep
 /// the program in.
-pub(crate) fn path(source: &Source) -> Result<PathBuf> {
+pub(crate) fn path(source: &Source<'_>) -> Result<PathBuf> {
     compile_into(&cache_directory(), source)
 }
 
@@ -38,7 +38,7 @@ fn cache_directory() -> PathBuf {
         .join("seekwire")
 }
 
-fn compile_into(directory: &Path, source: &Source) -> Result<PathBuf> {
+fn compile_into(directory: &Path, source: &Source<'_>) -> Result<PathBuf> {
     let compiler =
         std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| "cc".into());
     let fingerprint = fingerprint(&compiler.to_string_lossy(), source);
@@ -73,7 +73,7 @@ fn compile_into(directory: &Path, source: &Source) -> Result<PathBuf> {
 }
 
 /// Tells apart what would compile differently.
-fn fingerprint(compiler: &str, source: &Source) -> String {
+fn fingerprint(compiler: &str, source: &Source<'_>) -> String {
     let mut hash = Sha256::new();
     for part in [compiler, &source.flags.join(" "), &source.libraries.join(" "), source.text] {
         hash.update(part);
@@ -89,7 +89,7 @@ fn fingerprint(compiler: &str, source: &Source) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn compiles_without_warnings(source: &Source) {
+    pub(crate) fn compiles_without_warnings(source: &Source<'_>) {
         let directory = tempfile::tempdir().unwrap();
         let text = directory.path().join("program.c");
         fs::write(&text, source.text).unwrap();

@@ -4,12 +4,13 @@
 //! command         `seekwire lab`, `demo` and `calibrate`, from the command line
 //! demo            the short tour of real programs, for `seekwire demo`
 //! experiments     what is measured: sockets, ring-size, pairs, connections, programs, seek, seek-fragments,
-//!                 mailbox, nic, zeromq, models, flow-demand, flow-reaction, flow-latency, flow-updates
+//!                 mailbox, nic, zeromq, models, flow-demand, flow-reaction, flow-latency, flow-updates, flow-peers
 //!   programs      iperf3, redis, http, sockperf and grpc, as pairs of server and client
 //!   bench         two processes of our own that exchange bytes: streambench (C, unmodified) or peer (Rust API)
 //!   search        messages received in another order than they came in, and what that costs the receiver
-//!   pipeline      an image through filters on several hosts, over `seekwire-flow` (peer)
+//!   imaging       an image through filters on several hosts, over `seekwire-flow` (peer)
 //!   network       two hosts, their interfaces, and what passes between them
+//!   pipeline      what the stages of a pipeline do, in whatever runtime (peer, and programs of their own)
 //!   messaging     programs that exchange messages over libzmq (of their own) or mailboxes (peer)
 //!   compiled      C programs, compiled when first needed
 //!   limits        what the memory of this machine can do
@@ -41,6 +42,7 @@ mod compiled;
 pub mod demo;
 pub mod experiment;
 mod experiments;
+mod imaging;
 mod journal;
 pub mod launch;
 mod limits;
@@ -51,7 +53,7 @@ pub mod outcome;
 mod output;
 mod pack;
 pub mod peer;
-mod pipeline;
+pub mod pipeline;
 pub mod plot;
 mod programs;
 pub mod progress;

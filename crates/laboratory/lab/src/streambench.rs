@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 
 use crate::compiled::{self, Source};
 
-const SOURCE: Source = Source {
+const SOURCE: Source<'_> = Source {
     name: "streambench",
     text: include_str!("../peer/streambench.c"),
     flags: &["-std=c11", "-O2"],

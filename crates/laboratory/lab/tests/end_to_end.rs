@@ -36,7 +36,8 @@ fn every_experiment_is_described() {
             "flow-demand",
             "flow-reaction",
             "flow-latency",
-            "flow-updates"
+            "flow-updates",
+            "flow-peers"
         ]
     );
     assert!(experiments().iter().all(|experiment| experiment.about().len() > 40));

@@ -100,11 +100,11 @@ fn every_recorded_result_has_a_page_with_its_verdicts() {
         assert!(page.matches("<svg ").count() >= plots && !page.contains("No plot:"), "{name}");
         assert!(!verdicts(&page).is_empty(), "{name}");
     }
-    // What nobody has measured is left to be run, and nothing else.
+    // What nobody has measured is named with its command, and nothing else is.
     for experiment in seekwire_lab::experiments() {
         let name = experiment.name();
-        let is_left = index.contains(&format!("<code>seekwire lab run {name}</code>"));
-        assert_eq!(is_left, !recorded().join(name).exists(), "{name}");
+        let is_named = index.contains(&format!("<code>seekwire lab run {name}</code>"));
+        assert_eq!(is_named, !recorded().join(name).exists(), "{name}");
     }
 
     let found = verdicts(&read(out.path().join("seek.html")));

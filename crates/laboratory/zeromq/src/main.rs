@@ -3,6 +3,7 @@
 //! ```text
 //! seekwire-zeromq serve ADDRESS | request ORDER | alone ORDER      two ends, or both in one process (inproc://)
 //! seekwire-zeromq hub ORDER | member ORDER                         the models of messaging
+//! seekwire-zeromq pipeline ADDRESS RANK ORDER                      one of two processes of a pipeline
 //! ```
 //!
 //! It is a program of its own because `seekwire` does not depend on libzmq. Orders and reports are
@@ -14,6 +15,7 @@
 mod broker;
 mod file;
 mod frames;
+mod pipeline;
 mod publish;
 mod scatter;
 mod two_ends;
@@ -42,6 +44,7 @@ fn run() -> Result<()> {
         "serve" => two_ends::serve(&order),
         "request" => two_ends::drive(&order),
         "alone" => two_ends::alone(&order),
+        "pipeline" => pipeline::run(&order, &arguments.collect::<Vec<_>>()),
         "hub" => {
             let hub: Hub = parse(&order)?;
             let run = match hub.model {

@@ -12,7 +12,7 @@ use super::link::Link;
 use super::message::{End, MOST_SEQUENCES, Message, Sequences};
 use crate::unit::UnitId;
 
-/// For whom, and what.
+/// What is to be told, and whom.
 type Notes = Vec<(Arc<Link>, Message)>;
 
 thread_local! {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::message::Message;
-use super::node::{FRONT, Node};
+use super::node::{FRONT, Node, State};
 use crate::report::Failure;
 
 impl Node {
@@ -44,30 +44,48 @@ impl Node {
 
     /// At the front: that process is given up by all.
     fn declare_lost(&self, rank: u32, why: &str) {
+        {
+            // Who hears that the pipeline is broken ends at once, and is not why.
+            let mut state = self.state();
+            if !self.goes_on_without(&state, rank) {
+                state.broken.get_or_insert_with(|| self.failure(rank, why));
+            }
+        }
         let dead = Message::Dead { rank, why: why.to_owned() };
         self.others().for_each(|link| link.send(dead.clone()));
         self.lose(rank, why);
     }
 
-    pub(super) fn lose(&self, rank: u32, why: &str) {
-        let failure = Failure::Lost {
+    fn failure(&self, rank: u32, why: &str) -> Failure {
+        Failure::Lost {
             rank,
             host: self.hosts.get(rank as usize).map_or_else(|| "?".into(), Arc::clone),
             why: why.into(),
+        }
+    }
+
+    /// Whether the pipeline can do without that process, too.
+    fn goes_on_without(&self, state: &State, rank: u32) -> bool {
+        let is_left = |of: &Vec<u32>| {
+            of.iter().any(|other| *other != rank && !state.is_lost[*other as usize])
         };
+        rank != self.rank
+            && self.can_lose.get(rank as usize) == Some(&true)
+            && self.needed.iter().all(is_left)
+    }
+
+    pub(super) fn lose(&self, rank: u32, why: &str) {
+        let mut failure = self.failure(rank, why);
         let mut state = self.state();
         let Some(is_lost) = state.is_lost.get_mut(rank as usize) else { return };
         if std::mem::replace(is_lost, true) {
             return;
         }
-        let is_left = |of: &Vec<u32>| of.iter().any(|rank| !state.is_lost[*rank as usize]);
-        let goes_on = rank != self.rank
-            && self.can_lose.get(rank as usize) == Some(&true)
-            && self.needed.iter().all(is_left);
+        let goes_on = self.goes_on_without(&state, rank);
         match goes_on {
             true => state.losses.push(failure.clone()),
             false => {
-                state.broken.get_or_insert_with(|| failure.clone());
+                failure = state.broken.get_or_insert(failure).clone();
             }
         }
         drop(state);

@@ -3,6 +3,7 @@
 mod by_size;
 mod connections;
 mod flow;
+mod flow_peers;
 mod mailbox;
 mod models;
 mod names;
@@ -50,6 +51,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &flow::reaction::Reaction,
         &flow::latency::Latency,
         &flow::updates::Updates,
+        &flow_peers::FlowPeers,
     ]
 }
 

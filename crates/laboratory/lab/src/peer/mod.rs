@@ -13,10 +13,10 @@
 //!
 //! `lab-peer search-send` and `lab-peer search-receive` are the ends of a message search; their
 //! orders are JSON. `lab-peer mailbox` plays the messaging programs (see [`crate::messaging`]) over
-//! mailboxes.
+//! mailboxes. `lab-peer pipeline` plays a pipeline (see [`crate::pipeline`]).
 //!
 //! `lab-peer flow-host ADDRESS` is one of the processes that run the image pipeline (see
-//! [`crate::pipeline`]).
+//! [`crate::imaging`]).
 //!
 //! Each of them takes `--of=PID` first: the process that started it, with which it ends.
 //!
@@ -31,6 +31,7 @@ mod gauge;
 mod messaging;
 mod options;
 mod parent;
+mod pipeline;
 mod search;
 mod serve;
 mod wire;
@@ -81,6 +82,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
         Some("gauge-drive") => {
             return gauge::drive(std::io::stdin().lock(), &mut std::io::stdout());
         }
+        Some("pipeline") => return pipeline::play(arguments.skip(1)),
         Some("flow-host") => {
             return flow::play(arguments.nth(1).and_then(|address| address.into_string().ok()));
         }

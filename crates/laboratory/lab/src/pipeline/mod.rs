@@ -1,205 +1,175 @@
-//! The image pipeline of V. Melnyk et al., "Sockets and heterogeneous clusters" (2024), and of P.
-//! Balaji et al., "Impact of high performance sockets on data intensive applications" (HPDC 2003),
-//! over `seekwire-flow`: repository x3 -> clip x3 -> subsample x3 -> viewer.
+//! The pipeline of the experiment `flow-peers`: what its four stages do with a block, the same in
+//! every runtime, so that what differs is how the blocks get from one stage to the next.
 //!
 //! ```text
-//! rank 0                      ranks 1 to 3, hosts            rank 0
-//! repository x3  --- dealt ---> clip x1 each --> subsample x1 each --> viewer
+//! source ──> first step, copies ──> second step, copies ──> sink
+//! makes       reads all              reads all               reads all, counts, measures
 //! ```
 //!
-//! The copies of the repository are in one process, that of the viewer: one dealer knows what is
-//! dealt. Each host is a process of its own, and runs a copy of clip and one of subsample. What they
-//! get, they pass on whole.
-//!
-//! ```text
-//! cost      what a block costs at a copy, and what nobody can be faster than
-//! cluster   the processes, on this host or in two network namespaces
-//! ```
+//! Programs in C and C++ have the same in `peer/pipeline.h`, and one in Python has it in
+//! `peer/pipeline_dask.py`. Orders are numbers on the command line ([`Order::arguments`]), reports a
+//! line of JSON ([`Report`]). A block is of 8-byte words of the machine: its number, the moment at
+//! which it was made or 0, and words that follow from the number.
 
-pub(crate) mod cluster;
-pub(crate) mod cost;
+mod report;
+mod stages;
 
-use std::net::SocketAddr;
+use std::path::Path;
 
-use seekwire_flow::{Bounds, Cut, Policy};
-use serde::{Deserialize, Serialize};
+use anyhow::{Context as _, Result, ensure};
 
-use crate::text;
-use cost::Compute;
+pub use report::{CopyOfStep, Report, Resident};
+pub use stages::{Copies, Sink, Source, StepWork, is_block, total};
 
-/// Bytes of a complete update.
-pub(crate) const IMAGE: u64 = 16 << 20;
+/// The smallest block: a number, a moment and words to read.
+pub const LEAST: usize = 64;
 
-/// What a repository reads at once, and bytes of a partial update.
-pub(crate) const TILE: u64 = 16 << 10;
-
-/// Bytes of the smallest block that a stream may choose.
-const SMALLEST: usize = 512;
-
-/// Copies of repository, clip and subsample.
-pub(crate) const COPIES: u64 = 3;
-
-/// The host that is slow where one is.
-pub(crate) const SLOW_HOST: u32 = 1;
-
-/// How large the blocks are that repositories send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum BlockSize {
-    /// So many bytes.
-    Fixed(u64),
-    /// As the stream finds it.
-    Auto,
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Bytes of a block, a multiple of 8.
+    pub size: usize,
+    /// For how long the source makes blocks.
+    pub milliseconds: u64,
+    /// Nanoseconds between two of them; 0: as fast as there is room.
+    pub interval_ns: u64,
+    /// Bytes that each of the three streams may hold.
+    pub limit: usize,
+    /// Copies of each step, where the runtime has such a thing.
+    pub copies: usize,
+    /// What the sink sleeps for each block, for as long as the source makes blocks.
+    pub sink_ns: u64,
+    /// What the first step takes for a block, by sleeping; 0: no longer than it takes to read it.
+    pub service_ns: u64,
+    /// For how long one copy of the first step stops once, after a third of the time; 0: it does not.
+    pub pause_ms: u64,
 }
 
-impl BlockSize {
-    pub(crate) const LARGE: Self = Self::Fixed(TILE);
-    pub(crate) const SMALL: Self = Self::Fixed(2 << 10);
-
-    pub(crate) fn cut(self) -> Cut {
-        match self {
-            Self::Fixed(bytes) => Cut::Bytes(bytes as usize),
-            Self::Auto => Cut::Auto(Bounds { least: SMALLEST, most: TILE as usize, record: 1 }),
-        }
+impl Order {
+    /// As the arguments of a program.
+    #[must_use]
+    pub fn arguments(&self) -> [String; 8] {
+        [
+            self.size as u64,
+            self.milliseconds,
+            self.interval_ns,
+            self.limit as u64,
+            self.copies as u64,
+            self.sink_ns,
+            self.service_ns,
+            self.pause_ms,
+        ]
+        .map(|number| number.to_string())
     }
 
-    pub(crate) fn name(self) -> String {
-        match self {
-            Self::Fixed(bytes) => text::size(bytes),
-            Self::Auto => "auto".to_owned(),
-        }
+    /// From the arguments of a program.
+    ///
+    /// # Errors
+    ///
+    /// If these are other ones.
+    pub fn parse<S: AsRef<str>>(arguments: &[S]) -> Result<Self> {
+        let numbers = arguments.iter().map(|argument| argument.as_ref().parse::<u64>());
+        let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().context("not a number")?;
+        let [size, milliseconds, interval_ns, limit, copies, sink_ns, service_ns, pause_ms] =
+            numbers[..]
+        else {
+            anyhow::bail!("an order has eight numbers")
+        };
+        let (size, limit, copies) = (size as usize, limit as usize, copies as usize);
+        ensure!(size >= LEAST && size % 8 == 0 && copies > 0, "no such blocks");
+        Ok(Self { size, milliseconds, interval_ns, limit, copies, sink_ns, service_ns, pause_ms })
+    }
+
+    /// Blocks of a stream's limit.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        (self.limit / self.size).max(1)
+    }
+
+    /// The sum of the words of so many blocks, without the moments.
+    #[must_use]
+    pub fn expected(&self, blocks: u64) -> u64 {
+        let words = self.size as u64 / 8;
+        // Word n of block b is b + n, and the one of the moment is left out.
+        let of_numbers = (blocks.wrapping_mul(blocks.wrapping_sub(1)) / 2).wrapping_mul(words - 1);
+        let of_places = words * (words - 1) / 2 - 1;
+        of_numbers.wrapping_add(blocks.wrapping_mul(of_places))
     }
 }
 
-/// How blocks are dealt to the copies of a filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Dealing {
-    RoundRobin,
-    Demand,
-    Adaptive,
+/// The clock of all programs: nanoseconds of CLOCK_MONOTONIC, which the processes of a host share.
+#[must_use]
+pub fn now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-impl Dealing {
-    pub(crate) const ALL: [Self; 3] = [Self::RoundRobin, Self::Demand, Self::Adaptive];
+/// A number in kB of /proc/self/status, in bytes.
+fn status(name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+}
 
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::RoundRobin => "round-robin",
-            Self::Demand => "demand",
-            Self::Adaptive => "adaptive",
-        }
+/// Resident memory of this process, and from here on its peak is counted anew.
+pub(crate) fn begin_memory() -> Option<u64> {
+    // 5 sets the peak back to what there is (proc_pid_clear_refs(5)).
+    let _ = std::fs::write(Path::new("/proc/self/clear_refs"), "5");
+    status("VmRSS")
+}
+
+/// The most that there was since.
+pub(crate) fn peak_memory() -> Option<u64> {
+    status("VmHWM")
+}
+
+/// Shared memory of this process.
+pub(crate) fn shared_memory() -> Option<u64> {
+    status("RssShmem")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORDER: Order = Order {
+        size: 64,
+        milliseconds: 5,
+        interval_ns: 0,
+        limit: 1 << 20,
+        copies: 3,
+        sink_ns: 0,
+        service_ns: 0,
+        pause_ms: 0,
+    };
+
+    #[test]
+    fn orders_survive_the_command_line() {
+        assert_eq!(Order::parse(&ORDER.arguments()).unwrap(), ORDER);
+        assert!(Order::parse(&["64"]).is_err());
+        let odd = Order { size: 65, ..ORDER };
+        assert!(Order::parse(&odd.arguments()).is_err());
     }
 
-    pub(crate) fn policy(self) -> Policy {
-        match self {
-            Self::RoundRobin => Policy::RoundRobin,
-            Self::Demand => Policy::Demand,
-            Self::Adaptive => Policy::Adaptive,
+    #[test]
+    fn the_sums_are_known_beforehand() {
+        let mut source = Source::new(ORDER);
+        let mut sink = Sink::new(ORDER);
+        let mut step = StepWork::new(ORDER, false);
+        while let Some(block) = source.next() {
+            step.work(&block);
+            sink.take(&block);
         }
+        let mut report = step.report(1);
+        report.join(sink.report());
+        assert!(report.blocks > 0);
+        let sum = ORDER.expected(report.blocks);
+        assert_eq!((report.sums[0], report.sums[2]), (0, sum));
+        assert_eq!(report.sums[1], sum);
     }
-}
 
-/// What each process is told before they come together.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Setup {
-    pub(crate) rank: u32,
-    /// Of all, by rank.
-    pub(crate) addresses: Vec<SocketAddr>,
-    pub(crate) secret: [u8; 32],
-    pub(crate) block: BlockSize,
-    /// To clip.
-    pub(crate) dealing: Dealing,
-    /// And to subsample.
-    pub(crate) behind: Dealing,
-}
-
-/// The argument of a unit of work: an update.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Update {
-    /// Counts those of a run.
-    pub(crate) number: u64,
-    /// Where it begins in the image.
-    pub(crate) start: u64,
-    pub(crate) bytes: u64,
-    pub(crate) compute: Compute,
-}
-
-/// What the front is asked for.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
-    pub(crate) turn: u64,
-    pub(crate) what: What,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum What {
-    /// So many complete updates, which are asked for at once.
-    Updates { count: u64, compute: Compute },
-    /// Complete and partial updates at fixed times, whether those before are done or not.
-    Load(Load),
-}
-
-/// An open-loop load.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Load {
-    /// Complete updates a second.
-    pub(crate) complete: f64,
-    /// Partial updates a second.
-    pub(crate) partial: f64,
-    pub(crate) seconds: f64,
-    pub(crate) compute: Compute,
-}
-
-/// What the front says about an order.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Done {
-    pub(crate) turn: u64,
-    pub(crate) outcome: Result<Report, String>,
-}
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Report {
-    /// From when each update was due until the last copy was through with it, ns: those that were
-    /// complete, and those that were not.
-    pub(crate) complete_ns: Vec<u64>,
-    pub(crate) partial_ns: Vec<u64>,
-    /// From when the first complete update was due until the last one was done.
-    pub(crate) span_ns: u64,
-    /// What copies of clip did, of complete updates, by rank from 1.
-    pub(crate) work: Vec<Work>,
-    /// Each time that the slow host became slow.
-    pub(crate) onsets: Vec<Onset>,
-    /// Pieces of shared memory that connections of the front have.
-    pub(crate) rings: u64,
-    /// What differs from the image: never anything.
-    pub(crate) damage: Option<String>,
-}
-
-/// From when the slow host began its first slow block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Onset {
-    /// Until that was done.
-    pub(crate) done_ns: u64,
-    /// Until the front had heard so.
-    pub(crate) heard_ns: u64,
-}
-
-/// What a copy of clip did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Work {
-    pub(crate) blocks: u64,
-    /// What its blocks would cost if nobody were slow.
-    pub(crate) base_ns: u64,
-    /// What they were to cost.
-    pub(crate) cost_ns: u64,
-    /// What they took.
-    pub(crate) took_ns: u64,
-}
-
-impl Work {
-    pub(crate) fn add(&mut self, other: Self) {
-        self.blocks += other.blocks;
-        self.base_ns += other.base_ns;
-        self.cost_ns += other.cost_ns;
-        self.took_ns += other.took_ns;
+    #[test]
+    fn memory_is_known() {
+        assert!(begin_memory().unwrap() > 0 && peak_memory().unwrap() > 0);
     }
 }

@@ -33,7 +33,7 @@ const CASES: [Case; 3] = [
     Case { name: STREAM, call: "download", size: 64 << 10, first: 1000 },
 ];
 
-const SOURCE: Source = Source {
+const SOURCE: Source<'_> = Source {
     name: "grpcbench",
     text: include_str!("../../peer/grpcbench.c"),
     flags: &["-std=gnu11", "-O2"],

@@ -9,7 +9,7 @@ use super::plan::{Plan, patience};
 use crate::compiled::{self, Source};
 use crate::launch::{Mode, Program};
 
-const SOURCE: Source = Source {
+const SOURCE: Source<'_> = Source {
     name: "fabricbench",
     text: include_str!("../../peer/fabricbench.c"),
     flags: &["-std=gnu11", "-O2"],

@@ -13,9 +13,9 @@ use super::load::{
 use super::{axis, figure, grid, median, points};
 use crate::claim::{Claim, Comparison, Criterion, Source};
 use crate::experiment::{Context, Experiment};
+use crate::imaging::cluster::Surroundings;
+use crate::imaging::cost::Compute;
 use crate::outcome::{Findings, Outcome, Recorded, ResultFile, Table};
-use crate::pipeline::cluster::Surroundings;
-use crate::pipeline::cost::Compute;
 use crate::plot::{Axis, Scale, Series};
 use crate::record::Row;
 use crate::schedule::{Group, Trial, Variant, alternate};

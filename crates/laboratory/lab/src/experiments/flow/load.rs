@@ -4,9 +4,9 @@
 use anyhow::{Result, bail};
 
 use crate::experiment::Context;
-use crate::pipeline::cluster::{Carrier, Cluster, Surroundings};
-use crate::pipeline::cost::Compute;
-use crate::pipeline::{BlockSize, Dealing, Load, What};
+use crate::imaging::cluster::{Carrier, Cluster, Surroundings};
+use crate::imaging::cost::Compute;
+use crate::imaging::{BlockSize, Dealing, Load, What};
 use crate::record::{Better, Metric};
 use crate::stats::Spread;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::pipeline::cost::Way;
+use crate::imaging::cost::Way;
 
 /// A shorter wait is no sleep: that would take longer.
 const SHORT: Duration = Duration::from_micros(20);

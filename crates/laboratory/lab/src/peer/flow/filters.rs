@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::emulation::Emulation;
 use super::image::{self, Image};
-use crate::pipeline::cost::Compute;
-use crate::pipeline::{COPIES, Onset, TILE, Update, Work};
+use crate::imaging::cost::Compute;
+use crate::imaging::{COPIES, Onset, TILE, Update, Work};
 
 /// What the filters of the front share: the image, how much of each update was read, and what came
 /// of it.

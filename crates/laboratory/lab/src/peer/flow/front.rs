@@ -11,8 +11,8 @@ use seekwire_flow::{Running, Unit, UnitHandle};
 
 use super::filters::Desk;
 use super::say;
-use crate::pipeline::cost::Compute;
-use crate::pipeline::{Done, IMAGE, Load, Order, Report, TILE, Update, What};
+use crate::imaging::cost::Compute;
+use crate::imaging::{Done, IMAGE, Load, Order, Report, TILE, Update, What};
 
 /// How soon a partial update is wanted; complete ones are not urgent.
 const SOON: Duration = Duration::from_millis(1);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::pipeline::IMAGE;
+use crate::imaging::IMAGE;
 
 pub(super) struct Image(Bytes);
 

@@ -1,4 +1,4 @@
-//! One of the processes that run the image pipeline (see [`crate::pipeline`]).
+//! One of the processes that run the image pipeline (see [`crate::imaging`]).
 //!
 //! `lab-peer flow-host ADDRESS` says where it listens, reads who the others are, and takes part. The
 //! front then does what each line of its standard input says.
@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use seekwire_flow::{Graph, Job, PATIENCE, Peer, Ports, StreamOptions};
 
-use crate::pipeline::{COPIES, Setup};
+use crate::imaging::{COPIES, Setup};
 use filters::{Clip, Desk, Repository, Subsample, Viewer};
 
 /// How long the processes may take to come together.

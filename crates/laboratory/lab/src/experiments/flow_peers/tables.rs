@@ -1,0 +1,189 @@
+//! Tables, plots and the summary of `flow-peers`.
+
+use serde_json::Value;
+
+use super::{
+    BETWEEN, CROSSBEAM, FLOW, FLOW_RING, FLOW_TCP, GOAL_SIZE, GROWTH, HELD, MEDIAN, OTHERS, PAUSE,
+    PEAK, RATE, RECOVERY, RING, SIZES, SLOW, TAIL, WAYS, WITHIN, ZEROMQ_IPC, ZEROMQ_TCP, auto,
+    case,
+};
+use crate::experiments::by_size::{self, View};
+use crate::outcome::{Findings, Key, Recorded, Table};
+use crate::plot::{Bar, Chart, Figure, Scale};
+use crate::record::{Metric, Row, Samples, Selector};
+
+const fn view(
+    figure: &'static str,
+    title: &'static str,
+    metric: Metric,
+    variants: &'static [&'static str],
+) -> View<'static> {
+    View {
+        figure: Some(figure),
+        title,
+        note: "",
+        case,
+        metric,
+        variants,
+        scale: Scale::Log10,
+        thesis: &[],
+    }
+}
+
+const VIEWS: [View<'_>; 6] = [
+    view("rates-within.svg", "Blocks per second in one process", RATE, &WITHIN),
+    view("rates-between.svg", "Blocks per second between processes", RATE, &BETWEEN),
+    view("latency-within.svg", "Latency of a block in one process, p50, µs", MEDIAN, &WITHIN),
+    view("latency-between.svg", "Latency of a block between processes, p50, µs", MEDIAN, &BETWEEN),
+    view("tail-within.svg", "Latency of a block in one process, p99, µs", TAIL, &WITHIN),
+    view("tail-between.svg", "Latency of a block between processes, p99, µs", TAIL, &BETWEEN),
+];
+
+pub(super) fn findings(recorded: Recorded<'_>) -> Findings {
+    let rows = recorded.samples.rows(CROSSBEAM);
+    let mut tables = by_size::tables(&VIEWS, &rows, &recorded.numbers("sizes"));
+    tables.push(links(&rows));
+    tables.push(behaviour(&rows));
+    tables.push(auto::table(&rows));
+    tables.retain(|table| !table.rows.is_empty());
+    let mut figures = by_size::figures(&VIEWS, &rows);
+    figures.push(memory(&rows));
+    figures.push(auto::figure(&rows));
+    Findings { summary: summary(recorded.samples, &rows), tables, figures }
+}
+
+/// Latency as alpha + bytes / beta, by the least squares of the medians.
+fn links(rows: &[Row]) -> Table {
+    let line = |way: &super::Way| -> Option<Vec<Value>> {
+        let point = |&size: &u64| {
+            let median = by_size::spread(rows, &case(size), way.name, MEDIAN)?.median;
+            Some((size as f64, median))
+        };
+        let points: Vec<(f64, f64)> = SIZES.iter().filter_map(point).collect();
+        let (alpha, slope) = fit(&points)?;
+        // A microsecond for a thousand bytes is a gigabyte per second.
+        let beta = (slope > 0.0).then(|| 1e-3 / slope);
+        Some(vec![way.name.into(), alpha.into(), beta.into()])
+    };
+    Table {
+        title: "What a block costs: alpha and beta".to_owned(),
+        note: "Latency of a block of b bytes through all four stages as alpha + b / beta, fitted to the medians at all \
+               sizes by least squares. It contains the source's writing and three readings. Without a beta, larger \
+               blocks did not take longer."
+            .to_owned(),
+        columns: ["runtime", "alpha, µs", "beta, GB/s"].map(str::to_owned).into(),
+        rows: WAYS.iter().filter_map(line).collect(),
+    }
+}
+
+/// Intercept and slope of the line through `points` with the least squares.
+fn fit(points: &[(f64, f64)]) -> Option<(f64, f64)> {
+    if points.len() < 2 {
+        return None;
+    }
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let along = points.iter().map(|point| (point.0 - x).powi(2)).sum::<f64>();
+    let both = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum::<f64>();
+    let slope = both / along;
+    slope.is_finite().then_some((y - slope * x, slope))
+}
+
+fn behaviour(rows: &[Row]) -> Table {
+    let line = |way: &super::Way| -> Option<Vec<Value>> {
+        let median = |case, metric| Some(by_size::spread(rows, case, way.name, metric)?.median);
+        let cells = [
+            median(SLOW, GROWTH),
+            median(SLOW, HELD),
+            median(SLOW, RING),
+            median(PAUSE, RECOVERY),
+            median(PAUSE, OTHERS),
+        ];
+        let is_measured = cells.iter().any(Option::is_some);
+        let row = std::iter::once(way.name.into()).chain(cells.into_iter().map(Value::from));
+        is_measured.then(|| row.collect())
+    };
+    Table {
+        title: "A slow consumer, and a copy that stands still".to_owned(),
+        note: "Growth of the process that grows most, without the ring, over what its three streams may hold together; \
+               the most that a stream held over what it may hold, where the runtime counts that; the ring's memory. From the end of the pause of 200 ms until \
+               the copy takes block after block again, in service times of 2 ms, and what the other two copies did during \
+               the pause, in percent of what they can."
+            .to_owned(),
+        columns: [
+            "runtime",
+            "memory over declared",
+            "held over declared",
+            "ring, MiB",
+            "time to full share, service times",
+            "work of the others meanwhile, %",
+        ]
+        .map(str::to_owned)
+        .into(),
+        rows: WAYS.iter().filter_map(line).collect(),
+    }
+}
+
+fn memory(rows: &[Row]) -> Figure {
+    let bar = |way: &super::Way| {
+        let spread = by_size::spread(rows, SLOW, way.name, GROWTH)?;
+        let name = way.name.to_owned();
+        Some(Bar { name, value: spread.median, low: spread.min, high: spread.max })
+    };
+    let label = "growth of a process / what its streams may hold (1: as declared)".to_owned();
+    let chart = Chart::Ratios { label, bars: WAYS.iter().filter_map(bar).collect() };
+    let (file, title) = ("memory.svg".to_owned(), "Memory with a slow consumer".to_owned());
+    Figure { file, title, chart }
+}
+
+fn summary(samples: &Samples, rows: &[Row]) -> Vec<Key> {
+    let case = case(GOAL_SIZE);
+    let rate = |variant| Selector { case: &case, variant, metric: RATE };
+    let ratio = |this, that| samples.ratio(rate(this), rate(that)).map(|ratio| ratio.value);
+    let remote = [ZEROMQ_TCP, ZEROMQ_IPC].map(|other| ratio(FLOW_RING, other));
+    let peaks = [FLOW, FLOW_RING, FLOW_TCP]
+        .map(|variant| samples.median(Selector { case: SLOW, variant, metric: PEAK }));
+    let keys = [
+        (
+            "local_2k_vs_crossbeam",
+            "blocks of 2 KiB per second in one process, seekwire-flow over crossbeam-channel; higher is better",
+            ratio(FLOW, CROSSBEAM),
+        ),
+        (
+            "remote_2k_vs_zeromq",
+            "blocks of 2 KiB per second between two processes, seekwire-flow on the ring over ZeroMQ's PUSH/PULL by \
+             tcp:// or ipc://, whichever is faster; higher is better",
+            remote.into_iter().flatten().reduce(f64::min),
+        ),
+        (
+            "slow_consumer_peak_over_declared",
+            "seekwire-flow with a slow consumer: growth of a process, or what a stream holds, over what was declared, \
+             in the worst of three places; lower is better",
+            peaks.into_iter().flatten().reduce(f64::max),
+        ),
+        (
+            "auto_block_vs_best_worst_ratio",
+            "time of a unit of work in blocks whose size the stream finds over that of the best size of a sweep, on the \
+             worst of three links; lower is better",
+            auto::worst_ratio(samples, rows),
+        ),
+    ];
+    keys.into_iter()
+        .filter_map(|(name, meaning, value)| Key::measured(name, meaning, value))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fit;
+
+    #[test]
+    fn a_line_is_found_again() {
+        let points = [(64.0, 5.064), (2048.0, 7.048), (65536.0, 70.536)];
+        let (alpha, slope) = fit(&points).unwrap();
+        assert!((alpha - 5.0).abs() < 1e-9 && (slope - 1e-3).abs() < 1e-12, "{alpha} {slope}");
+        assert_eq!(fit(&points[..1]), None);
+        assert_eq!(fit(&[(1.0, 2.0), (1.0, 3.0)]), None);
+    }
+}

@@ -1,0 +1,205 @@
+//! The image pipeline of V. Melnyk et al., "Sockets and heterogeneous clusters" (2024), and of P.
+//! Balaji et al., "Impact of high performance sockets on data intensive applications" (HPDC 2003),
+//! over `seekwire-flow`: repository x3 -> clip x3 -> subsample x3 -> viewer.
+//!
+//! ```text
+//! rank 0                      ranks 1 to 3, hosts            rank 0
+//! repository x3  --- dealt ---> clip x1 each --> subsample x1 each --> viewer
+//! ```
+//!
+//! The copies of the repository are in one process, that of the viewer: one dealer knows what is
+//! dealt. Each host is a process of its own, and runs a copy of clip and one of subsample. What they
+//! get, they pass on whole.
+//!
+//! ```text
+//! cost      what a block costs at a copy, and what nobody can be faster than
+//! cluster   the processes, on this host or in two network namespaces
+//! ```
+
+pub(crate) mod cluster;
+pub(crate) mod cost;
+
+use std::net::SocketAddr;
+
+use seekwire_flow::{Bounds, Cut, Policy};
+use serde::{Deserialize, Serialize};
+
+use crate::text;
+use cost::Compute;
+
+/// Bytes of a complete update.
+pub(crate) const IMAGE: u64 = 16 << 20;
+
+/// What a repository reads at once, and bytes of a partial update.
+pub(crate) const TILE: u64 = 16 << 10;
+
+/// Bytes of the smallest block that a stream may choose.
+const SMALLEST: usize = 512;
+
+/// Copies of repository, clip and subsample.
+pub(crate) const COPIES: u64 = 3;
+
+/// The host that is slow where one is.
+pub(crate) const SLOW_HOST: u32 = 1;
+
+/// How large the blocks are that repositories send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum BlockSize {
+    /// So many bytes.
+    Fixed(u64),
+    /// As the stream finds it.
+    Auto,
+}
+
+impl BlockSize {
+    pub(crate) const LARGE: Self = Self::Fixed(TILE);
+    pub(crate) const SMALL: Self = Self::Fixed(2 << 10);
+
+    pub(crate) fn cut(self) -> Cut {
+        match self {
+            Self::Fixed(bytes) => Cut::Bytes(bytes as usize),
+            Self::Auto => Cut::Auto(Bounds { least: SMALLEST, most: TILE as usize, record: 1 }),
+        }
+    }
+
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Fixed(bytes) => text::size(bytes),
+            Self::Auto => "auto".to_owned(),
+        }
+    }
+}
+
+/// How blocks are dealt to the copies of a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Dealing {
+    RoundRobin,
+    Demand,
+    Adaptive,
+}
+
+impl Dealing {
+    pub(crate) const ALL: [Self; 3] = [Self::RoundRobin, Self::Demand, Self::Adaptive];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::RoundRobin => "round-robin",
+            Self::Demand => "demand",
+            Self::Adaptive => "adaptive",
+        }
+    }
+
+    pub(crate) fn policy(self) -> Policy {
+        match self {
+            Self::RoundRobin => Policy::RoundRobin,
+            Self::Demand => Policy::Demand,
+            Self::Adaptive => Policy::Adaptive,
+        }
+    }
+}
+
+/// What each process is told before they come together.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Setup {
+    pub(crate) rank: u32,
+    /// Of all, by rank.
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) secret: [u8; 32],
+    pub(crate) block: BlockSize,
+    /// To clip.
+    pub(crate) dealing: Dealing,
+    /// And to subsample.
+    pub(crate) behind: Dealing,
+}
+
+/// The argument of a unit of work: an update.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Update {
+    /// Counts those of a run.
+    pub(crate) number: u64,
+    /// Where it begins in the image.
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
+    pub(crate) compute: Compute,
+}
+
+/// What the front is asked for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) turn: u64,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum What {
+    /// So many complete updates, which are asked for at once.
+    Updates { count: u64, compute: Compute },
+    /// Complete and partial updates at fixed times, whether those before are done or not.
+    Load(Load),
+}
+
+/// An open-loop load.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Load {
+    /// Complete updates a second.
+    pub(crate) complete: f64,
+    /// Partial updates a second.
+    pub(crate) partial: f64,
+    pub(crate) seconds: f64,
+    pub(crate) compute: Compute,
+}
+
+/// What the front says about an order.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Done {
+    pub(crate) turn: u64,
+    pub(crate) outcome: Result<Report, String>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// From when each update was due until the last copy was through with it, ns: those that were
+    /// complete, and those that were not.
+    pub(crate) complete_ns: Vec<u64>,
+    pub(crate) partial_ns: Vec<u64>,
+    /// From when the first complete update was due until the last one was done.
+    pub(crate) span_ns: u64,
+    /// What copies of clip did, of complete updates, by rank from 1.
+    pub(crate) work: Vec<Work>,
+    /// Each time that the slow host became slow.
+    pub(crate) onsets: Vec<Onset>,
+    /// Pieces of shared memory that connections of the front have.
+    pub(crate) rings: u64,
+    /// What differs from the image: never anything.
+    pub(crate) damage: Option<String>,
+}
+
+/// From when the slow host began its first slow block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Onset {
+    /// Until that was done.
+    pub(crate) done_ns: u64,
+    /// Until the front had heard so.
+    pub(crate) heard_ns: u64,
+}
+
+/// What a copy of clip did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Work {
+    pub(crate) blocks: u64,
+    /// What its blocks would cost if nobody were slow.
+    pub(crate) base_ns: u64,
+    /// What they were to cost.
+    pub(crate) cost_ns: u64,
+    /// What they took.
+    pub(crate) took_ns: u64,
+}
+
+impl Work {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.blocks += other.blocks;
+        self.base_ns += other.base_ns;
+        self.cost_ns += other.cost_ns;
+        self.took_ns += other.took_ns;
+    }
+}

@@ -1,0 +1,236 @@
+//! What the stages do with blocks.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::{CopyOfStep, Order, Report, now};
+
+/// So often a source that may go on looks at the clock, in blocks.
+const LOOK: u64 = 32;
+
+const WORD: usize = 8;
+
+/// Makes blocks.
+#[derive(Debug)]
+pub struct Source {
+    order: Order,
+    next: u64,
+    begun: u64,
+}
+
+impl Source {
+    /// The time begins with the first block.
+    #[must_use]
+    pub fn new(order: Order) -> Self {
+        Self { order, next: 0, begun: 0 }
+    }
+
+    /// How long the next block is not due yet.
+    #[must_use]
+    pub fn wait(&self) -> Duration {
+        let due = self.begun + self.next * self.order.interval_ns;
+        Duration::from_nanos(due.saturating_sub(now()))
+    }
+
+    /// The next block, when it is due; `None`: there are no more.
+    // It is no iterator: it sleeps.
+    #[expect(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Option<Vec<u8>> {
+        if self.begun == 0 {
+            self.begun = now();
+        }
+        let is_timed = self.order.interval_ns > 0;
+        if is_timed {
+            let wait = self.wait();
+            if !wait.is_zero() {
+                std::thread::sleep(wait);
+            }
+        }
+        if (is_timed || self.next % LOOK == 0)
+            && now() - self.begun >= self.order.milliseconds * 1_000_000
+        {
+            return None;
+        }
+        let moment = if is_timed || self.next == 0 { now() } else { 0 };
+        let block = made(self.order.size, self.next, moment);
+        self.next += 1;
+        Some(block)
+    }
+
+    /// How many there were.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.next
+    }
+}
+
+fn made(size: usize, number: u64, moment: u64) -> Vec<u8> {
+    let mut block = vec![0; size];
+    for (place, word) in (0_u64..).zip(block.chunks_exact_mut(WORD)) {
+        word.copy_from_slice(&(number.wrapping_add(place)).to_ne_bytes());
+    }
+    block[WORD..2 * WORD].copy_from_slice(&moment.to_ne_bytes());
+    block
+}
+
+fn word(block: &[u8], place: usize) -> u64 {
+    let mut bytes = [0; WORD];
+    bytes.copy_from_slice(&block[place * WORD..][..WORD]);
+    u64::from_ne_bytes(bytes)
+}
+
+/// Whether it is a block of that order, and not something that a program tells with the same means.
+#[must_use]
+pub fn is_block(block: &[u8], order: &Order) -> bool {
+    block.len() == order.size
+}
+
+/// The sum of all words.
+#[must_use]
+pub fn total(block: &[u8]) -> u64 {
+    let words = block.chunks_exact(WORD).map(|bytes| {
+        let mut word = [0; WORD];
+        word.copy_from_slice(bytes);
+        u64::from_ne_bytes(word)
+    });
+    black_box(words.fold(0, u64::wrapping_add))
+}
+
+/// All words of a block but the moment.
+fn sum(block: &[u8]) -> u64 {
+    total(block).wrapping_sub(word(block, 1))
+}
+
+/// Numbers the copies of the first step, of which the first one pauses.
+#[derive(Debug, Default)]
+pub struct Copies(AtomicUsize);
+
+impl Copies {
+    /// Whether the copy that asks is the one that pauses.
+    pub fn is_first(&self) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed) == 0
+    }
+}
+
+/// What a copy of a step does.
+#[derive(Debug)]
+pub struct StepWork {
+    order: Order,
+    sum: u64,
+    pauses: bool,
+    copy: CopyOfStep,
+}
+
+impl StepWork {
+    /// `pauses`: it is the copy that stops once, if the order says so.
+    #[must_use]
+    pub fn new(order: Order, pauses: bool) -> Self {
+        let pauses = pauses && order.pause_ms > 0;
+        Self { order, sum: 0, pauses, copy: CopyOfStep::default() }
+    }
+
+    /// A copy of the second step, which only reads.
+    #[must_use]
+    pub fn second(order: Order) -> Self {
+        Self::new(Order { service_ns: 0, pause_ms: 0, ..order }, false)
+    }
+
+    /// Reads a block, and takes its time.
+    pub fn work(&mut self, block: &[u8]) {
+        self.sum = self.sum.wrapping_add(sum(block));
+        if self.order.service_ns > 0 {
+            self.serve();
+        }
+    }
+
+    fn serve(&mut self) {
+        let start = now();
+        self.copy.starts.push(start);
+        let until = start + self.order.service_ns;
+        std::thread::sleep(Duration::from_nanos(until.saturating_sub(now())));
+        let first = self.copy.starts[0];
+        if self.pauses && now() - first >= self.order.milliseconds * 1_000_000 / 3 {
+            std::thread::sleep(Duration::from_millis(self.order.pause_ms));
+            self.copy.resumed = Some(now());
+            self.pauses = false;
+        }
+    }
+
+    /// What it has done, as step number 0 or 1.
+    #[must_use]
+    pub fn report(&mut self, number: usize) -> Report {
+        let mut report = Report::default();
+        report.sums[number] = self.sum;
+        if !self.copy.starts.is_empty() {
+            report.copies.push(std::mem::take(&mut self.copy));
+        }
+        report
+    }
+}
+
+/// What the sink does.
+#[derive(Debug)]
+pub struct Sink {
+    order: Order,
+    blocks: u64,
+    sum: u64,
+    /// When block 0 was made.
+    begun: u64,
+    /// Until when it is slow; 0: not known yet.
+    slow_until: u64,
+    latencies: Vec<u64>,
+}
+
+impl Sink {
+    /// One that has got nothing.
+    #[must_use]
+    pub fn new(order: Order) -> Self {
+        Self { order, blocks: 0, sum: 0, begun: 0, slow_until: 0, latencies: Vec::new() }
+    }
+
+    /// Reads a block.
+    pub fn take(&mut self, block: &[u8]) {
+        self.sum = self.sum.wrapping_add(sum(block));
+        self.blocks += 1;
+        let moment = word(block, 1);
+        if moment > 0 {
+            if word(block, 0) == 0 {
+                self.begun = moment;
+            }
+            if self.order.interval_ns > 0 {
+                self.latencies.push(now() - moment);
+            }
+        }
+        if self.order.sink_ns > 0 {
+            let now = now();
+            if self.slow_until == 0 {
+                self.slow_until = now + self.order.milliseconds * 1_000_000;
+            }
+            if now < self.slow_until {
+                std::thread::sleep(Duration::from_nanos(self.order.sink_ns));
+            }
+        }
+    }
+
+    /// How many it has got.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.blocks
+    }
+
+    /// There are no more.
+    #[must_use]
+    pub fn report(&mut self) -> Report {
+        let seconds = now().saturating_sub(self.begun) as f64 / 1e9;
+        self.latencies.sort_unstable();
+        let quantile = |part: f64| {
+            let last = self.latencies.len().checked_sub(1)?;
+            Some(self.latencies[(part * last as f64) as usize])
+        };
+        let mut report = Report { blocks: self.blocks, seconds, ..Report::default() };
+        (report.p50_ns, report.p99_ns) = (quantile(0.5), quantile(0.99));
+        report.sums[2] = self.sum;
+        report
+    }
+}
