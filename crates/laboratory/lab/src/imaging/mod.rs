@@ -132,7 +132,7 @@ pub(crate) struct Order {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum What {
-    /// So many complete updates, one after the other.
+    /// So many complete updates, which are asked for at once.
     Updates { count: u64, compute: Compute },
     /// Complete and partial updates at fixed times, whether those before are done or not.
     Load(Load),

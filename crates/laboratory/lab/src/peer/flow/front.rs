@@ -27,7 +27,7 @@ pub(super) fn follow(
     for line in orders {
         let order: Order = serde_json::from_str(&line?).context("not an order")?;
         let outcome = match order.what {
-            What::Updates { count, compute } => front.one_by_one(count, compute),
+            What::Updates { count, compute } => front.at_once(count, compute),
             What::Load(load) => front.load(load),
         };
         let outcome = outcome.map_err(|error| format!("{error:#}"));
@@ -83,12 +83,14 @@ impl Front<'_> {
         Ok(took)
     }
 
-    fn one_by_one(&mut self, count: u64, compute: Compute) -> Result<Report> {
+    fn at_once(&mut self, count: u64, compute: Compute) -> Result<Report> {
+        let begin = Instant::now();
+        let ask = |_| self.ask(0, IMAGE, compute, begin);
+        let asked: Vec<Asked> = (0..count).map(ask).collect::<Result<_>>()?;
         let mut report = Report::default();
-        for _ in 0..count {
-            let asked = self.ask(0, IMAGE, compute, Instant::now())?;
-            let took = self.wait(&asked, &mut report)?;
-            report.span_ns += took.as_nanos() as u64;
+        for asked in &asked {
+            let took = self.wait(asked, &mut report)?;
+            report.span_ns = report.span_ns.max(took.as_nanos() as u64);
         }
         report.rings = rings()?;
         Ok(report)
