@@ -200,7 +200,7 @@ impl Copy {
         let hand = &mut hands[at];
         let Some(unit) = hand.rank().map(|rank| rank.unit) else { return };
         let later = (hand.taken() > 1).then(Later::begin);
-        let began = Instant::now();
+        let (began, blocked) = (Instant::now(), self.meter.blocked());
         let mut processed: usize = 0;
         if let Some(instance) = self.instance(unit, instances, last) {
             let mut is_ended = false;
@@ -219,6 +219,7 @@ impl Copy {
             }
         }
         let took = began.elapsed();
+        hand.blocked = self.meter.blocked().saturating_sub(blocked);
         drop(later);
         input.done(self.index, hand, processed, took);
     }

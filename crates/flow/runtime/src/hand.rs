@@ -1,6 +1,7 @@
 //! What a copy has taken of a stream, and has not begun.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::block::{Block, Queued};
 use crate::ledger::Ledger;
@@ -15,13 +16,23 @@ pub(crate) struct Hand {
     taken: usize,
     /// Bytes of those that have left it.
     given: usize,
+    /// So long the copy has waited for room with these.
+    pub(crate) blocked: Duration,
     /// They were dealt before, to a copy that is lost.
     is_again: bool,
 }
 
 impl Hand {
     pub(crate) fn new(ledger: &'static Ledger) -> Self {
-        Self { ledger, rank: None, blocks: VecDeque::new(), taken: 0, given: 0, is_again: false }
+        Self {
+            ledger,
+            rank: None,
+            blocks: VecDeque::new(),
+            taken: 0,
+            given: 0,
+            blocked: Duration::ZERO,
+            is_again: false,
+        }
     }
 
     /// Takes blocks of that unit; it was empty.

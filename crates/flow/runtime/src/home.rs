@@ -131,8 +131,7 @@ impl Stream {
         &self,
         (process, copy): (u32, u16),
         (unit, sequences): (UnitId, &Sequences),
-        took: Duration,
-        waited: Duration,
+        [took, blocked, waited]: [Duration; 3],
     ) -> Result<(), Garbled> {
         let mut state = self.state();
         let copy = usize::from(copy);
@@ -141,7 +140,8 @@ impl Stream {
             distant.done(unit, sequences, took, waited)?;
         state.dealer.began(copy, unbegun);
         state.dealer.done(copy, count, 1, took);
-        let all = took.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+        let busy = took.saturating_sub(blocked);
+        let all = busy.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
         self.served(&state, copy, (count, bytes), all);
         let counts_undone = self.counts_undone();
         let lane = state.lanes.get_mut(&rank).filter(|_| counts_undone);

@@ -20,6 +20,8 @@ pub(crate) struct Meter {
     phase: AtomicU8,
     blocks: AtomicU64,
     bytes: AtomicU64,
+    /// Nanoseconds of waiting for room, without the wait that has not ended.
+    blocked: AtomicU64,
     times: Mutex<Times>,
 }
 
@@ -49,6 +51,7 @@ impl Meter {
             phase: AtomicU8::new(Phase::Starved as u8),
             blocks: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            blocked: AtomicU64::new(0),
             times: Mutex::new(Times {
                 phase: Phase::Starved,
                 since: Instant::now(),
@@ -71,6 +74,8 @@ impl Meter {
         self.phase.store(phase as u8, Ordering::Relaxed);
         let mut times = self.times();
         times.count(Instant::now());
+        let blocked = times.spent[Phase::Blocked as usize].as_nanos();
+        self.blocked.store(u64::try_from(blocked).unwrap_or(u64::MAX), Ordering::Relaxed);
         std::mem::replace(&mut times.phase, phase)
     }
 
@@ -81,6 +86,11 @@ impl Meter {
         };
         add(&self.blocks, 1);
         add(&self.bytes, bytes as u64);
+    }
+
+    /// The waits for room that have ended.
+    pub(crate) fn blocked(&self) -> Duration {
+        Duration::from_nanos(self.blocked.load(Ordering::Relaxed))
     }
 
     /// Until now.
@@ -110,6 +120,9 @@ mod tests {
         let times = meter.read();
         assert!(times.of(Phase::Busy) > busy.of(Phase::Busy));
         assert_eq!(times.of(Phase::Starved), busy.of(Phase::Starved));
+        assert_eq!(meter.blocked(), Duration::ZERO);
+        assert_eq!(meter.enter(Phase::Busy), Phase::Blocked);
+        assert!(meter.blocked() >= times.of(Phase::Blocked) && !meter.blocked().is_zero());
         let all: Duration = times.spent.iter().sum();
         assert!(all <= before.elapsed());
         assert_eq!((times.blocks, times.bytes), (2, 12));

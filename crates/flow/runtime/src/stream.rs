@@ -495,7 +495,7 @@ impl Stream {
         let taken = hand.taken();
         let mut state = self.state();
         state.dealer.done(copy, taken, processed, took);
-        self.served(&state, copy, (processed, hand.given()), took);
+        self.served(&state, copy, (processed, hand.given()), took.saturating_sub(hand.blocked));
         let counts_undone = self.counts_undone();
         let lane = match hand.rank() {
             Some(rank) if taken > 1 || counts_undone => state.lanes.get_mut(&rank),

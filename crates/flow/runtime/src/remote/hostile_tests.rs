@@ -203,8 +203,15 @@ fn no_time_is_too_long() {
         let [sequence, _] = [first(heard), first(heard)];
         let (took, waited) = (Duration::MAX, Duration::MAX);
         vec![
-            Message::Done { to: (0, 0), unit, sequences: Sequences(vec![sequence]), took, waited }
-                .into(),
+            Message::Done {
+                to: (0, 0),
+                unit,
+                sequences: Sequences(vec![sequence]),
+                took,
+                blocked: took,
+                waited,
+            }
+            .into(),
             Message::Started { to: (0, 0), unit, sequence: 1 << 60 }.into(),
         ]
     });

@@ -231,7 +231,8 @@ impl Inlet {
                 lane.put_back(hand, since);
             }
         }
-        let each = took / u32::try_from(sequences.len()).unwrap_or(1).max(1);
+        let count = u32::try_from(sequences.len()).unwrap_or(1).max(1);
+        let (each, blocked) = (took / count, hand.blocked / count);
         local.service.add(each);
         if sequences.is_empty() {
             drop(state);
@@ -240,7 +241,7 @@ impl Inlet {
         let waited = since.elapsed().saturating_sub(each);
         let key = (to.1, unit, sequences[0]);
         let sequences = Sequences(sequences);
-        let done = Message::Done { to, unit, sequences, took: each, waited };
+        let done = Message::Done { to, unit, sequences, took: each, blocked, waited };
         if self.keepers > 0 && !is_forgotten {
             state.unconfirmed.entry(key).or_default().done = Some(done);
             self.confirm(state, key);

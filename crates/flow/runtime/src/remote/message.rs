@@ -130,8 +130,16 @@ pub(crate) enum Message {
     // From a copy that receives to the home.
     /// It begins a block.
     Started { to: End, unit: UnitId, sequence: u64 },
-    /// It is done with these blocks, which took so long each. The last one has waited so long there.
-    Done { to: End, unit: UnitId, sequences: Sequences, took: Duration, waited: Duration },
+    /// It is done with these blocks, which took so long each; of that, it was blocked so long each. The
+    /// last one has waited so long there.
+    Done {
+        to: End,
+        unit: UnitId,
+        sequences: Sequences,
+        took: Duration,
+        blocked: Duration,
+        waited: Duration,
+    },
     /// The memory of these blocks is free. If the copy has not begun them, it never will: the unit
     /// has ended, or the home wants them back.
     Dropped { to: End, unit: UnitId, sequences: Sequences, is_begun: bool },
@@ -262,6 +270,7 @@ mod tests {
                 unit: UnitId(0),
                 sequences: Sequences(vec![1, 1 << 33]),
                 took: Duration::from_nanos(17),
+                blocked: Duration::from_nanos(3),
                 waited: Duration::ZERO,
             },
             Message::Closed { unit: UnitId(1), failure: Some(Failure::Cancelled) },

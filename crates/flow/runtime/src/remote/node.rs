@@ -356,9 +356,9 @@ impl Node {
             Message::Started { to, unit, sequence } => {
                 self.home(to.0)?.started((link.rank, to.1), unit, sequence)?;
             }
-            Message::Done { to, unit, sequences, took, waited } => {
+            Message::Done { to, unit, sequences, took, blocked, waited } => {
                 let home = self.home(to.0)?;
-                home.distant_done((link.rank, to.1), (unit, &sequences), took, waited)?;
+                home.distant_done((link.rank, to.1), (unit, &sequences), [took, blocked, waited])?;
             }
             Message::Dropped { to, unit, sequences, is_begun } => {
                 self.home(to.0)?.dropped((link.rank, to.1), (unit, &sequences), is_begun)?;
