@@ -129,7 +129,7 @@ Pipeline files:
   policy       how blocks are dealt to copies: adaptive (default), demand, round-robin
   limit        bytes that the stream may hold at most (default 64MiB)
   block        cut what is sent into blocks of this many bytes; \"auto\": of a size that is found
-               while it runs, with block-least, block-most (1KiB, 1MiB) and block-record (1): whole
+               while it runs, with block-least, block-most (1KiB, 256KiB) and block-record (1): whole
                records of so many bytes
   lines        cut it into blocks of whole lines, of this many bytes or a little more
   ordered      true: blocks come in the order of the input, whatever the copies do

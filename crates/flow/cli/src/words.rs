@@ -25,6 +25,7 @@ pub(crate) fn decision(stream: &str, decision: &SizeDecision) -> String {
     let why = match decision.reason {
         Reason::Pipelining => "then a link takes no longer than the copies behind it",
         Reason::Overhead => "then a block costs little besides its bytes",
+        Reason::Unit => "larger ones would be too few for all copies",
         Reason::Latency => "a larger one would keep urgent blocks waiting for too long",
         Reason::Rate => "that is enough for the units per second that are guaranteed",
         Reason::Least => "no smaller one is allowed",

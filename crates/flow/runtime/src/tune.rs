@@ -55,14 +55,19 @@ impl Bounds {
 }
 
 impl Default for Bounds {
-    /// From 1 KiB to 1 MiB, wherever that cuts.
+    /// From 1 KiB to 256 KiB, wherever that cuts: of a block that is larger than the cache that a
+    /// processor has for itself, each byte costs more.
     fn default() -> Self {
-        Self { least: 1 << 10, most: 1 << 20, record: 1 }
+        Self { least: 1 << 10, most: 256 << 10, record: 1 }
     }
 }
 
 /// What blocks may cost besides their bytes, as a part of what these cost.
 const OVERHEAD: f64 = 1.0 / 16.0;
+
+/// Each copy is to get so many blocks of a unit of work: with fewer, one that is done waits for
+/// another at the end.
+const PARTS: f64 = 8.0;
 
 /// A size is kept until another one is better by such a factor.
 const HYSTERESIS: f64 = 1.5;
@@ -214,6 +219,8 @@ pub enum Reason {
     Pipelining,
     /// What blocks cost besides their bytes is a small part of what the bytes cost.
     Overhead,
+    /// With larger ones, a unit of work would have too few blocks for all copies.
+    Unit,
     /// A larger one would keep urgent blocks waiting for longer than the guarantee of a latency
     /// allows.
     Latency,
@@ -315,6 +322,12 @@ fn choose(
         let perfect = link.block / (together - link.byte).max(OVERHEAD * together);
         if perfect > size {
             (size, reason) = (perfect, Reason::Pipelining);
+        }
+    }
+    if let Some(bytes) = unit {
+        let most = bytes / (PARTS * paths.len() as f64);
+        if most < size {
+            (size, reason) = (most, Reason::Unit);
         }
     }
     match aim {

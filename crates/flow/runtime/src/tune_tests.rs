@@ -36,6 +36,15 @@ fn play(copy: Cost, link: Option<Cost>, copies: usize, noise: f64) -> (usize, us
     (sizes.get(), changes)
 }
 
+#[test]
+fn a_unit_has_blocks_for_all_copies() {
+    let free = Path { link: None, copy: Cost { block: 1e-3, byte: 1e-10 } };
+    let choose = |unit| choose(&[free; 4], 0.0, ALL, Aim::Throughput, unit);
+    assert_eq!(choose(None), Some((ALL.most, Reason::Most)));
+    assert_eq!(choose(Some(1e6)), Some((32_768, Reason::Unit)));
+    assert_eq!(choose(Some(1.0)), Some((ALL.least, Reason::Least)));
+}
+
 /// Of the paper: a link of 47.5 us and 510 Mb/s, and 18 ns for a byte: 20.5 KB; of 9.5 us and 763
 /// Mb/s: 1264 B. There, a link is occupied while a block is on its way.
 #[test]

@@ -20,7 +20,7 @@ const COPIES: usize = 3;
 /// Room for a megabyte that each copy fills, and more.
 const LIMIT: usize = 8 << 20;
 /// Sizes that can be found.
-const SIZES: Bounds = Bounds { least: 1 << 10, most: 1 << 20, record: WORD };
+const SIZES: Bounds = Bounds { least: 1 << 10, most: 256 << 10, record: WORD };
 /// The part of the time before which units are not counted: a size is to be found.
 const WARM_UP: u32 = 3;
 
