@@ -16,7 +16,7 @@
 //! mailboxes. `lab-peer pipeline` plays a pipeline (see [`crate::pipeline`]).
 //!
 //! `lab-peer flow-host ADDRESS` is one of the processes that run the image pipeline (see
-//! [`crate::imaging`]).
+//! `imaging`).
 //!
 //! Each of them takes `--of=PID` first: the process that started it, with which it ends.
 //!

@@ -1,4 +1,4 @@
-//! One of the processes that run the image pipeline (see [`crate::imaging`]).
+//! One of the processes that run the image pipeline (see `imaging`).
 //!
 //! `lab-peer flow-host ADDRESS` says where it listens, reads who the others are, and takes part. The
 //! front then does what each line of its standard input says.
