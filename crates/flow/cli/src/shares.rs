@@ -86,8 +86,10 @@ pub(crate) fn bottleneck<'s>(
     let mut filters: BTreeMap<&Arc<str>, (Duration, Duration, usize)> = BTreeMap::new();
     for copy in copies {
         let filter = filters.entry(&copy.filter).or_default();
-        filter.0 += copy.busy;
-        filter.1 += copy.busy + copy.starved + copy.blocked;
+        // Others may have told them.
+        let all = copy.busy.saturating_add(copy.starved).saturating_add(copy.blocked);
+        filter.0 = filter.0.saturating_add(copy.busy);
+        filter.1 = filter.1.saturating_add(all);
         filter.2 += 1;
     }
     let share = |(busy, all, _): &(Duration, Duration, usize)| {

@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use crate::dealt::CopyState;
+use crate::deal::CopyState;
 
 /// How blocks are dealt to the copies of a filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +56,8 @@ struct Copy {
     service: Service,
     /// It gets no more.
     is_lost: bool,
+    /// It has no room for a block, and may have none before others are done with what is left.
+    is_full: bool,
 }
 
 impl Copy {
@@ -134,7 +136,7 @@ impl Dealer {
         let mut soonest = f64::INFINITY;
         for (at, other) in self.copies.iter().enumerate() {
             // One whose speed nobody knows may be as slow as any.
-            let is_other = at != copy && !other.is_lost;
+            let is_other = at != copy && !other.is_lost && !other.is_full;
             if let Some(typical) = other.service.typical.filter(|_| is_other) {
                 let typical = typical.as_secs_f64().max(1e-9);
                 speed += 1.0 / typical;
@@ -186,6 +188,12 @@ impl Dealer {
     /// A copy is gone, with all that it had.
     pub(crate) fn lose(&mut self, copy: usize) {
         self.copies[copy] = Copy { is_lost: true, ..Copy::default() };
+    }
+
+    /// Whether a copy has room for a block. True: it has none any more.
+    pub(crate) fn set_full(&mut self, copy: usize, is_full: bool) -> bool {
+        let was = std::mem::replace(&mut self.copies[copy].is_full, is_full);
+        is_full && !was
     }
 
     /// A copy that asked for blocks has got them.

@@ -26,6 +26,8 @@ struct Known {
 #[derive(Default)]
 struct State {
     deadlines: BinaryHeap<Reverse<(Instant, UnitId)>>,
+    /// So many there were when those of units that were done had been left out.
+    least: usize,
     is_stopped: bool,
 }
 
@@ -61,7 +63,14 @@ impl Known {
 impl Expiry {
     /// That unit is to end then, if it is not done.
     pub(crate) fn add(&self, shared: &Arc<Shared>, unit: UnitId, deadline: Instant) {
-        self.known.state().deadlines.push(Reverse((deadline, unit)));
+        let mut state = self.known.state();
+        state.deadlines.push(Reverse((deadline, unit)));
+        if state.deadlines.len() > 2 * state.least.max(64) {
+            // Those of units that are done are of no use.
+            state.deadlines.retain(|Reverse((_, unit))| shared.units.find(*unit).is_some());
+            state.least = state.deadlines.len();
+        }
+        drop(state);
         self.known.change.notify_one();
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::block::{Block, Queued, Receipt};
 use crate::hand::Hand;
-use crate::lanes::{Lane, State, Taken};
+use crate::lanes::{Lane, State, Taken, count_over};
 use crate::output::OVERHEAD;
 use crate::remote::distant::{Distant, Done};
 use crate::remote::link::Link;
@@ -67,6 +67,13 @@ impl Stream {
 
     fn feed_once(&self, state: &mut State) {
         state.is_hungry = false;
+        let State { dealer, distant, .. } = &mut *state;
+        let all = distant.iter().enumerate();
+        let full = all.filter_map(|(copy, one)| Some((copy, !one.as_ref()?.has_memory())));
+        if full.filter(|(copy, is_full)| dealer.set_full(*copy, *is_full)).count() > 0 {
+            // Who has left a block to that one takes it now.
+            state.wake_all();
+        }
         let is_candidate =
             |copy: &usize| state.distant[*copy].is_some() && !state.consumers[*copy].is_lost;
         let mut candidates: Vec<usize> = (0..state.distant.len()).filter(is_candidate).collect();
@@ -142,7 +149,7 @@ impl Stream {
         state.dealer.done(copy, count, 1, took);
         let busy = took.saturating_sub(blocked);
         let all = busy.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
-        self.served(&state, copy, (count, bytes), all);
+        self.served(&mut state, copy, (count, bytes), all);
         let counts_undone = self.counts_undone();
         let lane = state.lanes.get_mut(&rank).filter(|_| counts_undone);
         let is_end = lane.is_some_and(|lane| {
@@ -261,6 +268,7 @@ impl State {
         let rank = *rank;
         lane.told.add(copy);
         if lane.told.is_all() {
+            count_over(&mut self.over, lane);
             self.lanes.remove(&rank);
         }
         Some(rank.unit)

@@ -44,9 +44,13 @@ impl Inbox {
         Ok(())
     }
 
-    /// From now on for that unit. It is empty.
+    /// From now on for that unit, if it is empty: another producer may have put in something of the
+    /// unit before.
     pub(crate) fn turn_to(&self, unit: Rank) {
-        self.lock().rank = Some(unit);
+        let mut inside = self.lock();
+        if inside.blocks.is_empty() {
+            inside.rank = Some(unit);
+        }
     }
 
     /// Exchanges what is in it for nothing: of which unit it is.
@@ -57,5 +61,33 @@ impl Inbox {
         }
         std::mem::swap(&mut inside.blocks, into);
         inside.rank
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::unit::{Unit, Units};
+
+    #[test]
+    fn what_is_in_it_stays_what_it_is_of() {
+        let units = Units::default();
+        let [one, other] = [(); 2].map(|()| units.begin(Unit::new(""), vec![1]));
+        let inbox = Inbox::default();
+        let block = || Queued::new(Bytes::from_static(b"x"), 1);
+        assert!(inbox.put(&one, block()).is_err(), "there is a lane for it only later");
+        inbox.turn_to(one.rank);
+        inbox.put(&one, block()).unwrap();
+        assert!(inbox.put(&other, block()).is_err());
+        // Another producer has put in its block since somebody has looked.
+        inbox.turn_to(other.rank);
+        let mut blocks = VecDeque::new();
+        assert_eq!((inbox.empty(&mut blocks), blocks.len()), (Some(one.rank), 1));
+        inbox.turn_to(other.rank);
+        inbox.put(&other, block()).unwrap();
+        units.is_done(other.rank.unit);
+        assert!(inbox.put(&other, block()).is_err(), "it has ended");
     }
 }

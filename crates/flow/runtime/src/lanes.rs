@@ -2,16 +2,21 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
+use std::time::Instant;
 
 use crate::block::Queued;
+use crate::deal::Deal;
 use crate::dealing::{Backlog, Dealer};
 use crate::hand::Hand;
 use crate::ledger::Ledger;
 use crate::merge::Merge;
+use crate::observer::Observer;
 use crate::remote::distant::Distant;
 use crate::remote::replays::Replays;
+use crate::tune::SizeDecision;
 use crate::unit::{Rank, UnitId};
 use crate::wakeup::Wakeup;
 
@@ -42,8 +47,10 @@ pub(crate) struct State {
     /// What was sent.
     pub(crate) blocks: u64,
     pub(crate) bytes: u64,
-    /// Units before the newest one, and what was sent until it began.
-    pub(crate) before: (u64, u64),
+    /// Units that are over and had blocks, and the bytes of these.
+    pub(crate) over: (u64, u64),
+    /// For who watches, when nobody has the state any more.
+    pub(crate) to_tell: Vec<(Event, Instant)>,
     /// Counts what was dealt at once.
     pub(crate) tickets: u64,
     /// Consumers take what they were dealt in that order, whatever is urgent: each has its part of
@@ -52,16 +59,30 @@ pub(crate) struct State {
     pub(crate) is_first_come: bool,
 }
 
+/// What those who watch are told.
+pub(crate) enum Event {
+    Dealt(Deal),
+    Sized(SizeDecision),
+}
+
+/// Who watches, and the number of the stream.
+pub(crate) type Watcher<'s> = (Option<&'s Arc<dyn Observer>>, usize);
+
 /// The state of a stream, for one at a time.
 pub(crate) struct Locked<'s> {
     /// Until it is dropped.
     state: Option<MutexGuard<'s, State>>,
     has_idle: &'s AtomicBool,
+    watcher: Watcher<'s>,
 }
 
 impl<'s> Locked<'s> {
-    pub(crate) fn new(state: MutexGuard<'s, State>, has_idle: &'s AtomicBool) -> Self {
-        Self { state: Some(state), has_idle }
+    pub(crate) fn new(
+        state: MutexGuard<'s, State>,
+        has_idle: &'s AtomicBool,
+        watcher: Watcher<'s>,
+    ) -> Self {
+        Self { state: Some(state), has_idle, watcher }
     }
 }
 
@@ -84,8 +105,17 @@ impl Drop for Locked<'_> {
         State::publish(self, self.has_idle);
         let Some(mut state) = self.state.take() else { return };
         let mut to_ring = std::mem::take(&mut state.to_ring);
+        let to_tell = std::mem::take(&mut state.to_tell);
         drop(state);
         to_ring.drain(..).for_each(|wakeup| wakeup.ring());
+        let (Some(observer), stream) = self.watcher else { return };
+        for (event, at) in to_tell {
+            // A thread that reads a link must not end with who watches.
+            let _ = catch_unwind(AssertUnwindSafe(|| match event {
+                Event::Dealt(deal) => observer.dealt(stream, &deal, at),
+                Event::Sized(decision) => observer.sized(stream, &decision, at),
+            }));
+        }
     }
 }
 
@@ -110,6 +140,8 @@ pub(crate) struct Lane {
     /// Of each copy, what it was dealt, and when.
     pub(crate) dealt: Vec<VecDeque<(u64, Queued)>>,
     pub(crate) next: u64,
+    /// That were dealt.
+    pub(crate) bytes: u64,
     /// Where blocks may be sent again, those that were taken.
     pub(crate) replays: Option<Replays>,
     /// Blocks that copies took and had not begun then.
@@ -176,6 +208,7 @@ impl Lane {
     ) -> Option<usize> {
         let block = Queued { sequence: self.next, ..block };
         self.next += 1;
+        self.bytes += block.bytes.len() as u64;
         let copy = dealer.deal();
         match copy {
             Some(copy) => {
@@ -201,13 +234,21 @@ impl Lane {
     }
 }
 
+/// That unit is over.
+pub(crate) fn count_over((units, bytes): &mut (u64, u64), lane: &Lane) {
+    if lane.bytes > 0 {
+        *units += 1;
+        *bytes += lane.bytes;
+    }
+}
+
 impl State {
     /// Fills the hand, which the copy has not begun with.
     pub(crate) fn take(&mut self, copy: usize, is_redealt: bool, hand: &mut Hand) -> Option<Taken> {
         // In another process, it is sent one after the other.
         let is_distant = self.distant[copy].is_some();
         let is_one_of_several = self.consumers.len() > 1;
-        let Self { dealer, lanes, is_first_come, .. } = self;
+        let Self { dealer, lanes, over, is_first_come, .. } = self;
         if let Some((rank, lane)) = lanes.iter_mut().find(|(_, lane)| lane.again > 0) {
             // Those who wait for what comes of it keep others waiting, also of other units.
             hand.take_again(*rank, lane.undealt.pop_front());
@@ -256,6 +297,7 @@ impl State {
             if lane.is_over(is_redealt) && !lane.told.has(copy) {
                 lane.told.add(copy);
                 if lane.told.is_all() {
+                    count_over(over, lane);
                     lanes.remove(&rank);
                 }
                 return Some(Taken::End(rank.unit));

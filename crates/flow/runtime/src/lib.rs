@@ -67,6 +67,7 @@
 mod block;
 mod build;
 mod copy;
+mod deal;
 mod dealing;
 mod dealt;
 mod expiry;
@@ -87,6 +88,7 @@ mod remote;
 mod report;
 mod running;
 mod shared;
+mod sized;
 mod sizing;
 mod stream;
 mod tune;
@@ -94,8 +96,8 @@ mod unit;
 mod wakeup;
 
 pub use block::Block;
+pub use deal::{CopyState, Deal};
 pub use dealing::Policy;
-pub use dealt::{CopyState, Deal};
 pub use filter::{Factory, Filter, FilterError, Step};
 pub use graph::{DEFAULT_LIMIT, Graph, GraphError, LEAST_LIMIT, Ports, StreamOptions};
 pub use guarantee::{Guarantee, GuaranteeReport};

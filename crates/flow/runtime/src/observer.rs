@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::dealt::Deal;
+use crate::deal::Deal;
 use crate::ledger::Ledger;
 use crate::tune::SizeDecision;
 use crate::unit::UnitId;
 
-/// Hears what the copies of a running pipeline do, in their threads: it should take no longer than
-/// they can wait. Copies and streams are numbered as [`Running::copies`](crate::Running::copies) and
+/// Hears what the copies of a running pipeline do, in their threads and in those that hear of other
+/// processes: it should take no longer than these can wait. One that takes longer than the
+/// [patience](crate::Job::patience) lets others think that this process is lost. Copies and streams are numbered as [`Running::copies`](crate::Running::copies) and
 /// [`Running::streams`](crate::Running::streams) list them. Where several processes run the pipeline,
 /// it hears of what is in its own.
 ///

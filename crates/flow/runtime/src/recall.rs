@@ -62,7 +62,8 @@ impl Stream {
 
     /// A copy has given back what was called back: it goes to who is free first.
     pub(crate) fn has_come_back(&self, state: &mut State, rank: Rank, block: Block) {
-        let free = state.soonest_free();
+        // Of several streams that a copy waits for, it may be busy with another one.
+        let free = state.soonest_free().filter(|_| !self.is_one_of_several);
         let State { dealer, lanes, distant, tickets, .. } = &mut *state;
         // Of a unit that has ended, it is dropped.
         let Some(lane) = lanes.get_mut(&rank) else { return };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::dealt::CopyState;
+use crate::deal::CopyState;
 use crate::remote::message::{maybe_text, text};
 use crate::sizing::SizeReport;
 use crate::unit::UnitId;

@@ -44,7 +44,7 @@ pub(crate) struct Stream {
     /// Blocks that are sent ahead to a copy may be called back.
     pub(crate) is_recallable: bool,
     /// Its consumers wait for other streams, too.
-    is_one_of_several: bool,
+    pub(crate) is_one_of_several: bool,
     /// Where it finds the size of its blocks.
     pub(crate) sizing: Option<Sizing>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
@@ -125,7 +125,8 @@ impl Stream {
                 emptied: VecDeque::new(),
                 blocks: 0,
                 bytes: 0,
-                before: (0, 0),
+                over: (0, 0),
+                to_tell: Vec::new(),
                 tickets: 0,
                 is_first_come: is_ordered,
             }),
@@ -149,7 +150,7 @@ impl Stream {
 
     pub(crate) fn state(&self) -> Locked<'_> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        Locked::new(state, &self.has_idle)
+        Locked::new(state, &self.has_idle, (self.observer.as_ref(), self.number()))
     }
 
     /// Whether a block that a copy has taken may be dealt again, so that a unit is not over before all
@@ -265,9 +266,6 @@ impl Stream {
         (group, index): (u64, u32),
         block: Queued,
     ) -> bool {
-        if unit.rank.unit.number() > state.before.0 {
-            state.before = (unit.rank.unit.number(), state.bytes);
-        }
         state.blocks += 1;
         state.bytes += block.bytes.len() as u64;
         let State { dealer, lanes, tickets, consumers, lost_producers, .. } = &mut *state;
@@ -386,6 +384,7 @@ impl Stream {
                 again: 0,
                 dealt: (0..self.consumers).map(|_| VecDeque::new()).collect(),
                 next: 0,
+                bytes: 0,
                 replays: self.remote.is_replayed.then(Replays::default),
                 in_hands: 0,
                 undone: 0,
@@ -495,7 +494,7 @@ impl Stream {
         let taken = hand.taken();
         let mut state = self.state();
         state.dealer.done(copy, taken, processed, took);
-        self.served(&state, copy, (processed, hand.given()), took.saturating_sub(hand.blocked));
+        self.served(&mut state, copy, (processed, hand.given()), took.saturating_sub(hand.blocked));
         let counts_undone = self.counts_undone();
         let lane = match hand.rank() {
             Some(rank) if taken > 1 || counts_undone => state.lanes.get_mut(&rank),

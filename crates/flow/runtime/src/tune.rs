@@ -199,7 +199,7 @@ impl Fit {
         let is_flat = variance < 1e-3 * x * x;
         let block = if is_flat { 0.0 } else { (mean(self.xy) - x * y) / variance };
         let block = block.clamp(0.0, y / x);
-        Some(Cost { block, byte: y - block * x })
+        Some(Cost { block, byte: (y - block * x).max(0.0) })
     }
 }
 

@@ -120,6 +120,19 @@ fn chain(places: [&[u32]; 3], is_idempotent: bool) -> Graph {
 }
 
 #[test]
+fn several_units_at_once_do_not_look_like_small_ones() {
+    let mut graph = Graph::new();
+    graph.filter("bulk", 1, Ports::source(), || Bulk(0)).unwrap();
+    graph.filter("takes", 2, Ports::sink(), || COSTLY_BLOCKS).unwrap();
+    graph.connect("bulk", "takes", auto()).unwrap();
+    let running = graph.start().unwrap();
+    let units: Vec<_> = (0..8).map(|_| running.submit(Unit::default())).collect();
+    units.iter().for_each(|unit| drop(unit.wait().unwrap()));
+    let decisions = running.streams()[0].block.clone().unwrap().decisions;
+    assert!(decisions.iter().all(|one| one.to > 16 << 10), "{decisions:?}");
+}
+
+#[test]
 fn who_sends_to_another_process_finds_it_too() {
     // The blocks are dealt where they are sent, and elsewhere.
     for (places, is_idempotent) in

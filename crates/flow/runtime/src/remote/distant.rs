@@ -123,10 +123,13 @@ impl Distant {
             }
             _ => FIRST_WINDOW,
         };
-        // One is always allowed: a block may be larger than what was granted.
-        self.recalled.is_none()
-            && self.unfinished < window.min(LARGEST_WINDOW)
-            && (self.held < self.granted || self.records.is_empty())
+        self.recalled.is_none() && self.unfinished < window.min(LARGEST_WINDOW) && self.has_memory()
+    }
+
+    /// Whether it may hold another block. One is always allowed: it may be larger than what was
+    /// granted.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.held < self.granted || self.records.is_empty()
     }
 
     /// `is_kept`: it may be dealt again, to others.
@@ -231,8 +234,8 @@ impl Distant {
         self.outgoing.push(Message::Recall { to: self.to, unit, sequence }.into());
     }
 
-    /// The memory of a block is free there. True: it will not be done with. If it was called back, it
-    /// is here again.
+    /// The memory of a block is free there. True: it will not be done with. If it was kept, it is
+    /// anybody's again: it was called back, or the unit has ended there, of which nobody here has heard.
     pub(crate) fn dropped(
         &mut self,
         unit: UnitId,
@@ -250,9 +253,10 @@ impl Distant {
             record.progress = Progress::Done;
             self.unfinished -= 1;
         }
-        let is_recalled = is_unbegun && self.recalled == Some((unit, sequence));
-        if is_recalled {
+        if self.recalled == Some((unit, sequence)) {
             self.recalled = None;
+        }
+        if is_unbegun && record.is_kept {
             let back = self.records.remove(&(unit, sequence));
             return Ok((true, back.map(|record| (record.rank, record.block))));
         }

@@ -51,6 +51,8 @@ struct Local {
     service: Service,
     wakeup: Option<Arc<Wakeup>>,
     is_idle: bool,
+    /// What the home wants back, which may be in its hand.
+    recalled: Option<(UnitId, u64)>,
 }
 
 struct Begun {
@@ -164,19 +166,19 @@ impl Inlet {
     pub(crate) fn recall(&self, to: End, unit: UnitId, sequence: u64) -> Result<(), Garbled> {
         let mut state = self.state();
         let copy = state.copies.get_mut(&usize::from(to.1)).ok_or(STRAY)?;
-        let lane = copy.lanes.iter_mut().find(|(rank, _)| rank.unit == unit);
-        let back = lane.and_then(|(_, lane)| {
-            let at = lane.blocks.iter().position(|one| one.block.sequence == sequence)?;
-            let back = lane.blocks.remove(at)?;
-            lane.again -= usize::from(back.is_again);
-            Some(back.block)
-        });
-        // Outside the lock: it tells the home.
+        let back = copy.give_back((unit, sequence));
+        // It may be in its hand, and be put back.
+        copy.recalled = Some((unit, sequence)).filter(|_| back.is_none() && copy.begun.is_some());
         drop(state);
+        self.drop_back(back);
+        Ok(())
+    }
+
+    /// Outside the lock: it tells the home.
+    fn drop_back(&self, back: Option<Queued>) {
         if let Some(block) = back {
             self.ledger.give(block.held);
         }
-        Ok(())
     }
 
     /// Whether a copy takes several blocks at once. Where there is an order, or a home that wants to
@@ -233,11 +235,14 @@ impl Inlet {
         }
         let count = u32::try_from(sequences.len()).unwrap_or(1).max(1);
         let (each, blocked) = (took / count, hand.blocked / count);
-        local.service.add(each);
+        // What was called back in vain, and has been put back now.
+        let back = local.recalled.take().and_then(|block| local.give_back(block));
         if sequences.is_empty() {
             drop(state);
+            self.drop_back(back);
             return hand.clear();
         }
+        local.service.add(each);
         let waited = since.elapsed().saturating_sub(each);
         let key = (to.1, unit, sequences[0]);
         let sequences = Sequences(sequences);
@@ -249,6 +254,7 @@ impl Inlet {
             drop(state);
             self.home.send(done);
         }
+        self.drop_back(back);
         hand.clear();
     }
 
@@ -328,6 +334,15 @@ impl Lane {
 }
 
 impl Local {
+    /// A block that it has not begun, if it is here.
+    fn give_back(&mut self, (unit, sequence): (UnitId, u64)) -> Option<Queued> {
+        let (_, lane) = self.lanes.iter_mut().find(|(rank, _)| rank.unit == unit)?;
+        let at = lane.blocks.iter().position(|one| one.block.sequence == sequence)?;
+        let back = lane.blocks.remove(at)?;
+        lane.again -= usize::from(back.is_again);
+        Some(back.block)
+    }
+
     fn wake(&mut self) {
         if std::mem::take(&mut self.is_idle) {
             self.ring();

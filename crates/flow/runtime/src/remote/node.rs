@@ -1,6 +1,7 @@
 //! This process among those that run a pipeline: what it is told, and by whom.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -154,7 +155,7 @@ impl Node {
             let name = |what: &str| format!("{what} rank {}", link.rank);
             thread::Builder::new().name(name("from")).spawn(move || {
                 let mut heard = Heard::default();
-                let error = reader.read(node.largest, |frame| {
+                let take = |frame: Option<Frame>| {
                     let Some(frame) = frame else {
                         heard.ring();
                         return Ok(());
@@ -164,9 +165,18 @@ impl Node {
                         // The pipeline is no more. Until the other knows that, it may say something.
                         Err(_) => Ok(()),
                     }
-                });
+                };
+                let read = catch_unwind(AssertUnwindSafe(|| reader.read(node.largest, take)));
+                let why = match read {
+                    Ok(error) => error.to_string(),
+                    // All have to hear of it, as of any other end.
+                    Err(_) => {
+                        reader.cut();
+                        "what it says could not be taken".to_owned()
+                    }
+                };
                 heard.ring();
-                node.lost_link(reader.rank, &error.to_string());
+                node.lost_link(reader.rank, &why);
             })?;
             let writer = Arc::clone(link);
             let sender = thread::Builder::new().name(name("to")).spawn(move || writer.write())?;
