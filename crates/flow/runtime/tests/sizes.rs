@@ -127,7 +127,9 @@ fn several_units_at_once_do_not_look_like_small_ones() {
     graph.connect("bulk", "takes", auto()).unwrap();
     let running = graph.start().unwrap();
     let units: Vec<_> = (0..8).map(|_| running.submit(Unit::default())).collect();
-    units.iter().for_each(|unit| drop(unit.wait().unwrap()));
+    for unit in &units {
+        unit.wait().unwrap();
+    }
     let decisions = running.streams()[0].block.clone().unwrap().decisions;
     assert!(decisions.iter().all(|one| one.to > 16 << 10), "{decisions:?}");
 }
