@@ -119,7 +119,9 @@ impl Distant {
                 // It says that it is done with a batch when it is done with all of it, and begins
                 // the next one then.
                 let ahead = (way + 2 * BATCH).as_nanos().div_ceil(service);
-                usize::try_from(ahead).unwrap_or(LARGEST_WINDOW).saturating_add(1)
+                // One that it is at, and one for round trips that take longer than the shortest, as
+                // most do where processors are shared.
+                usize::try_from(ahead).unwrap_or(LARGEST_WINDOW).saturating_add(2)
             }
             _ => FIRST_WINDOW,
         };
