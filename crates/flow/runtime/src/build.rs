@@ -14,6 +14,7 @@ use crate::remote::node::Parts;
 use crate::remote::place::Place;
 use crate::shared::Input;
 use crate::stream::{Remote, Stream};
+use crate::tune::Aim;
 
 pub(crate) struct Built {
     /// By number of the stream.
@@ -93,7 +94,7 @@ impl Built {
             producers,
             source,
         );
-        Some(Arc::new(outlet.watched(spec.options.cut, graph)))
+        Some(Arc::new(outlet.watched(spec.options.cut, graph.observer.as_ref(), aim(graph))))
     }
 
     pub(crate) fn inputs(&self, graph: &Graph, filter: usize) -> Vec<(usize, Input)> {
@@ -159,6 +160,11 @@ impl Built {
     }
 }
 
+/// What blocks are to be small for.
+fn aim(graph: &Graph) -> Aim {
+    Aim::of(graph.guarantee, graph.streams.len())
+}
+
 /// The stream, if its home is here.
 fn home(
     graph: &Graph,
@@ -206,7 +212,7 @@ fn home(
         graph.filters[spec.to.0].ports.inputs.len() > 1 || !is_only,
         remote,
     );
-    Some(Arc::new(stream.watched(spec.options.cut, graph)))
+    Some(Arc::new(stream.watched(spec.options.cut, graph.observer.as_ref(), aim(graph))))
 }
 
 /// Ports of that filter whose streams confirm what they have, in another process.

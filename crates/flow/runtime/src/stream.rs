@@ -13,7 +13,6 @@ use bytes::Bytes;
 
 use crate::block::Queued;
 use crate::dealing::{BATCH_BLOCKS, Dealer, Policy};
-use crate::graph::Graph;
 use crate::hand::Hand;
 use crate::inbox::Inbox;
 use crate::lanes::{Consumer, Count, Lane, Locked, State, Taken};
@@ -136,9 +135,13 @@ impl Stream {
     }
 
     /// Has it find the sizes of blocks, where it is cut so, and has it watched.
-    pub(crate) fn watched(mut self, cut: Cut, graph: &Graph) -> Self {
-        self.observer.clone_from(&graph.observer);
-        let aim = Aim::of(graph.guarantee, graph.streams.len());
+    pub(crate) fn watched(
+        mut self,
+        cut: Cut,
+        observer: Option<&Arc<dyn Observer>>,
+        aim: Aim,
+    ) -> Self {
+        self.observer = observer.cloned();
         if let Cut::Auto(bounds) = cut {
             let place = |one: &Option<Distant>| one.as_ref().map(Distant::process);
             let places = self.state().distant.iter().map(place).collect();

@@ -11,7 +11,6 @@ use bytes::Bytes;
 use super::inlet::Inlet;
 use super::link::Link;
 use super::message::{Frame, Garbled, Message};
-use crate::graph::Graph;
 use crate::ledger::Ledger;
 use crate::observer::Observer;
 use crate::output::{Cut, OVERHEAD};
@@ -80,9 +79,13 @@ impl Outlet {
     }
 
     /// As [`Stream::watched`](crate::stream::Stream::watched).
-    pub(crate) fn watched(mut self, cut: Cut, graph: &Graph) -> Self {
-        self.observer.clone_from(&graph.observer);
-        let aim = Aim::of(graph.guarantee, graph.streams.len());
+    pub(crate) fn watched(
+        mut self,
+        cut: Cut,
+        observer: Option<&Arc<dyn Observer>>,
+        aim: Aim,
+    ) -> Self {
+        self.observer = observer.cloned();
         if let Cut::Auto(bounds) = cut {
             let room = self.share().saturating_sub(OVERHEAD);
             self.sizing = Some(Sizing::new(bounds, room, Vec::new(), aim));
