@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use crate::cut::Cut;
 use crate::dealing::Policy;
 use crate::filter::{Factory, Filter};
 use crate::guarantee::Guarantee;
 use crate::observer::Observer;
-use crate::output::Cut;
 use crate::remote::place;
 use crate::tune::Bounds;
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::block::{Block, Queued, Receipt};
+use crate::cut::OVERHEAD;
 use crate::hand::Hand;
 use crate::lanes::{Lane, State, Taken, count_over};
-use crate::output::OVERHEAD;
 use crate::remote::distant::{Distant, Done};
 use crate::remote::link::Link;
 use crate::remote::message::{Garbled, Message, Sequences};

@@ -12,7 +12,7 @@
 //! graph     filters, ports and streams, and what is wrong with them      graph
 //! running   threads; units of work that are asked for                    running, build, unit
 //! copy      one thread: takes blocks, calls the filter                   copy, filter, meter, shared
-//! output    cuts what a filter sends into blocks; waits for room         output
+//! output    cuts what a filter sends into blocks; waits for room         output, cut
 //! stream    the blocks between two filters; units and their ends         stream, lanes, block, hand
 //!             dealing: which copy gets the next block                    dealing
 //!             inbox: what nobody has looked for yet                      inbox
@@ -67,6 +67,7 @@
 mod block;
 mod build;
 mod copy;
+mod cut;
 mod deal;
 mod dealing;
 mod dealt;
@@ -96,13 +97,14 @@ mod unit;
 mod wakeup;
 
 pub use block::Block;
+pub use cut::Cut;
 pub use deal::{CopyState, Deal};
 pub use dealing::Policy;
 pub use filter::{Factory, Filter, FilterError, Step};
 pub use graph::{DEFAULT_LIMIT, Graph, GraphError, LEAST_LIMIT, Ports, StreamOptions};
 pub use guarantee::{Guarantee, GuaranteeReport};
 pub use observer::{Observer, Span};
-pub use output::{Cut, Ended, NoOrderYet, NotOfABlock, Outputs, TooLarge};
+pub use output::{Ended, NoOrderYet, NotOfABlock, Outputs, TooLarge};
 pub use remote::meet::{Job, MeetError, PATIENCE, Peer};
 pub use report::{CopyReport, Failure, StreamReport, UnitReport};
 pub use running::{Running, StartError};

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 
+use crate::cut::{Cut, OVERHEAD};
 use crate::filter::FilterError;
 use crate::ledger::{Charge, Ledger};
 use crate::merge;
@@ -15,12 +16,8 @@ use crate::remote;
 use crate::shared::Input;
 use crate::sizing::Sizes;
 use crate::stream::Stream;
-use crate::tune::Bounds;
 use crate::unit::{Open, UnitId};
 use crate::wakeup::Wakeup;
-
-/// What a block takes of a limit besides its bytes.
-pub(crate) const OVERHEAD: usize = 128;
 
 /// Who finds no room waits at first until there is much: a wake-up for each block that fits would
 /// cost more than the block. But no longer than that.
@@ -28,24 +25,6 @@ const PATIENCE: Duration = Duration::from_micros(500);
 
 /// Much are so many blocks. The timer of such a wait costs as much as some of them.
 const PATIENCE_BLOCKS: usize = 32;
-
-/// How a stream cuts what is sent into blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Cut {
-    /// A block is what a filter has sent at once.
-    #[default]
-    Whole,
-    /// Blocks of so many bytes. Smaller are the last one of a unit, and one after which a copy turns
-    /// to another unit.
-    Bytes(usize),
-    /// Blocks of bytes, of a size that the stream finds while it runs: large enough that what they
-    /// cost besides their bytes does not matter, and no larger. A few blocks have another size, by
-    /// which costs are measured.
-    Auto(Bounds),
-    /// Blocks of whole lines, of so many bytes or a little more: up to the end of the line. What
-    /// follows the last end of a line is a block, too.
-    Lines(usize),
-}
 
 /// The unit of work has ended, so nobody wants what was to be sent. A filter returns it as its own
 /// error.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::block::Queued;
+use crate::cut::{Cut, OVERHEAD};
 use crate::dealing::{BATCH_BLOCKS, Dealer, Policy};
 use crate::hand::Hand;
 use crate::inbox::Inbox;
@@ -19,7 +20,6 @@ use crate::lanes::{Consumer, Count, Lane, Locked, State, Taken};
 use crate::ledger::Ledger;
 use crate::merge::Merge;
 use crate::observer::Observer;
-use crate::output::{Cut, OVERHEAD};
 use crate::remote::distant::Distant;
 use crate::remote::link::Link;
 use crate::remote::message::Message;

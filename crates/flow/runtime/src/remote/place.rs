@@ -1,7 +1,7 @@
 //! Which process does what.
 
+use crate::cut::{Cut, OVERHEAD};
 use crate::graph::{FilterSpec, Graph, GraphError, StreamSpec};
-use crate::output::{Cut, OVERHEAD};
 
 use sha2::{Digest, Sha256};
 

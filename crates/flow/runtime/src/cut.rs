@@ -1,0 +1,24 @@
+//! How what is sent becomes blocks.
+
+use crate::tune::Bounds;
+
+/// What a block takes of a limit besides its bytes.
+pub(crate) const OVERHEAD: usize = 128;
+
+/// How a stream cuts what is sent into blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cut {
+    /// A block is what a filter has sent at once.
+    #[default]
+    Whole,
+    /// Blocks of so many bytes. Smaller are the last one of a unit, and one after which a copy turns
+    /// to another unit.
+    Bytes(usize),
+    /// Blocks of bytes, of a size that the stream finds while it runs: large enough that what they
+    /// cost besides their bytes does not matter, and no larger. A few blocks have another size, by
+    /// which costs are measured.
+    Auto(Bounds),
+    /// Blocks of whole lines, of so many bytes or a little more: up to the end of the line. What
+    /// follows the last end of a line is a block, too.
+    Lines(usize),
+}
