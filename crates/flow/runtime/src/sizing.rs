@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cut::{Cut, OVERHEAD};
 use crate::tune::{self, Aim, Bounds, Cost, SizeDecision, Tuner};
 
 /// Of so many blocks, one is watched while it is sent. It is no multiple of others.
@@ -64,13 +65,16 @@ pub(crate) struct Sizing {
 }
 
 impl Sizing {
-    /// As [`Tuner::new`].
-    pub(crate) fn new(bounds: Bounds, room: usize, places: Vec<Option<u32>>, aim: Aim) -> Self {
-        Self {
+    /// Where a stream is cut so; `room` is the most that it has for a block, with what that costs
+    /// besides its bytes. Otherwise as [`Tuner::new`].
+    pub(crate) fn of(cut: Cut, room: usize, places: Vec<Option<u32>>, aim: Aim) -> Option<Self> {
+        let Cut::Auto(bounds) = cut else { return None };
+        let room = room.saturating_sub(OVERHEAD);
+        Some(Self {
             sizes: Sizes::new(bounds, room),
             tuner: Mutex::new(Tuner::new(bounds, room, places, aim)),
             decisions: Mutex::default(),
-        }
+        })
     }
 
     pub(crate) fn tuner(&self) -> MutexGuard<'_, Tuner> {

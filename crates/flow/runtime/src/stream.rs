@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::block::Queued;
-use crate::cut::{Cut, OVERHEAD};
+use crate::cut::Cut;
 use crate::dealing::{BATCH_BLOCKS, Dealer, Policy};
 use crate::hand::Hand;
 use crate::inbox::Inbox;
@@ -142,12 +142,9 @@ impl Stream {
         aim: Aim,
     ) -> Self {
         self.observer = observer.cloned();
-        if let Cut::Auto(bounds) = cut {
-            let place = |one: &Option<Distant>| one.as_ref().map(Distant::process);
-            let places = self.state().distant.iter().map(place).collect();
-            self.sizing =
-                Some(Sizing::new(bounds, self.share().saturating_sub(OVERHEAD), places, aim));
-        }
+        let place = |one: &Option<Distant>| one.as_ref().map(Distant::process);
+        let places = self.state().distant.iter().map(place).collect();
+        self.sizing = Sizing::of(cut, self.share(), places, aim);
         self
     }
 

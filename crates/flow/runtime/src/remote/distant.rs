@@ -2,8 +2,8 @@
 //!
 //! It keeps what each block takes of the limit until the copy is done with it and its memory there
 //! is free; and the block itself, if it can be dealt to another one. So many blocks are under way to
-//! a copy that it has one to begin whenever it is done with one, and no more: what is not dealt yet
-//! goes to who is idle first.
+//! a copy that it has one to begin whenever it is done with one, and one more: what is not dealt
+//! yet goes to who is idle first.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

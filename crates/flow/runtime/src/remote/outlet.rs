@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::inlet::Inlet;
 use super::link::Link;
 use super::message::{Frame, Garbled, Message};
-use crate::cut::{Cut, OVERHEAD};
+use crate::cut::Cut;
 use crate::ledger::Ledger;
 use crate::observer::Observer;
 use crate::sizing::Sizing;
@@ -86,10 +86,7 @@ impl Outlet {
         aim: Aim,
     ) -> Self {
         self.observer = observer.cloned();
-        if let Cut::Auto(bounds) = cut {
-            let room = self.share().saturating_sub(OVERHEAD);
-            self.sizing = Some(Sizing::new(bounds, room, Vec::new(), aim));
-        }
+        self.sizing = Sizing::of(cut, self.share(), Vec::new(), aim);
         self
     }
 

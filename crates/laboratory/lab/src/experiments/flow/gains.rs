@@ -37,6 +37,10 @@ impl Guarantee {
     ) -> Result<Estimate, String> {
         let case = (self.case)(&result.rows, compute, way)
             .ok_or_else(|| format!("TCP and {way} hold nothing in common, {compute}"))?;
+        // A ratio of nothing has no interval.
+        if median(&result.rows, &case, way, self.metric) == Some(0.0) {
+            return Err(format!("{way} holds nothing where TCP does: {case}"));
+        }
         let ratio =
             Estimate::ratio(result, At { case: &case, variant: way, metric: self.metric.name })?;
         Ok(match self.metric.better {
