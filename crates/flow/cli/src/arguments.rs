@@ -239,7 +239,7 @@ pub(crate) struct FlowRun {
     /// The file is written while the pipeline runs, as trace events in JSON: for each copy its
     /// calls, with unit, number, bytes and port of the block, and when it was starved or blocked;
     /// for each stream what it held, which copy got which blocks and what that was decided by, and
-    /// the sizes of blocks that it found. That is about 600 bytes for each block and filter. What was
+    /// the sizes of blocks that it found. That is about 550 bytes for each block and filter. What was
     /// in FILE is lost. If FILE cannot be written any more, the pipeline goes on.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) trace: Option<PathBuf>,

@@ -130,7 +130,9 @@ fn several_units_at_once_do_not_look_like_small_ones() {
     for unit in &units {
         unit.wait().unwrap();
     }
-    let decisions = running.streams()[0].block.clone().unwrap().decisions;
+    let block = running.streams()[0].block.clone().unwrap();
+    assert!(block.size > 16 << 10, "{block:?}");
+    let decisions = block.decisions;
     assert!(decisions.iter().all(|one| one.to > 16 << 10), "{decisions:?}");
 }
 
