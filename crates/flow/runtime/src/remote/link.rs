@@ -2,9 +2,11 @@
 //!
 //! A thread writes what others put into its queue, so that nobody who deals blocks waits for a peer;
 //! another reads. The queue is bounded by the streams' limits: a block is in it only if the receiver
-//! has room. Each end hears from the other at least once a second; one that says nothing for longer
+//! has room. What copies send to the home of a stream waits there by unit: a unit that is more urgent
+//! comes first, whatever was sent before. Each end hears from the other at least once a second; one that says nothing for longer
 //! than the patience is given up.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +16,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rustix::net::{self, SocketAddrAny, sockopt};
 use seekwire::Stream;
+use socket2::SockRef;
 use thiserror::Error;
 
 use super::message::{Frame, Garbled, HEAD, Message, lengths};
 use crate::tune::{Cost, Fit};
+use crate::unit::Rank;
 
 /// So often an end that has nothing to say says so.
 const BEAT: Duration = Duration::from_secs(1);
@@ -67,6 +71,8 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct Queue {
     frames: Vec<Frame>,
+    /// What copies here send to homes there, of each unit in its order; all else comes before it.
+    units: BTreeMap<Rank, VecDeque<Frame>>,
     /// The writer waits for frames.
     is_waiting: bool,
     /// What is in it is sent, and then no more.
@@ -84,6 +90,9 @@ impl Link {
         sockopt::set_tcp_keepintvl(socket, Duration::from_secs(5))?;
         let in_milliseconds = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(socket, in_milliseconds)?;
+        // What the kernel has not sent yet, nothing more urgent can overtake (tcp(7),
+        // TCP_NOTSENT_LOWAT).
+        SockRef::from(&socket).set_tcp_notsent_lowat(BYTES_AT_ONCE as u32)?;
         let (queue, cut_for) = (Mutex::default(), Mutex::default());
         let (more, is_given_up) = (Condvar::new(), AtomicBool::new(false));
         let fit = Mutex::new(Fit::of_link());
@@ -114,6 +123,20 @@ impl Link {
             return;
         }
         queue.frames.push(frame.into());
+        if queue.is_waiting {
+            queue.is_waiting = false;
+            drop(queue);
+            self.more.notify_one();
+        }
+    }
+
+    /// Puts a frame that is part of a unit behind those of it and of more urgent ones.
+    pub(crate) fn send_of(&self, unit: Rank, frame: impl Into<Frame>) {
+        let mut queue = self.queue();
+        if queue.is_closed {
+            return;
+        }
+        queue.units.entry(unit).or_default().push_back(frame.into());
         if queue.is_waiting {
             queue.is_waiting = false;
             drop(queue);
@@ -156,6 +179,7 @@ impl Link {
         let mut queue = self.queue();
         queue.is_closed = true;
         queue.frames.clear();
+        queue.units.clear();
         drop(queue);
         self.more.notify_one();
         // It may be no more connected.
@@ -195,7 +219,7 @@ impl Link {
             let is_last = self.next(&mut frames);
             let mut rest = &frames[..];
             while !rest.is_empty() {
-                let (some, others) = rest.split_at(at_once(rest));
+                let (some, others) = rest.split_at(at_once(rest.iter()));
                 self.write_some(some, &mut heads)?;
                 rest = others;
             }
@@ -210,19 +234,20 @@ impl Link {
     /// Takes what there is; after a while in which nothing came, a beat. True: these are the last.
     fn next(&self, into: &mut Vec<Frame>) -> bool {
         let mut queue = self.queue();
-        while queue.frames.is_empty() && !queue.is_closed {
+        while queue.is_empty() && !queue.is_closed {
             queue.is_waiting = true;
             let waited = self.more.wait_timeout(queue, BEAT);
             let (waited, outcome) = waited.unwrap_or_else(PoisonError::into_inner);
             queue = waited;
             queue.is_waiting = false;
-            if outcome.timed_out() && queue.frames.is_empty() && !queue.is_closed {
+            if outcome.timed_out() && queue.is_empty() && !queue.is_closed {
                 into.push(Message::Beat.into());
                 return false;
             }
         }
         std::mem::swap(&mut queue.frames, into);
-        queue.is_closed
+        queue.take_most_urgent(into);
+        queue.is_closed && queue.is_empty()
     }
 
     fn write_some(&self, frames: &[Frame], heads: &mut Vec<u8>) -> Result<(), LinkError> {
@@ -302,14 +327,31 @@ impl Link {
     }
 }
 
+impl Queue {
+    fn is_empty(&self) -> bool {
+        self.frames.is_empty() && self.units.is_empty()
+    }
+
+    /// No more than is written at once: something more urgent may come meanwhile.
+    fn take_most_urgent(&mut self, into: &mut Vec<Frame>) {
+        let Some(mut unit) = self.units.first_entry() else { return };
+        let frames = unit.get_mut();
+        let count = at_once(frames.iter());
+        into.extend(frames.drain(..count));
+        if frames.is_empty() {
+            unit.remove();
+        }
+    }
+}
+
 /// How many of these are written at once.
-fn at_once(frames: &[Frame]) -> usize {
+fn at_once<'f>(frames: impl Iterator<Item = &'f Frame>) -> usize {
     let mut bytes = 0;
     let fits = |frame: &&Frame| {
         bytes += frame.payload.len();
         bytes <= BYTES_AT_ONCE
     };
-    frames.iter().take(AT_ONCE).take_while(fits).count().max(1)
+    frames.take(AT_ONCE).take_while(fits).count().max(1)
 }
 
 struct Reader<'l> {

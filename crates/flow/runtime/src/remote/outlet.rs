@@ -4,6 +4,7 @@
 //! has of theirs. The home gives it back when a block has been dropped.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -33,20 +34,20 @@ pub(crate) struct Outlet {
     /// Where it finds the size of its blocks.
     pub(crate) sizing: Option<Sizing>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// Of what was sent and not freed, in bytes.
+    held: AtomicUsize,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Of what was sent and not freed, in bytes.
-    held: usize,
     /// The groups that everybody waits for.
     turns: HashMap<UnitId, u64>,
 }
 
 impl Drop for Outlet {
     fn drop(&mut self) {
-        let held = self.state().held;
+        let held = *self.held.get_mut();
         if held > 0 {
             self.ledger.give(held);
         }
@@ -74,6 +75,7 @@ impl Outlet {
             source,
             sizing: None,
             observer: None,
+            held: AtomicUsize::new(0),
             state: Mutex::default(),
         }
     }
@@ -122,38 +124,38 @@ impl Outlet {
         bytes: Bytes,
         held: usize,
     ) {
-        self.state().held += held;
+        self.held.fetch_add(held, Ordering::Relaxed);
         let from = (self.stream, copy as u16);
         let message = Message::Sent { from, unit: unit.rank.unit, group, index };
-        self.home.send(Frame { message, payload: bytes });
+        self.home.send_of(unit.rank, Frame { message, payload: bytes });
     }
 
     pub(crate) fn end_group(&self, unit: &Open, copy: usize, group: u64) {
         if self.is_ordered || self.keeps_groups {
             let from = (self.stream, copy as u16);
-            self.home.send(Message::GroupEnd { from, unit: unit.rank.unit, group });
+            let message = Message::GroupEnd { from, unit: unit.rank.unit, group };
+            self.home.send_of(unit.rank, message);
         }
     }
 
     pub(crate) fn begin_last(&self, unit: &Open, copy: usize) {
         if self.is_ordered {
             let from = (self.stream, copy as u16);
-            self.home.send(Message::Last { from, unit: unit.rank.unit });
+            self.home.send_of(unit.rank, Message::Last { from, unit: unit.rank.unit });
         }
     }
 
     pub(crate) fn end(&self, unit: &Open, copy: usize, group: u64) {
         let from = (self.stream, copy as u16);
-        self.home.send(Message::SentAll { from, unit: unit.rank.unit, group });
+        self.home.send_of(unit.rank, Message::SentAll { from, unit: unit.rank.unit, group });
     }
 
     /// The home has given back room.
     pub(crate) fn freed(&self, bytes: u64) -> Result<(), Garbled> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let mut state = self.state();
-        let held = state.held.checked_sub(bytes);
-        state.held = held.ok_or(Garbled::Unexpected("more room than was taken"))?;
-        drop(state);
+        let less = |held: usize| held.checked_sub(bytes);
+        let was = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        was.map_err(|_| Garbled::Unexpected("more room than was taken"))?;
         self.ledger.give(bytes);
         Ok(())
     }

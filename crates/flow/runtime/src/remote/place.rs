@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 pub(crate) struct Place<'g> {
     pub(crate) from: &'g FilterSpec,
     pub(crate) to: &'g FilterSpec,
-    /// The processes that deal its blocks: all that send, or one.
+    /// The processes that deal its blocks: the one that receives, else all that send, or one.
     pub(crate) homes: Vec<u32>,
     /// Blocks may be sent again.
     pub(crate) is_replayed: bool,
@@ -32,8 +32,9 @@ impl Graph {
         // An order, and what is sent or dealt again, somebody has to know for all.
         let is_one = stream.options.is_ordered || is_replayed || is_redealt;
         let homes = match (&senders[..], &receivers[..]) {
+            // Where all receive, what is there is dealt, and nothing waits for an answer.
+            (_, [_]) if !is_redealt => receivers,
             ([_], _) => senders,
-            (_, [_]) if is_one && !is_redealt => receivers,
             // The front is the one that cannot be lost in any case.
             _ if is_one => vec![0],
             _ => senders,
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn everybody_deals_his_own_unless_somebody_must_know_all() {
-        assert_eq!(homes(&graph(&[], false)), [vec![0], vec![1, 2], vec![1, 2]]);
+        assert_eq!(homes(&graph(&[], false)), [vec![0], vec![1, 2], vec![0]]);
         assert_eq!(homes(&graph(&[], true)), [vec![0], vec![0], vec![0]]);
         let both = graph(&["first", "second"], false);
         assert_eq!(homes(&both), [vec![0], vec![0], vec![0]]);
