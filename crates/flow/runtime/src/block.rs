@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::ledger::{Charge, Ledger};
+use crate::ledger::Ledger;
 use crate::remote::later;
 use crate::remote::link::Link;
 use crate::remote::message::End;
+use crate::spent;
 use crate::unit::UnitId;
 
 /// Bytes on their way from one filter to the next, shared and not copied.
@@ -20,8 +21,9 @@ pub struct Block {
     bytes: Bytes,
     unit: UnitId,
     sequence: u64,
+    ledger: &'static Ledger,
     /// Given back when the block is dropped.
-    charge: Charge,
+    held: usize,
     /// Of one that came from another process.
     receipt: Option<Box<Receipt>>,
 }
@@ -30,7 +32,7 @@ impl Block {
     /// Of one that was queued, and took room of that ledger.
     pub(crate) fn new(queued: Queued, unit: UnitId, ledger: &'static Ledger) -> Self {
         let Queued { bytes, sequence, held, receipt } = queued;
-        Self { bytes, unit, sequence, charge: Charge::new(ledger, held), receipt }
+        Self { bytes, unit, sequence, ledger, held, receipt }
     }
 
     /// Its bytes, which it is without from then on. It still takes its share of the limit.
@@ -39,9 +41,10 @@ impl Block {
     }
 
     /// Nobody has it any more.
-    pub(crate) fn into_queued(self) -> Queued {
-        let Self { bytes, sequence, charge, receipt, .. } = self;
-        Queued { bytes, sequence, held: charge.into_bytes(), receipt }
+    pub(crate) fn into_queued(mut self) -> Queued {
+        let held = std::mem::take(&mut self.held);
+        let bytes = std::mem::take(&mut self.bytes);
+        Queued { bytes, sequence: self.sequence, held, receipt: self.receipt.take() }
     }
 
     /// The unit of work that it is part of.
@@ -61,6 +64,14 @@ impl Block {
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if self.held > 0 {
+            spent::drop_block(self.ledger, self.held, self.take_bytes());
+        }
     }
 }
 
@@ -125,9 +136,8 @@ impl Deref for Block {
 
 /// Its bytes; what it takes of the limit is given back.
 impl From<Block> for Bytes {
-    fn from(block: Block) -> Bytes {
-        let Block { bytes, .. } = block;
-        bytes
+    fn from(mut block: Block) -> Bytes {
+        block.take_bytes()
     }
 }
 

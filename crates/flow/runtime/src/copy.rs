@@ -21,6 +21,7 @@ use crate::remote::later::Later;
 use crate::remote::message::LONGEST_TEXT;
 use crate::report::Failure;
 use crate::shared::{Feed, Input, Shared};
+use crate::spent::Spending;
 use crate::unit::{Open, Rank, UnitId};
 use crate::wakeup::Wakeup;
 
@@ -53,7 +54,8 @@ struct Instance {
 /// What the filter is asked for.
 enum Call {
     Init,
-    Process(Block, usize),
+    /// With how many are in the hand, if there are several.
+    Process(Block, usize, usize),
     Generate,
     Finalize,
 }
@@ -62,7 +64,7 @@ impl Call {
     fn span(&self, unit: UnitId) -> Span {
         match self {
             Self::Init => Span::Init { unit },
-            Self::Process(block, port) => {
+            Self::Process(block, port, _) => {
                 Span::Process { unit, sequence: block.sequence(), bytes: block.len(), port: *port }
             }
             Self::Generate => Span::Generate { unit },
@@ -199,7 +201,9 @@ impl Copy {
         let (port, input) = &self.inputs[at];
         let hand = &mut hands[at];
         let Some(unit) = hand.rank().map(|rank| rank.unit) else { return };
-        let later = (hand.taken() > 1).then(Later::begin);
+        let is_batch = hand.taken() > 1;
+        let later = is_batch.then(Later::begin);
+        let spending = is_batch.then(|| Spending::begin(input.account().1));
         let (began, blocked) = (Instant::now(), self.meter.blocked());
         let mut processed: usize = 0;
         if let Some(instance) = self.instance(unit, instances, last) {
@@ -207,7 +211,8 @@ impl Copy {
             while let Some(block) = hand.next() {
                 self.meter.processed(block.len());
                 processed += 1;
-                is_ended = self.call(instance, Call::Process(block, *port)).is_none();
+                let in_hand = if is_batch { hand.blocks.len() + 1 } else { 0 };
+                is_ended = self.call(instance, Call::Process(block, *port, in_hand)).is_none();
                 // A look at the clock costs as much as a short block.
                 let looks = processed.is_power_of_two() || processed % 8 == 0;
                 let is_time = || looks && began.elapsed() > BATCH;
@@ -215,13 +220,16 @@ impl Copy {
                     break;
                 }
             }
+            if is_batch {
+                self.outputs(&instance.unit, &mut instance.filling, 0).settle();
+            }
             if is_ended {
                 self.end_instance(unit, instances);
             }
         }
         let took = began.elapsed();
         hand.blocked = self.meter.blocked().saturating_sub(blocked);
-        drop(later);
+        drop((spending, later));
         input.done(self.index, hand, processed, took);
     }
 
@@ -281,6 +289,7 @@ impl Copy {
             // Where there are several, there is no order.
             input: self.inputs.first().map(|(_, input)| input),
             is_init: false,
+            in_hand: 0,
             meter: &self.meter,
             watch: &self.watch,
             wakeup: &self.wakeup,
@@ -314,13 +323,16 @@ impl Copy {
             return None;
         }
         let block = match &call {
-            Call::Process(block, _) => Some(block.sequence()),
+            Call::Process(block, ..) => Some(block.sequence()),
             _ => None,
         };
         // What comes out after the last block comes last.
         let group = block.unwrap_or_else(|| merge::last_of(self.index));
         let is_end = matches!(call, Call::Finalize);
         let mut out = self.outputs(unit, &mut instance.filling, group);
+        if let Call::Process(.., in_hand) = &call {
+            out.in_hand = *in_hand;
+        }
         out.is_init = matches!(call, Call::Init);
         if is_end {
             out.begin_last();
@@ -330,7 +342,7 @@ impl Copy {
         self.meter.enter(Phase::Busy);
         let outcome = catch_unwind(AssertUnwindSafe(|| match call {
             Call::Init => filter.init(&unit.argument, &mut out).map(|()| Step::More),
-            Call::Process(block, port) => {
+            Call::Process(block, port, _) => {
                 filter.process(block, port, &mut out).map(|()| Step::More)
             }
             Call::Generate => filter.generate(&mut out),

@@ -44,6 +44,16 @@ impl Inbox {
         Ok(())
     }
 
+    /// The same of several; false: they are left.
+    pub(crate) fn put_all(&self, unit: &Open, blocks: &mut Vec<Queued>) -> bool {
+        let mut inside = self.lock();
+        let is_same = inside.rank == Some(unit.rank) && !unit.is_closed();
+        if is_same {
+            inside.blocks.extend(blocks.drain(..));
+        }
+        is_same
+    }
+
     /// From now on for that unit, if it is empty: another producer may have put in something of the
     /// unit before.
     pub(crate) fn turn_to(&self, unit: Rank) {

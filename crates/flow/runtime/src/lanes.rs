@@ -220,6 +220,22 @@ impl Lane {
         copy
     }
 
+    /// Blocks that a copy gets when it asks for them. Their bytes.
+    pub(crate) fn keep(&mut self, blocks: &mut VecDeque<Queued>) -> u64 {
+        let mut bytes = 0;
+        for block in blocks.iter_mut() {
+            block.sequence = self.next;
+            self.next += 1;
+            bytes += block.bytes.len() as u64;
+        }
+        self.bytes += bytes;
+        match self.undealt.is_empty() {
+            true => std::mem::swap(&mut self.undealt, blocks),
+            false => self.undealt.extend(blocks.drain(..)),
+        }
+        bytes
+    }
+
     /// Nothing more comes, and nothing is left that copies could take, now or when one is lost.
     pub(crate) fn is_over(&self, is_redealt: bool) -> bool {
         let is_undone = || self.undone > 0 || self.dealt.iter().any(|dealt| !dealt.is_empty());

@@ -177,6 +177,12 @@ impl Ledger {
         }
     }
 
+    /// Whether those who wait would be woken if so much were given back.
+    pub(crate) fn is_enough(&self, bytes: usize) -> bool {
+        let wake_at = self.given.wake_at.load(Ordering::Relaxed);
+        wake_at != NEVER && self.given.ever.load(Ordering::Relaxed) + bytes as u64 >= wake_at
+    }
+
     /// Whether somebody waits for room.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.given.wake_at.load(Ordering::SeqCst) != NEVER

@@ -91,6 +91,7 @@ mod running;
 mod shared;
 mod sized;
 mod sizing;
+mod spent;
 mod stream;
 mod tune;
 mod unit;

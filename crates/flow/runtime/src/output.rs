@@ -1,11 +1,13 @@
 //! The output ports of a copy: they cut what a filter sends into blocks, and wait for room.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 
+use crate::block::Queued;
 use crate::cut::{Cut, OVERHEAD};
 use crate::filter::FilterError;
 use crate::ledger::{Charge, Ledger};
@@ -15,6 +17,7 @@ use crate::observer::{Span, Watch};
 use crate::remote;
 use crate::shared::Input;
 use crate::sizing::Sizes;
+use crate::spent;
 use crate::stream::Stream;
 use crate::unit::{Open, UnitId};
 use crate::wakeup::Wakeup;
@@ -25,6 +28,12 @@ const PATIENCE: Duration = Duration::from_micros(500);
 
 /// Much are so many blocks. The timer of such a wait costs as much as some of them.
 const PATIENCE_BLOCKS: usize = 32;
+
+/// So many blocks are sent at once by a copy that has more in its hand.
+const AT_ONCE: usize = 16;
+
+/// What a copy takes ahead is no more than one part in so many of the limit.
+const AHEAD_PARTS: usize = 32;
 
 /// The unit of work has ended, so nobody wants what was to be sent. A filter returns it as its own
 /// error.
@@ -151,6 +160,10 @@ pub(crate) struct Filling(Vec<Vec<Slot>>);
 #[derive(Default)]
 struct Slot {
     partial: Option<Partial>,
+    /// Blocks that are whole, while there are more in the copy's hand.
+    outbox: Vec<Queued>,
+    /// Room that was taken for the blocks that come next, while there are more in the hand.
+    ahead: usize,
     /// Blocks that were sent of the group.
     index: u32,
 }
@@ -181,12 +194,14 @@ pub struct Outputs<'a> {
     pub(crate) input: Option<&'a Input>,
     /// It is called for the first time.
     pub(crate) is_init: bool,
+    /// Blocks that the copy has in its hand with the one that it is called for; 0: it has only this.
+    pub(crate) in_hand: usize,
     pub(crate) meter: &'a Meter,
     pub(crate) watch: &'a Watch,
     pub(crate) wakeup: &'a Arc<Wakeup>,
 }
 
-impl Outputs<'_> {
+impl<'a> Outputs<'a> {
     /// Sends bytes to the output port with this number; to each stream there, if there are several.
     /// Waits while there is no room. Blocks that are cut out of `bytes` share its memory, and each
     /// takes only its own part of the limit: what is sent at once is the filter's to bound.
@@ -238,6 +253,15 @@ impl Outputs<'_> {
         let slot = &mut self.filling.0[port][at];
         let block = (self.group, slot.index);
         slot.index = slot.index.wrapping_add(1);
+        if let Some(stream) = self.batches(port, at) {
+            // Who waits for it gets it now. Others would find it a batch later at most.
+            let slot = &mut self.filling.0[port][at];
+            slot.outbox.push(Queued::new(bytes, held));
+            if slot.outbox.len() >= AT_ONCE || stream.has_idle.load(Ordering::Relaxed) {
+                stream.send_all(self.unit, self.copy, &mut slot.outbox);
+            }
+            return;
+        }
         let sizes = self.outlets[port][at].stream.sizes();
         let began = sizes.is_some_and(Sizes::is_timed).then(Instant::now);
         match &self.outlets[port][at].stream {
@@ -250,6 +274,46 @@ impl Outputs<'_> {
                 Way::Elsewhere(outlet) => outlet.sending_took(began.elapsed()),
             }
         }
+    }
+
+    /// The stream, if blocks are sent together and room is taken for them together.
+    fn batches(&self, port: usize, at: usize) -> Option<&'a Stream> {
+        match &self.outlets[port][at].stream {
+            Way::Here(stream) if self.in_hand > 0 && stream.has_inboxes() => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// Sends what was kept and gives back what was taken ahead: the hand is empty, or the thread is
+    /// about to wait.
+    pub(crate) fn settle(&mut self) {
+        for (outlet, slot) in self.outlets.iter().flatten().zip(self.filling.0.iter_mut().flatten())
+        {
+            if let Way::Here(stream) = &outlet.stream {
+                if !slot.outbox.is_empty() {
+                    stream.send_all(self.unit, self.copy, &mut slot.outbox);
+                }
+                if slot.ahead > 0 {
+                    stream.ledger.give(std::mem::take(&mut slot.ahead));
+                }
+            }
+        }
+    }
+
+    /// Takes room that is there, for what the blocks in the hand may become, too.
+    fn reserve_ahead(&mut self, port: usize, at: usize, bytes: usize) -> bool {
+        let Some(ledger) = self.batches(port, at).map(|stream| stream.ledger) else { return false };
+        let slot = &mut self.filling.0[port][at];
+        if slot.ahead < bytes {
+            let limit = ledger.limit();
+            let more = self.in_hand.min(limit / AHEAD_PARTS / bytes) * bytes;
+            if more == 0 || !ledger.reserve(more, limit - limit / AHEAD_PARTS) {
+                return false;
+            }
+            slot.ahead += more;
+        }
+        slot.ahead -= bytes;
+        true
     }
 
     fn cut(&mut self, port: usize, at: usize, mut bytes: Bytes) -> Result<(), FilterError> {
@@ -330,12 +394,12 @@ impl Outputs<'_> {
     }
 
     /// Waits for room.
-    fn charge(&self, port: usize, at: usize, bytes: usize) -> Result<Charge, FilterError> {
+    fn charge(&mut self, port: usize, at: usize, bytes: usize) -> Result<Charge, FilterError> {
         self.reserve(port, at, bytes)?;
         Ok(Charge::new(self.outlets[port][at].stream.ledger(), bytes))
     }
 
-    fn reserve(&self, port: usize, at: usize, bytes: usize) -> Result<(), FilterError> {
+    fn reserve(&mut self, port: usize, at: usize, bytes: usize) -> Result<(), FilterError> {
         let stream = &self.outlets[port][at].stream;
         if stream.is_ordered() && self.is_init {
             return Err(NoOrderYet(Arc::clone(stream.name())).into());
@@ -344,6 +408,11 @@ impl Outputs<'_> {
             return Err(NotOfABlock(Arc::clone(stream.name())).into());
         }
         self.check_size(stream, bytes, stream.largest())?;
+        if !self.unit.is_closed() && self.reserve_ahead(port, at, bytes) {
+            return Ok(());
+        }
+        let outlets = self.outlets;
+        let stream = &outlets[port][at].stream;
         let mut before = None;
         let outcome = loop {
             if self.unit.is_closed() {
@@ -372,6 +441,8 @@ impl Outputs<'_> {
                 stream.ledger().lend(bytes);
                 break Ok(());
             }
+            self.settle();
+            spent::settle();
             remote::later::tell();
             if before.is_none() {
                 before = Some(self.meter.enter(Phase::Blocked));

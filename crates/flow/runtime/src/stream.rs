@@ -229,6 +229,33 @@ impl Stream {
         }
     }
 
+    /// Whether blocks may be sent together.
+    pub(crate) fn has_inboxes(&self) -> bool {
+        !self.inboxes.is_empty() && self.sizing.is_none()
+    }
+
+    /// Several blocks of what is not ordered; none of them is left.
+    pub(crate) fn send_all(&self, unit: &Open, copy: usize, blocks: &mut Vec<Queued>) {
+        let inbox = &self.inboxes[copy % self.inboxes.len()];
+        if inbox.put_all(unit, blocks) {
+            if self.has_idle.load(Ordering::Relaxed) {
+                let mut state = self.state();
+                self.collect(&mut state);
+                self.feed(&mut state);
+            }
+            return;
+        }
+        let mut state = self.state();
+        self.collect(&mut state);
+        let mut is_open = true;
+        for block in blocks.drain(..) {
+            is_open &= self.add_to(&mut state, unit, (0, 0), block);
+        }
+        if is_open {
+            inbox.turn_to(unit.rank);
+        }
+    }
+
     /// Deals what is in the inboxes. False: they are empty.
     pub(crate) fn collect(&self, state: &mut State) -> bool {
         let mut is_any = false;
@@ -237,17 +264,14 @@ impl Stream {
             let Some(rank) = inbox.empty(&mut blocks) else { continue };
             is_any = true;
             state.blocks += blocks.len() as u64;
-            state.bytes += blocks.iter().map(|block| block.bytes.len() as u64).sum::<u64>();
-            let State { dealer, lanes, tickets, .. } = &mut *state;
-            let Some(lane) = lanes.get_mut(&rank) else {
+            let Some(lane) = state.lanes.get_mut(&rank) else {
                 // The unit has ended.
+                state.bytes += blocks.iter().map(|block| block.bytes.len() as u64).sum::<u64>();
                 let held = blocks.drain(..).map(|block| block.held).sum();
                 self.ledger.give(held);
                 continue;
             };
-            for block in blocks.drain(..) {
-                lane.deal(dealer, tickets, block);
-            }
+            state.bytes += lane.keep(&mut blocks);
             self.wake_for_undealt(state);
         }
         state.emptied = blocks;
