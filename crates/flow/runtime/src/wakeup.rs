@@ -14,7 +14,7 @@ const LOOK: Duration = Duration::from_micros(20);
 
 /// So long it does not even let other threads run on its processor. Who is to ring may be one of
 /// these, and when it has run, there is more to do.
-const SPIN: Duration = Duration::from_micros(2);
+const SPIN: Duration = Duration::from_nanos(500);
 
 /// After so many looks in vain a thread sleeps at once, and looks again at one in so many waits.
 const IN_VAIN: u32 = 4;
