@@ -1,7 +1,6 @@
 //! The output ports of a copy: they cut what a filter sends into blocks, and wait for room.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -28,12 +27,6 @@ const PATIENCE: Duration = Duration::from_micros(500);
 
 /// Much are so many blocks. The timer of such a wait costs as much as some of them.
 const PATIENCE_BLOCKS: usize = 32;
-
-/// So many blocks are sent at once by a copy that has more in its hand.
-const AT_ONCE: usize = 16;
-
-/// What a copy takes ahead is no more than one part in so many of the limit.
-const AHEAD_PARTS: usize = 32;
 
 /// The unit of work has ended, so nobody wants what was to be sent. A filter returns it as its own
 /// error.
@@ -63,6 +56,9 @@ pub struct NotOfABlock(Arc<str>);
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("stream {0} is ordered: where there are several copies, a filter cannot send in init")]
 pub struct NoOrderYet(Arc<str>);
+
+#[path = "together.rs"]
+mod together;
 
 /// One end of a stream, at one copy of the filter that sends.
 pub(crate) struct Outlet {
@@ -201,7 +197,7 @@ pub struct Outputs<'a> {
     pub(crate) wakeup: &'a Arc<Wakeup>,
 }
 
-impl<'a> Outputs<'a> {
+impl Outputs<'_> {
     /// Sends bytes to the output port with this number; to each stream there, if there are several.
     /// Waits while there is no room. Blocks that are cut out of `bytes` share its memory, and each
     /// takes only its own part of the limit: what is sent at once is the filter's to bound.
@@ -254,13 +250,7 @@ impl<'a> Outputs<'a> {
         let block = (self.group, slot.index);
         slot.index = slot.index.wrapping_add(1);
         if let Some(stream) = self.batches(port, at) {
-            // Who waits for it gets it now. Others would find it a batch later at most.
-            let slot = &mut self.filling.0[port][at];
-            slot.outbox.push(Queued::new(bytes, held));
-            if slot.outbox.len() >= AT_ONCE || stream.has_idle.load(Ordering::Relaxed) {
-                stream.send_all(self.unit, self.copy, &mut slot.outbox);
-            }
-            return;
+            return self.send_later(stream, port, at, Queued::new(bytes, held));
         }
         let sizes = self.outlets[port][at].stream.sizes();
         let began = sizes.is_some_and(Sizes::is_timed).then(Instant::now);
@@ -274,46 +264,6 @@ impl<'a> Outputs<'a> {
                 Way::Elsewhere(outlet) => outlet.sending_took(began.elapsed()),
             }
         }
-    }
-
-    /// The stream, if blocks are sent together and room is taken for them together.
-    fn batches(&self, port: usize, at: usize) -> Option<&'a Stream> {
-        match &self.outlets[port][at].stream {
-            Way::Here(stream) if self.in_hand > 0 && stream.has_inboxes() => Some(stream),
-            _ => None,
-        }
-    }
-
-    /// Sends what was kept and gives back what was taken ahead: the hand is empty, or the thread is
-    /// about to wait.
-    pub(crate) fn settle(&mut self) {
-        for (outlet, slot) in self.outlets.iter().flatten().zip(self.filling.0.iter_mut().flatten())
-        {
-            if let Way::Here(stream) = &outlet.stream {
-                if !slot.outbox.is_empty() {
-                    stream.send_all(self.unit, self.copy, &mut slot.outbox);
-                }
-                if slot.ahead > 0 {
-                    stream.ledger.give(std::mem::take(&mut slot.ahead));
-                }
-            }
-        }
-    }
-
-    /// Takes room that is there, for what the blocks in the hand may become, too.
-    fn reserve_ahead(&mut self, port: usize, at: usize, bytes: usize) -> bool {
-        let Some(ledger) = self.batches(port, at).map(|stream| stream.ledger) else { return false };
-        let slot = &mut self.filling.0[port][at];
-        if slot.ahead < bytes {
-            let limit = ledger.limit();
-            let more = self.in_hand.min(limit / AHEAD_PARTS / bytes) * bytes;
-            if more == 0 || !ledger.reserve(more, limit - limit / AHEAD_PARTS) {
-                return false;
-            }
-            slot.ahead += more;
-        }
-        slot.ahead -= bytes;
-        true
     }
 
     fn cut(&mut self, port: usize, at: usize, mut bytes: Bytes) -> Result<(), FilterError> {

@@ -1,9 +1,9 @@
 //! What a copy has dropped of the blocks in its hand: their memory and their room.
 //!
-//! The counter of what was given back and the allocator's locks are written by several threads. While
-//! a thread has several blocks in its hand, which take no longer than a batch does, what it drops is
-//! kept here, and let go together: at the end, before the thread waits, as soon as somebody who waits
-//! for room would have enough, and before it is much.
+//! The counter of what was given back and the allocator's locks are written by several threads.
+//! While a thread has several blocks in its hand, which most often take no longer than a batch,
+//! what it drops is kept here, and let go together: at the end, before the thread waits, as soon as
+//! somebody who waits for room would have enough, and before it is much.
 
 use std::cell::RefCell;
 
@@ -49,7 +49,7 @@ impl Drop for Spending {
 }
 
 impl Spent {
-    /// Room that has to be given back now, of all.
+    /// True: it is to be let go.
     fn add(&mut self, room: usize, bytes: Bytes) -> bool {
         self.room += room;
         self.memory.push(bytes);
@@ -61,19 +61,17 @@ impl Spent {
 
 /// Lets go what was kept.
 pub(crate) fn settle() {
+    let kept = SPENT.with_borrow_mut(|spent| {
+        let spent = spent.as_mut().filter(|spent| spent.room > 0)?;
+        let room = std::mem::take(&mut spent.room);
+        Some((spent.ledger, room, std::mem::take(&mut spent.memory)))
+    });
     // Who frees memory may drop other blocks meanwhile.
-    let (ledger, room, mut memory) = {
-        let kept = SPENT.with_borrow_mut(|spent| {
-            let spent = spent.as_mut().filter(|spent| spent.room > 0)?;
-            Some((spent.ledger, std::mem::take(&mut spent.room), std::mem::take(&mut spent.memory)))
-        });
-        let Some(kept) = kept else { return };
-        kept
-    };
+    let Some((ledger, room, mut memory)) = kept else { return };
     memory.clear();
     ledger.give(room);
     SPENT.with_borrow_mut(|spent| {
-        if let Some(spent) = spent.as_mut().filter(|spent| spent.memory.capacity() == 0) {
+        if let Some(spent) = spent.as_mut().filter(|spent| spent.memory.is_empty()) {
             spent.memory = memory;
         }
     });
@@ -95,5 +93,48 @@ pub(crate) fn drop_block(ledger: &'static Ledger, room: usize, bytes: Bytes) {
             drop(bytes);
             ledger.give(room);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::wakeup::Wakeup;
+
+    #[test]
+    fn what_is_kept_is_let_go_before_it_is_much_and_at_the_end() {
+        let [ledger, other] = [(); 2].map(|()| Ledger::new(1600));
+        let held = || ledger.held().0;
+        assert!(ledger.reserve(1000, usize::MAX) && other.reserve(10, usize::MAX));
+        drop_block(ledger, 10, Bytes::new());
+        assert_eq!(held(), 990, "nothing is in the hand");
+        let spending = Spending::begin(ledger);
+        drop_block(ledger, 50, Bytes::from_static(b"x"));
+        drop_block(other, 10, Bytes::new());
+        assert_eq!((held(), other.held().0), (990, 0));
+        drop_block(ledger, 50, Bytes::new());
+        assert_eq!(held(), 890, "a part of the limit");
+        (0..MOST_BLOCKS).for_each(|_| drop_block(ledger, 1, Bytes::new()));
+        assert_eq!(held(), 890 - MOST_BLOCKS);
+        drop_block(ledger, 3, Bytes::new());
+        drop(spending);
+        assert_eq!(held(), 887 - MOST_BLOCKS);
+    }
+
+    #[test]
+    fn who_waits_gets_what_is_kept() {
+        let ledger = Ledger::new(1600);
+        let own = Arc::<Wakeup>::default();
+        assert!(ledger.reserve(1600, usize::MAX));
+        let _spending = Spending::begin(ledger);
+        drop_block(ledger, 40, Bytes::new());
+        assert!(!ledger.reserve_or_wait(60, usize::MAX, 0, &own));
+        drop_block(ledger, 19, Bytes::new());
+        assert!(ledger.is_waited_for());
+        drop_block(ledger, 1, Bytes::new());
+        own.wait();
+        assert!(ledger.reserve(60, usize::MAX));
     }
 }

@@ -1,0 +1,70 @@
+//! What a copy sends while it has several blocks in its hand: it is sent together, and room for it
+//! is taken together.
+//!
+//! An inbox and the counters of a ledger are written by several threads, so that each use of them
+//! costs as much as a short block. A hand most often takes no longer than a batch, and what lies in
+//! it is nobody else's until then, either. Who has nothing to do gets a block at once, and before
+//! the thread waits, all is sent.
+
+use std::sync::atomic::Ordering;
+
+use super::{Outputs, Way};
+use crate::block::Queued;
+use crate::stream::Stream;
+
+/// No more blocks than this are kept.
+const AT_ONCE: usize = 16;
+
+/// What a copy takes ahead is no more than one part in so many of the limit.
+const AHEAD_PARTS: usize = 32;
+
+impl<'a> Outputs<'a> {
+    /// The stream, if blocks are sent together and room is taken for them together.
+    pub(super) fn batches(&self, port: usize, at: usize) -> Option<&'a Stream> {
+        match &self.outlets[port][at].stream {
+            Way::Here(stream) if self.in_hand > 0 && stream.has_inboxes() => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// Sends what was kept and gives back what was taken ahead: the hand is empty, or the thread is
+    /// about to wait.
+    pub(crate) fn settle(&mut self) {
+        for (outlet, slot) in self.outlets.iter().flatten().zip(self.filling.0.iter_mut().flatten())
+        {
+            if let Way::Here(stream) = &outlet.stream {
+                if !slot.outbox.is_empty() {
+                    stream.send_all(self.unit, self.copy, &mut slot.outbox);
+                }
+                if slot.ahead > 0 {
+                    stream.ledger.give(std::mem::take(&mut slot.ahead));
+                }
+            }
+        }
+    }
+
+    /// Takes room that is there, for what the blocks in the hand may become, too.
+    pub(super) fn reserve_ahead(&mut self, port: usize, at: usize, bytes: usize) -> bool {
+        let Some(ledger) = self.batches(port, at).map(|stream| stream.ledger) else { return false };
+        let slot = &mut self.filling.0[port][at];
+        if slot.ahead < bytes {
+            let limit = ledger.limit();
+            let more = self.in_hand.min(limit / AHEAD_PARTS / bytes) * bytes;
+            if more == 0 || !ledger.reserve(more, limit - limit / AHEAD_PARTS) {
+                return false;
+            }
+            slot.ahead += more;
+        }
+        slot.ahead -= bytes;
+        true
+    }
+
+    /// With what comes next, unless somebody waits for it.
+    pub(super) fn send_later(&mut self, stream: &Stream, port: usize, at: usize, block: Queued) {
+        let slot = &mut self.filling.0[port][at];
+        slot.outbox.push(block);
+        if slot.outbox.len() >= AT_ONCE || stream.has_idle.load(Ordering::Relaxed) {
+            stream.send_all(self.unit, self.copy, &mut slot.outbox);
+        }
+    }
+}
