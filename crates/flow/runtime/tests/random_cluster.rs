@@ -174,9 +174,18 @@ fn plan(seed: u64) -> Plan {
             let mut is_repeated = false;
             let steps = random.below(4);
             for step in 0..=steps {
+                let is_idempotent = random.below(2) == 0;
+                let is_hedged = is_idempotent && step < steps && random.below(2) == 0;
                 let options = StreamOptions {
                     is_ordered,
-                    policy: random.one(&[Policy::Adaptive, Policy::Demand, Policy::RoundRobin]),
+                    policy: match random.one(&[
+                        Policy::Adaptive,
+                        Policy::Demand,
+                        Policy::RoundRobin,
+                    ]) {
+                        _ if is_hedged => Policy::Adaptive,
+                        policy => policy,
+                    },
                     cut: match random.one(&[0, 0, 24, 80, 1]) {
                         0 => Cut::Whole,
                         // It is not always cut in the same way.
@@ -191,7 +200,6 @@ fn plan(seed: u64) -> Plan {
                     break;
                 }
                 let name = format!("step{lane}x{step}");
-                let is_idempotent = random.below(2) == 0;
                 let is_split = random.below(2) == 0;
                 let own = random.clone();
                 let make = move || Pass {
@@ -208,6 +216,9 @@ fn plan(seed: u64) -> Plan {
                 is_repeated = is_idempotent;
                 if is_idempotent {
                     graph.idempotent(&name).unwrap();
+                }
+                if is_hedged {
+                    graph.hedge(&name, 100).unwrap();
                 }
                 graph.connect(&before, &name, options).unwrap();
                 before = name;
