@@ -64,6 +64,8 @@ struct Pass {
     fails: bool,
     keeps: bool,
     is_split: bool,
+    /// Now and then it takes so long that another copy gets the block, too.
+    is_late: bool,
 }
 
 impl Filter for Pass {
@@ -89,6 +91,9 @@ impl Filter for Pass {
         }
         if self.random.below(4) == 0 {
             thread::yield_now();
+        }
+        if self.is_late && self.random.below(100) == 0 {
+            thread::sleep(Duration::from_millis(3));
         }
         if !self.is_split {
             return out.send(0, bytes);
@@ -208,6 +213,7 @@ fn plan(seed: u64) -> Plan {
                     fails,
                     keeps,
                     is_split,
+                    is_late: is_hedged,
                 };
                 graph.filter(&name, 1, Ports::step(), make).unwrap();
                 let copies = 1 + random.below(4);
