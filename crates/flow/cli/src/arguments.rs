@@ -148,6 +148,9 @@ Pipeline files:
   role         processes that were started with this --role
   idempotent   true: the filter sends the same for the same block, whichever copy does it, and
                nothing at the end of a unit; so what a lost process was at can be done again
+  hedge        of an idempotent filter: a block that a copy has had for longer than is usual goes
+               to an idle one in the same process, too, and the first result counts; at most so
+               many blocks of a hundred
 
 Environment:
   SEEKWIRE_FLOW_RENDEZVOUS=DIR  where the launcher does not pass on addresses, the processes meet in

@@ -218,6 +218,8 @@ impl Pipeline {
         let placement = Placement::take(&mut options)?;
         let idempotent_at = options.place("idempotent");
         let is_idempotent = options.boolean("idempotent")?;
+        let hedge_at = options.place("hedge");
+        let hedge = options.number("hedge")?;
         let Built { ports, factory, is_split, knows_order, nanoseconds_per_byte } =
             builtin::build((&run, run_at), options)?;
         let line = Line {
@@ -240,6 +242,11 @@ impl Pipeline {
         if is_idempotent {
             let declared = self.graph.idempotent(&line.name);
             declared.map_err(|error| (idempotent_at, error.to_string()))?;
+        }
+        if let Some(percent) = hedge {
+            let percent = u32::try_from(percent).unwrap_or(u32::MAX);
+            let hedged = self.graph.hedge(&line.name, percent);
+            hedged.map_err(|error| (hedge_at, error.to_string()))?;
         }
         self.filters.push(line);
         Ok(())

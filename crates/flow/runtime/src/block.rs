@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::hedging::Share;
 use crate::ledger::Ledger;
 use crate::remote::later;
 use crate::remote::link::Link;
@@ -104,6 +105,8 @@ pub(crate) enum Receipt {
     Room { link: Arc<Link>, stream: u16, bytes: usize, ledger: &'static Ledger },
     /// The home that has dealt it knows that its memory is free.
     Memory { link: Arc<Link>, to: End, unit: UnitId, sequence: u64, is_begun: bool },
+    /// Several copies have the block, and what it takes, until they are through with it.
+    Shared { _share: Arc<Share> },
 }
 
 impl Drop for Receipt {
@@ -116,6 +119,8 @@ impl Drop for Receipt {
             Self::Memory { link, to, unit, sequence, is_begun } => {
                 later::dropped(link, *to, *unit, *sequence, *is_begun);
             }
+            // With the last of them.
+            Self::Shared { .. } => {}
         }
     }
 }

@@ -176,7 +176,7 @@ fn home(
     if !place.homes.contains(&rank) {
         return None;
     }
-    let Place { from, to, homes, is_replayed, is_redealt, share } = place;
+    let Place { from, to, homes, is_replayed, is_redealt, hedge, share } = place;
     let here = from.copies_in(rank).count();
     // Where each process deals its own, nobody else's come here.
     let is_only = homes.len() == 1;
@@ -212,6 +212,7 @@ fn home(
         graph.filters[spec.to.0].ports.inputs.len() > 1 || !is_only,
         remote,
     );
+    let stream = stream.hedged(*hedge);
     Some(Arc::new(stream.watched(spec.options.cut, graph.observer.as_ref(), aim(graph))))
 }
 

@@ -12,6 +12,7 @@ use crate::block::Block;
 use crate::dealing::BATCH;
 use crate::filter::{Factory, Filter, FilterError, Step};
 use crate::hand::Hand;
+use crate::hedging::Finished;
 use crate::lanes::Taken;
 use crate::merge;
 use crate::meter::{Meter, Phase};
@@ -108,7 +109,10 @@ impl Copy {
             if !did && same && !is_stopped() {
                 self.meter.enter(Phase::Starved);
                 self.watch.began(|| Span::Starved);
-                self.wakeup.wait();
+                match work.hands.iter().filter_map(|hand| hand.look_again).min() {
+                    Some(at) => self.wakeup.wait_for(at.saturating_duration_since(Instant::now())),
+                    None => self.wakeup.wait(),
+                }
                 self.watch.ended(std::iter::empty());
             }
         }
@@ -187,6 +191,7 @@ impl Copy {
             match input.take(self.index, &self.wakeup, &mut work.hands[at]) {
                 Some(Taken::Blocks) => self.process(at, work),
                 Some(Taken::End(unit)) => self.end(unit, work),
+                Some(Taken::EndFor(copy, unit)) => self.end_for(copy, unit),
                 None => continue,
             }
             did = true;
@@ -230,7 +235,23 @@ impl Copy {
         let took = began.elapsed();
         hand.blocked = self.meter.blocked().saturating_sub(blocked);
         drop((spending, later));
-        input.done(self.index, hand, processed, took);
+        let Finished { is_beaten, ended } = input.done(self.index, hand, processed, took);
+        if is_beaten {
+            ended.into_iter().for_each(|unit| self.end_instance(unit, instances));
+            // Of those that are over by now, nobody has told it.
+            self.forget(work);
+        }
+    }
+
+    /// The same as when that copy is through with a unit, which it will not be told of.
+    fn end_for(&self, copy: usize, unit: UnitId) {
+        let Some(open) = self.shared.units.find(unit) else { return };
+        let mut filling = Filling::new(&self.outlets);
+        let mut out = self.outputs(&open, &mut filling, merge::last_of(copy));
+        out.copy = copy;
+        out.begin_last();
+        out.end();
+        self.shared.copy_is_done(unit);
     }
 
     /// An input stream has no more of this unit.
@@ -371,6 +392,10 @@ impl Copy {
             Ok(step) => return Some(step),
             Err(error) => error?,
         };
+        if self.inputs.iter().any(|(_, input)| input.is_ended_for(self.index, unit.rank.unit)) {
+            // It was late, and what it was at was done without it.
+            return None;
+        }
         self.fail(unit.rank.unit, block, &error);
         None
     }

@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use thiserror::Error;
-
 use crate::cut::Cut;
 use crate::dealing::Policy;
 use crate::filter::{Factory, Filter};
+use crate::graph_error::GraphError;
 use crate::guarantee::Guarantee;
 use crate::observer::Observer;
 use crate::remote::place;
-use crate::tune::Bounds;
 
 /// How much a stream may hold if nothing else is said: 64 MiB.
 pub const DEFAULT_LIMIT: usize = 64 << 20;
@@ -37,125 +35,6 @@ impl Default for StreamOptions {
     fn default() -> Self {
         Self { policy: Policy::default(), limit: DEFAULT_LIMIT, is_ordered: false, cut: Cut::Whole }
     }
-}
-
-/// What is wrong with a pipeline.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum GraphError {
-    /// Two filters have one name.
-    #[error("there are two filters called {0}")]
-    TwoOfOneName(String),
-    /// A filter without copies.
-    #[error("filter {0} has no copies: it needs at least one")]
-    NoCopies(String),
-    /// No filter of that name.
-    #[error("there is no filter called {0}")]
-    NoFilter(String),
-    /// The filter has no such port.
-    #[error("filter {filter} has no {kind} port {port}; it has {}", listed(.ports))]
-    NoPort {
-        /// The filter.
-        filter: String,
-        /// `input` or `output`.
-        kind: &'static str,
-        /// As it was named; empty where none was named and there is not just one.
-        port: String,
-        /// Those that it has.
-        ports: Vec<String>,
-    },
-    /// A port that no stream leads to or from.
-    #[error("{kind} port {filter}.{port} is not connected")]
-    Unconnected {
-        /// The filter.
-        filter: String,
-        /// `input` or `output`.
-        kind: &'static str,
-        /// The port.
-        port: String,
-    },
-    /// Two streams into one input port.
-    #[error("two streams lead to input port {0}: give the filter a port for each")]
-    TwoInto(String),
-    /// Blocks could go round.
-    #[error("the streams lead in a circle through {}", .0.join(", "))]
-    Circle(Vec<String>),
-    /// No filter at all, or none without inputs.
-    #[error("there is no source: a filter without input ports")]
-    NoSource,
-    /// There is no order to keep.
-    #[error(
-        "stream {stream} cannot be ordered: {filter} has several copies and several input ports, so \
-         nothing tells which of its blocks come first"
-    )]
-    NoOrder {
-        /// The stream that is to be ordered.
-        stream: String,
-        /// The filter that sends to it.
-        filter: String,
-    },
-    /// The limit is too small for a single block.
-    #[error(
-        "stream {stream} needs a limit of at least {least} bytes for its blocks, and has one of {limit}"
-    )]
-    LimitTooSmall {
-        /// The stream.
-        stream: String,
-        /// The least limit: a block for each copy that sends, and two more.
-        least: usize,
-        /// The limit.
-        limit: usize,
-    },
-    /// An idempotent filter whose blocks do not have one number each.
-    #[error("filter {0} cannot be idempotent: it needs one input port, and an output port")]
-    NotIdempotent(String),
-    /// A filter in a process that there is not.
-    #[error("filter {filter} cannot be placed on rank {rank}: the ranks are 0 to {last}")]
-    NoRank {
-        /// The filter.
-        filter: String,
-        /// The rank.
-        rank: u32,
-        /// The highest rank.
-        last: u32,
-    },
-    /// Numbers are sent in 16 bits.
-    #[error("a pipeline of several processes has at most 65536 streams and copies of a filter")]
-    TooMany,
-    /// Blocks of no bytes.
-    #[error("stream {0} cannot be cut into blocks of 0 bytes")]
-    EmptyBlocks(String),
-    /// No time, or a rate that is none.
-    #[error("a guarantee is a time or a number of units per second above zero")]
-    NoGuarantee,
-    /// There is no size to choose.
-    #[error(
-        "stream {stream} can have no blocks of {} to {} bytes in whole records of {}",
-        .bounds.least,
-        .bounds.most,
-        .bounds.record
-    )]
-    NoSizes {
-        /// The stream.
-        stream: String,
-        /// What was asked for.
-        bounds: Bounds,
-    },
-    /// What is sent again would be cut in another way.
-    #[error(
-        "stream {stream} cannot find the size of its blocks itself: {filter} is idempotent and in \
-         several processes, and what it sends again has to be cut as before; give it a size"
-    )]
-    CutAgain {
-        /// The stream.
-        stream: String,
-        /// The filter that sends to it.
-        filter: String,
-    },
-}
-
-fn listed(ports: &[String]) -> String {
-    if ports.is_empty() { "none".to_owned() } else { ports.join(", ") }
 }
 
 /// The ports of a filter, by name.
@@ -202,6 +81,8 @@ pub(crate) struct FilterSpec {
     /// The process of each copy; empty: rank 0 for all.
     pub(crate) ranks: Vec<u32>,
     pub(crate) is_idempotent: bool,
+    /// So many blocks of a hundred may go to a second copy.
+    pub(crate) hedge: Option<u32>,
 }
 
 impl FilterSpec {
@@ -283,9 +164,15 @@ impl Graph {
         if copies == 0 {
             return Err(GraphError::NoCopies(name.to_owned()));
         }
-        let (ranks, is_idempotent) = (Vec::new(), false);
-        let name = name.into();
-        self.filters.push(FilterSpec { name, copies, ports, factory, ranks, is_idempotent });
+        self.filters.push(FilterSpec {
+            name: name.into(),
+            copies,
+            ports,
+            factory,
+            ranks: Vec::new(),
+            is_idempotent: false,
+            hedge: None,
+        });
         Ok(())
     }
 
@@ -318,6 +205,33 @@ impl Graph {
             return Err(GraphError::NotIdempotent(filter.to_owned()));
         }
         spec.is_idempotent = true;
+        Ok(())
+    }
+
+    /// Hedges an idempotent filter: a block that one copy has had for longer than is usual goes to
+    /// another one that has nothing to do, if nothing else waits, and what comes out first counts. No
+    /// more than `percent` blocks of a hundred go to a second copy, and none to a third one. Copies in
+    /// the process that deals the blocks do that for each other: if all are in one, that is theirs.
+    ///
+    /// A copy that waits for room has not nothing to do. So in an ordered stream, what a copy is late
+    /// with waits for that copy when the others have filled the limit with what comes after it.
+    ///
+    /// A copy that is late with a block which another one is done with holds up no unit: units end
+    /// without it, and without its `finalize`. So what a copy keeps during a unit can make it
+    /// faster, but must change nothing that comes out.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError::NoFilter`], [`GraphError::NotHedged`], [`GraphError::NoBudget`].
+    pub fn hedge(&mut self, filter: &str, percent: u32) -> Result<(), GraphError> {
+        let spec = self.find(filter)?;
+        if !spec.is_idempotent {
+            return Err(GraphError::NotHedged(filter.to_owned()));
+        }
+        if !(1..=100).contains(&percent) {
+            return Err(GraphError::NoBudget { filter: filter.to_owned(), percent });
+        }
+        spec.hedge = Some(percent);
         Ok(())
     }
 
@@ -459,6 +373,15 @@ impl Graph {
                 if !self.streams.iter().any(|stream| stream.from == (at, number)) {
                     return Err(unconnected("output", port));
                 }
+            }
+        }
+        for stream in &self.streams {
+            let to = &self.filters[stream.to.0];
+            if to.hedge.is_some() && stream.options.policy != Policy::Adaptive {
+                return Err(GraphError::HedgedAtOnce {
+                    filter: to.name.to_string(),
+                    stream: stream.name.clone(),
+                });
             }
         }
         if !self.filters.iter().any(|filter| filter.ports.inputs.is_empty()) {

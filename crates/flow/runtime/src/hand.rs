@@ -1,7 +1,7 @@
 //! What a copy has taken of a stream, and has not begun.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::block::{Block, Queued};
 use crate::ledger::Ledger;
@@ -20,6 +20,8 @@ pub(crate) struct Hand {
     pub(crate) blocked: Duration,
     /// They were dealt before, to a copy that is lost.
     is_again: bool,
+    /// When the copy, which has found nothing to do, is to look again.
+    pub(crate) look_again: Option<Instant>,
 }
 
 impl Hand {
@@ -32,6 +34,7 @@ impl Hand {
             given: 0,
             blocked: Duration::ZERO,
             is_again: false,
+            look_again: None,
         }
     }
 

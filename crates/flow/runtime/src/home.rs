@@ -225,6 +225,7 @@ impl Stream {
                 lane.ending.add(*copy);
                 lane.ended.add(*copy);
             }
+            let has_ended = lane.ended.is_all();
             let ready = match &mut lane.merge {
                 Some(merge) if !was_ending && lane.ending.is_all() => {
                     let ready = merge.begin_last();
@@ -234,6 +235,9 @@ impl Stream {
                 _ => Vec::new(),
             };
             self.deal(&mut state, rank, ready);
+            if has_ended {
+                state.has_sent_all(rank.unit, self.is_replayed());
+            }
         }
         state.lost_producers.extend(gone);
         state.wake_all();

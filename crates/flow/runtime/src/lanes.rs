@@ -1,6 +1,6 @@
 //! What a stream has, by unit of work, and which copy takes what next.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +11,7 @@ use crate::block::Queued;
 use crate::deal::Deal;
 use crate::dealing::{Backlog, Dealer};
 use crate::hand::Hand;
+use crate::hedging::{Hedge, Hedges};
 use crate::ledger::Ledger;
 use crate::merge::Merge;
 use crate::observer::Observer;
@@ -26,6 +27,8 @@ pub(crate) enum Taken {
     Blocks,
     /// No more blocks of this unit come to this copy.
     End(UnitId),
+    /// The same of that copy, which is late with something that nobody waits for.
+    EndFor(usize, UnitId),
 }
 
 pub(crate) struct State {
@@ -57,12 +60,17 @@ pub(crate) struct State {
     /// an order that others keep, and if they took theirs in another one, each could wait for the
     /// others.
     pub(crate) is_first_come: bool,
+    /// What the copies here are at, where one may get what another is late with.
+    pub(crate) hedges: Option<Hedges>,
+    /// Where blocks may be sent again, units under way of which nothing new comes.
+    pub(crate) sent_all: BTreeSet<UnitId>,
 }
 
 /// What those who watch are told.
 pub(crate) enum Event {
     Dealt(Deal),
     Sized(SizeDecision),
+    Hedged(Hedge),
 }
 
 /// Who watches, and the number of the stream.
@@ -113,6 +121,7 @@ impl Drop for Locked<'_> {
             // A thread that reads a link must not end with who watches.
             let _ = catch_unwind(AssertUnwindSafe(|| match event {
                 Event::Dealt(deal) => observer.dealt(stream, &deal, at),
+                Event::Hedged(hedge) => observer.hedged(stream, &hedge, at),
                 Event::Sized(decision) => observer.sized(stream, &decision, at),
             }));
         }
@@ -264,6 +273,7 @@ impl State {
         // In another process, it is sent one after the other.
         let is_distant = self.distant[copy].is_some();
         let is_one_of_several = self.consumers.len() > 1;
+        let is_alone = is_distant || self.hedges.is_some();
         let Self { dealer, lanes, over, is_first_come, .. } = self;
         if let Some((rank, lane)) = lanes.iter_mut().find(|(_, lane)| lane.again > 0) {
             // Those who wait for what comes of it keep others waiting, also of other units.
@@ -293,7 +303,7 @@ impl State {
             }
             let backlog = Backlog { blocks: lane.undealt.len(), is_last };
             if dealer.may_take(copy, backlog) {
-                let blocks = match is_distant || (*is_first_come && is_one_of_several) {
+                let blocks = match is_alone || (*is_first_come && is_one_of_several) {
                     // All wait for the first of them, so that the others cannot be left to anybody.
                     true => 1,
                     false => dealer.batch(copy, backlog),
@@ -340,6 +350,13 @@ impl State {
 
     pub(crate) fn wake_all(&mut self) {
         (0..self.consumers.len()).for_each(|copy| self.wake(copy));
+    }
+
+    /// Of a unit, all producers have.
+    pub(crate) fn has_sent_all(&mut self, unit: UnitId, is_replayed: bool) {
+        if is_replayed {
+            self.sent_all.insert(unit);
+        }
     }
 
     pub(crate) fn purge(&mut self, rank: Rank) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::deal::Deal;
+use crate::hedging::Hedge;
 use crate::ledger::Ledger;
 use crate::tune::SizeDecision;
 use crate::unit::UnitId;
@@ -30,6 +31,11 @@ pub trait Observer: Send + Sync {
     /// them.
     fn dealt(&self, stream: usize, deal: &Deal, at: Instant) {
         let _ = (stream, deal, at);
+    }
+
+    /// A block that a copy has had for longer than is usual was given to a second one, too.
+    fn hedged(&self, stream: usize, hedge: &Hedge, at: Instant) {
+        let _ = (stream, hedge, at);
     }
 
     /// A stream that finds the size of its blocks has chosen another one. Where several processes

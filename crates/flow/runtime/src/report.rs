@@ -138,4 +138,8 @@ pub struct StreamReport {
     /// What its dealing knows of the copies that receive, by number. Where several processes deal its
     /// blocks, as the one with the lowest rank knows it.
     pub copies: Vec<CopyState>,
+    /// Blocks that were given to a second copy, too, since the first one was late with them.
+    pub hedged: u64,
+    /// Of these, those that the second copy was done with first.
+    pub hedges_won: u64,
 }

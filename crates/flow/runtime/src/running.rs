@@ -11,7 +11,8 @@ use thiserror::Error;
 use crate::build::Built;
 use crate::copy::Copy;
 use crate::expiry::Expiry;
-use crate::graph::{Graph, GraphError};
+use crate::graph::Graph;
+use crate::graph_error::GraphError;
 use crate::guarantee::GuaranteeReport;
 use crate::meter::{Meter, Phase};
 use crate::observer::Watch;
@@ -329,6 +330,8 @@ fn joined(streams: Vec<StreamReport>) -> Vec<StreamReport> {
                 known.held = known.held.saturating_add(stream.held);
                 known.peak = known.peak.saturating_add(stream.peak);
                 known.limit = known.limit.saturating_add(stream.limit);
+                known.hedged = known.hedged.saturating_add(stream.hedged);
+                known.hedges_won = known.hedges_won.saturating_add(stream.hedges_won);
                 known.block = known.block.take().or(stream.block);
                 if known.copies.is_empty() {
                     known.copies = stream.copies;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::hand::Hand;
+use crate::hedging::Finished;
 use crate::lanes::Taken;
 use crate::ledger::Ledger;
 use crate::remote;
@@ -56,7 +57,9 @@ impl Shared {
         match self.node.get() {
             Some(node) => node.copy_is_done(unit),
             None => {
-                self.units.copy_is_done(unit, 0);
+                if self.units.copy_is_done(unit, 0) == Some(true) {
+                    self.streams.iter().for_each(|stream| stream.clear(unit));
+                }
             }
         }
     }
@@ -91,10 +94,27 @@ impl Input {
     }
 
     /// The copy is through with what it took: with `processed` blocks in that time.
-    pub(crate) fn done(&self, copy: usize, hand: &mut Hand, processed: usize, took: Duration) {
+    pub(crate) fn done(
+        &self,
+        copy: usize,
+        hand: &mut Hand,
+        processed: usize,
+        took: Duration,
+    ) -> Finished {
         match self {
             Self::Here(stream) => stream.done(copy, hand, processed, took),
-            Self::Elsewhere(inlet) => inlet.done(copy, hand, processed, took),
+            Self::Elsewhere(inlet) => {
+                inlet.done(copy, hand, processed, took);
+                Finished::default()
+            }
+        }
+    }
+
+    /// Whether others have ended that unit in place of the copy, which has not heard of it.
+    pub(crate) fn is_ended_for(&self, copy: usize, unit: UnitId) -> bool {
+        match self {
+            Self::Here(stream) => stream.is_ended_for(copy, unit),
+            Self::Elsewhere(_) => false,
         }
     }
 

@@ -82,6 +82,8 @@ impl Outlet {
             limit: 0,
             block,
             copies: Vec::new(),
+            hedged: 0,
+            hedges_won: 0,
         })
     }
 

@@ -4,7 +4,7 @@
 //! from it by links (home, remote).
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use crate::block::Queued;
 use crate::cut::Cut;
 use crate::dealing::{BATCH_BLOCKS, Dealer, Policy};
 use crate::hand::Hand;
+use crate::hedging::{Finished, Hedges};
 use crate::inbox::Inbox;
 use crate::lanes::{Consumer, Count, Lane, Locked, State, Taken};
 use crate::ledger::Ledger;
@@ -27,7 +28,7 @@ use crate::remote::replays::Replays;
 use crate::report::StreamReport;
 use crate::sizing::Sizing;
 use crate::tune::Aim;
-use crate::unit::{Open, Rank};
+use crate::unit::{Open, Rank, UnitId};
 use crate::wakeup::Wakeup;
 
 pub(crate) struct Stream {
@@ -44,6 +45,8 @@ pub(crate) struct Stream {
     pub(crate) is_recallable: bool,
     /// Its consumers wait for other streams, too.
     pub(crate) is_one_of_several: bool,
+    /// A copy may get what another one is late with.
+    pub(crate) is_hedged: bool,
     /// Where it finds the size of its blocks.
     pub(crate) sizing: Option<Sizing>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
@@ -110,6 +113,7 @@ impl Stream {
             remote,
             is_recallable,
             is_one_of_several,
+            is_hedged: false,
             sizing: None,
             observer: None,
             state: Mutex::new(State {
@@ -128,10 +132,20 @@ impl Stream {
                 to_tell: Vec::new(),
                 tickets: 0,
                 is_first_come: is_ordered,
+                hedges: None,
+                sent_all: BTreeSet::new(),
             }),
             has_idle: AtomicBool::new(false),
             inboxes: (0..inboxes).map(|_| Inbox::default()).collect(),
         }
+    }
+
+    /// Has a block that a copy here is late with given to another one, too, for so many blocks of a
+    /// hundred at most.
+    pub(crate) fn hedged(mut self, percent: Option<u32>) -> Self {
+        self.is_hedged = percent.is_some();
+        self.state().hedges = percent.map(|percent| Hedges::new(percent, self.consumers));
+        self
     }
 
     /// Has it find the sizes of blocks, where it is cut so, and has it watched.
@@ -156,7 +170,7 @@ impl Stream {
     /// Whether a block that a copy has taken may be dealt again, so that a unit is not over before all
     /// are done.
     pub(crate) fn counts_undone(&self) -> bool {
-        self.remote.is_redealt || self.is_recallable
+        self.remote.is_redealt || self.is_recallable || self.is_hedged
     }
 
     /// Whether blocks have to be told apart by the group that they belong to.
@@ -202,7 +216,7 @@ impl Stream {
         let next = state.lanes.get(&unit.rank).and_then(|lane| lane.merge.as_ref());
         // One that is past is sent for the second time, and nobody keeps it.
         let has_turn = next.map_or(0, Merge::next) >= group;
-        if has_turn { limit } else { limit - limit / 4 }
+        if has_turn { limit } else { limit - kept(limit, self.is_replayed()) }
     }
 
     /// Block `index` of that group. `held` was taken of the limit for it.
@@ -292,8 +306,8 @@ impl Stream {
     ) -> bool {
         state.blocks += 1;
         state.bytes += block.bytes.len() as u64;
-        let State { dealer, lanes, tickets, consumers, lost_producers, .. } = &mut *state;
-        let lane = self.lane(lanes, unit, consumers, lost_producers);
+        let State { dealer, lanes, tickets, consumers, lost_producers, sent_all, .. } = &mut *state;
+        let lane = self.lane(lanes, unit, consumers, (lost_producers, sent_all));
         let is_open = lane.is_some();
         let takes = |lane: &mut Lane| {
             lane.replays.as_mut().is_none_or(|replays| replays.takes(group, index))
@@ -379,14 +393,15 @@ impl Stream {
         let Some(lane) = self.lane_of(&mut state, unit) else { return };
         lane.ended.add(copy);
         if lane.ended.is_all() {
+            state.has_sent_all(unit.rank.unit, self.is_replayed());
             state.wake_all();
             self.feed(&mut state);
         }
     }
 
     fn lane_of<'s>(&self, state: &'s mut State, unit: &Open) -> Option<&'s mut Lane> {
-        let State { lanes, consumers, lost_producers, .. } = state;
-        self.lane(lanes, unit, consumers, lost_producers)
+        let State { lanes, consumers, lost_producers, sent_all, .. } = state;
+        self.lane(lanes, unit, consumers, (lost_producers, sent_all))
     }
 
     /// The lane of a unit, if that is under way.
@@ -395,7 +410,7 @@ impl Stream {
         lanes: &'s mut BTreeMap<Rank, Lane>,
         unit: &Open,
         consumers: &[Consumer],
-        lost_producers: &[usize],
+        (lost_producers, sent_all): (&[usize], &BTreeSet<UnitId>),
     ) -> Option<&'s mut Lane> {
         if unit.is_closed() {
             return None;
@@ -427,6 +442,8 @@ impl Stream {
         };
         Some(match lanes.entry(unit.rank) {
             Entry::Occupied(lane) => lane.into_mut(),
+            // What is sent a second time comes when all of it is over.
+            Entry::Vacant(_) if sent_all.contains(&unit.rank.unit) => return None,
             Entry::Vacant(place) => place.insert(new()),
         })
     }
@@ -474,13 +491,19 @@ impl Stream {
         if state.lanes.len() > 1 || undealt() < BATCH_BLOCKS * self.consumers {
             self.collect(&mut state);
         }
-        let mut taken = self.take_next(&mut state, copy, hand);
+        hand.look_again = None;
+        let mut taken = self.before_take(&mut state, copy);
+        taken = taken.or_else(|| self.take_next(&mut state, copy, hand));
         if taken.is_none() {
             self.set_idle(&mut state, copy, true);
             state.publish(&self.has_idle);
             self.collect(&mut state);
             taken = self.take_next(&mut state, copy, hand);
         }
+        if matches!(taken, Some(Taken::Blocks)) {
+            self.is_at(&mut state, copy, hand);
+        }
+        taken = taken.or_else(|| self.hedge(&mut state, copy, hand));
         self.set_idle(&mut state, copy, taken.is_none());
         if taken.is_none() {
             state.consumers[copy].wakeup.get_or_insert_with(|| Arc::clone(own));
@@ -513,14 +536,23 @@ impl Stream {
     }
 
     /// The copy is through with blocks that it took: with `processed` of them in that time. What it
-    /// has left is anybody's again.
-    pub(crate) fn done(&self, copy: usize, hand: &mut Hand, processed: usize, took: Duration) {
+    /// has left is anybody's again. Returns how it
+    /// fared.
+    pub(crate) fn done(
+        &self,
+        copy: usize,
+        hand: &mut Hand,
+        processed: usize,
+        took: Duration,
+    ) -> Finished {
         let taken = hand.taken();
         let mut state = self.state();
         state.dealer.done(copy, taken, processed, took);
         self.served(&mut state, copy, (processed, hand.given()), took.saturating_sub(hand.blocked));
+        let finished = self.is_through(&mut state, copy, took);
         let counts_undone = self.counts_undone();
         let lane = match hand.rank() {
+            _ if finished.is_beaten => None,
             Some(rank) if taken > 1 || counts_undone => state.lanes.get_mut(&rank),
             _ => None,
         };
@@ -541,6 +573,7 @@ impl Stream {
         }
         drop(state);
         hand.clear();
+        finished
     }
 
     /// A copy is done with something: with the last of a unit, perhaps.
@@ -560,6 +593,7 @@ impl Stream {
         state.purge(unit.rank);
         state.wake_all();
         drop(state);
+        self.clear(unit.rank.unit);
         self.ledger.wake_all();
     }
 
@@ -572,10 +606,11 @@ impl Stream {
         let [(own, own_peak), (others, others_peak)] =
             [self.ledger, self.foreign].map(|ledger| ledger.held());
         let (held, peak) = (own + others, own_peak + others_peak);
-        let (blocks, bytes, copies) = {
+        let (blocks, bytes, copies, hedges) = {
             let mut state = self.state();
             self.collect(&mut state);
-            (state.blocks, state.bytes, state.copies())
+            let hedges = state.hedges.as_ref().map(|hedges| hedges.counts);
+            (state.blocks, state.bytes, state.copies(), hedges.unwrap_or_default())
         };
         StreamReport {
             name: Arc::clone(&self.name),
@@ -586,8 +621,16 @@ impl Stream {
             limit: self.ledger.limit() + self.foreign.limit(),
             block: self.sizing_here().map(Sizing::report),
             copies,
+            hedged: hedges.hedges,
+            hedges_won: hedges.won,
         }
     }
+}
+
+/// What is kept of the limit of an ordered stream for the group that everybody waits for: for two
+/// that send it, where it may be sent twice.
+pub(crate) fn kept(limit: usize, is_replayed: bool) -> usize {
+    if is_replayed { limit / 2 } else { limit / 4 }
 }
 
 #[cfg(test)]

@@ -64,6 +64,8 @@ struct Pass {
     fails: bool,
     keeps: bool,
     is_split: bool,
+    /// Now and then it takes so long that another copy gets the block, too.
+    is_late: bool,
 }
 
 impl Filter for Pass {
@@ -89,6 +91,9 @@ impl Filter for Pass {
         }
         if self.random.below(4) == 0 {
             thread::yield_now();
+        }
+        if self.is_late && self.random.below(100) == 0 {
+            thread::sleep(Duration::from_millis(3));
         }
         if !self.is_split {
             return out.send(0, bytes);
@@ -174,9 +179,18 @@ fn plan(seed: u64) -> Plan {
             let mut is_repeated = false;
             let steps = random.below(4);
             for step in 0..=steps {
+                let is_idempotent = random.below(2) == 0;
+                let is_hedged = is_idempotent && step < steps && random.below(2) == 0;
                 let options = StreamOptions {
                     is_ordered,
-                    policy: random.one(&[Policy::Adaptive, Policy::Demand, Policy::RoundRobin]),
+                    policy: match random.one(&[
+                        Policy::Adaptive,
+                        Policy::Demand,
+                        Policy::RoundRobin,
+                    ]) {
+                        _ if is_hedged => Policy::Adaptive,
+                        policy => policy,
+                    },
                     cut: match random.one(&[0, 0, 24, 80, 1]) {
                         0 => Cut::Whole,
                         // It is not always cut in the same way.
@@ -191,7 +205,6 @@ fn plan(seed: u64) -> Plan {
                     break;
                 }
                 let name = format!("step{lane}x{step}");
-                let is_idempotent = random.below(2) == 0;
                 let is_split = random.below(2) == 0;
                 let own = random.clone();
                 let make = move || Pass {
@@ -200,6 +213,7 @@ fn plan(seed: u64) -> Plan {
                     fails,
                     keeps,
                     is_split,
+                    is_late: is_hedged,
                 };
                 graph.filter(&name, 1, Ports::step(), make).unwrap();
                 let copies = 1 + random.below(4);
@@ -208,6 +222,9 @@ fn plan(seed: u64) -> Plan {
                 is_repeated = is_idempotent;
                 if is_idempotent {
                     graph.idempotent(&name).unwrap();
+                }
+                if is_hedged {
+                    graph.hedge(&name, 100).unwrap();
                 }
                 graph.connect(&before, &name, options).unwrap();
                 before = name;

@@ -50,11 +50,23 @@ pub(crate) fn text(status: &Status) -> String {
             }
         });
     }
-    let streams: [(&str, &str, &str, Count<StreamStatus>); 5] = [
+    let streams: [(&str, &str, &str, Count<StreamStatus>); 7] = [
         ("stream_blocks_total", "counter", "Blocks sent to a stream.", |stream| stream.blocks),
         ("stream_bytes_total", "counter", "Bytes of these.", |stream| stream.bytes),
         ("stream_held_bytes", "gauge", "Bytes that a stream holds.", |stream| stream.held_bytes),
         ("stream_peak_bytes", "gauge", "The most it has held.", |stream| stream.peak_bytes),
+        (
+            "stream_hedged_blocks_total",
+            "counter",
+            "Blocks that went to a second copy, too, since the first was late with them.",
+            |stream| stream.hedged,
+        ),
+        (
+            "stream_hedges_won_total",
+            "counter",
+            "Of these, those that the second copy was done with first.",
+            |stream| stream.hedges_won,
+        ),
         ("stream_limit_bytes", "gauge", "The most it may hold.", |stream| stream.limit_bytes),
     ];
     for (name, kind, about, of) in streams {

@@ -61,6 +61,9 @@ pub(crate) struct StreamStatus {
     pub(crate) bytes: u64,
     pub(crate) held_bytes: u64,
     pub(crate) peak_bytes: u64,
+    /// Blocks that were given to a second copy, too, and those that it was done with first.
+    pub(crate) hedged: u64,
+    pub(crate) hedges_won: u64,
     pub(crate) limit_bytes: u64,
     /// Where the stream finds the size of its blocks.
     #[serde(default)]
@@ -127,6 +130,8 @@ impl From<&StreamReport> for StreamStatus {
             bytes: stream.bytes,
             held_bytes: stream.held as u64,
             peak_bytes: stream.peak as u64,
+            hedged: stream.hedged,
+            hedges_won: stream.hedges_won,
             limit_bytes: stream.limit as u64,
             block: stream.block.clone(),
             copies: stream.copies.clone(),

@@ -249,6 +249,7 @@ impl Node {
     /// What is kept of a unit that was done.
     fn clear(&self, unit: UnitId) {
         self.outlets.iter().flatten().for_each(|outlet| outlet.clear(unit));
+        self.homes.iter().flatten().for_each(|home| home.clear(unit));
     }
 
     pub(crate) fn forget(&self, unit: &Open) {

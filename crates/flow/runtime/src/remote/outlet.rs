@@ -16,6 +16,7 @@ use crate::cut::Cut;
 use crate::ledger::Ledger;
 use crate::observer::Observer;
 use crate::sizing::Sizing;
+use crate::stream::kept;
 use crate::tune::Aim;
 use crate::unit::{Open, UnitId};
 
@@ -113,7 +114,7 @@ impl Outlet {
         }
         // What is known here of whose turn it is is never past that.
         let turn = self.state().turns.get(&unit.rank.unit).copied().unwrap_or(0);
-        if turn >= group { limit } else { limit - limit / 4 }
+        if turn >= group { limit } else { limit - kept(limit, self.keeps_groups) }
     }
 
     pub(crate) fn send(

@@ -1,7 +1,8 @@
 //! Which process does what.
 
 use crate::cut::{Cut, OVERHEAD};
-use crate::graph::{FilterSpec, Graph, GraphError, StreamSpec};
+use crate::graph::{FilterSpec, Graph, StreamSpec};
+use crate::graph_error::GraphError;
 
 use sha2::{Digest, Sha256};
 
@@ -15,6 +16,8 @@ pub(crate) struct Place<'g> {
     pub(crate) is_replayed: bool,
     /// Blocks may be dealt again.
     pub(crate) is_redealt: bool,
+    /// A block may go to a second copy, too: so many of a hundred.
+    pub(crate) hedge: Option<u32>,
     /// What each process that sends may hold, in bytes.
     pub(crate) share: usize,
 }
@@ -23,14 +26,20 @@ fn may_be_lost(filter: &FilterSpec) -> bool {
     filter.is_idempotent && filter.processes().len() > 1
 }
 
+fn hedge(filter: &FilterSpec) -> Option<u32> {
+    filter.hedge.filter(|_| filter.copies > 1)
+}
+
 impl Graph {
     pub(crate) fn place_of(&self, stream: &StreamSpec) -> Place<'_> {
         let [from, to] = [stream.from, stream.to].map(|(filter, _)| &self.filters[filter]);
         let (senders, receivers) = (from.processes(), to.processes());
-        let (is_replayed, is_redealt) = (may_be_lost(from), may_be_lost(to));
+        let (is_replayed, is_redealt) =
+            (may_be_lost(from) || hedge(from).is_some(), may_be_lost(to));
+        let hedge = hedge(to);
         let share = stream.options.limit / senders.len();
         // An order, and what is sent or dealt again, somebody has to know for all.
-        let is_one = stream.options.is_ordered || is_replayed || is_redealt;
+        let is_one = stream.options.is_ordered || is_replayed || is_redealt || hedge.is_some();
         let homes = match (&senders[..], &receivers[..]) {
             // Where all receive, what is there is dealt, and nothing waits for an answer.
             (_, [_]) if !is_redealt => receivers,
@@ -39,7 +48,7 @@ impl Graph {
             _ if is_one => vec![0],
             _ => senders,
         };
-        Place { from, to, homes, is_replayed, is_redealt, share }
+        Place { from, to, homes, is_replayed, is_redealt, hedge, share }
     }
 
     /// Whether the pipeline can do without that process.
@@ -93,8 +102,9 @@ impl Graph {
         digest.update((seed.len() as u64).to_le_bytes());
         digest.update(seed);
         for filter in &self.filters {
-            let FilterSpec { name, copies, ports, ranks, is_idempotent, .. } = filter;
-            digest.update(format!("{name:?} {copies} {ports:?} {ranks:?} {is_idempotent}\n"));
+            let FilterSpec { name, copies, ports, ranks, is_idempotent, hedge, .. } = filter;
+            let all = format!("{name:?} {copies} {ports:?} {ranks:?} {is_idempotent} {hedge:?}\n");
+            digest.update(all);
         }
         for StreamSpec { name, from, to, options } in &self.streams {
             digest.update(format!("{name:?} {from:?} {to:?} {options:?}\n"));

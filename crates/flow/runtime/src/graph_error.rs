@@ -1,0 +1,149 @@
+//! What can be wrong with a pipeline.
+
+use thiserror::Error;
+
+use crate::tune::Bounds;
+
+/// What is wrong with a pipeline.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GraphError {
+    /// Two filters have one name.
+    #[error("there are two filters called {0}")]
+    TwoOfOneName(String),
+    /// A filter without copies.
+    #[error("filter {0} has no copies: it needs at least one")]
+    NoCopies(String),
+    /// No filter of that name.
+    #[error("there is no filter called {0}")]
+    NoFilter(String),
+    /// The filter has no such port.
+    #[error("filter {filter} has no {kind} port {port}; it has {}", listed(.ports))]
+    NoPort {
+        /// The filter.
+        filter: String,
+        /// `input` or `output`.
+        kind: &'static str,
+        /// As it was named; empty where none was named and there is not just one.
+        port: String,
+        /// Those that it has.
+        ports: Vec<String>,
+    },
+    /// A port that no stream leads to or from.
+    #[error("{kind} port {filter}.{port} is not connected")]
+    Unconnected {
+        /// The filter.
+        filter: String,
+        /// `input` or `output`.
+        kind: &'static str,
+        /// The port.
+        port: String,
+    },
+    /// Two streams into one input port.
+    #[error("two streams lead to input port {0}: give the filter a port for each")]
+    TwoInto(String),
+    /// Blocks could go round.
+    #[error("the streams lead in a circle through {}", .0.join(", "))]
+    Circle(Vec<String>),
+    /// No filter at all, or none without inputs.
+    #[error("there is no source: a filter without input ports")]
+    NoSource,
+    /// There is no order to keep.
+    #[error(
+        "stream {stream} cannot be ordered: {filter} has several copies and several input ports, so \
+         nothing tells which of its blocks come first"
+    )]
+    NoOrder {
+        /// The stream that is to be ordered.
+        stream: String,
+        /// The filter that sends to it.
+        filter: String,
+    },
+    /// The limit is too small for a single block.
+    #[error(
+        "stream {stream} needs a limit of at least {least} bytes for its blocks, and has one of {limit}"
+    )]
+    LimitTooSmall {
+        /// The stream.
+        stream: String,
+        /// The least limit: a block for each copy that sends, and two more.
+        least: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// An idempotent filter whose blocks do not have one number each.
+    #[error("filter {0} cannot be idempotent: it needs one input port, and an output port")]
+    NotIdempotent(String),
+    /// A filter that is not declared idempotent.
+    #[error(
+        "filter {0} cannot be hedged: it is not declared idempotent, so a block that two copies of it \
+         process could come out twice"
+    )]
+    NotHedged(String),
+    /// A budget that is no part of the blocks.
+    #[error("filter {filter} can be hedged with 1 to 100 blocks of a hundred, not {percent}")]
+    NoBudget {
+        /// The filter.
+        filter: String,
+        /// What was asked for.
+        percent: u32,
+    },
+    /// Blocks that were dealt at once wait for their copy.
+    #[error(
+        "filter {filter} cannot be hedged: stream {stream} does not deal by the policy adaptive, so \
+         what a slow copy was dealt cannot be told from what it is late with"
+    )]
+    HedgedAtOnce {
+        /// The filter.
+        filter: String,
+        /// The stream that leads to it.
+        stream: String,
+    },
+    /// A filter in a process that there is not.
+    #[error("filter {filter} cannot be placed on rank {rank}: the ranks are 0 to {last}")]
+    NoRank {
+        /// The filter.
+        filter: String,
+        /// The rank.
+        rank: u32,
+        /// The highest rank.
+        last: u32,
+    },
+    /// Numbers are sent in 16 bits.
+    #[error("a pipeline of several processes has at most 65536 streams and copies of a filter")]
+    TooMany,
+    /// Blocks of no bytes.
+    #[error("stream {0} cannot be cut into blocks of 0 bytes")]
+    EmptyBlocks(String),
+    /// No time, or a rate that is none.
+    #[error("a guarantee is a time or a number of units per second above zero")]
+    NoGuarantee,
+    /// There is no size to choose.
+    #[error(
+        "stream {stream} can have no blocks of {} to {} bytes in whole records of {}",
+        .bounds.least,
+        .bounds.most,
+        .bounds.record
+    )]
+    NoSizes {
+        /// The stream.
+        stream: String,
+        /// What was asked for.
+        bounds: Bounds,
+    },
+    /// What is sent again would be cut in another way.
+    #[error(
+        "stream {stream} cannot find the size of its blocks itself: {filter} is idempotent, and \
+         in several processes or hedged, and what it sends again has to be cut as before; give it a size"
+    )]
+    CutAgain {
+        /// The stream.
+        stream: String,
+        /// The filter that sends to it.
+        filter: String,
+    },
+}
+
+fn listed(ports: &[String]) -> String {
+    if ports.is_empty() { "none".to_owned() } else { ports.join(", ") }
+}

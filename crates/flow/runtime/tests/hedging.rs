@@ -1,0 +1,271 @@
+//! A copy that stands still with one block, of a filter that is hedged.
+
+mod jobs;
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+use seekwire_flow::{
+    Block, Cut, Filter, FilterError, Graph, GraphError, Outputs, Policy, Ports, Running, Step,
+    StreamOptions, StreamReport, Unit,
+};
+
+use crate::jobs::jobs;
+
+const BLOCKS: u64 = 400;
+
+/// The one that a copy stands still with: the budget allows for it by then.
+const LATE: u64 = 200;
+
+struct Numbers(u64);
+
+impl Filter for Numbers {
+    fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
+        out.send(0, self.0.to_le_bytes().to_vec())?;
+        self.0 += 1;
+        Ok(if self.0 < BLOCKS { Step::More } else { Step::Done })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+enum Stage {
+    /// The next one that gets the block stands still with it.
+    #[default]
+    Armed,
+    Standing,
+    Released,
+}
+
+#[derive(Default)]
+struct Gate {
+    stage: Mutex<Stage>,
+    change: Condvar,
+}
+
+impl Gate {
+    fn set(&self, stage: Stage) {
+        *self.stage.lock().unwrap() = stage;
+        self.change.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut stage = self.stage.lock().unwrap();
+        if *stage == Stage::Armed {
+            *stage = Stage::Standing;
+            while *stage != Stage::Released {
+                stage = self.change.wait(stage).unwrap();
+            }
+        }
+    }
+}
+
+/// Released also when the test fails: a pipeline that is dropped waits for its copies.
+struct Releases<'g>(&'g Gate);
+
+impl Drop for Releases<'_> {
+    fn drop(&mut self) {
+        self.0.set(Stage::Released);
+    }
+}
+
+/// Sends twice what it gets, one half before it stands still.
+struct Work {
+    gate: Arc<Gate>,
+    /// What it says when it goes on.
+    error: Option<&'static str>,
+}
+
+impl Filter for Work {
+    fn process(
+        &mut self,
+        block: Block,
+        _: usize,
+        out: &mut Outputs<'_>,
+    ) -> Result<(), FilterError> {
+        let number = u64::from_le_bytes(block[..].try_into()?);
+        out.send(0, block.bytes().clone())?;
+        if number == LATE {
+            let was = *self.gate.stage.lock().unwrap();
+            self.gate.wait();
+            if was == Stage::Armed {
+                self.error.map_or(Ok(()), |error| Err(FilterError::from(error)))?;
+            }
+        }
+        out.send(0, block)
+    }
+}
+
+type Seen = Arc<Mutex<Vec<u64>>>;
+
+struct Collect(Seen);
+
+impl Filter for Collect {
+    fn process(&mut self, block: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
+        let numbers =
+            block.chunks_exact(8).map(|number| u64::from_le_bytes(number.try_into().unwrap()));
+        self.0.lock().unwrap().extend(numbers);
+        Ok(())
+    }
+}
+
+struct Kind {
+    is_ordered: bool,
+    cut: Cut,
+    places: [&'static [u32]; 3],
+    error: Option<&'static str>,
+}
+
+fn graph(kind: &Kind, gate: &Arc<Gate>, seen: &Seen) -> Graph {
+    let mut graph = Graph::new();
+    graph.filter("numbers", 1, Ports::source(), || Numbers(0)).unwrap();
+    let (gate, error) = (Arc::clone(gate), kind.error);
+    let work = move || Work { gate: Arc::clone(&gate), error };
+    graph.filter("work", 1, Ports::step(), work).unwrap();
+    let seen = Arc::clone(seen);
+    graph.filter("collect", 1, Ports::sink(), move || Collect(Arc::clone(&seen))).unwrap();
+    for (filter, ranks) in ["numbers", "work", "collect"].into_iter().zip(kind.places) {
+        graph.place(filter, ranks).unwrap();
+    }
+    graph.idempotent("work").unwrap();
+    graph.hedge("work", 5).unwrap();
+    let options =
+        StreamOptions { is_ordered: kind.is_ordered, limit: 1 << 20, ..Default::default() };
+    graph.connect("numbers", "work", options.clone()).unwrap();
+    graph.connect("work", "collect", StreamOptions { cut: kind.cut, ..options }).unwrap();
+    graph
+}
+
+fn check(kind: &Kind, seen: &Seen) {
+    let mut seen = std::mem::take(&mut *seen.lock().unwrap());
+    if !kind.is_ordered {
+        seen.sort_unstable();
+    }
+    let all: Vec<u64> = (0..BLOCKS).flat_map(|number| [number; 2]).collect();
+    assert!(seen == all, "{:?} {}: {} of {}", kind.places, kind.is_ordered, seen.len(), all.len());
+}
+
+fn into_work(running: &Running) -> StreamReport {
+    running.streams().into_iter().find(|stream| &*stream.name == "numbers.out -> work.in").unwrap()
+}
+
+/// One unit, in the middle of which a copy stands still, one meanwhile, and one after that.
+fn three_units(kind: &Kind, running: &Running, gate: &Gate, seen: &Seen) {
+    let releases = Releases(gate);
+    running.submit(Unit::default()).wait().unwrap();
+    assert_eq!(*gate.stage.lock().unwrap(), Stage::Standing);
+    check(kind, seen);
+    running.submit(Unit::default()).wait().unwrap();
+    check(kind, seen);
+    let unit = running.submit(Unit::default());
+    drop(releases);
+    unit.wait().unwrap();
+    check(kind, seen);
+    let stream = into_work(running);
+    assert!((1..=3 * BLOCKS / 20).contains(&stream.hedged), "{stream:?}");
+    assert!((1..=stream.hedged).contains(&stream.hedges_won), "{stream:?}");
+    while running.streams().iter().any(|stream| stream.held > 0) {
+        thread::yield_now();
+    }
+    for stream in running.streams() {
+        assert!(stream.peak <= stream.limit, "{stream:?}");
+    }
+}
+
+#[test]
+fn no_unit_waits_for_a_copy_whose_block_another_one_is_done_with() {
+    for (is_ordered, cut) in [(false, Cut::Whole), (true, Cut::Whole), (true, Cut::Bytes(24))] {
+        for error in [None, Some("too late to matter")] {
+            let kind = Kind { is_ordered, cut, places: [&[0], &[0, 0, 0], &[0]], error };
+            let (gate, seen) = Default::default();
+            let running = graph(&kind, &gate, &seen).start().unwrap();
+            three_units(&kind, &running, &gate, &seen);
+        }
+    }
+}
+
+#[test]
+fn copies_in_another_process_hedge_each_other() {
+    for (is_ordered, places) in [
+        (false, [&[0][..], &[1, 1], &[0]]),
+        (true, [&[0], &[1, 1], &[2]]),
+        (true, [&[1], &[0, 0], &[1]]),
+        (false, [&[1], &[0, 0, 2], &[2]]),
+    ] {
+        let kind = Kind { is_ordered, cut: Cut::Whole, places, error: None };
+        let (gate, seen) = Default::default();
+        let mut jobs = jobs(3).into_iter();
+        let first = jobs.next().unwrap();
+        thread::scope(|scope| {
+            for job in jobs {
+                let (kind, gate, seen) = (&kind, &gate, &seen);
+                scope.spawn(move || {
+                    // Where copies are in several processes, one that deals does not stand still.
+                    let free =
+                        Arc::new(Gate { stage: Mutex::new(Stage::Released), ..Gate::default() });
+                    let gate = if job.rank == 2 { &free } else { gate };
+                    graph(kind, gate, seen).start_in(&job, b"").unwrap().serve().unwrap();
+                });
+            }
+            let running = graph(&kind, &gate, &seen).start_in(&first, b"").unwrap();
+            if places[1].contains(&2) {
+                // Which copy gets the block is nobody's choice.
+                let releases = Releases(&gate);
+                let unit = running.submit(Unit::default());
+                unit.wait().unwrap();
+                drop(releases);
+                check(&kind, &seen);
+            } else {
+                three_units(&kind, &running, &gate, &seen);
+            }
+        });
+    }
+}
+
+#[test]
+fn only_what_is_idempotent_and_dealt_late_is_hedged() {
+    let mut graph = Graph::new();
+    graph.filter("numbers", 1, Ports::source(), || Numbers(0)).unwrap();
+    graph.filter("work", 2, Ports::step(), || Work { gate: Arc::default(), error: None }).unwrap();
+    graph.filter("collect", 1, Ports::sink(), || Collect(Arc::default())).unwrap();
+    assert_eq!(graph.hedge("work", 5), Err(GraphError::NotHedged("work".to_owned())));
+    graph.idempotent("work").unwrap();
+    for percent in [0, 101] {
+        let filter = "work".to_owned();
+        assert_eq!(graph.hedge("work", percent), Err(GraphError::NoBudget { filter, percent }));
+    }
+    graph.hedge("work", 5).unwrap();
+    let options = StreamOptions { policy: Policy::Demand, ..Default::default() };
+    graph.connect("numbers", "work", options).unwrap();
+    graph.connect("work", "collect", StreamOptions::default()).unwrap();
+    let error = graph.check().unwrap_err();
+    assert!(matches!(error, GraphError::HedgedAtOnce { .. }), "{error}");
+}
+
+#[test]
+fn what_is_not_hedged_is_not_given_to_a_second_copy() {
+    let (gate, seen): (Arc<Gate>, Seen) = Default::default();
+    let kind =
+        Kind { is_ordered: false, cut: Cut::Whole, places: [&[0], &[0, 0], &[0]], error: None };
+    let mut graph = graph(&kind, &gate, &seen);
+    let late = Arc::clone(&gate);
+    // The same filters, with one that is not declared to be anything.
+    graph.filter("other", 2, Ports::sink(), move || Late(Arc::clone(&late))).unwrap();
+    graph.connect("numbers", "other", StreamOptions::default()).unwrap();
+    let running = graph.start().unwrap();
+    running.submit(Unit::default()).wait().unwrap();
+    let streams = running.streams();
+    let other = streams.iter().find(|stream| &*stream.name == "numbers.out -> other.in").unwrap();
+    assert_eq!((other.hedged, other.hedges_won), (0, 0));
+}
+
+/// Stands still until the other filter has given its block to another copy.
+struct Late(Arc<Gate>);
+
+impl Filter for Late {
+    fn process(&mut self, block: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
+        if u64::from_le_bytes(block[..].try_into()?) == BLOCKS - 1 {
+            self.0.set(Stage::Released);
+        }
+        Ok(())
+    }
+}
