@@ -29,7 +29,8 @@ pub(crate) fn decision(stream: &str, decision: &SizeDecision) -> String {
         Reason::Latency => "a larger one would keep urgent blocks waiting for too long",
         Reason::Rate => "that is enough for the units per second that are guaranteed",
         Reason::Least => "no smaller one is allowed",
-        Reason::Most => "no larger one is allowed",
+        Reason::Most => "no larger one is allowed, or known to be faster",
+        Reason::Measured => "bytes passed fastest with these",
         _ => "for a reason that this program does not know",
     };
     let [sending, service, kilobyte] = [sending, service, kilobyte].map(|of| time(*of));
