@@ -22,6 +22,8 @@ pub(crate) fn time(of: Duration) -> String {
 /// A size of blocks that a stream has chosen, with what it was chosen from.
 pub(crate) fn decision(stream: &str, decision: &SizeDecision) -> String {
     let SizeDecision { blocks, from, to, sending, alpha, beta, service, kilobyte, .. } = decision;
+    let rate = |(size, rate): &(usize, u64)| format!("; {size} B: {}/s", table::bytes(*rate));
+    let tried: String = decision.tried.iter().map(rate).collect();
     let why = match decision.reason {
         Reason::Pipelining => "then a link takes no longer than the copies behind it",
         Reason::Overhead => "then a block costs little besides its bytes",
@@ -29,7 +31,8 @@ pub(crate) fn decision(stream: &str, decision: &SizeDecision) -> String {
         Reason::Latency => "a larger one would keep urgent blocks waiting for too long",
         Reason::Rate => "that is enough for the units per second that are guaranteed",
         Reason::Least => "no smaller one is allowed",
-        Reason::Most => "no larger one is allowed",
+        Reason::Most => "no larger one is allowed, or known to be faster",
+        Reason::Measured => "bytes passed fastest with these",
         _ => "for a reason that this program does not know",
     };
     let [sending, service, kilobyte] = [sending, service, kilobyte].map(|of| time(*of));
@@ -41,7 +44,7 @@ pub(crate) fn decision(stream: &str, decision: &SizeDecision) -> String {
     };
     format!(
         "{stream}: blocks of {} B after {blocks} of {} B: {why} (block {service}, 1000 bytes \
-         {kilobyte}, sending {sending}{link})",
+         {kilobyte}, sending {sending}{link}{tried})",
         to, from
     )
 }

@@ -19,7 +19,7 @@
 //!             recall: blocks that wait at a slow copy go to others          recall
 //!             merge: the order of what several copies send               merge
 //!             ledger: how many bytes there are                           ledger
-//!             sizing: how large blocks are, where nobody says so        sizing, tune
+//!             sizing: how large blocks are, where nobody says so        sizing, tune, race
 //! wakeup    how a copy's thread waits                                    wakeup
 //! report    how units, copies and streams fared                          report
 //! expiry    ends units that nobody wants any more                        expiry
@@ -86,6 +86,7 @@ mod merge;
 mod meter;
 mod observer;
 mod output;
+mod race;
 mod recall;
 mod remote;
 mod report;

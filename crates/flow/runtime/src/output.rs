@@ -15,7 +15,7 @@ use crate::meter::{Meter, Phase};
 use crate::observer::{Span, Watch};
 use crate::remote;
 use crate::shared::Input;
-use crate::sizing::Sizes;
+use crate::sizing::{Sizes, Sizing};
 use crate::spent;
 use crate::stream::Stream;
 use crate::unit::{Open, UnitId};
@@ -93,12 +93,25 @@ impl Way {
         self.account().0
     }
 
-    /// Of its blocks, where the stream finds them.
-    fn sizes(&self) -> Option<&Sizes> {
+    /// Where the stream finds the sizes of its blocks.
+    fn sizing(&self) -> Option<&Sizing> {
         match self {
-            Self::Here(stream) => stream.sizing.as_ref().map(|sizing| &sizing.sizes),
-            Self::Elsewhere(outlet) => outlet.sizing.as_ref().map(|sizing| &sizing.sizes),
+            Self::Here(stream) => stream.sizing.as_ref(),
+            Self::Elsewhere(outlet) => outlet.sizing.as_ref(),
         }
+    }
+
+    /// Of its next block, which is one of that unit, where the stream finds it.
+    fn next_size(&self, unit: UnitId) -> Option<usize> {
+        let (size, decision) = self.sizing()?.next(unit);
+        let observer = match self {
+            Self::Here(stream) => stream.observer.as_ref(),
+            Self::Elsewhere(outlet) => outlet.observer.as_ref(),
+        };
+        if let (Some(decision), Some(observer)) = (decision, observer) {
+            observer.sized(self.number(), &decision, Instant::now());
+        }
+        Some(size)
     }
 
     fn ledger(&self) -> &'static Ledger {
@@ -252,8 +265,11 @@ impl Outputs<'_> {
         if let Some(stream) = self.batches(port, at) {
             return self.send_later(stream, port, at, Queued::new(bytes, held));
         }
-        let sizes = self.outlets[port][at].stream.sizes();
+        let sizes = self.outlets[port][at].stream.sizing().map(|sizing| &sizing.sizes);
         let began = sizes.is_some_and(Sizes::is_timed).then(Instant::now);
+        if let Some(sizes) = sizes {
+            sizes.passed(bytes.len());
+        }
         match &self.outlets[port][at].stream {
             Way::Here(stream) => stream.send(self.unit, self.copy, block, bytes, held),
             Way::Elsewhere(outlet) => outlet.send(self.unit, self.copy, block, bytes, held),
@@ -292,10 +308,9 @@ impl Outputs<'_> {
     /// Of the next block.
     fn next_size(&self, port: usize, at: usize) -> usize {
         let outlet = &self.outlets[port][at];
-        match (outlet.cut, outlet.stream.sizes()) {
-            (Cut::Bytes(size), _) => size,
-            (_, Some(sizes)) => sizes.next(),
-            _ => usize::MAX,
+        match outlet.cut {
+            Cut::Bytes(size) => size,
+            _ => outlet.stream.next_size(self.unit()).unwrap_or(usize::MAX),
         }
     }
 

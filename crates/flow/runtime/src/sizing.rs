@@ -2,16 +2,22 @@
 //! and what follows is thought out elsewhere (tune).
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
 use crate::cut::{Cut, OVERHEAD};
+use crate::race::Race;
 use crate::tune::{self, Aim, Bounds, Cost, SizeDecision, Tuner};
+use crate::unit::UnitId;
 
 /// Of so many blocks, one is watched while it is sent. It is no multiple of others.
 const TIMED: usize = 13;
+
+/// The clock is looked at after so many bytes.
+const LOOK: usize = 128 << 10;
 
 /// So many decisions are kept.
 const KEPT: usize = 16;
@@ -22,19 +28,38 @@ pub(crate) struct Sizes {
     bounds: Bounds,
     size: AtomicUsize,
     number: AtomicUsize,
+    /// The size of all blocks from now on; 0: `size`, and some of others, by which costs are measured.
+    all: AtomicUsize,
+    /// Bytes that were sent.
+    bytes: AtomicUsize,
 }
 
 impl Sizes {
     /// `room` is the most that the stream has for one.
     pub(crate) fn new(bounds: Bounds, room: usize) -> Self {
         let bounds = bounds.within(room);
-        Self { bounds, size: AtomicUsize::new(tune::first(bounds)), number: AtomicUsize::new(0) }
+        Self {
+            bounds,
+            size: AtomicUsize::new(tune::first(bounds)),
+            number: AtomicUsize::new(0),
+            all: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+        }
     }
 
     /// Of the next block.
     pub(crate) fn next(&self) -> usize {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let all = self.all.load(Ordering::Relaxed);
+        if all > 0 {
+            return all;
+        }
         tune::size_of(number, self.size.load(Ordering::Relaxed), self.bounds)
+    }
+
+    /// So many bytes were sent.
+    pub(crate) fn passed(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Whether the time is taken for which the block is sent that was cut last.
@@ -62,19 +87,76 @@ pub(crate) struct Sizing {
     pub(crate) sizes: Sizes,
     tuner: Mutex<Tuner>,
     decisions: Mutex<VecDeque<SizeDecision>>,
+    /// Where nothing but the speed counts.
+    race: Option<Mutex<Watched>>,
+    /// The next number of a unit, after those that were begun.
+    unit: AtomicU64,
+}
+
+/// A race, and when it was looked at.
+#[derive(Debug)]
+struct Watched {
+    race: Race,
+    begun: Instant,
 }
 
 impl Sizing {
     /// Where a stream is cut so; `room` is the most that it has for a block, with what that costs
-    /// besides its bytes. Otherwise as [`Tuner::new`].
-    pub(crate) fn of(cut: Cut, room: usize, places: Vec<Option<u32>>, aim: Aim) -> Option<Self> {
+    /// besides its bytes, and `limit` the most that it may hold. Otherwise as [`Tuner::new`].
+    pub(crate) fn of(
+        cut: Cut,
+        [room, limit]: [usize; 2],
+        places: Vec<Option<u32>>,
+        aim: Aim,
+    ) -> Option<Self> {
         let Cut::Auto(bounds) = cut else { return None };
         let room = room.saturating_sub(OVERHEAD);
+        let race =
+            || Watched { race: Race::new(bounds.within(room), limit), begun: Instant::now() };
         Some(Self {
             sizes: Sizes::new(bounds, room),
-            tuner: Mutex::new(Tuner::new(bounds, room, places, aim)),
+            tuner: Mutex::new(Tuner::new(bounds.within(room).cached(), room, places, aim)),
             decisions: Mutex::default(),
+            race: (aim == Aim::Throughput).then(|| Mutex::new(race())),
+            unit: AtomicU64::new(0),
         })
+    }
+
+    /// The size of the next block, which is one of that unit, and what was decided, if that is a new
+    /// one.
+    pub(crate) fn next(&self, unit: UnitId) -> (usize, Option<SizeDecision>) {
+        let is_unit = self.unit.fetch_max(unit.0 + 1, Ordering::Relaxed) <= unit.0;
+        let is_time = is_unit || self.sizes.bytes.load(Ordering::Relaxed) >= LOOK;
+        let decision = if is_time { self.look(is_unit) } else { None };
+        (self.sizes.next(), decision)
+    }
+
+    /// Sees how far the race has come.
+    fn look(&self, is_unit: bool) -> Option<SizeDecision> {
+        let mut watched = self.race.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let Watched { race, begun } = &mut *watched;
+        let bytes = self.sizes.bytes.swap(0, Ordering::Relaxed);
+        let from = self.sizes.get();
+        let guess = self.tuner().size();
+        let found = race.passed(bytes, is_unit, begun.elapsed(), [from, guess]);
+        let decision = found.map(|found| self.tuner().found(from, found));
+        if let Some(decision) = &decision {
+            self.sizes.set(decision.to);
+            self.keep(decision);
+        }
+        if race.has_begun() {
+            let size = race.trial().unwrap_or_else(|| self.sizes.get());
+            self.sizes.all.store(size, Ordering::Relaxed);
+        }
+        decision
+    }
+
+    fn keep(&self, decision: &SizeDecision) {
+        let mut kept = self.decisions.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == KEPT {
+            kept.pop_front();
+        }
+        kept.push_back(decision.clone());
     }
 
     pub(crate) fn tuner(&self) -> MutexGuard<'_, Tuner> {
@@ -87,12 +169,12 @@ impl Sizing {
         links: impl Iterator<Item = (u32, Option<Cost>)>,
     ) -> Option<SizeDecision> {
         let decision = self.tuner().think(links)?;
-        self.sizes.set(decision.to);
-        let mut kept = self.decisions.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == KEPT {
-            kept.pop_front();
+        // From the first race on, this is no more than where the next one begins.
+        if self.sizes.all.load(Ordering::Relaxed) > 0 {
+            return None;
         }
-        kept.push_back(decision.clone());
+        self.sizes.set(decision.to);
+        self.keep(&decision);
         Some(decision)
     }
 

@@ -158,7 +158,7 @@ impl Stream {
         self.observer = observer.cloned();
         let place = |one: &Option<Distant>| one.as_ref().map(Distant::process);
         let places = self.state().distant.iter().map(place).collect();
-        self.sizing = Sizing::of(cut, self.share(), places, aim);
+        self.sizing = Sizing::of(cut, [self.share(), self.ledger.limit()], places, aim);
         self
     }
 

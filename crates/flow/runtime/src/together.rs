@@ -22,7 +22,12 @@ impl<'a> Outputs<'a> {
     /// The stream, if blocks are sent together and room is taken for them together.
     pub(super) fn batches(&self, port: usize, at: usize) -> Option<&'a Stream> {
         match &self.outlets[port][at].stream {
-            Way::Here(stream) if self.in_hand > 0 && stream.has_inboxes() => Some(stream),
+            // Where sizes are found, each block is timed.
+            Way::Here(stream)
+                if self.in_hand > 0 && stream.has_inboxes() && stream.sizing.is_none() =>
+            {
+                Some(stream)
+            }
             _ => None,
         }
     }

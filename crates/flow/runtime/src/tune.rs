@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::guarantee::Guarantee;
+use crate::race::Found;
 use serde::{Deserialize, Serialize};
 
 /// Between which sizes a stream chooses, in bytes.
@@ -47,18 +48,24 @@ impl Bounds {
         Self { most, ..self }
     }
 
+    /// What costs may ask for: of a block that is larger than the cache that a processor has for
+    /// itself, each byte may cost more, of which they say nothing.
+    pub(crate) fn cached(self) -> Self {
+        const CACHED: usize = 256 << 10;
+        Self { most: self.most.min(CACHED.max(self.needed())), ..self }
+    }
+
     /// The nearest that is allowed.
-    fn nearest(self, size: usize) -> usize {
+    pub(crate) fn nearest(self, size: usize) -> usize {
         let size = size.clamp(self.least, self.most);
         (size - size % self.record).max(self.needed())
     }
 }
 
 impl Default for Bounds {
-    /// From 1 KiB to 256 KiB, wherever that cuts: of a block that is larger than the cache that a
-    /// processor has for itself, each byte costs more.
+    /// From 1 KiB to 1 MiB.
     fn default() -> Self {
-        Self { least: 1 << 10, most: 256 << 10, record: 1 }
+        Self { least: 1 << 10, most: 1 << 20, record: 1 }
     }
 }
 
@@ -228,8 +235,10 @@ pub enum Reason {
     Rate,
     /// The smallest that is allowed is large enough.
     Least,
-    /// The largest that is allowed.
+    /// The largest that is allowed, or 256 KiB: whether larger ones are faster, a trial has to say.
     Most,
+    /// Bytes passed fastest with it, when sizes were tried against each other.
+    Measured,
 }
 
 /// A size of blocks that a stream has chosen, and from what.
@@ -254,6 +263,9 @@ pub struct SizeDecision {
     pub service: Duration,
     /// What its bytes cost them: a thousand of them, as a mean.
     pub kilobyte: Duration,
+    /// Where it was [`Reason::Measured`], the sizes that were tried, and the bytes per second that
+    /// passed with each.
+    pub tried: Vec<(usize, u64)>,
 }
 
 /// The largest size of a block that takes no longer.
@@ -499,20 +511,42 @@ impl Tuner {
             return None;
         }
         let from = std::mem::replace(&mut self.size, size);
+        Some(self.decision([from, size], reason, &paths, Vec::new()))
+    }
+
+    /// The size that costs ask for.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// A race was won.
+    pub(crate) fn found(&self, from: usize, found: Found) -> SizeDecision {
+        self.decision([from, found.size], Reason::Measured, &self.paths(), found.rates)
+    }
+
+    fn decision(
+        &self,
+        [from, to]: [usize; 2],
+        reason: Reason,
+        paths: &[Path],
+        tried: Vec<(usize, u64)>,
+    ) -> SizeDecision {
         let links = paths.iter().filter_map(|path| path.link.map(|(_, link)| link));
         let link = links.max_by(|a, b| a.block.total_cmp(&b.block));
-        let mean = |of: fn(&Path) -> f64| paths.iter().map(of).sum::<f64>() / paths.len() as f64;
-        Some(SizeDecision {
+        let count = paths.len().max(1) as f64;
+        let mean = |of: fn(&Path) -> f64| paths.iter().map(of).sum::<f64>() / count;
+        SizeDecision {
             blocks: self.blocks,
             from,
-            to: size,
+            to,
             reason,
-            sending: seconds(sending),
+            sending: seconds(self.sending.unwrap_or_default()),
             alpha: link.map(|link| seconds(link.block)),
             beta: link.map(|link| (1.0 / link.byte.max(1e-13)) as u64),
             service: seconds(mean(|path| path.copy.block)),
             kilobyte: seconds(1000.0 * mean(|path| path.copy.byte)),
-        })
+            tried,
+        }
     }
 }
 

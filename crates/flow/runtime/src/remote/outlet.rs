@@ -89,7 +89,7 @@ impl Outlet {
         aim: Aim,
     ) -> Self {
         self.observer = observer.cloned();
-        self.sizing = Sizing::of(cut, self.share(), Vec::new(), aim);
+        self.sizing = Sizing::of(cut, [self.share(), self.ledger.limit()], Vec::new(), aim);
         self
     }
 

@@ -44,13 +44,16 @@ fn variant(size: u64) -> String {
 pub(super) fn groups<'p>(context: &Context<'_>, pipelines: &'p Pipelines<'_>) -> Vec<Group<'p>> {
     let sizes: &[u64] = context.pick(&FEW, &SIZES);
     let unit = context.pick(4 << 20, 16 << 20);
-    let milliseconds = context.pick(150, 600);
+    let milliseconds = context.pick(100, 400);
+    // What is compared is how fast bytes pass when a size has been found.
+    let [known, found] = context.pick([50, 600], [200, 2000]);
     let group = |(name, link): (&'static str, Link)| {
         let of = |size: u64| {
             let name_of_variant = if size == 0 { AUTO.to_owned() } else { variant(size) };
             Variant::new(name_of_variant, move |trial: &mut Trial| {
                 let milliseconds = if trial.is_warm_up() { milliseconds / 4 } else { milliseconds };
-                run(pipelines, name, link, Sized { size, unit, milliseconds }, trial)
+                let warm_up = if size == 0 && !trial.is_warm_up() { found } else { known };
+                run(pipelines, name, link, Sized { size, unit, warm_up, milliseconds }, trial)
             })
         };
         Group::new(name, std::iter::once(0).chain(sizes.iter().copied()).map(of).collect())
@@ -130,7 +133,8 @@ pub(super) fn table(rows: &[Row]) -> Table {
     let heads = LINKS.map(|(case, _)| format!("{case}, ms"));
     Table {
         title: "Time of a unit of work by the size of its blocks".to_owned(),
-        note: "Medians of the rounds, each the median of the units of a run after a third of its time.".to_owned(),
+        note: "Medians of the rounds, each the median of the units of a run after its warm-up."
+            .to_owned(),
         columns: std::iter::once("blocks of".to_owned()).chain(heads).collect(),
         rows: lines,
     }

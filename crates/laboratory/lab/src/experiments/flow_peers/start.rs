@@ -52,6 +52,8 @@ pub(super) struct Sized {
     pub(super) size: u64,
     /// Bytes of a unit.
     pub(super) unit: u64,
+    /// Before units are counted.
+    pub(super) warm_up: u64,
     pub(super) milliseconds: u64,
 }
 
@@ -144,8 +146,8 @@ impl<'a> Pipelines<'a> {
 
     /// Units of work whose first stream cuts blocks, with the median of their times as `seconds`.
     pub(super) fn sized(&self, link: Link, order: Sized) -> Result<Report> {
-        let Sized { size, unit, milliseconds } = order;
-        let order = [size, unit, milliseconds].map(|number| number.to_string());
+        let Sized { size, unit, warm_up, milliseconds } = order;
+        let order = [size, unit, warm_up, milliseconds].map(|number| number.to_string());
         let report = match link {
             Link::Here => {
                 let role = self.role("sized", &Mode::Plain).arg("local");

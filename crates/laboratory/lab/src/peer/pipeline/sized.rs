@@ -20,9 +20,7 @@ const COPIES: usize = 3;
 /// Room for a megabyte that each copy fills, and more.
 const LIMIT: usize = 8 << 20;
 /// Sizes that can be found.
-const SIZES: Bounds = Bounds { least: 1 << 10, most: 256 << 10, record: WORD };
-/// The part of the time before which units are not counted: a size is to be found.
-const WARM_UP: u32 = 3;
+const SIZES: Bounds = Bounds { least: 1 << 10, most: 1 << 20, record: WORD };
 
 /// What to do.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +29,9 @@ struct Order {
     size: usize,
     /// Bytes of a unit.
     unit: usize,
+    /// Before units are counted: a size is to be found.
+    warm_up: u64,
+    /// For how long they are counted.
     milliseconds: u64,
 }
 
@@ -38,10 +39,12 @@ impl Order {
     fn parse(arguments: &[String]) -> Result<Self> {
         let numbers = arguments.iter().map(|argument| argument.parse::<u64>());
         let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().context("not a number")?;
-        let [size, unit, milliseconds] = numbers[..] else {
-            bail!("say the size of blocks, that of units, and for how long")
+        let [size, unit, warm_up, milliseconds] = numbers[..] else {
+            bail!(
+                "say the size of blocks, that of units, and for how long before and while they count"
+            )
         };
-        Ok(Self { size: size as usize, unit: unit as usize, milliseconds })
+        Ok(Self { size: size as usize, unit: unit as usize, warm_up, milliseconds })
     }
 
     fn cut(&self) -> Cut {
@@ -137,12 +140,13 @@ fn graph(order: Order, ranks: [u32; 4], notes: &Arc<Notes>) -> Result<Graph> {
 
 /// Units one after the other; what one takes, and how many there were in all.
 fn timed(running: &Running, order: Order, notes: &Notes) -> Result<Report> {
-    let time = Duration::from_millis(order.milliseconds);
+    let warm_up = Duration::from_millis(order.warm_up);
+    let time = warm_up + Duration::from_millis(order.milliseconds);
     let begun = Instant::now();
     let mut times: Vec<f64> = Vec::new();
     let mut units = 0;
     while times.is_empty() || begun.elapsed() < time {
-        let is_counted = begun.elapsed() >= time / WARM_UP;
+        let is_counted = begun.elapsed() >= warm_up;
         let started = Instant::now();
         running.submit(Unit::new("")).wait()?;
         units += 1;

@@ -1,0 +1,280 @@
+//! Sizes of blocks, compared by what they are for: how fast bytes pass with them.
+//!
+//! What a block costs is fitted while a pipeline runs (tune), and the size that follows from alpha, beta
+//! and c is the first guess. But times far below 100 us have errors as large as what is to be told
+//! apart, and the paper's model knows nothing of caches or of threads that wake one another. So sizes
+//! around the guess run against each other: in each round every size that is left has a stretch of
+//! bytes, and those that are clearly slower than the best are out (successive elimination: E.
+//! Even-Dar, S. Mannor, Y. Mansour, "Action elimination and stopping conditions for the multi-armed
+//! bandit", JMLR 7, 2006). Of those that are as good as the best, the one nearest to the guess wins:
+//! where sizes make no difference, the model is right about latency and equal shares. Later, now and
+//! then, the neighbours have another chance, and where bytes suddenly take another time, all have.
+//!
+//! Here is no clock and no lock: times are given, so that tests can play them.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::tune::Bounds;
+
+/// A stretch has as many bytes as the stream may hold, between these.
+const STRETCH: Range<usize> = 1 << 20..16 << 20;
+
+/// It takes no less: shorter ones say more about the scheduler.
+const LEAST_TIME: Duration = Duration::from_millis(4);
+
+/// A unit of so many stretches is measured in its midst, and shorter ones as a whole, with how they
+/// begin and end.
+const LONG: usize = 4;
+
+/// How many times smaller or larger than the guess sizes may be, as powers of two.
+const REACH: Range<i32> = -4..6;
+
+/// Who takes so many times as long as the best is out, after each round.
+const OUT: [f64; 6] = [1.5, 1.3, 1.2, 1.12, 1.08, 1.06];
+
+/// Sizes are as good as the best up to here.
+const EQUAL: f64 = 1.02;
+
+/// A size is kept until another one is better by such a factor.
+const HYSTERESIS: f64 = 1.04;
+
+/// Neighbours have another chance after so many stretches; each time that nothing changes, after
+/// twice as many, up to there.
+const AGAIN: Range<u32> = 64..1024;
+
+/// All have, if so many in a row
+const STRIKES: u32 = 6;
+
+/// took another time by more than such a factor.
+const OTHER: f64 = 1.6;
+
+/// A size, and the seconds that bytes took with it.
+#[derive(Clone, Debug)]
+struct Runner {
+    size: usize,
+    times: Vec<f64>,
+}
+
+impl Runner {
+    /// The middle one; of two, the smaller one: what disturbs only adds time.
+    fn time(&self) -> f64 {
+        let mut times = self.times.clone();
+        times.sort_by(f64::total_cmp);
+        times.get(times.len().saturating_sub(1) / 2).copied().unwrap_or(f64::INFINITY)
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Found {
+    pub(crate) size: usize,
+    /// Each size that was tried, and the bytes per second that passed.
+    pub(crate) rates: Vec<(usize, u64)>,
+}
+
+/// What happens now.
+#[derive(Debug)]
+enum Phase {
+    /// The model decides, until that many stretches have passed.
+    Guess { left: u32 },
+    /// Those that are left, and who runs.
+    Race { round: usize, at: usize, left: Vec<usize>, is_full: bool },
+    /// The size is found; what it takes, as a mean of the last stretches.
+    Kept { time: Option<f64>, left: u32, strikes: u32 },
+}
+
+/// The stretch that is measured.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    /// When it began, and how many bytes passed since.
+    began: Duration,
+    bytes: usize,
+    /// So many bytes before are blocks that were cut before; then it begins.
+    skip: usize,
+    /// It began with a unit of work.
+    is_whole: bool,
+}
+
+/// Sizes of the blocks of one end of a stream, compared while it runs.
+#[derive(Debug)]
+pub(crate) struct Race {
+    bounds: Bounds,
+    least: usize,
+    phase: Phase,
+    runners: Vec<Runner>,
+    /// The size that is kept.
+    size: usize,
+    again: u32,
+    stretch: Option<Stretch>,
+}
+
+impl Race {
+    /// `held` is what the stream may hold: so many bytes may be on their way.
+    pub(crate) fn new(bounds: Bounds, held: usize) -> Self {
+        Self {
+            bounds,
+            least: held.clamp(STRETCH.start, STRETCH.end),
+            phase: Phase::Guess { left: 2 },
+            runners: Vec::new(),
+            size: 0,
+            again: AGAIN.start,
+            stretch: None,
+        }
+    }
+
+    /// Whether the model's size is of no more use.
+    pub(crate) fn has_begun(&self) -> bool {
+        !matches!(self.phase, Phase::Guess { .. })
+    }
+
+    /// The size that runs, if that is not the one which was found or guessed.
+    pub(crate) fn trial(&self) -> Option<usize> {
+        match &self.phase {
+            Phase::Race { at, left, .. } => Some(self.runners[left[*at]].size),
+            _ => None,
+        }
+    }
+
+    /// So many bytes were cut into blocks, until `now`, before the first one of a unit
+    /// (`is_unit`) or in its midst. The model thinks that blocks should have `guess`, and they have
+    /// `size` where nothing was found. What was found, if something was.
+    pub(crate) fn passed(
+        &mut self,
+        bytes: usize,
+        is_unit: bool,
+        now: Duration,
+        [size, guess]: [usize; 2],
+    ) -> Option<Found> {
+        let time = self.measure(bytes, is_unit, now)?;
+        match &mut self.phase {
+            Phase::Guess { left } => {
+                *left -= 1;
+                if *left == 0 {
+                    self.begin(size, guess, true);
+                }
+                None
+            }
+            Phase::Race { .. } => self.lap(time, guess),
+            Phase::Kept { time: known, left, strikes } => {
+                let before = *known.get_or_insert(time);
+                let is_other = !(before / OTHER..=before * OTHER).contains(&time);
+                *strikes = if is_other { *strikes + 1 } else { 0 };
+                if !is_other {
+                    *known = Some(before + (time - before) / 8.0);
+                }
+                *left = left.saturating_sub(1);
+                // Where it changes all the time, that is no reason to try ever again.
+                if *left == 0 {
+                    self.begin(size, guess, false);
+                } else if *strikes >= STRIKES && *left + AGAIN.start / 2 <= self.again {
+                    self.again = AGAIN.start;
+                    self.begin(size, guess, true);
+                }
+                None
+            }
+        }
+    }
+
+    /// What a byte has taken, at the end of a stretch.
+    fn measure(&mut self, bytes: usize, is_unit: bool, now: Duration) -> Option<f64> {
+        let whole = Stretch { began: now, bytes: 0, skip: 0, is_whole: true };
+        let Some(stretch) = &mut self.stretch else {
+            self.stretch = is_unit.then_some(whole);
+            return None;
+        };
+        if stretch.skip > 0 {
+            stretch.skip = stretch.skip.saturating_sub(bytes);
+            stretch.began = now;
+        } else {
+            stretch.bytes += bytes;
+        }
+        let all = stretch.bytes;
+        let took = now.saturating_sub(stretch.began);
+        let is_enough = all >= self.least && took >= LEAST_TIME;
+        let within = Stretch { skip: self.least, is_whole: false, ..whole };
+        match (stretch.is_whole, is_unit) {
+            (true, true) if is_enough => self.stretch = Some(whole),
+            // It goes on with another unit.
+            (true, true) => return None,
+            // The unit is long: how it began says little.
+            (true, false) => {
+                if all >= LONG * self.least && took >= LEAST_TIME {
+                    self.stretch = Some(within);
+                }
+                return None;
+            }
+            (false, true) => {
+                self.stretch = Some(whole);
+                return None;
+            }
+            (false, false) if is_enough => self.stretch = Some(within),
+            (false, false) => return None,
+        }
+        Some(took.as_secs_f64() / all as f64)
+    }
+
+    /// All sizes around the guess run, or the neighbours of the one that was found.
+    fn begin(&mut self, size: usize, guess: usize, is_full: bool) {
+        let around = if is_full { guess } else { size };
+        let reach = if is_full { REACH } else { -1..2 };
+        let power = around.next_power_of_two().trailing_zeros() as i32;
+        // The nearer one.
+        let power = if around < (3 << power) / 4 { power - 1 } else { power };
+        let sizes = reach.map(|step| 1_usize.checked_shl((power + step).max(0) as u32));
+        let sizes = sizes.map(|size| self.bounds.nearest(size.unwrap_or(usize::MAX)));
+        let mut sizes: Vec<usize> = sizes.collect();
+        if !is_full && !sizes.contains(&size) {
+            sizes[1] = self.bounds.nearest(size);
+        }
+        sizes.sort_unstable();
+        sizes.dedup();
+        self.size = size;
+        self.runners = sizes.iter().map(|&size| Runner { size, times: Vec::new() }).collect();
+        let left = (0..sizes.len()).collect();
+        self.phase = Phase::Race { round: 0, at: 0, left, is_full };
+    }
+
+    /// Who runs has passed a stretch.
+    fn lap(&mut self, time: f64, guess: usize) -> Option<Found> {
+        let Phase::Race { round, at, left, is_full } = &mut self.phase else { return None };
+        self.runners[left[*at]].times.push(time);
+        *at += 1;
+        if *at < left.len() {
+            return None;
+        }
+        *at = 0;
+        let time = |runner: &usize| self.runners[*runner].time();
+        let best = left.iter().map(time).fold(f64::INFINITY, f64::min);
+        left.retain(|runner| time(runner) <= OUT[*round] * best);
+        // There and back, so that what becomes slower or faster meanwhile is nobody's fault.
+        left.reverse();
+        *round += 1;
+        if left.len() > 1 && *round < OUT.len() {
+            return None;
+        }
+        let distance = |size: usize| (size as f64 / guess.max(1) as f64).ln().abs();
+        let near = |a: &&usize, b: &&usize| {
+            distance(self.runners[**a].size).total_cmp(&distance(self.runners[**b].size))
+        };
+        let winner = left.iter().filter(|one| time(one) <= EQUAL * best).min_by(near)?;
+        let mut size = self.runners[*winner].size;
+        let own = self.runners.iter().find(|runner| runner.size == self.size);
+        if own.is_some_and(|own| own.time() <= HYSTERESIS * time(winner)) && !*is_full {
+            size = self.size;
+        }
+        self.again = match size == self.size {
+            true => (2 * self.again).min(AGAIN.end),
+            false => AGAIN.start,
+        };
+        let rate = |runner: &Runner| (runner.size, (1.0 / runner.time().max(1e-15)) as u64);
+        let rates = self.runners.iter().map(rate).collect();
+        let was = std::mem::replace(&mut self.size, size);
+        self.phase = Phase::Kept { time: None, left: self.again, strikes: 0 };
+        (size != was).then_some(Found { size, rates })
+    }
+}
+
+#[cfg(test)]
+#[path = "race_tests.rs"]
+mod tests;
