@@ -216,11 +216,11 @@ impl Race {
 
     /// All sizes around the guess run, or the neighbours of the one that was found.
     fn begin(&mut self, size: usize, guess: usize, is_full: bool) {
-        let around = if is_full { guess } else { size };
+        let around = if is_full { guess } else { size }.max(1);
         let reach = if is_full { REACH } else { -1..2 };
-        let power = around.next_power_of_two().trailing_zeros() as i32;
+        let floor = around.ilog2() as i32;
         // The nearer one.
-        let power = if around < (3 << power) / 4 { power - 1 } else { power };
+        let power = if around - (1 << floor) < (1 << floor) / 2 { floor } else { floor + 1 };
         let sizes = reach.map(|step| 1_usize.checked_shl((power + step).max(0) as u32));
         let sizes = sizes.map(|size| self.bounds.nearest(size.unwrap_or(usize::MAX)));
         let mut sizes: Vec<usize> = sizes.collect();

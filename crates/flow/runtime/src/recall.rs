@@ -21,10 +21,10 @@ const MARGIN: u32 = 2;
 
 impl Stream {
     /// Whether blocks of a stream like that can be called back. In an ordered one, others may wait for
-    /// their turn with blocks that come later, and could not begin this one; where blocks can be dealt
-    /// again, they lend each other room for that.
-    pub(crate) fn can_recall(policy: Policy, is_ordered: bool, is_redealt: bool) -> bool {
-        policy == Policy::Adaptive && (!is_ordered || is_redealt)
+    /// their turn with blocks that come later, and could not begin this one unless they took room
+    /// beyond the limit, as they do after a loss.
+    pub(crate) fn can_recall(policy: Policy, is_ordered: bool) -> bool {
+        policy == Policy::Adaptive && !is_ordered
     }
 
     /// Calls a block back, if nothing else is to be dealt and another copy would be done with it

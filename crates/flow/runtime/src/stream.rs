@@ -97,7 +97,7 @@ impl Stream {
         let is_ordered_here = is_ordered && producers > 1;
         let is_dealt_late = !is_ordered_here && !remote.is_replayed && !remote.is_redealt;
         let has_choice = consumers > 1 && distant.iter().any(Option::is_some);
-        let is_recallable = has_choice && Self::can_recall(policy, is_ordered, remote.is_redealt);
+        let is_recallable = has_choice && Self::can_recall(policy, is_ordered);
         let inboxes = match policy {
             Policy::Adaptive if is_dealt_late => remote.local_producers,
             _ => 0,
