@@ -127,7 +127,7 @@ impl StoredTile {
                 let whole = self.jpeg()?.unwrap_or_default();
                 return jpeg::decode(&whole, width, height).map_err(|what| self.broken(what));
             }
-            Codec::Raw => self.bytes.get(..packed).map(<[u8]>::to_vec).unwrap_or_default(),
+            Codec::Raw => self.bytes[..packed.min(self.bytes.len())].to_vec(),
             Codec::Deflate => {
                 let mut samples = Vec::new();
                 flate2::read::ZlibDecoder::new(&self.bytes[..])
