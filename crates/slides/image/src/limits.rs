@@ -1,6 +1,6 @@
 //! Bounds on what one file may cost.
 
-/// What a file may cost at most. A file that asks for more gets [`Error::Limit`](crate::Error::Limit).
+/// What a file may cost at most. One that asks for more gets [`Error::Limit`](crate::Error::Limit).
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Image file directories, in the chain and below it.
