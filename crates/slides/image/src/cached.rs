@@ -1,0 +1,94 @@
+//! A source whose blocks are kept, for sources to which each read is a request.
+
+use crate::source::{Source, check};
+use crate::{Error, Result};
+use bytes::Bytes;
+use lru::LruCache;
+use std::num::NonZeroUsize;
+use std::sync::{Mutex, PoisonError};
+
+/// What is asked for at once, and kept at once.
+const BLOCK: u64 = 64 << 10;
+/// A longer read goes past the blocks: it would throw the others out.
+const LONGEST: u64 = 4 << 20;
+
+/// Keeps the blocks of another source that were used last. The lock is not held while the other
+/// source is read, so two threads that want one block at the same time may both ask for it.
+pub struct CachedSource<S> {
+    inner: S,
+    blocks: Mutex<LruCache<u64, Bytes>>,
+}
+
+impl<S: Source> CachedSource<S> {
+    /// Keeps at most `memory` bytes, but one block at least.
+    pub fn new(inner: S, memory: u64) -> Self {
+        let blocks = NonZeroUsize::new((memory / BLOCK) as usize).unwrap_or(NonZeroUsize::MIN);
+        Self { inner, blocks: Mutex::new(LruCache::new(blocks)) }
+    }
+
+    fn kept(&self, block: u64) -> Option<Bytes> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner).get(&block).cloned()
+    }
+
+    /// Reads blocks `from..to` by one request.
+    fn fetch(&self, from: u64, to: u64) -> Result<Bytes> {
+        let at = from * BLOCK;
+        let length = (to * BLOCK).min(self.inner.length()) - at;
+        let mut bytes = vec![0; length as usize];
+        self.inner.read_at(at, &mut bytes)?;
+        let mut kept = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        for (number, block) in (from..to).zip(bytes.chunks(BLOCK as usize)) {
+            // A copy each: a part of the whole would keep the whole.
+            kept.put(number, Bytes::copy_from_slice(block));
+        }
+        Ok(bytes.into())
+    }
+}
+
+impl<S: Source> Source for CachedSource<S> {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn length(&self) -> u64 {
+        self.inner.length()
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> Result<()> {
+        let length = into.len() as u64;
+        check(self, at, length)?;
+        if length > LONGEST {
+            return self.inner.read_at(at, into);
+        }
+        let end = at + length;
+        let last = end.div_ceil(BLOCK);
+        let mut block = at / BLOCK;
+        while block < last {
+            let (bytes, next) = match self.kept(block) {
+                Some(bytes) => (bytes, block + 1),
+                None => {
+                    let mut next = block + 1;
+                    while next < last && self.kept(next).is_none() {
+                        next += 1;
+                    }
+                    (self.fetch(block, next)?, next)
+                }
+            };
+            let start = block * BLOCK;
+            let (from, to) = (at.max(start), end.min(start + bytes.len() as u64));
+            let part = bytes
+                .get((from - start) as usize..(to.max(from) - start) as usize)
+                .filter(|part| !part.is_empty());
+            let Some(part) = part else {
+                return Err(Error::Malformed {
+                    name: self.name().into(),
+                    at: from,
+                    what: "a block is shorter than it was".into(),
+                });
+            };
+            into[(from - at) as usize..][..part.len()].copy_from_slice(part);
+            block = next;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! JPEG as TIFF stores it: tiles without their tables (TIFF Technical Note 2, "abbreviated").
+
+use crate::raster::Raster;
+use zune_core::bytestream::ZCursor;
+use zune_core::colorspace::ColorSpace;
+use zune_core::options::DecoderOptions;
+use zune_jpeg::JpegDecoder;
+
+const SOI: [u8; 2] = [0xff, 0xd8];
+const EOI: [u8; 2] = [0xff, 0xd9];
+/// Adobe's application segment, which says that there is no transform of colours. Without it,
+/// decoders take three components for YCbCr.
+const RGB: [u8; 16] = [0xff, 0xee, 0, 14, b'A', b'd', b'o', b'b', b'e', 0, 100, 0, 0, 0, 0, 0];
+
+/// A complete JPEG file out of a tile and the tables of its directory.
+pub(crate) fn merged(tile: &[u8], tables: &[u8], rgb: bool) -> Result<Vec<u8>, String> {
+    let body = tile.strip_prefix(&SOI).ok_or("it does not begin as a JPEG")?;
+    let tables = match tables {
+        [] => tables,
+        _ => tables.strip_prefix(&SOI).ok_or("its tables do not begin as a JPEG")?,
+    };
+    let tables = tables.strip_suffix(&EOI).unwrap_or(tables);
+    let mut whole = Vec::with_capacity(tile.len() + tables.len() + RGB.len());
+    whole.extend_from_slice(&SOI);
+    if rgb {
+        whole.extend_from_slice(&RGB);
+    }
+    whole.extend_from_slice(tables);
+    whole.extend_from_slice(body);
+    Ok(whole)
+}
+
+/// Width and height out of the frame header, and whether Adobe's segment stands before it.
+pub(crate) fn header(jpeg: &[u8]) -> Option<(u32, u32, bool)> {
+    let mut at = 2;
+    let mut adobe = false;
+    loop {
+        let &[0xff, marker] = jpeg.get(at..at + 2)? else { return None };
+        if marker == 0xff {
+            at += 1;
+            continue;
+        }
+        let length = usize::from(u16::from_be_bytes(jpeg.get(at + 2..at + 4)?.try_into().ok()?));
+        let segment = jpeg.get(at + 4..at + 2 + length.max(2))?;
+        match marker {
+            0xc4 | 0xc8 | 0xcc => {}
+            0xc0..=0xcf => {
+                let height = u16::from_be_bytes(segment.get(1..3)?.try_into().ok()?);
+                let width = u16::from_be_bytes(segment.get(3..5)?.try_into().ok()?);
+                return Some((width.into(), height.into(), adobe));
+            }
+            0xee => adobe |= segment.starts_with(b"Adobe"),
+            0xd8..=0xda => return None,
+            _ => {}
+        }
+        at += 2 + length;
+    }
+}
+
+/// Decodes a complete JPEG of at most `width` x `height`.
+pub(crate) fn decode(jpeg: &[u8], width: u32, height: u32) -> Result<Raster, String> {
+    let (wide, high, _) = header(jpeg).ok_or("its JPEG header is broken")?;
+    if wide == 0 || high == 0 || wide > width || high > height {
+        return Err(format!("its JPEG is {wide} x {high}, the tile {width} x {height}"));
+    }
+    let options = DecoderOptions::default()
+        .set_max_width(wide as usize)
+        .set_max_height(high as usize)
+        .set_strict_mode(false)
+        .jpeg_set_out_colorspace(ColorSpace::RGB);
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(jpeg), options);
+    let pixels = decoder.decode().map_err(|error| format!("{error:?}"))?;
+    Raster::new(wide, high, pixels).ok_or_else(|| "its JPEG is not of three colours".into())
+}

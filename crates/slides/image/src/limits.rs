@@ -1,0 +1,37 @@
+//! Bounds on what one file may cost.
+
+/// What a file may cost at most. One that asks for more gets [`Error::Limit`](crate::Error::Limit).
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Image file directories, in the chain and below it.
+    pub directories: usize,
+    /// Entries of one directory.
+    pub entries: usize,
+    /// Bytes of all tables of tile positions of a file together.
+    pub tables: u64,
+    /// Bytes of one text, colour profile or table of a codec.
+    pub value: u64,
+    /// Compressed bytes of one tile.
+    pub stored: u64,
+    /// Pixels of one tile after decoding.
+    pub tile_pixels: u64,
+    /// Pixels of one region, before and after scaling.
+    pub region_pixels: u64,
+    /// Pixels of a level's width or height.
+    pub side: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            directories: 1024,
+            entries: 1024,
+            tables: 256 << 20,
+            value: 16 << 20,
+            stored: 64 << 20,
+            tile_pixels: 64 << 20,
+            region_pixels: 64 << 20,
+            side: 16 << 20,
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Pixels: pasted, scaled, encoded.
+
+use crate::{Error, Result};
+use fast_image_resize::images::{Image, ImageRef};
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use image::codecs::{jpeg::JpegEncoder, png::PngEncoder, webp::WebPEncoder};
+use image::{ExtendedColorType, ImageEncoder};
+
+/// How pixels are encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// JPEG of a quality from 1 to 100.
+    Jpeg(u8),
+    /// PNG.
+    Png,
+    /// WebP without loss.
+    WebP,
+}
+
+/// Pixels of 8 bits each for red, green and blue, row by row, in the colours of the slide.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Raster {
+    width: u32,
+    height: u32,
+    pixels: Vec<u8>,
+}
+
+impl Raster {
+    /// A white one. The caller has checked its size.
+    pub(crate) fn white(width: u32, height: u32) -> Self {
+        Self { width, height, pixels: vec![255; width as usize * height as usize * 3] }
+    }
+
+    /// Out of pixels that were decoded; `None` if there are not as many as the size says.
+    pub(crate) fn new(width: u32, height: u32, pixels: Vec<u8>) -> Option<Self> {
+        let bytes = u64::from(width) * u64::from(height) * 3;
+        (pixels.len() as u64 == bytes).then_some(Self { width, height, pixels })
+    }
+
+    /// In pixels.
+    pub fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// In pixels.
+    pub fn height(&self) -> u32 {
+        self.height
+    }
+
+    /// `width * height * 3` bytes.
+    pub fn pixels(&self) -> &[u8] {
+        &self.pixels
+    }
+
+    /// Copies the top left `width` x `height` of another to where its corner is at `x`, `y`; what
+    /// lies outside of either is left out.
+    pub(crate) fn paste(&mut self, from: &Raster, (width, height): (u32, u32), x: i64, y: i64) {
+        let width = i64::from(from.width.min(width));
+        let height = i64::from(from.height.min(height));
+        let (left, right) = (x.max(0), (x + width).min(i64::from(self.width)));
+        let (top, bottom) = (y.max(0), (y + height).min(i64::from(self.height)));
+        if left >= right {
+            return;
+        }
+        let length = (right - left) as usize * 3;
+        for row in top..bottom {
+            let to = (row as usize * self.width as usize + left as usize) * 3;
+            let at = ((row - y) as usize * from.width as usize + (left - x) as usize) * 3;
+            self.pixels[to..to + length].copy_from_slice(&from.pixels[at..at + length]);
+        }
+    }
+
+    /// Scales the part from `left`, `top` on, of `width` x `height`, to another size, by
+    /// convolution with a Lanczos window of three lobes.
+    ///
+    /// # Errors
+    /// A side of zero, or a part that is not inside.
+    pub fn scale(&self, part: (f64, f64, f64, f64), width: u32, height: u32) -> Result<Self> {
+        let fail = |what: String| Error::Argument(format!("cannot scale: {what}"));
+        if width == 0 || height == 0 {
+            return Err(fail("no pixels are asked for".into()));
+        }
+        if part == (0.0, 0.0, f64::from(self.width), f64::from(self.height))
+            && (width, height) == (self.width, self.height)
+        {
+            return Ok(self.clone());
+        }
+        let from = ImageRef::new(self.width, self.height, &self.pixels, PixelType::U8x3)
+            .map_err(|error| fail(error.to_string()))?;
+        let mut to = Image::new(width, height, PixelType::U8x3);
+        let options = ResizeOptions::new()
+            .resize_alg(ResizeAlg::Convolution(FilterType::Lanczos3))
+            .crop(part.0, part.1, part.2, part.3);
+        Resizer::new().resize(&from, &mut to, &options).map_err(|error| fail(error.to_string()))?;
+        Ok(Self { width, height, pixels: to.into_vec() })
+    }
+
+    /// Encodes it, with a colour profile if one is given.
+    ///
+    /// # Errors
+    /// A side that the format cannot have: more than 65535 in JPEG, 16384 in WebP.
+    pub fn encode(&self, format: Format, icc: Option<&[u8]>) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        match format {
+            Format::Jpeg(quality) => {
+                self.with(JpegEncoder::new_with_quality(&mut bytes, quality.clamp(1, 100)), icc)
+            }
+            Format::Png => self.with(PngEncoder::new(&mut bytes), icc),
+            Format::WebP => self.with(WebPEncoder::new_lossless(&mut bytes), icc),
+        }
+        .map_err(|error| Error::Argument(format!("cannot encode: {error}")))?;
+        Ok(bytes)
+    }
+
+    fn with(&self, mut to: impl ImageEncoder, icc: Option<&[u8]>) -> image::ImageResult<()> {
+        if let Some(icc) = icc {
+            to.set_icc_profile(icc.to_vec()).map_err(image::ImageError::Unsupported)?;
+        }
+        to.write_image(&self.pixels, self.width, self.height, ExtendedColorType::Rgb8)
+    }
+}

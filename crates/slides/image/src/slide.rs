@@ -1,0 +1,268 @@
+//! A slide: levels, tiles and regions.
+
+use crate::http::HttpSource;
+use crate::raster::Raster;
+use crate::source::{FileSource, Source};
+use crate::tiff::{self, Grid};
+use crate::tile::{Codec, StoredTile};
+use crate::{CachedSource, Error, Limits, Result};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Memory for blocks of a file on a web server.
+const REMOTE: u64 = 32 << 20;
+
+/// What the parsers find.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    pub(crate) format: &'static str,
+    pub(crate) levels: Vec<Grid>,
+    pub(crate) associated: BTreeMap<String, Grid>,
+    pub(crate) properties: BTreeMap<String, String>,
+    pub(crate) microns: Option<(f64, f64)>,
+    pub(crate) icc: Option<Vec<u8>>,
+}
+
+/// One level of a slide. All in pixels.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Level {
+    /// Its width.
+    pub width: u32,
+    /// Its height.
+    pub height: u32,
+    /// A tile's width.
+    pub tile_width: u32,
+    /// A tile's height.
+    pub tile_height: u32,
+    /// How many pixels of level 0 are one of this level, along a side.
+    pub downsample: f64,
+}
+
+/// A part of a level. It may reach beyond its borders, where everything is white.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    /// The left side, in pixels of the level.
+    pub x: i64,
+    /// The upper side, in pixels of the level.
+    pub y: i64,
+    /// In pixels of the level.
+    pub width: u32,
+    /// In pixels of the level.
+    pub height: u32,
+}
+
+/// An open slide. Any number of threads may use it at once.
+pub struct Slide {
+    source: Box<dyn Source>,
+    limits: Limits,
+    parts: Parts,
+}
+
+impl Slide {
+    /// Opens a file, or what is at an address that begins with `http://` or `https://`.
+    ///
+    /// # Errors
+    /// What cannot be read, is of no known format, is broken, or is beyond the limits.
+    pub fn open(location: &str, limits: Limits) -> Result<Self> {
+        if location.starts_with("http://") || location.starts_with("https://") {
+            return Self::from_source(
+                CachedSource::new(HttpSource::open(location)?, REMOTE),
+                limits,
+            );
+        }
+        if location.starts_with("s3://") {
+            return Err(Error::Unsupported {
+                name: location.into(),
+                what: "s3: give the object's https address, signed if it is not public".into(),
+            });
+        }
+        Self::from_source(FileSource::open(Path::new(location))?, limits)
+    }
+
+    /// Opens what another source has.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn from_source(source: impl Source + 'static, limits: Limits) -> Result<Self> {
+        let source = Box::new(source);
+        match tiff::open(&*source, &limits)? {
+            Some(parts) => Ok(Self { source, limits, parts }),
+            None => Err(Error::Unsupported {
+                name: source.name().into(),
+                what: "its format; TIFF, BigTIFF, Aperio SVS and OME-TIFF are read".into(),
+            }),
+        }
+    }
+
+    /// `tiff`, `aperio` or `ome-tiff`.
+    pub fn format(&self) -> &'static str {
+        self.parts.format
+    }
+
+    /// The levels, the largest first; there is one at least.
+    pub fn levels(&self) -> Vec<Level> {
+        let main = self.parts.levels[0].width;
+        let level = |grid: &Grid| Level {
+            width: grid.width,
+            height: grid.height,
+            tile_width: grid.layout.width,
+            tile_height: grid.layout.height,
+            downsample: f64::from(main) / f64::from(grid.width),
+        };
+        self.parts.levels.iter().map(level).collect()
+    }
+
+    /// Microns per pixel of level 0, along x and y.
+    pub fn microns_per_pixel(&self) -> Option<(f64, f64)> {
+        self.parts.microns
+    }
+
+    /// What the file says of itself; keys begin with the format, as in `aperio.AppMag`.
+    pub fn properties(&self) -> &BTreeMap<String, String> {
+        &self.parts.properties
+    }
+
+    /// The colour profile of the levels.
+    pub fn icc(&self) -> Option<&[u8]> {
+        self.parts.icc.as_deref()
+    }
+
+    /// The names of the associated images: of `label`, `macro` and `thumbnail` those that exist.
+    pub fn associated_names(&self) -> impl Iterator<Item = &str> {
+        self.parts.associated.keys().map(String::as_str)
+    }
+
+    /// An associated image; `None` if there is none of that name.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn associated(&self, name: &str) -> Result<Option<Raster>> {
+        let Some(grid) = self.parts.associated.get(name) else { return Ok(None) };
+        let whole = Region { x: 0, y: 0, width: grid.width, height: grid.height };
+        self.assemble(grid, name, whole).map(Some)
+    }
+
+    /// A tile as it is stored.
+    ///
+    /// # Errors
+    /// A level or tile that does not exist, and what reading gives.
+    pub fn tile(&self, level: usize, column: u32, row: u32) -> Result<StoredTile> {
+        let grid = self.grid(level)?;
+        if column >= grid.columns() || row >= grid.rows() {
+            return Err(Error::Argument(format!("level {level} has no tile {column}, {row}")));
+        }
+        self.stored(grid, &format!("level {level}"), column, row)
+    }
+
+    /// The complete JPEG that is stored for just this region, if there is one: where it is one
+    /// tile, of which nothing lies beyond the border.
+    ///
+    /// # Errors
+    /// As [`tile`](Self::tile).
+    pub fn stored_jpeg(&self, level: usize, region: Region) -> Result<Option<Vec<u8>>> {
+        let grid = self.grid(level)?;
+        let (wide, high) = (i64::from(grid.layout.width), i64::from(grid.layout.height));
+        let fits = grid.layout.codec == Codec::Jpeg
+            && (region.width, region.height) == (grid.layout.width, grid.layout.height)
+            && region.x >= 0
+            && region.y >= 0
+            && region.x <= i64::from(grid.width) - wide
+            && region.y <= i64::from(grid.height) - high
+            && region.x % wide == 0
+            && region.y % high == 0;
+        if !fits {
+            return Ok(None);
+        }
+        let (column, row) = ((region.x / wide) as u32, (region.y / high) as u32);
+        let jpeg = self.stored(grid, &format!("level {level}"), column, row)?.jpeg()?;
+        let size = Some((region.width, region.height));
+        Ok(jpeg.filter(|jpeg| crate::jpeg::header(jpeg).map(|(w, h, _)| (w, h)) == size))
+    }
+
+    /// The pixels of a region.
+    ///
+    /// # Errors
+    /// A level that does not exist, a region without pixels or beyond the limits, and what reading
+    /// and decoding of its tiles give.
+    pub fn read(&self, level: usize, region: Region) -> Result<Raster> {
+        self.assemble(self.grid(level)?, &format!("level {level}"), region)
+    }
+
+    /// The region of level 0, scaled to `width` x `height` out of the smallest level that is large
+    /// enough.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); a size of zero or beyond the limits.
+    pub fn render(&self, region: Region, width: u32, height: u32) -> Result<Raster> {
+        self.area(width, height)?;
+        let wanted = (f64::from(region.width) / f64::from(width))
+            .min(f64::from(region.height) / f64::from(height));
+        let main = &self.parts.levels[0];
+        let (level, grid) = (self.parts.levels.iter().enumerate())
+            .take_while(|(level, grid)| {
+                *level == 0 || f64::from(main.width) / f64::from(grid.width) <= wanted + 1e-9
+            })
+            .last()
+            .unwrap_or((0, main));
+        let across = f64::from(grid.width) / f64::from(main.width);
+        let down = f64::from(grid.height) / f64::from(main.height);
+        let (left, top) = (region.x as f64 * across, region.y as f64 * down);
+        let (wide, high) = (f64::from(region.width) * across, f64::from(region.height) * down);
+        let whole = Region {
+            x: left.floor() as i64,
+            y: top.floor() as i64,
+            width: (left - left.floor() + wide).ceil().max(1.0) as u32,
+            height: (top - top.floor() + high).ceil().max(1.0) as u32,
+        };
+        let raster = self.read(level, whole)?;
+        let (left, top) = (left - left.floor(), top - top.floor());
+        let wide = wide.min(f64::from(whole.width) - left);
+        let high = high.min(f64::from(whole.height) - top);
+        raster.scale((left, top, wide, high), width, height)
+    }
+
+    fn grid(&self, level: usize) -> Result<&Grid> {
+        let none = || Error::Argument(format!("{}: no level {level}", self.source.name()));
+        self.parts.levels.get(level).ok_or_else(none)
+    }
+
+    fn stored(&self, grid: &Grid, part: &str, column: u32, row: u32) -> Result<StoredTile> {
+        let name = format!("{}: {part}, tile {column}, {row}", self.source.name());
+        grid.tile(&*self.source, &self.limits, name, (column, row))
+    }
+
+    fn area(&self, width: u32, height: u32) -> Result<()> {
+        let pixels = u64::from(width) * u64::from(height);
+        if pixels == 0 {
+            return Err(Error::Argument("a region without pixels".into()));
+        }
+        if pixels > self.limits.region_pixels {
+            let what = format!("a region of {width} x {height} pixels");
+            return Err(Error::Limit { name: self.source.name().into(), what });
+        }
+        Ok(())
+    }
+
+    fn assemble(&self, grid: &Grid, part: &str, region: Region) -> Result<Raster> {
+        self.area(region.width, region.height)?;
+        let mut raster = Raster::white(region.width, region.height);
+        let tiles = |start: i64, length: u32, side: u32, whole: u32| {
+            let end = start.saturating_add(i64::from(length)).clamp(0, i64::from(whole));
+            let start = start.clamp(0, i64::from(whole));
+            let side = i64::from(side);
+            let end = if end > start { (end - 1) / side + 1 } else { start / side };
+            (start / side) as u32..end as u32
+        };
+        let layout = grid.layout;
+        for row in tiles(region.y, region.height, layout.height, grid.height) {
+            for column in tiles(region.x, region.width, layout.width, grid.width) {
+                let tile = self.stored(grid, part, column, row)?.decode(&self.limits)?;
+                let (x, y) = (column * layout.width, row * layout.height);
+                let inside = (grid.width - x, grid.height - y);
+                // The range above shows that the tile and the region meet, so nothing overflows.
+                raster.paste(&tile, inside, i64::from(x) - region.x, i64::from(y) - region.y);
+            }
+        }
+        Ok(raster)
+    }
+}

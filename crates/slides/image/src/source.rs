@@ -1,0 +1,116 @@
+//! Bytes by range.
+
+use crate::{Error, Result};
+use bytes::Bytes;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Bytes of known length, read by range from any thread at once.
+pub trait Source: Send + Sync {
+    /// What errors call it.
+    fn name(&self) -> &str;
+
+    /// Its length in bytes.
+    fn length(&self) -> u64;
+
+    /// Fills `into` from byte `at` on.
+    ///
+    /// # Errors
+    /// A range that is not wholly inside, and what the file system or the server says.
+    fn read_at(&self, at: u64, into: &mut [u8]) -> Result<()>;
+}
+
+/// Reads `length` bytes, after a check that there are so many: a length out of a hostile file
+/// costs no memory.
+pub(crate) fn read(source: &dyn Source, at: u64, length: u64) -> Result<Vec<u8>> {
+    check(source, at, length)?;
+    let mut bytes = vec![0; length as usize];
+    source.read_at(at, &mut bytes)?;
+    Ok(bytes)
+}
+
+pub(crate) fn check(source: &dyn Source, at: u64, length: u64) -> Result<()> {
+    if at.checked_add(length).is_some_and(|end| end <= source.length()) {
+        return Ok(());
+    }
+    Err(Error::Malformed {
+        name: source.name().into(),
+        at,
+        what: format!("{length} bytes are wanted, but the file ends at {}", source.length()),
+    })
+}
+
+/// A file, by positioned reads. Its length is that at the time of opening.
+#[derive(Debug)]
+pub struct FileSource {
+    name: String,
+    file: File,
+    length: u64,
+}
+
+impl FileSource {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// What the file system says, and what is not a regular file.
+    pub fn open(path: &Path) -> Result<Self> {
+        let name = path.display().to_string();
+        let io = |source| Error::Io { name: name.clone(), source };
+        // A FIFO would block the open.
+        if !std::fs::metadata(path).map_err(io)?.is_file() {
+            return Err(Error::Unsupported { name, what: "it is not a regular file".into() });
+        }
+        let file = File::open(path).map_err(io)?;
+        let length = file.metadata().map_err(io)?.len();
+        Ok(Self { name, file, length })
+    }
+}
+
+impl Source for FileSource {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> Result<()> {
+        check(self, at, into.len() as u64)?;
+        self.file
+            .read_exact_at(into, at)
+            .map_err(|source| Error::Io { name: self.name.clone(), source })
+    }
+}
+
+/// Bytes in memory.
+#[derive(Debug, Clone)]
+pub struct MemorySource {
+    name: String,
+    bytes: Bytes,
+}
+
+impl MemorySource {
+    /// `name` is for errors.
+    pub fn new(name: impl Into<String>, bytes: impl Into<Bytes>) -> Self {
+        Self { name: name.into(), bytes: bytes.into() }
+    }
+}
+
+impl Source for MemorySource {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn length(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> Result<()> {
+        check(self, at, into.len() as u64)?;
+        let at = at as usize;
+        into.copy_from_slice(&self.bytes[at..at + into.len()]);
+        Ok(())
+    }
+}

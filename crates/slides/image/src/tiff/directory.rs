@@ -1,0 +1,214 @@
+//! TIFF 6.0 and BigTIFF: the chain of image file directories, and their entries.
+
+use crate::source::{self, Source};
+use crate::{Error, Limits, Result};
+use std::collections::{BTreeMap, HashSet};
+
+/// An entry whose value is read when it is wanted.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    kind: u16,
+    count: u64,
+    /// Where the value is, also if that is in the entry.
+    at: u64,
+}
+
+impl Entry {
+    fn size(&self) -> Option<u64> {
+        match self.kind {
+            1 | 2 | 6 | 7 => Some(1),
+            3 | 8 => Some(2),
+            4 | 9 | 11 | 13 => Some(4),
+            5 | 10 | 12 | 16 | 17 | 18 => Some(8),
+            _ => None,
+        }
+    }
+}
+
+/// How numbers are stored in the file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Numbers {
+    pub(super) big_endian: bool,
+    big: bool,
+}
+
+impl Numbers {
+    fn get(self, bytes: &[u8]) -> u64 {
+        let join = |sum: u64, byte: &u8| (sum << 8) | u64::from(*byte);
+        if self.big_endian { bytes.iter().fold(0, join) } else { bytes.iter().rev().fold(0, join) }
+    }
+}
+
+/// An image file directory.
+#[derive(Debug)]
+pub(super) struct Directory {
+    pub(super) at: u64,
+    entries: BTreeMap<u16, Entry>,
+}
+
+/// A file being read.
+pub(super) struct Reader<'a> {
+    pub(super) source: &'a dyn Source,
+    pub(super) limits: &'a Limits,
+    pub(super) numbers: Numbers,
+    first: u64,
+    seen: HashSet<u64>,
+    /// Bytes that tables may still have.
+    tables: u64,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads the header; `None` if it is not one of a TIFF.
+    pub(super) fn new(source: &'a dyn Source, limits: &'a Limits) -> Result<Option<Self>> {
+        let start = source::read(source, 0, source.length().min(16))?;
+        let big_endian = match start.get(..2) {
+            Some(b"II") => false,
+            Some(b"MM") => true,
+            _ => return Ok(None),
+        };
+        let numbers = Numbers { big_endian, big: false };
+        let (big, first) = match (start.len(), numbers.get(start.get(2..4).unwrap_or_default())) {
+            (8.., 42) => (false, numbers.get(&start[4..8])),
+            (16.., 43) if numbers.get(&start[4..6]) == 8 => (true, numbers.get(&start[8..16])),
+            _ => return Ok(None),
+        };
+        let numbers = Numbers { big_endian, big };
+        let tables = limits.tables;
+        Ok(Some(Self { source, limits, numbers, first, seen: HashSet::new(), tables }))
+    }
+
+    /// The directories of the chain from the header on.
+    pub(super) fn chain(&mut self) -> Result<Vec<Directory>> {
+        let mut found = Vec::new();
+        let mut at = self.first;
+        while at != 0 {
+            let (directory, next) = self.directory(at)?;
+            found.push(directory);
+            at = next;
+        }
+        Ok(found)
+    }
+
+    /// The directories to which one points as reduced images of it.
+    pub(super) fn below(&mut self, directory: &Directory) -> Result<Vec<Directory>> {
+        let places = self.numbers(directory, SUB_IFDS)?.unwrap_or_default();
+        places.into_iter().map(|at| Ok(self.directory(at)?.0)).collect()
+    }
+
+    fn directory(&mut self, at: u64) -> Result<(Directory, u64)> {
+        if !self.seen.insert(at) {
+            return Err(self.malformed(at, "a directory that was there before: a loop"));
+        }
+        if self.seen.len() > self.limits.directories {
+            return Err(self.limit(format!("more than {} directories", self.limits.directories)));
+        }
+        let (head, each, word) = if self.numbers.big { (8, 20, 8) } else { (2, 12, 4) };
+        let count = self.numbers.get(&source::read(self.source, at, head)?);
+        if count > self.limits.entries as u64 {
+            return Err(self.limit(format!("a directory of {count} entries at byte {at}")));
+        }
+        // The read above has shown that `at + head` is inside.
+        let start = at + head;
+        let bytes = source::read(self.source, start, count * each + word)?;
+        let (entries, next) = bytes.split_at((count * each) as usize);
+        let mut directory = Directory { at, entries: BTreeMap::new() };
+        for (number, bytes) in (0..).zip(entries.chunks_exact(each as usize)) {
+            let value = 4 + word as usize;
+            let mut entry = Entry {
+                kind: self.numbers.get(&bytes[2..4]) as u16,
+                count: self.numbers.get(&bytes[4..value]),
+                at: start + number * each + value as u64,
+            };
+            let inside = entry
+                .size()
+                .and_then(|size| size.checked_mul(entry.count))
+                .is_some_and(|all| all <= word);
+            if !inside {
+                entry.at = self.numbers.get(&bytes[value..value + word as usize]);
+            }
+            directory.entries.insert(self.numbers.get(&bytes[..2]) as u16, entry);
+        }
+        Ok((directory, self.numbers.get(next)))
+    }
+
+    /// The bytes of a value.
+    pub(super) fn bytes(&self, directory: &Directory, tag: u16) -> Result<Option<Vec<u8>>> {
+        self.value(directory, tag, self.limits.value)
+    }
+
+    fn value(&self, directory: &Directory, tag: u16, most: u64) -> Result<Option<Vec<u8>>> {
+        let Some(entry) = directory.entries.get(&tag) else { return Ok(None) };
+        let length = entry.size().and_then(|size| size.checked_mul(entry.count));
+        let Some(length) = length else {
+            return Err(
+                self.malformed(directory.at, format!("tag {tag} has a broken type or count"))
+            );
+        };
+        if length > most {
+            return Err(self.limit(format!("tag {tag} of {length} bytes at byte {}", entry.at)));
+        }
+        source::read(self.source, entry.at, length).map(Some)
+    }
+
+    /// A text, up to its first zero byte.
+    pub(super) fn text(&self, directory: &Directory, tag: u16) -> Result<Option<String>> {
+        Ok(self.bytes(directory, tag)?.map(|bytes| {
+            let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+            String::from_utf8_lossy(text).trim_end().to_owned()
+        }))
+    }
+
+    /// Whole numbers.
+    pub(super) fn numbers(&mut self, directory: &Directory, tag: u16) -> Result<Option<Vec<u64>>> {
+        let Some(entry) = directory.entries.get(&tag).copied() else { return Ok(None) };
+        let size = match entry.kind {
+            1 | 3 | 4 | 13 | 16 | 18 => entry.size().unwrap_or(1),
+            _ => return Err(self.malformed(directory.at, format!("tag {tag} is not a number"))),
+        };
+        // In memory each takes eight bytes.
+        let cost = entry.count.saturating_mul(8);
+        if cost > self.tables {
+            return Err(self.limit(format!("tag {tag} has {} values", entry.count)));
+        }
+        let bytes = self.value(directory, tag, self.tables)?.unwrap_or_default();
+        self.tables -= cost;
+        let numbers = self.numbers;
+        Ok(Some(bytes.chunks_exact(size as usize).map(|bytes| numbers.get(bytes)).collect()))
+    }
+
+    /// The first of the numbers of a tag.
+    pub(super) fn number(&mut self, directory: &Directory, tag: u16) -> Result<Option<u64>> {
+        Ok(self.numbers(directory, tag)?.and_then(|numbers| numbers.first().copied()))
+    }
+
+    /// A quotient.
+    pub(super) fn ratio(&self, directory: &Directory, tag: u16) -> Result<Option<f64>> {
+        if directory.entries.get(&tag).is_none_or(|entry| entry.kind != 5) {
+            return Ok(None);
+        }
+        let bytes = self.bytes(directory, tag)?.unwrap_or_default();
+        Ok(bytes.get(..8).map(|bytes| {
+            self.numbers.get(&bytes[..4]) as f64 / self.numbers.get(&bytes[4..]) as f64
+        }))
+    }
+
+    pub(super) fn malformed(&self, at: u64, what: impl Into<String>) -> Error {
+        Error::Malformed { name: self.source.name().into(), at, what: what.into() }
+    }
+
+    pub(super) fn limit(&self, what: String) -> Error {
+        Error::Limit { name: self.source.name().into(), what }
+    }
+
+    pub(super) fn unsupported(&self, what: impl Into<String>) -> Error {
+        Error::Unsupported { name: self.source.name().into(), what: what.into() }
+    }
+}
+
+pub(super) const SUB_IFDS: u16 = 330;
+
+impl Directory {
+    pub(super) fn has(&self, tag: u16) -> bool {
+        self.entries.contains_key(&tag)
+    }
+}

@@ -1,0 +1,74 @@
+//! OME-TIFF: the description of the first image is OME-XML, smaller levels are below their image.
+
+use super::directory::{Directory, Reader};
+use super::{Grid, microns, pyramid};
+use crate::Result;
+use crate::slide::Parts;
+use roxmltree::{Document, Node, ParsingOptions};
+
+/// Nodes of the XML. Each costs some hundred bytes.
+const NODES: u32 = 1 << 20;
+
+pub(super) fn is(description: &str) -> bool {
+    let head = description.get(..4096.min(description.len())).unwrap_or(description);
+    head.starts_with('<') && head.contains("<OME")
+}
+
+pub(super) fn fill(
+    parts: &mut Parts,
+    reader: &mut Reader<'_>,
+    chain: &[Directory],
+    description: &str,
+) -> Result<()> {
+    parts.format = "ome-tiff";
+    // No document type, so no entities that grow.
+    let options = ParsingOptions { allow_dtd: false, nodes_limit: NODES, ..Default::default() };
+    let xml = Document::parse_with_options(description, options)
+        .map_err(|error| reader.malformed(chain[0].at, format!("OME-XML: {error}")))?;
+    let images = xml.descendants().filter(|node| node.tag_name().name() == "Image");
+    for (number, image) in images.enumerate() {
+        let child = |of: Node<'_, '_>, name| {
+            of.children().find(|node| node.tag_name().name() == name).map(|node| node.id())
+        };
+        let Some(pixels) = child(image, "Pixels").and_then(|id| xml.get_node(id)) else { continue };
+        let data = child(pixels, "TiffData").and_then(|id| xml.get_node(id));
+        let place = data.and_then(|data| data.attribute("IFD")).map_or(Ok(0), str::parse);
+        let directory = place.ok().and_then(|place: usize| chain.get(place));
+        let Some(directory) = directory else {
+            return Err(
+                reader.malformed(chain[0].at, "OME-XML names a directory that is not there")
+            );
+        };
+        let name = image.attribute("Name").unwrap_or_default();
+        if number == 0 {
+            parts.properties.insert("ome.Name".into(), name.into());
+            let side = |side| {
+                let number: f64 = pixels.attribute(side)?.parse().ok()?;
+                let unit = pixels.attribute(format!("{side}Unit").as_str()).unwrap_or("µm");
+                Some(number * in_microns(unit)?)
+            };
+            parts.microns =
+                side("PhysicalSizeX").zip(side("PhysicalSizeY")).and_then(|(x, y)| microns(x, y));
+            pyramid(parts, reader, directory)?;
+            continue;
+        }
+        let name = name.to_lowercase();
+        let known = ["label", "macro", "thumbnail"].into_iter().find(|known| name.contains(known));
+        if let Some(known) = known {
+            parts.associated.insert(known.into(), Grid::read(reader, directory)?);
+        }
+    }
+    Ok(())
+}
+
+fn in_microns(unit: &str) -> Option<f64> {
+    match unit {
+        // Both signs for micro.
+        "µm" | "μm" => Some(1.0),
+        "nm" => Some(1e-3),
+        "mm" => Some(1e3),
+        "cm" => Some(1e4),
+        "m" => Some(1e6),
+        _ => None,
+    }
+}

@@ -1,0 +1,153 @@
+//! Files that are broken or made to do harm: an error for each, within the limits.
+
+mod common;
+
+use common::aperio;
+use seekwire_slides_image::{Error, Limits, MemorySource, Region, Slide, StoredTile};
+
+const SHORT: u16 = 3;
+const LONG: u16 = 4;
+
+/// A little-endian TIFF of one directory at byte 8, after which `rest` follows.
+fn tiff(entries: &[(u16, u16, u32, u32)], next: u32, rest: &[u8]) -> Vec<u8> {
+    let mut bytes = b"II\x2a\0\x08\0\0\0".to_vec();
+    bytes.extend_from_slice(&(entries.len() as u16).to_le_bytes());
+    for (tag, kind, count, value) in entries {
+        bytes.extend_from_slice(&tag.to_le_bytes());
+        bytes.extend_from_slice(&kind.to_le_bytes());
+        bytes.extend_from_slice(&count.to_le_bytes());
+        bytes.extend_from_slice(&value.to_le_bytes());
+    }
+    bytes.extend_from_slice(&next.to_le_bytes());
+    bytes.extend_from_slice(rest);
+    bytes
+}
+
+/// One grey tile of 64 x 64, whose bytes are the last of the file, with entries changed.
+fn changed(changes: &[(u16, u16, u32, u32)], next: u32, tile: &[u8]) -> Vec<u8> {
+    let mut entries = vec![
+        (256, LONG, 1, 64),
+        (257, LONG, 1, 64),
+        (258, SHORT, 1, 8),
+        (259, SHORT, 1, 1),
+        (262, SHORT, 1, 1),
+        (322, LONG, 1, 64),
+        (323, LONG, 1, 64),
+        (324, LONG, 1, 0),
+        (325, LONG, 1, tile.len() as u32),
+    ];
+    let extra = changes.iter().filter(|change| entries.iter().all(|entry| entry.0 != change.0));
+    let at = 8 + 2 + 12 * (entries.len() + extra.count()) + 4;
+    entries[7].3 = at as u32;
+    for change in changes {
+        match entries.iter_mut().find(|entry| entry.0 == change.0) {
+            Some(entry) => *entry = *change,
+            None => entries.push(*change),
+        }
+    }
+    tiff(&entries, next, tile)
+}
+
+fn open(bytes: Vec<u8>) -> Result<Slide, Error> {
+    Slide::from_source(MemorySource::new("hostile.tif", bytes), Limits::default())
+}
+
+fn read(slide: &Slide) -> Result<(), Error> {
+    slide.read(0, Region { x: 0, y: 0, width: 64, height: 64 }).map(drop)
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let tile = [7; 4096];
+    read(&open(changed(&[], 0, &tile)).unwrap()).unwrap();
+    let million = 1_000_000_000;
+    let opens: &[(&[(u16, u16, u32, u32)], u32, &str)] = &[
+        (&[], 8, "a loop"),
+        (&[], 0xffff_fff0, "the file ends"),
+        (&[(330, LONG, 1, 8)], 0, "a loop"),
+        (&[(256, LONG, 1, million), (257, LONG, 1, million)], 0, "beyond the limit"),
+        (&[(322, LONG, 1, million), (323, LONG, 1, million)], 0, "beyond the limit"),
+        (&[(322, LONG, 1, 0)], 0, "tiles without pixels"),
+        (&[(256, LONG, 1, 0)], 0, "without pixels"),
+        (&[(256, LONG, 1, 6400)], 0, "places of only 1"),
+        (&[(324, LONG, u32::MAX, 8)], 0, "beyond the limit"),
+        (&[(324, LONG, 1000, 4000)], 0, "the file ends"),
+        (&[(324, 99, 1, 8)], 0, "not a number"),
+        (&[(259, SHORT, 1, 33003)], 0, "JPEG 2000"),
+        (&[(259, SHORT, 1, 4)], 0, "compression 4"),
+        (&[(258, SHORT, 1, 1)], 0, "bits"),
+        (&[(277, SHORT, 1, 1000)], 0, "1000 samples"),
+    ];
+    for (changes, next, what) in opens {
+        let error = open(changed(changes, *next, &tile)).err();
+        let error = error.unwrap_or_else(|| panic!("{what}: opened")).to_string();
+        assert!(error.contains(what) && error.contains("hostile.tif"), "{what}: {error}");
+    }
+    let reads: &[(&[(u16, u16, u32, u32)], &str)] = &[
+        (&[(324, LONG, 1, 1_000_000)], "the file ends"),
+        (&[(325, LONG, 1, 100)], "100 bytes of 4096"),
+        (&[(325, LONG, 1, u32::MAX)], "beyond the limit"),
+        (&[(259, SHORT, 1, 7)], "does not begin as a JPEG"),
+        (&[(259, SHORT, 1, 8)], "deflate"),
+        (&[(259, SHORT, 1, 5)], "tile 0, 0"),
+    ];
+    for (changes, what) in reads {
+        let error = read(&open(changed(changes, 0, &tile)).unwrap()).err();
+        let error = error.unwrap_or_else(|| panic!("{what}: read")).to_string();
+        assert!(error.contains(what) && error.contains("hostile.tif"), "{what}: {error}");
+    }
+    for bytes in [&b""[..], b"II", b"II\x2a\0", b"MM\0\x2b\0\x08\0\0", b"\x89PNG\r\n\x1a\n"] {
+        assert!(matches!(open(bytes.to_vec()), Err(Error::Unsupported { .. })), "{bytes:?}");
+    }
+}
+
+#[test]
+fn xml_does_not_grow() {
+    let xml = b"<!DOCTYPE b [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY c \"&a;&a;&a;\">]><OME>&c;</OME>\0";
+    // The description begins where the tile does.
+    let entries = [(270, 2, xml.len() as u32, 8 + 2 + 12 * 10 + 4)];
+    let error = open(changed(&entries, 0, xml)).err().unwrap().to_string();
+    assert!(error.contains("OME-XML"), "{error}");
+}
+
+#[test]
+fn a_bomb_is_not_unpacked() {
+    use std::io::Write;
+    let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+    packer.write_all(&vec![0; 32 << 20]).unwrap();
+    let bytes = changed(&[(259, SHORT, 1, 8)], 0, &packer.finish().unwrap());
+    // Only what fits into the tile is.
+    read(&open(bytes).unwrap()).unwrap();
+}
+
+#[test]
+fn a_real_slide_cut_or_changed_anywhere_does_no_harm() {
+    let whole = std::fs::read(aperio()).unwrap();
+    let directory = 1_275_950;
+    // Cut in and after the first directory; after that what is missing belongs to other images.
+    for length in (directory - 3..directory + 2200).step_by(97).chain([100, 1_474_370, 1_938_900]) {
+        assert!(open(whole[..length].to_vec()).is_err(), "{length}");
+    }
+    for at in directory..directory + 198 {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x55;
+        if let Ok(slide) = open(bytes) {
+            let _ = slide.read(0, Region { x: 1, y: 1, width: 9, height: 9 });
+        }
+    }
+    let slide = open(whole).unwrap();
+    let block = slide.tile(0, 0, 0).unwrap().to_block();
+    for at in 0..block.len() {
+        let mut bytes = block.clone();
+        bytes[at] ^= 0x55;
+        // Every header byte, and some of the JPEG.
+        if at < 900 || at % 499 == 0 {
+            if let Ok(tile) = StoredTile::from_block(&bytes.into()) {
+                let _ = tile.decode(&Limits { tile_pixels: 1 << 17, ..Limits::default() });
+            }
+        }
+    }
+    for length in [0, 4, 29, block.len() - 1] {
+        assert!(StoredTile::from_block(&block[..length].to_vec().into()).is_err());
+    }
+}
