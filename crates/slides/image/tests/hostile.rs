@@ -8,8 +8,11 @@ use seekwire_slides_image::{Error, Limits, MemorySource, Region, Slide, StoredTi
 const SHORT: u16 = 3;
 const LONG: u16 = 4;
 
+/// Of a directory: tag, type, count, value.
+type Entry = (u16, u16, u32, u32);
+
 /// A little-endian TIFF of one directory at byte 8, after which `rest` follows.
-fn tiff(entries: &[(u16, u16, u32, u32)], next: u32, rest: &[u8]) -> Vec<u8> {
+fn tiff(entries: &[Entry], next: u32, rest: &[u8]) -> Vec<u8> {
     let mut bytes = b"II\x2a\0\x08\0\0\0".to_vec();
     bytes.extend_from_slice(&(entries.len() as u16).to_le_bytes());
     for (tag, kind, count, value) in entries {
@@ -24,7 +27,7 @@ fn tiff(entries: &[(u16, u16, u32, u32)], next: u32, rest: &[u8]) -> Vec<u8> {
 }
 
 /// One grey tile of 64 x 64, whose bytes are the last of the file, with entries changed.
-fn changed(changes: &[(u16, u16, u32, u32)], next: u32, tile: &[u8]) -> Vec<u8> {
+fn changed(changes: &[Entry], next: u32, tile: &[u8]) -> Vec<u8> {
     let mut entries = vec![
         (256, LONG, 1, 64),
         (257, LONG, 1, 64),
@@ -61,7 +64,7 @@ fn what_is_wrong_is_said() {
     let tile = [7; 4096];
     read(&open(changed(&[], 0, &tile)).unwrap()).unwrap();
     let million = 1_000_000_000;
-    let opens: &[(&[(u16, u16, u32, u32)], u32, &str)] = &[
+    let opens: &[(&[Entry], u32, &str)] = &[
         (&[], 8, "a loop"),
         (&[], 0xffff_fff0, "the file ends"),
         (&[(330, LONG, 1, 8)], 0, "a loop"),
@@ -83,7 +86,7 @@ fn what_is_wrong_is_said() {
         let error = error.unwrap_or_else(|| panic!("{what}: opened")).to_string();
         assert!(error.contains(what) && error.contains("hostile.tif"), "{what}: {error}");
     }
-    let reads: &[(&[(u16, u16, u32, u32)], &str)] = &[
+    let reads: &[(&[Entry], &str)] = &[
         (&[(324, LONG, 1, 1_000_000)], "the file ends"),
         (&[(325, LONG, 1, 100)], "100 bytes of 4096"),
         (&[(325, LONG, 1, u32::MAX)], "beyond the limit"),
