@@ -33,7 +33,7 @@ const BYTES_AT_ONCE: usize = 128 << 10;
 
 /// So long both ends on one host try to come to the ring before they say anything: who has much to
 /// say at once would have said it by TCP before that.
-const UPGRADE: Duration = Duration::from_millis(100);
+const UPGRADE: Duration = Duration::from_millis(500);
 
 /// What is read at once.
 const BUFFER: usize = 64 << 10;

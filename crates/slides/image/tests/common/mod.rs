@@ -3,35 +3,14 @@
 
 use image::RgbImage;
 use seekwire_slides_image::Raster;
-use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const SHA256: &str = "ed92d5a9f2e86df67640d6f92ce3e231419ce127131697fbbce42ad5e002c8a7";
-
-/// A slide of an Aperio scanner, which the crate `openslide-rs` has for its own tests. Cargo fetches
-/// that crate as the dependency of a package that is never built.
+/// A slide of an Aperio scanner; where it is not yet, it is fetched.
 pub(crate) fn aperio() -> PathBuf {
-    let package = tempfile::tempdir().unwrap();
-    std::fs::create_dir(package.path().join("src")).unwrap();
-    std::fs::write(package.path().join("src/lib.rs"), "").unwrap();
-    let manifest = package.path().join("Cargo.toml");
-    let text = "[package]\nname = \"assets\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\
-                [dependencies]\nopenslide-rs = \"=3.0.0\"\n[workspace]\n";
-    std::fs::write(&manifest, text).unwrap();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = run(Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--quiet", "--manifest-path"])
-        .arg(&manifest));
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let packages = metadata["packages"].as_array().unwrap();
-    let found = packages.iter().find(|package| package["name"] == "openslide-rs").unwrap();
-    let manifest = Path::new(found["manifest_path"].as_str().unwrap());
-    let slide = manifest.with_file_name("tests").join("assets/default.svs");
-    let hash = Sha256::digest(std::fs::read(&slide).unwrap());
-    let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hash, SHA256, "{}", slide.display());
-    slide
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../scripts/slide");
+    let output = run(&mut Command::new(script));
+    String::from_utf8(output.stdout).unwrap().trim_end().into()
 }
 
 /// Runs a command, which must succeed.
