@@ -14,9 +14,10 @@ pub enum Cut {
     /// Blocks of so many bytes. Smaller are the last one of a unit, and one after which a copy turns
     /// to another unit.
     Bytes(usize),
-    /// Blocks of bytes, of a size that the stream finds while it runs: large enough that what they
-    /// cost besides their bytes does not matter, and no larger. A few blocks have another size, by
-    /// which costs are measured.
+    /// Blocks of bytes, of a size that the stream finds while it runs: where a latency or a rate is
+    /// guaranteed, large enough that what they cost besides their bytes does not matter, and no larger;
+    /// else the one with which bytes pass fastest. Some blocks have another size, by which costs are
+    /// measured and sizes compared.
     Auto(Bounds),
     /// Blocks of whole lines, of so many bytes or a little more: up to the end of the line. What
     /// follows the last end of a line is a block, too.

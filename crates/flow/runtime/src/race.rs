@@ -43,11 +43,11 @@ const HYSTERESIS: f64 = 1.04;
 /// twice as many, up to there.
 const AGAIN: Range<u32> = 64..1024;
 
-/// All have, if so many in a row
-const STRIKES: u32 = 6;
-
-/// took another time by more than such a factor.
+/// A stretch took another time if that differs by more than such a factor.
 const OTHER: f64 = 1.6;
+
+/// After so many of these in a row, all sizes have another chance.
+const STRIKES: u32 = 6;
 
 /// A size, and the seconds that bytes took with it.
 #[derive(Clone, Debug)]

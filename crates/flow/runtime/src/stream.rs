@@ -536,8 +536,7 @@ impl Stream {
     }
 
     /// The copy is through with blocks that it took: with `processed` of them in that time. What it
-    /// has left is anybody's again. Returns how it
-    /// fared.
+    /// has left is anybody's again. Returns how it fared.
     pub(crate) fn done(
         &self,
         copy: usize,

@@ -3,8 +3,12 @@
 //! A thread writes what others put into its queue, so that nobody who deals blocks waits for a peer;
 //! another reads. The queue is bounded by the streams' limits: a block is in it only if the receiver
 //! has room. What copies send to the home of a stream waits there by unit: a unit that is more urgent
-//! comes first, whatever was sent before. Each end hears from the other at least once a second; one that says nothing for longer
-//! than the patience is given up.
+//! comes first, whatever was sent before. Each end hears from the other at least once a second; one
+//! that says nothing for longer than the patience is given up.
+//!
+//! On the ring, a block is copied once into the segment, and out of it into memory of its own: a
+//! filter must not see bytes that the peer can still change, and may keep a block for longer than
+//! those that come after it, while segments are given back in their order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};

@@ -23,7 +23,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// One attempt to connect takes no longer, nor does a handshake.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
-/// Between two rounds through the addresses of a process.
+/// Between two rounds through the addresses of a process, and after one could not be accepted.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// So many can be in the middle of a handshake.
@@ -200,8 +200,17 @@ fn accept_all(meeting: &Arc<Meeting>, listener: &TcpListener) {
     while !meeting.state().is_over {
         let mut fds = [PollFd::new(listener, PollFlags::IN)];
         let _ = poll(&mut fds, Some(&LOOK));
-        // Whatever the error is, it is that of one who wanted to connect.
-        let Ok((socket, _)) = listener.accept() else { continue };
+        let socket = match listener.accept() {
+            Ok((socket, _)) => socket,
+            Err(error) => {
+                // It is that of one who wanted to connect, or nothing can be accepted for now, though
+                // somebody waits: no descriptor is left, say.
+                if error.kind() != io::ErrorKind::WouldBlock {
+                    thread::sleep(PAUSE);
+                }
+                continue;
+            }
+        };
         let (Ok(()), Ok(handle)) = (socket.set_nonblocking(false), socket.try_clone()) else {
             continue;
         };
