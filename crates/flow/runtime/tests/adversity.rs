@@ -190,8 +190,10 @@ fn urgent_units_overtake_on_ordered_streams_without_a_circle() {
         for _ in 0..20 {
             let make = || {
                 Each(|block: Block, out: &mut Outputs<'_>| {
-                    for _ in 0..u32::from(block[0] % 5) * 40 {
-                        std::thread::yield_now();
+                    // Each yield may cost a time slice where others compute.
+                    std::thread::yield_now();
+                    for _ in 0..u32::from(block[0] % 5) * 400 {
+                        std::hint::spin_loop();
                     }
                     out.send(0, vec![0; 60])
                 })
