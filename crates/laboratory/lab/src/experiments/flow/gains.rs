@@ -3,6 +3,7 @@
 use super::load::{COMPUTES, REDISTRIBUTED, RING, TCP};
 use super::{PAPER, median};
 use crate::claim::{Comparison, Estimate};
+use crate::experiments::by_size::spread;
 use crate::outcome::{At, Key, ResultFile, Table};
 use crate::plot::{Bar, Chart, Figure};
 use crate::record::{Better, Metric, Row};
@@ -37,9 +38,15 @@ impl Guarantee {
     ) -> Result<Estimate, String> {
         let case = (self.case)(&result.rows, compute, way)
             .ok_or_else(|| format!("TCP and {way} hold nothing in common, {compute}"))?;
-        // A ratio of nothing has no interval.
+        // A ratio of nothing has no interval, unless it was nothing in all rounds.
         if median(&result.rows, &case, way, self.metric) == Some(0.0) {
-            return Err(format!("{way} holds nothing where TCP does: {case}"));
+            let all = spread(&result.rows, &case, way, self.metric);
+            if all.is_none_or(|all| all.max > 0.0) {
+                return Err(format!("{way} mostly holds nothing where TCP does: {case}"));
+            }
+            let tcp = At { case: &case, variant: TCP, metric: self.metric.name };
+            let rounds = Estimate::median(result, tcp)?.rounds;
+            return Ok(Estimate { value: 0.0, low: 0.0, high: 0.0, rounds });
         }
         let ratio =
             Estimate::ratio(result, At { case: &case, variant: way, metric: self.metric.name })?;

@@ -93,7 +93,7 @@ impl Experiment for Reaction {
     }
 
     fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 45 } else { 600 })
+        Duration::from_secs(if quick { 45 } else { 240 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
