@@ -1,9 +1,7 @@
 //! One copy of a filter: a thread that takes blocks, calls the filter, and sends what comes out.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -18,6 +16,7 @@ use crate::merge;
 use crate::meter::{Meter, Phase};
 use crate::observer::{Span, Watch};
 use crate::output::{Ended, Filling, Outlet, Outputs};
+use crate::panics::caught;
 use crate::remote::later::Later;
 use crate::remote::message::LONGEST_TEXT;
 use crate::report::Failure;
@@ -89,20 +88,30 @@ struct Work {
 }
 
 impl Copy {
+    /// Until the pipeline is stopped.
     pub(crate) fn run(self) {
         let hand = |(_, input): &(usize, Input)| Hand::new(input.account().1);
         let hands = self.inputs.iter().map(hand).collect();
         let mut work = Work { hands, ..Work::default() };
+        let Err(error) = caught(|| self.work(&mut work)) else { return };
+        // No filter was called: a block's memory was freed, perhaps, and more of it may be there. So
+        // what the copy had stays where it is, and no unit can be done without it.
+        std::mem::forget(work);
+        let error = format!("its copy can do no more: it {error}");
+        self.shared.break_for(|unit| self.failure(unit, None, &error));
+    }
+
+    fn work(&self, work: &mut Work) {
         let mut ended_early = 0;
         let is_stopped = || self.shared.is_stopped.load(Ordering::SeqCst);
         while !is_stopped() {
             let now = self.shared.units.ended_early.load(Ordering::SeqCst);
             if std::mem::replace(&mut ended_early, now) != now {
-                self.forget(&mut work);
+                self.forget(work);
             }
             let did = match &self.feed {
-                Some(feed) => self.generate(feed, &mut work),
-                None => self.consume(&mut work),
+                Some(feed) => self.generate(feed, work),
+                None => self.consume(work),
             };
             // It is to be woken from here on; what has happened before, it looks for.
             let same = self.shared.units.ended_early.load(Ordering::SeqCst) == ended_early;
@@ -116,7 +125,7 @@ impl Copy {
                 self.watch.ended(std::iter::empty());
             }
         }
-        for (_, instance) in work.instances {
+        for (_, instance) in std::mem::take(&mut work.instances) {
             self.let_go(instance);
         }
     }
@@ -140,8 +149,8 @@ impl Copy {
     /// A filter may panic also when it is dropped.
     fn let_go(&self, instance: Instance) {
         let unit = instance.unit.rank.unit;
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(instance))) {
-            self.fail(unit, None, &panic_text(&*panic));
+        if let Err(error) = caught(|| drop(instance)) {
+            self.fail(unit, None, &error);
         }
     }
 
@@ -320,11 +329,10 @@ impl Copy {
     /// A new value for that unit. `None`: it failed at once.
     fn begin(&self, unit: &Arc<Open>) -> Option<Instance> {
         self.meter.enter(Phase::Busy);
-        let made = catch_unwind(AssertUnwindSafe(|| (self.factory)()));
-        let filter = match made {
+        let filter = match caught(|| (self.factory)()) {
             Ok(filter) => filter,
-            Err(panic) => {
-                self.fail(unit.rank.unit, None, &panic_text(&*panic));
+            Err(error) => {
+                self.fail(unit.rank.unit, None, &error);
                 return None;
             }
         };
@@ -361,14 +369,14 @@ impl Copy {
         let filter = &mut instance.filter;
         self.watch.began(|| call.span(unit.rank.unit));
         self.meter.enter(Phase::Busy);
-        let outcome = catch_unwind(AssertUnwindSafe(|| match call {
+        let outcome = caught(|| match call {
             Call::Init => filter.init(&unit.argument, &mut out).map(|()| Step::More),
             Call::Process(block, port, _) => {
                 filter.process(block, port, &mut out).map(|()| Step::More)
             }
             Call::Generate => filter.generate(&mut out),
             Call::Finalize => filter.finalize(&mut out).map(|()| Step::Done),
-        }));
+        });
         let outcome = match outcome {
             Ok(Ok(step)) => {
                 if block.is_some() || is_end {
@@ -383,7 +391,7 @@ impl Copy {
                 Ok(step)
             }
             Ok(Err(error)) => Err(self.text_of(error, unit)),
-            Err(panic) => Err(Some(panic_text(&*panic))),
+            Err(error) => Err(Some(error)),
         };
         let outputs = self.outlets.iter().flatten().map(|outlet| outlet.stream.account());
         let inputs = self.inputs.iter().map(|(_, input)| input.account());
@@ -402,31 +410,27 @@ impl Copy {
 
     /// What an error says; `None`: that the unit has ended, which is so. Its own code may panic.
     fn text_of(&self, error: FilterError, unit: &Open) -> Option<String> {
-        let text = catch_unwind(AssertUnwindSafe(move || {
-            (!error.is::<Ended>() || !unit.is_closed()).then(|| error.to_string())
-        }));
-        text.unwrap_or_else(|panic| Some(panic_text(&*panic)))
+        let is_end = error.is::<Ended>() && unit.is_closed();
+        let text = caught(move || (!is_end).then(|| error.to_string()));
+        text.unwrap_or_else(Some)
     }
 
     fn fail(&self, unit: UnitId, block: Option<u64>, error: &str) {
+        self.shared.end_early(unit, self.failure(unit, block, error));
+    }
+
+    fn failure(&self, unit: UnitId, block: Option<u64>, error: &str) -> Failure {
         let error = match error.char_indices().nth(LONGEST_TEXT / 4) {
             Some((end, _)) => &error[..end],
             None => error,
         };
-        let failure = Failure::Filter {
+        Failure::Filter {
             unit,
             filter: Arc::clone(&self.filter),
             copy: self.index,
             host: self.shared.host(),
             block,
             error: error.into(),
-        };
-        self.shared.end_early(unit, failure);
+        }
     }
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("panicked: {}", text.unwrap_or_else(|| "no message".to_owned()))
 }

@@ -9,7 +9,7 @@
 //! `adaptive` keeps blocks until a copy can begin one (late binding), and knows how long copies take.
 //! While more is to come, every idle copy gets one: none is ever banished, however slow it was. When
 //! the end of the work is known, a copy gets a block only if the others would not be done sooner
-//! with all that is left.
+//! with all that is left; and when they should have been done with it and are not, it gets one, too.
 //!
 //! Here is no clock and no lock: times are given, so that tests can play them.
 
@@ -170,6 +170,15 @@ impl Dealer {
             way: None,
             is_lost: copy.is_lost,
         }
+    }
+
+    /// After so long, which is twice what it would take itself, a copy is right to think that others
+    /// are not as fast as they were, if a block is still there that it has left to them. `None`: it
+    /// leaves them none.
+    pub(crate) fn leaves_for(&self, copy: usize) -> Option<Duration> {
+        let copy = &self.copies[copy];
+        let typical = copy.service.typical.filter(|_| !copy.is_lost)?;
+        Some(typical.saturating_mul(copy.outstanding().saturating_add(1)).saturating_mul(2))
     }
 
     /// How long a copy takes for one block, as far as anybody knows.

@@ -53,6 +53,11 @@ impl Hand {
         self.is_again = true;
     }
 
+    /// The copy is to look again then, or earlier.
+    pub(crate) fn look_again_at(&mut self, at: Instant) {
+        self.look_again = Some(self.look_again.map_or(at, |earlier| earlier.min(at)));
+    }
+
     pub(crate) fn is_again(&self) -> bool {
         self.is_again
     }

@@ -289,8 +289,8 @@ impl Stream {
         let now = Instant::now();
         let hedge = if is_left { None } else { hedges.hedge(copy, now) };
         let Some((hedge, rank, block)) = hedge else {
-            hand.look_again = hedges.next_look(now);
-            if let Some(at) = hand.look_again {
+            if let Some(at) = hedges.next_look(now) {
+                hand.look_again_at(at);
                 hedges.watch = Some((copy, at));
             }
             return None;
@@ -345,9 +345,15 @@ impl Stream {
         if !self.is_hedged && !self.is_replayed() {
             return;
         }
-        let mut state = self.state();
-        state.sent_all.remove(&unit);
-        if let Some(hedges) = &mut state.hedges {
+        self.state().clear(unit);
+    }
+}
+
+impl State {
+    /// As [`Stream::clear`]; who is woken after that finds nobody late with something of the unit.
+    pub(crate) fn clear(&mut self, unit: UnitId) {
+        self.sent_all.remove(&unit);
+        if let Some(hedges) = &mut self.hedges {
             hedges.forget(unit);
         }
     }

@@ -15,6 +15,9 @@ use crate::remote::message::{Garbled, Message, Sequences};
 use crate::stream::Stream;
 use crate::unit::{Open, Rank, UnitId};
 
+/// What nobody sends who does what everybody does.
+pub(crate) const TOO_MANY_GROUPS: Garbled = Garbled::Unexpected("more groups than there can be");
+
 impl Stream {
     /// Whether that copy sends from that process.
     pub(crate) fn has_producer(&self, process: u32, copy: u16) -> bool {
@@ -23,28 +26,33 @@ impl Stream {
         producers.filter(|(link, _)| link.rank == process).any(|(_, own)| own.contains(&copy))
     }
 
-    /// A block has come from another process. Nobody is open for a unit that has ended.
+    /// A block has come from another process. Nobody is open for a unit that has ended. After a loss,
+    /// of which the sender may have heard first, there may be more than there is room for:
+    /// `has_lost` waits for it.
     pub(crate) fn sent(
         &self,
         link: &Arc<Link>,
         unit: Option<&Open>,
         at: (u64, u32),
         payload: Bytes,
+        has_lost: impl FnOnce() -> bool,
     ) -> Result<(), Garbled> {
         let bytes = payload.len() + OVERHEAD;
         let held = self.foreign.add(bytes);
-        // After a loss, they may take room that there is not.
-        let is_within = held <= self.foreign.limit() || self.is_replayed();
+        let is_within = held <= self.foreign.limit() || self.is_replayed() && has_lost();
         let (link, stream) = (Arc::clone(link), self.remote.number);
         let receipt = Receipt::Room { link, stream, bytes, ledger: self.foreign };
         let block = Queued { receipt: Some(Box::new(receipt)), ..Queued::new(payload, 0) };
         if !is_within {
             return Err(Garbled::Unexpected("more than there was room for"));
         }
-        if let Some(unit) = unit {
-            self.add(unit, at, block);
+        let Some(unit) = unit else { return Ok(()) };
+        let mut state = self.state();
+        self.add_to(&mut state, unit, at, block);
+        match state.lanes.get(&unit.rank).is_none_or(Lane::is_bounded) {
+            true => Ok(()),
+            false => Err(TOO_MANY_GROUPS),
         }
-        Ok(())
     }
 
     /// Deals to copies elsewhere what they have room for.

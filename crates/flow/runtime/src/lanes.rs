@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Deref, DerefMut};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
@@ -15,6 +14,7 @@ use crate::hedging::{Hedge, Hedges};
 use crate::ledger::Ledger;
 use crate::merge::Merge;
 use crate::observer::Observer;
+use crate::panics::caught;
 use crate::remote::distant::Distant;
 use crate::remote::replays::Replays;
 use crate::tune::SizeDecision;
@@ -119,11 +119,11 @@ impl Drop for Locked<'_> {
         let (Some(observer), stream) = self.watcher else { return };
         for (event, at) in to_tell {
             // A thread that reads a link must not end with who watches.
-            let _ = catch_unwind(AssertUnwindSafe(|| match event {
+            let _ = caught(|| match event {
                 Event::Dealt(deal) => observer.dealt(stream, &deal, at),
                 Event::Hedged(hedge) => observer.hedged(stream, &hedge, at),
                 Event::Sized(decision) => observer.sized(stream, &decision, at),
-            }));
+            });
         }
     }
 }
@@ -153,6 +153,8 @@ pub(crate) struct Lane {
     pub(crate) bytes: u64,
     /// Where blocks may be sent again, those that were taken.
     pub(crate) replays: Option<Replays>,
+    /// Copies that have left blocks to faster ones, and until when these should be done with them.
+    pub(crate) left_until: Vec<(usize, Instant)>,
     /// Blocks that copies took and had not begun then.
     pub(crate) in_hands: usize,
     /// Blocks that copies took and are not done with.
@@ -245,6 +247,25 @@ impl Lane {
         bytes
     }
 
+    /// Whether blocks are here that a copy has left to faster ones, and these are not as fast as was
+    /// thought. Before that, it is to look again.
+    fn is_overdue(&mut self, copy: usize, dealer: &Dealer, hand: &mut Hand) -> bool {
+        let Some(time) = dealer.leaves_for(copy).filter(|_| !self.undealt.is_empty()) else {
+            return false;
+        };
+        let now = Instant::now();
+        let known = self.left_until.iter().find(|(other, _)| *other == copy);
+        let until = known.map_or_else(|| now.checked_add(time), |(_, until)| Some(*until));
+        let Some(until) = until else { return false };
+        if known.is_none() {
+            self.left_until.push((copy, until));
+        }
+        if now < until {
+            hand.look_again_at(until);
+        }
+        now >= until
+    }
+
     /// Nothing more comes, and nothing is left that copies could take, now or when one is lost.
     pub(crate) fn is_over(&self, is_redealt: bool) -> bool {
         let is_undone = || self.undone > 0 || self.dealt.iter().any(|dealt| !dealt.is_empty());
@@ -256,6 +277,19 @@ impl Lane {
     pub(crate) fn put_back(&mut self, block: Queued) {
         let at = self.undealt.partition_point(|other| other.sequence < block.sequence);
         self.undealt.insert(at, block);
+    }
+}
+
+/// No unit has so many groups under way, of which something is kept here: between those of which
+/// nothing more comes are no more gaps than copies have blocks.
+const MOST_GROUPS: usize = 1 << 20;
+
+impl Lane {
+    /// Whether groups are not too many.
+    pub(crate) fn is_bounded(&self) -> bool {
+        let merge = self.merge.as_ref().map_or(0, Merge::entries);
+        let replays = self.replays.as_ref().map_or(0, Replays::entries);
+        merge + replays <= MOST_GROUPS
     }
 }
 
@@ -302,7 +336,7 @@ impl State {
                 return Some(Taken::Blocks);
             }
             let backlog = Backlog { blocks: lane.undealt.len(), is_last };
-            if dealer.may_take(copy, backlog) {
+            if dealer.may_take(copy, backlog) || lane.is_overdue(copy, dealer, hand) {
                 let blocks = match is_alone || (*is_first_come && is_one_of_several) {
                     // All wait for the first of them, so that the others cannot be left to anybody.
                     true => 1,

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::spans::Spans;
+
 /// The group of what copy `copy` sends when it finalizes.
 pub(crate) fn last_of(copy: usize) -> u64 {
     (1 << 63) | copy as u64
@@ -20,34 +22,28 @@ pub(crate) fn is_last(group: u64) -> bool {
 pub(crate) struct Merge<T> {
     /// The group whose turn it is.
     next: u64,
-    waiting: BTreeMap<u64, Group<T>>,
-}
-
-#[derive(Debug)]
-struct Group<T> {
-    items: Vec<T>,
-    is_over: bool,
+    /// What has come of later groups.
+    waiting: BTreeMap<u64, Vec<T>>,
+    /// Later groups of which nothing more comes.
+    over: Spans,
 }
 
 impl<T> Merge<T> {
     pub(crate) fn new() -> Self {
-        Self { next: 0, waiting: BTreeMap::new() }
+        Self { next: 0, waiting: BTreeMap::new(), over: Spans::default() }
     }
 
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    fn group(&mut self, group: u64) -> &mut Group<T> {
-        self.waiting.entry(group).or_insert(Group { items: Vec::new(), is_over: false })
-    }
-
     /// The item, if it is its turn.
     pub(crate) fn add(&mut self, group: u64, item: T) -> Option<T> {
-        if group == self.next {
+        // Of a group that is past, nothing comes, unless the sender is mad: then it is soon gone.
+        if group <= self.next {
             return Some(item);
         }
-        self.group(group).items.push(item);
+        self.waiting.entry(group).or_default().push(item);
         None
     }
 
@@ -55,22 +51,27 @@ impl<T> Merge<T> {
     pub(crate) fn end(&mut self, group: u64) -> Vec<T> {
         let mut ready = Vec::new();
         if group != self.next {
-            self.group(group).is_over = true;
+            if group > self.next {
+                self.over.insert(group);
+            }
             return ready;
         }
-        loop {
-            self.next += 1;
-            let Some(mut group) = self.waiting.remove(&self.next) else { return ready };
-            ready.append(&mut group.items);
-            if !group.is_over {
-                return ready;
-            }
+        let first = self.next.saturating_add(1);
+        self.next = self.over.take(first).unwrap_or(first);
+        while let Some(group) = self.waiting.range(first..=self.next).next().map(|(at, _)| *at) {
+            ready.extend(self.waiting.remove(&group).into_iter().flatten());
         }
+        ready
     }
 
     /// What waits for its turn.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &T> {
-        self.waiting.values().flat_map(|group| &group.items)
+        self.waiting.values().flatten()
+    }
+
+    /// How much is kept besides the items: grows with how many groups are under way.
+    pub(crate) fn entries(&self) -> usize {
+        self.waiting.len() + self.over.count()
     }
 
     /// Only the last groups are left, and it is the turn of the first of them.
@@ -102,5 +103,17 @@ mod tests {
         assert_eq!(merge.begin_last(), ["y"]);
         assert_eq!(merge.add(last_of(0), "x"), Some("x"));
         assert_eq!(merge.end(last_of(0)), ["z"]);
+    }
+
+    #[test]
+    fn a_million_groups_that_are_over_take_no_room() {
+        let mut merge = Merge::new();
+        for group in 1..1_000_000 {
+            assert!(merge.end(group).is_empty());
+        }
+        assert_eq!(merge.add(700_000, "x"), None);
+        assert_eq!(merge.entries(), 2);
+        assert_eq!(merge.end(0), ["x"]);
+        assert_eq!((merge.next(), merge.entries()), (1_000_000, 0));
     }
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::deal::Deal;
 use crate::hedging::Hedge;
 use crate::ledger::Ledger;
+use crate::panics::caught;
 use crate::tune::SizeDecision;
 use crate::unit::UnitId;
 
@@ -94,7 +95,8 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn began(&self, span: impl FnOnce() -> Span) {
         if let Some(observer) = &self.observer {
-            observer.began(self.copy, span(), Instant::now());
+            // A copy must not end with who watches it.
+            let _ = caught(|| observer.began(self.copy, span(), Instant::now()));
         }
     }
 
@@ -102,10 +104,12 @@ impl Watch {
     pub(crate) fn ended(&self, streams: impl Iterator<Item = (usize, &'static Ledger)>) {
         if let Some(observer) = &self.observer {
             let now = Instant::now();
-            observer.ended(self.copy, now);
-            for (stream, ledger) in streams {
-                observer.held(stream, ledger.held().0, now);
-            }
+            let _ = caught(|| {
+                observer.ended(self.copy, now);
+                for (stream, ledger) in streams {
+                    observer.held(stream, ledger.held().0, now);
+                }
+            });
         }
     }
 }

@@ -456,7 +456,8 @@ impl Outputs<'_> {
         for (outlet, slot) in self.outlets.iter().flatten().zip(slots) {
             slot.index = 0;
             match &outlet.stream {
-                Way::Here(stream) => stream.end_group(self.unit, self.group),
+                // Groups of copies here are those of blocks under way.
+                Way::Here(stream) => _ = stream.end_group(self.unit, self.group),
                 Way::Elsewhere(outlet) => outlet.end_group(self.unit, self.copy, self.group),
             }
         }
@@ -476,7 +477,7 @@ impl Outputs<'_> {
     pub(crate) fn end(&self) {
         for outlet in self.outlets.iter().flatten() {
             match &outlet.stream {
-                Way::Here(stream) => stream.end(self.unit, self.copy, self.group),
+                Way::Here(stream) => _ = stream.end(self.unit, self.copy, self.group),
                 Way::Elsewhere(outlet) => outlet.end(self.unit, self.copy, self.group),
             }
         }

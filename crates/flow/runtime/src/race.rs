@@ -28,7 +28,7 @@ const LEAST_TIME: Duration = Duration::from_millis(4);
 const LONG: usize = 4;
 
 /// How many times smaller or larger than the guess sizes may be, as powers of two.
-const REACH: Range<i32> = -4..6;
+const REACH: Range<i32> = -4..8;
 
 /// Who takes so many times as long as the best is out, after each round.
 const OUT: [f64; 6] = [1.5, 1.3, 1.2, 1.12, 1.08, 1.06];
@@ -41,7 +41,7 @@ const HYSTERESIS: f64 = 1.04;
 
 /// Neighbours have another chance after so many stretches; each time that nothing changes, after
 /// twice as many, up to there.
-const AGAIN: Range<u32> = 64..1024;
+const AGAIN: Range<u32> = 128..1024;
 
 /// A stretch took another time if that differs by more than such a factor.
 const OTHER: f64 = 1.6;

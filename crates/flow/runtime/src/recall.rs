@@ -52,12 +52,10 @@ impl Stream {
         one.flush();
     }
 
-    /// Looks again whether a block is to be called back: time has passed.
+    /// Time has passed: a copy elsewhere may get a block that it has left to faster ones, or a block
+    /// may be called back.
     pub(crate) fn look_again(&self) {
-        if self.is_recallable {
-            let mut state = self.state();
-            self.recall(&mut state);
-        }
+        self.feed(&mut self.state());
     }
 
     /// A copy has given back what was called back: it goes to who is free first.

@@ -80,6 +80,17 @@ pub enum Failure {
     Stopped,
 }
 
+impl Failure {
+    /// The same, if it is that of a filter, of another unit.
+    pub(crate) fn of(&self, unit: UnitId) -> Self {
+        let mut other = self.clone();
+        if let Self::Filter { unit: of, .. } = &mut other {
+            *of = unit;
+        }
+        other
+    }
+}
+
 fn on(host: Option<&str>) -> String {
     host.map(|host| format!(" on {host}")).unwrap_or_default()
 }

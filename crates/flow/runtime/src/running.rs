@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use thiserror::Error;
@@ -117,6 +117,7 @@ impl Graph {
             feeds: feeds.clone(),
             is_stopped: AtomicBool::new(false),
             node: node.clone().map(Into::into).unwrap_or_default(),
+            broken: OnceLock::new(),
         });
         let places: Vec<(usize, usize)> = (0..self.filters.len())
             .flat_map(|at| self.filters[at].copies_in(rank).map(move |copy| (at, copy)))
@@ -223,6 +224,7 @@ impl Running {
                 UnitHandle { open }
             }
         };
+        self.shared.has_begun(handle.id());
         if let Some(deadline) = handle.open.deadline().filter(|_| expires) {
             self.expiry.add(&self.shared, handle.id(), deadline);
         }
@@ -279,6 +281,9 @@ impl Running {
         }
         let senders =
             std::mem::take(&mut *self.senders.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(node) = self.node.as_ref().filter(|_| !senders.is_empty()) {
+            node.see_off();
+        }
         for sender in senders {
             let _ = sender.join();
         }
@@ -354,7 +359,7 @@ impl Drop for Running {
         self.shared.is_stopped.store(true, Ordering::SeqCst);
         self.copies.iter().for_each(|known| known.wakeup.ring());
         for thread in self.threads.drain(..) {
-            // A filter's panic does not get here.
+            // No panic gets here.
             let _ = thread.join();
         }
         self.finish();

@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) is_stopped: AtomicBool,
     /// The other processes.
     pub(crate) node: OnceLock<Arc<Node>>,
+    /// A copy here can do no more: why the next unit fails, too.
+    pub(crate) broken: OnceLock<Failure>,
 }
 
 impl Shared {
@@ -50,6 +52,22 @@ impl Shared {
             self.feeds.iter().for_each(|feed| feed.wake());
         }
         is_first
+    }
+
+    /// No unit can be done here any more: those that are under way end, and those that
+    /// [begin](Shared::has_begun).
+    pub(crate) fn break_for(&self, failure: impl Fn(UnitId) -> Failure) {
+        let _ = self.broken.set(failure(UnitId(0)));
+        for unit in self.units.all() {
+            self.end_early(unit, failure(unit));
+        }
+    }
+
+    /// A unit has begun, and ends at once where none can be done.
+    pub(crate) fn has_begun(&self, unit: UnitId) {
+        if let Some(failure) = self.broken.get() {
+            self.end_early(unit, failure.of(unit));
+        }
     }
 
     /// A copy here is through with the unit.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::fit::Cost;
 use crate::lanes::{Event, State};
 use crate::remote::Outlet;
 use crate::remote::distant::Distant;
@@ -10,7 +11,6 @@ use crate::remote::link::Link;
 use crate::remote::message::Message;
 use crate::report::StreamReport;
 use crate::stream::Stream;
-use crate::tune::Cost;
 
 impl Stream {
     /// A copy has processed so many blocks with so many bytes in that time.

@@ -9,8 +9,9 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::cut::{Cut, OVERHEAD};
+use crate::fit::Cost;
 use crate::race::Race;
-use crate::tune::{self, Aim, Bounds, Cost, SizeDecision, Tuner};
+use crate::tune::{self, Aim, Bounds, SizeDecision, Tuner};
 use crate::unit::UnitId;
 
 /// Of so many blocks, one is watched while it is sent. It is no multiple of others.

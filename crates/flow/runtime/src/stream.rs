@@ -297,7 +297,7 @@ impl Stream {
     }
 
     /// False: the unit has ended.
-    fn add_to(
+    pub(crate) fn add_to(
         &self,
         state: &mut State,
         unit: &Open,
@@ -331,20 +331,22 @@ impl Stream {
         is_open
     }
 
-    /// All blocks of that group were sent.
-    pub(crate) fn end_group(&self, unit: &Open, group: u64) {
+    /// All blocks of that group were sent. False: more groups are under way than there can be.
+    pub(crate) fn end_group(&self, unit: &Open, group: u64) -> bool {
         if !self.keeps_groups() {
-            return;
+            return true;
         }
         let mut state = self.state();
-        let Some(lane) = self.lane_of(&mut state, unit) else { return };
+        let Some(lane) = self.lane_of(&mut state, unit) else { return true };
         if lane.replays.as_mut().is_some_and(|replays| !replays.end(group)) {
-            return;
+            return true;
         }
-        let Some(merge) = &mut lane.merge else { return };
+        let is_bounded = lane.is_bounded();
+        let Some(merge) = &mut lane.merge else { return is_bounded };
         let ready = merge.end(group);
         let turn = merge.next();
         self.turn(state, unit, ready, turn);
+        is_bounded
     }
 
     /// Another group is the one that everybody waits for.
@@ -383,20 +385,22 @@ impl Stream {
     }
 
     /// A producer has sent all blocks of the unit, at last those of that group.
-    pub(crate) fn end(&self, unit: &Open, copy: usize, group: u64) {
+    /// False as by [`Stream::end_group`].
+    pub(crate) fn end(&self, unit: &Open, copy: usize, group: u64) -> bool {
         if self.is_lost(copy) {
-            return;
+            return true;
         }
-        self.end_group(unit, group);
+        let is_bounded = self.end_group(unit, group);
         let mut state = self.state();
         self.collect(&mut state);
-        let Some(lane) = self.lane_of(&mut state, unit) else { return };
+        let Some(lane) = self.lane_of(&mut state, unit) else { return is_bounded };
         lane.ended.add(copy);
         if lane.ended.is_all() {
             state.has_sent_all(unit.rank.unit, self.is_replayed());
             state.wake_all();
             self.feed(&mut state);
         }
+        is_bounded
     }
 
     fn lane_of<'s>(&self, state: &'s mut State, unit: &Open) -> Option<&'s mut Lane> {
@@ -425,6 +429,7 @@ impl Stream {
                 next: 0,
                 bytes: 0,
                 replays: self.remote.is_replayed.then(Replays::default),
+                left_until: Vec::new(),
                 in_hands: 0,
                 undone: 0,
                 ending: Count::new(self.producers),
@@ -590,9 +595,9 @@ impl Stream {
         let mut state = self.state();
         self.collect(&mut state);
         state.purge(unit.rank);
+        state.clear(unit.rank.unit);
         state.wake_all();
         drop(state);
-        self.clear(unit.rank.unit);
         self.ledger.wake_all();
     }
 

@@ -124,3 +124,39 @@ fn what_is_left_of_a_unit_that_has_ended_is_given_back() {
     assert_eq!(scene.held(), 0);
     assert_eq!(scene.take(1), 0);
 }
+
+#[test]
+fn what_is_left_to_a_faster_copy_that_stands_still_is_taken_after_all() {
+    let mut scene = Scene::new(2, false, 0);
+    for _ in 0..5 {
+        scene.send(1);
+        assert_eq!(scene.take(1), 1);
+        scene.hands[1].next();
+        scene.stream.done(1, &mut scene.hands[1], 1, Duration::from_millis(1));
+    }
+    scene.send(2);
+    assert_eq!(scene.take(0), 1);
+    scene.stream.end(&scene.unit.clone(), 0, 0);
+    assert_eq!(scene.take(1), 0, "the other one would be done with it sooner");
+    assert!(scene.hands[1].look_again.is_some());
+    while scene.take(1) == 0 {
+        assert!(scene.hands[1].look_again.is_some());
+    }
+    assert_eq!(scene.process(1, 1).len(), 1);
+}
+
+#[test]
+fn groups_that_cannot_all_be_under_way_are_noticed() {
+    let units = Units::default();
+    let unit = units.begin(Unit::default(), vec![1]);
+    let stream = |is_ordered, is_replayed| {
+        let remote = Remote { local_producers: 2, is_replayed, ..Remote::default() };
+        Stream::new("test".into(), 1 << 20, Policy::Adaptive, is_ordered, [2, 1], false, remote)
+    };
+    for (is_ordered, is_replayed) in [(true, false), (false, true)] {
+        let stream = stream(is_ordered, is_replayed);
+        assert!((1..100_000).all(|group| stream.end_group(&unit, group)), "they follow each other");
+        let mut apart = (0..2 << 20).map(|group| stream.end_group(&unit, 200_000 + 2 * group));
+        assert!(apart.any(|is_bounded| !is_bounded));
+    }
+}

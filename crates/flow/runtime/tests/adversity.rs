@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use seekwire_flow::{
-    Block, Cut, Ended, Filter, FilterError, Graph, GraphError, Outputs, Policy, Ports, Running,
-    Step, StreamOptions, Unit,
+    Block, Cut, Ended, Filter, FilterError, Graph, GraphError, Observer, Outputs, Policy, Ports,
+    Running, Span, Step, StreamOptions, Unit,
 };
 
 type Outcome = Result<(), FilterError>;
@@ -92,7 +93,9 @@ fn whatever_a_filter_does_the_next_unit_is_done() {
     assert_eq!(said, "unit 0: filter step, copy 0: panicked: bang");
     running.submit(Unit::default()).wait().unwrap();
 
-    for (number, error) in [(0, "panicked: no words"), (1, "the unit of work has ended")] {
+    for (number, error) in
+        [(0, "panicked: no words"), (1, "the unit of work has ended"), (2, "panicked: no message")]
+    {
         let is_first = Arc::new(AtomicBool::new(true));
         let make = move || {
             let is_first = is_first.swap(false, Ordering::SeqCst);
@@ -100,7 +103,8 @@ fn whatever_a_filter_does_the_next_unit_is_done() {
                 (false, _) => out.send(0, block),
                 (true, 0) => Err(Unspeakable.into()),
                 // It has not.
-                (true, _) => Err(Ended.into()),
+                (true, 1) => Err(Ended.into()),
+                (true, _) => std::panic::panic_any(Bomb(true)),
             })
         };
         let running = start(graph(1, make), plain(), plain());
@@ -108,6 +112,83 @@ fn whatever_a_filter_does_the_next_unit_is_done() {
         assert_eq!(said, format!("unit 0: filter step, copy 0, block 0: {error}"));
         running.submit(Unit::default()).wait().unwrap();
     }
+}
+
+/// A block whose memory panics when it is freed.
+struct Mine;
+
+impl AsRef<[u8]> for Mine {
+    fn as_ref(&self) -> &[u8] {
+        b"mine"
+    }
+}
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "bang");
+    }
+}
+
+/// Gives one of these, and says so when it is sent.
+struct Mines(Arc<AtomicBool>);
+
+impl Filter for Mines {
+    fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
+        out.send(0, vec![0])?;
+        out.send(0, Bytes::from_owner(Mine))?;
+        self.0.store(true, Ordering::SeqCst);
+        Ok(Step::Done)
+    }
+}
+
+/// Nothing can be done any more, and everybody hears so.
+#[test]
+fn memory_that_cannot_be_freed_ends_this_unit_and_the_next() {
+    let is_sent = Arc::new(AtomicBool::new(false));
+    let mut graph = Graph::new();
+    let mines = Arc::clone(&is_sent);
+    graph.filter("mines", 1, Ports::source(), move || Mines(Arc::clone(&mines))).unwrap();
+    let fail = move || {
+        let is_sent = Arc::clone(&is_sent);
+        Each(move |_: Block, _: &mut Outputs<'_>| {
+            while !is_sent.load(Ordering::SeqCst) {
+                std::hint::spin_loop();
+            }
+            Err(Unspeakable.into())
+        })
+    };
+    graph.filter("fail", 1, Ports::sink(), fail).unwrap();
+    graph.connect("mines", "fail", plain()).unwrap();
+    let running = graph.start().unwrap();
+    for _ in 0..2 {
+        running.submit(Unit::default()).wait().unwrap_err();
+    }
+}
+
+/// Panics whatever it sees.
+struct Shocked;
+
+impl Observer for Shocked {
+    fn began(&self, _: usize, _: Span, _: Instant) {
+        panic!("began");
+    }
+
+    fn ended(&self, _: usize, _: Instant) {
+        panic!("ended");
+    }
+
+    fn held(&self, _: usize, _: usize, _: Instant) {
+        panic!("held");
+    }
+}
+
+#[test]
+fn who_watches_and_panics_stops_nothing() {
+    let pass = || Each(|block: Block, out: &mut Outputs<'_>| out.send(0, block));
+    let mut graph = graph(2, pass);
+    graph.observe(Arc::new(Shocked));
+    let running = start(graph, plain(), plain());
+    running.submit(Unit::default()).wait().unwrap();
 }
 
 /// Sends so much when it is finalized.

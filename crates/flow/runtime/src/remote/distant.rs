@@ -14,7 +14,7 @@ use super::link::Link;
 use super::message::{End, Frame, Garbled, Message, Sequences};
 use crate::block::Block;
 use crate::dealing::BATCH;
-use crate::tune::Cost;
+use crate::fit::Cost;
 use crate::unit::{Rank, UnitId};
 
 /// So many round trips are remembered; the shortest one counts. Others have waited in a queue.

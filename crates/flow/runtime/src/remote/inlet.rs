@@ -113,13 +113,15 @@ impl Inlet {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block has come for that copy, which is to be rung if it has waited for that.
+    /// A block has come for that copy, which is to be rung if it has waited for that. `has_lost` as
+    /// at the home ([`sent`](crate::stream::Stream::sent)).
     pub(crate) fn block(
         &self,
         to: End,
         unit: &Open,
         (sequence, is_again): (u64, bool),
         bytes: Bytes,
+        has_lost: impl FnOnce() -> bool,
     ) -> Result<Option<Arc<Wakeup>>, Garbled> {
         let link = Arc::clone(&self.home);
         let unit_id = unit.rank.unit;
@@ -127,14 +129,19 @@ impl Inlet {
         let held = bytes.len();
         let receipt = Some(Box::new(receipt));
         let block = Queued { sequence, receipt, ..Queued::new(bytes, held) };
-        let mut state = self.state();
-        let ticket = state.tickets;
-        state.tickets += 1;
-        let copy = state.copies.get_mut(&usize::from(to.1)).ok_or(STRAY)?;
-        if self.ledger.add(held) > self.ledger.limit() && !self.is_replayed {
+        if self.ledger.add(held) > self.ledger.limit() && !(self.is_replayed && has_lost()) {
             self.ledger.give(held);
             return Err(Garbled::Unexpected("more than there is room for"));
         }
+        let mut state = self.state();
+        let ticket = state.tickets;
+        state.tickets += 1;
+        let copy = state.copies.get_mut(&usize::from(to.1));
+        let Some(copy) = copy.filter(|copy| copy.waiting() < MOST_WAITING) else {
+            drop(state);
+            self.ledger.give(held);
+            return Err(STRAY);
+        };
         if unit.is_closed() {
             // Outside the lock: it tells the home.
             drop(state);
@@ -258,11 +265,14 @@ impl Inlet {
         hand.clear();
     }
 
-    /// A stream that the copy sends to has all that comes of a block.
+    /// A stream that the copy sends to has all that comes of a block, which the copy is at or done
+    /// with.
     pub(crate) fn confirmed(&self, copy: u16, unit: &Open, group: u64) {
         let mut state = self.state();
-        if !unit.is_closed() {
-            let key = (copy, unit.rank.unit, group);
+        let key = (copy, unit.rank.unit, group);
+        let begun = state.copies.get(&usize::from(copy)).and_then(|copy| copy.begun.as_ref());
+        let is_at = begun.is_some_and(|at| at.rank == unit.rank && at.sequences.contains(&group));
+        if !unit.is_closed() && (is_at || state.unconfirmed.contains_key(&key)) {
             state.unconfirmed.entry(key).or_default().confirmed += 1;
             self.confirm(state, key);
         }
@@ -321,7 +331,10 @@ impl Drop for Inlet {
     }
 }
 
-const STRAY: Garbled = Garbled::Unexpected("no such copy is here");
+const STRAY: Garbled = Garbled::Unexpected("no such copy is here, or it has no room");
+
+/// No copy has so many blocks that it has not begun, however small they are.
+const MOST_WAITING: usize = 1 << 20;
 
 impl Lane {
     /// What a copy has not begun, each where it was.
@@ -341,6 +354,10 @@ impl Local {
         let back = lane.blocks.remove(at)?;
         lane.again -= usize::from(back.is_again);
         Some(back.block)
+    }
+
+    fn waiting(&self) -> usize {
+        self.lanes.values().map(|lane| lane.blocks.len()).sum()
     }
 
     fn wake(&mut self) {
@@ -416,7 +433,8 @@ mod tests {
         let own = Arc::new(Wakeup::default());
         let mut hand = Hand::new(inlet.ledger);
         let come = |unit: &Open, sequence, is_again| {
-            let bell = inlet.block((0, 0), unit, (sequence, is_again), Bytes::new()).unwrap();
+            let at = (sequence, is_again);
+            let bell = inlet.block((0, 0), unit, at, Bytes::new(), || false).unwrap();
             bell.iter().for_each(|wakeup| wakeup.ring());
         };
         let mut take = || {

@@ -24,7 +24,8 @@ use socket2::SockRef;
 use thiserror::Error;
 
 use super::message::{Frame, Garbled, HEAD, Message, lengths};
-use crate::tune::{Cost, Fit};
+use crate::fit::{Cost, Fit};
+use crate::panics::caught;
 use crate::unit::Rank;
 
 /// So often an end that has nothing to say says so.
@@ -45,6 +46,13 @@ const BUFFER: usize = 64 << 10;
 /// Payloads from this size on are read to where they stay; smaller ones are copied there.
 const IN_PLACE: usize = 16 << 10;
 
+/// What is to be sent besides blocks is short, and soon read by any process that runs. One that does
+/// not read and lets so much be said to it would take all memory.
+const MOST_WAITING: usize = 1 << 18;
+
+/// Of the frames that were put into the queue last, so many are looked at for one that says less.
+const OUTDATED: usize = 8;
+
 /// Why a link has ended.
 #[derive(Debug, Error)]
 pub(crate) enum LinkError {
@@ -56,6 +64,10 @@ pub(crate) enum LinkError {
     Io(io::Error),
     #[error("it sends what nobody understands: {0}")]
     Garbled(#[from] Garbled),
+    #[error("it does not listen: more messages wait for it than anybody lets wait who runs")]
+    Deaf,
+    #[error("the memory of a block that was sent to it could not be freed: that panicked")]
+    Panic,
 }
 
 pub(crate) struct Link {
@@ -81,6 +93,8 @@ struct Queue {
     is_waiting: bool,
     /// What is in it is sent, and then no more.
     is_closed: bool,
+    /// Nobody writes any more.
+    is_written: bool,
 }
 
 impl Link {
@@ -122,50 +136,64 @@ impl Link {
 
     /// Puts a frame into the queue. After the end of the link it goes nowhere.
     pub(crate) fn send(&self, frame: impl Into<Frame>) {
-        let mut queue = self.queue();
-        if queue.is_closed {
-            return;
-        }
-        queue.frames.push(frame.into());
-        if queue.is_waiting {
-            queue.is_waiting = false;
-            drop(queue);
-            self.more.notify_one();
-        }
+        self.put(|queue| {
+            let frame = frame.into();
+            match queue.outdated_by(&frame.message) {
+                Some(old) => *old = frame,
+                None => queue.frames.push(frame),
+            }
+            queue.frames.len()
+        });
     }
 
     /// Puts a frame that is part of a unit behind those of it and of more urgent ones.
     pub(crate) fn send_of(&self, unit: Rank, frame: impl Into<Frame>) {
-        let mut queue = self.queue();
-        if queue.is_closed {
-            return;
-        }
-        queue.units.entry(unit).or_default().push_back(frame.into());
-        if queue.is_waiting {
-            queue.is_waiting = false;
-            drop(queue);
-            self.more.notify_one();
-        }
+        self.put(|queue| {
+            let frames = queue.units.entry(unit).or_default();
+            frames.push_back(frame.into());
+            frames.len()
+        });
     }
 
     /// The same with several.
     pub(crate) fn send_all(&self, frames: &mut Vec<Frame>) {
+        self.put(|queue| {
+            queue.frames.append(frames);
+            queue.frames.len()
+        });
+        frames.clear();
+    }
+
+    /// Puts something into the queue; `into` says how much is there then.
+    fn put(&self, into: impl FnOnce(&mut Queue) -> usize) {
         let mut queue = self.queue();
         if queue.is_closed {
-            return frames.clear();
+            return;
         }
-        queue.frames.append(frames);
-        if queue.is_waiting {
-            queue.is_waiting = false;
+        if into(&mut queue) > MOST_WAITING {
             drop(queue);
-            self.more.notify_one();
+            self.cut_for().get_or_insert(LinkError::Deaf);
+            self.cut();
+        } else if std::mem::take(&mut queue.is_waiting) {
+            drop(queue);
+            self.more.notify_all();
         }
     }
 
-    /// The process at the other end is lost to all. If it is alive, it may still hear so.
+    /// The process at the other end is lost to all. If it is alive, it may still hear so; what it
+    /// was to do is given to others, and is not kept here until it is known to be dead.
     pub(crate) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Release);
-        self.finish();
+        let mut queue = self.queue();
+        queue.is_closed = true;
+        let frames = std::mem::take(&mut queue.frames).into_iter();
+        let blocks: Vec<Frame>;
+        (queue.frames, blocks) = frames.partition(|frame| frame.payload.is_empty());
+        let units = std::mem::take(&mut queue.units);
+        drop(queue);
+        self.more.notify_all();
+        // Their memory is their filter's, and freed without the lock.
+        drop((blocks, units));
     }
 
     pub(crate) fn is_given_up(&self) -> bool {
@@ -175,7 +203,22 @@ impl Link {
     /// What is in the queue is sent, and then the end.
     pub(crate) fn finish(&self) {
         self.queue().is_closed = true;
-        self.more.notify_one();
+        self.more.notify_all();
+    }
+
+    /// Waits until [`write`](Link::write) has returned. False: it has not until then.
+    pub(crate) fn is_written_until(&self, until: Option<Instant>) -> bool {
+        let mut queue = self.queue();
+        while !queue.is_written {
+            let left = until
+                .map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.more.wait_timeout(queue, left);
+            (queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        true
     }
 
     /// Nothing more is sent or received.
@@ -185,7 +228,7 @@ impl Link {
         queue.frames.clear();
         queue.units.clear();
         drop(queue);
-        self.more.notify_one();
+        self.more.notify_all();
         // It may be no more connected.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
@@ -193,13 +236,18 @@ impl Link {
     /// Writes what comes into the queue, until it is closed. An error is for the reader to find, who
     /// is told here.
     pub(crate) fn write(&self) {
-        let Err(error) = self.write_all() else { return };
-        // That the other end has gone, the reader sees itself, and maybe what it said before.
-        let has_gone = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
-        if !matches!(&error, LinkError::Io(error) if has_gone.contains(&error.kind())) {
-            *self.cut_for() = Some(error);
+        // The memory of a block is its filter's.
+        let written = caught(|| self.write_all()).unwrap_or(Err(LinkError::Panic));
+        if let Err(error) = written {
+            // That the other end has gone, the reader sees itself, and maybe what it said before.
+            let has_gone = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
+            if !matches!(&error, LinkError::Io(error) if has_gone.contains(&error.kind())) {
+                self.cut_for().get_or_insert(error);
+            }
+            self.cut();
         }
-        self.cut();
+        self.queue().is_written = true;
+        self.more.notify_all();
     }
 
     /// Neither end may wait in a read meanwhile.
@@ -332,6 +380,15 @@ impl Link {
 }
 
 impl Queue {
+    /// A frame that says what the message says better: whose turn it was before.
+    fn outdated_by(&mut self, message: &Message) -> Option<&mut Frame> {
+        let Message::Turn { stream: of, unit: within, .. } = message else { return None };
+        let mut last = self.frames.iter_mut().rev().take(OUTDATED);
+        last.find(|frame| {
+            matches!(&frame.message, Message::Turn { stream, unit, .. } if (stream, unit) == (of, within))
+        })
+    }
+
     fn is_empty(&self) -> bool {
         self.frames.is_empty() && self.units.is_empty()
     }
@@ -433,3 +490,7 @@ impl Reader<'_> {
         Ok(payload.into())
     }
 }
+
+#[cfg(test)]
+#[path = "link_tests.rs"]
+mod tests;

@@ -19,8 +19,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
 use crate::dealing::BATCH_BLOCKS;
+use crate::fit::Cost;
 use crate::report::{CopyReport, Failure, StreamReport};
-use crate::tune::Cost;
 use crate::unit::UnitId;
 
 /// The longest message without its payload.

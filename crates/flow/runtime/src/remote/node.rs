@@ -1,7 +1,6 @@
 //! This process among those that run a pipeline: what it is told, and by whom.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -10,6 +9,8 @@ use super::inlet::Inlet;
 use super::link::Link;
 use super::message::{End, Frame, Garbled, LONGEST_TEXT, Message, Sequences};
 use super::outlet::Outlet;
+use crate::home::TOO_MANY_GROUPS;
+use crate::panics::caught;
 use crate::report::{CopyReport, Failure, StreamReport};
 use crate::shared::Shared;
 use crate::stream::Stream;
@@ -166,7 +167,7 @@ impl Node {
                         Err(_) => Ok(()),
                     }
                 };
-                let read = catch_unwind(AssertUnwindSafe(|| reader.read(node.largest, take)));
+                let read = caught(|| reader.read(node.largest, take));
                 let why = match read {
                     Ok(error) => error.to_string(),
                     // All have to hear of it, as of any other end.
@@ -276,6 +277,22 @@ impl Node {
         Ok(self.shared()?.units.find(unit))
     }
 
+    /// Whether a process was lost: one that speaks as if it were so may have heard it first.
+    fn hears_of_a_loss(&self, patience: Duration) -> bool {
+        let until = Instant::now().checked_add(patience);
+        let mut state = self.state();
+        while !state.is_lost.contains(&true) && state.broken.is_none() && !state.is_finished {
+            let left = until
+                .map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.change.wait_timeout(state, left);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        true
+    }
+
     // ---- messages -----------------------------------------------------------------------------
 
     /// As [`Node::find`]; most blocks are of the same unit as the one before.
@@ -304,12 +321,13 @@ impl Node {
             Message::Sent { from, unit, group, index } => {
                 let home = self.home_for(link, from)?;
                 self.find_again(link, unit, heard)?;
-                home.sent(link, heard.unit.as_deref(), (group, index), payload)?;
+                let has_lost = || self.hears_of_a_loss(link.patience);
+                home.sent(link, heard.unit.as_deref(), (group, index), payload, has_lost)?;
             }
             Message::GroupEnd { from, unit, group } => {
                 let home = self.home_for(link, from)?;
                 if let Some(open) = self.find(link, unit)? {
-                    home.end_group(&open, group);
+                    home.end_group(&open, group).then_some(()).ok_or(TOO_MANY_GROUPS)?;
                 }
                 if home.is_replayed() {
                     link.send(Message::GroupKept { from, unit, group });
@@ -324,7 +342,8 @@ impl Node {
             Message::SentAll { from, unit, group } => {
                 let home = self.home_for(link, from)?;
                 if let Some(open) = self.find(link, unit)? {
-                    home.end(&open, from.1.into(), group);
+                    let is_bounded = home.end(&open, from.1.into(), group);
+                    is_bounded.then_some(()).ok_or(TOO_MANY_GROUPS)?;
                 }
             }
             Message::Freed { stream, bytes } => self.outlet(link, stream)?.freed(bytes)?,
@@ -346,7 +365,9 @@ impl Node {
                 self.find_again(link, unit, heard)?;
                 match &heard.unit {
                     Some(open) => {
-                        let idle = inlet.block(to, open, (sequence, is_again), payload)?;
+                        let has_lost = || self.hears_of_a_loss(link.patience);
+                        let idle =
+                            inlet.block(to, open, (sequence, is_again), payload, has_lost)?;
                         heard.to_ring.extend(idle);
                     }
                     None => {
@@ -394,6 +415,7 @@ impl Node {
                 shared.feeds.iter().for_each(|feed| feed.add(Arc::clone(&open)));
                 self.state().begun = unit.0.saturating_add(1);
                 self.change.notify_all();
+                shared.has_begun(unit);
             }
             Message::Closed { unit, failure: None } => {
                 shared.units.is_done(unit);
@@ -479,6 +501,18 @@ impl Node {
                 link.send(Message::Finish);
             }
             link.finish();
+        }
+    }
+
+    /// What was to be sent is sent now, or after a patience never: one that reads a byte now and then
+    /// keeps nobody from ending.
+    pub(crate) fn see_off(&self) {
+        let patience = self.others().map(|link| link.patience).max().unwrap_or_default();
+        let until = Instant::now().checked_add(patience);
+        for link in self.others() {
+            if !link.is_written_until(until) {
+                link.cut();
+            }
         }
     }
 

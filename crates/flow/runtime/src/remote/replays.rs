@@ -7,29 +7,26 @@
 use std::collections::BTreeMap;
 
 use crate::merge;
+use crate::spans::Spans;
 
 /// Of one unit: the groups that were taken, whole or in part.
 #[derive(Debug, Default)]
 pub(crate) struct Replays {
-    /// All groups below are whole.
-    whole: u64,
-    /// Those from there on: how many blocks were taken; `None`: all.
-    begun: BTreeMap<u64, Option<u32>>,
+    whole: Spans,
+    /// Of others, how many blocks were taken.
+    begun: BTreeMap<u64, u32>,
 }
 
 impl Replays {
     /// Whether block `index` of the group is to be taken.
     pub(crate) fn takes(&mut self, group: u64, index: u32) -> bool {
-        if group < self.whole {
+        if self.whole.has(group) {
             return false;
         }
-        match self.begun.entry(group).or_insert(Some(0)) {
-            Some(taken) if *taken == index => {
-                *taken += 1;
-                true
-            }
-            _ => false,
-        }
+        let taken = self.begun.entry(group).or_default();
+        let is_next = *taken == index;
+        *taken = taken.saturating_add(u32::from(is_next));
+        is_next
     }
 
     /// Somebody has sent all of the group: true if nobody had before.
@@ -37,14 +34,13 @@ impl Replays {
         if merge::is_last(group) {
             return true;
         }
-        if group < self.whole || self.begun.insert(group, None) == Some(None) {
-            return false;
-        }
-        while self.begun.get(&self.whole) == Some(&None) {
-            self.begun.remove(&self.whole);
-            self.whole += 1;
-        }
-        true
+        self.begun.remove(&group);
+        self.whole.insert(group)
+    }
+
+    /// How much is kept: grows with how many groups are under way.
+    pub(crate) fn entries(&self) -> usize {
+        self.begun.len() + self.whole.count()
     }
 }
 
@@ -64,7 +60,7 @@ mod tests {
         assert!(replays.end(1));
         assert!(!replays.takes(1, 3) && !replays.end(1));
         assert!(replays.end(0), "a group without blocks");
-        assert_eq!((replays.whole, replays.begun.len()), (2, 0));
+        assert_eq!(replays.entries(), 1);
         assert!(!replays.takes(0, 0) && !replays.end(1));
     }
 }
