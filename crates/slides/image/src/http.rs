@@ -1,8 +1,11 @@
 //! Files on a web server, by range requests (RFC 9110, section 14).
 
 use crate::source::{Source, check};
+use crate::zarr::{Store, inside};
 use crate::{Error, Result};
+use std::fmt::Write;
 use std::io::Read;
+use std::sync::Arc;
 use std::time::Duration;
 use ureq::Agent;
 
@@ -12,6 +15,8 @@ const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(100);
 const CONNECT: Duration = Duration::from_secs(10);
 const WHOLE: Duration = Duration::from_secs(60);
+/// What is asked for when a file is opened: of many all that will be wanted.
+const FIRST: u64 = 64 << 10;
 
 /// A file on a web server, or an object of a store that has addresses, signed ones included. The
 /// server must answer ranges. Redirections are followed: who lets strangers choose addresses must
@@ -23,6 +28,7 @@ pub struct HttpSource {
     agent: Agent,
     length: u64,
     etag: Option<String>,
+    first: Vec<u8>,
 }
 
 struct Part {
@@ -35,40 +41,61 @@ enum Failure {
     /// The next attempt may succeed.
     Passing(String),
     Final(String),
+    /// There is no such file.
+    Absent,
+}
+
+const ABSENT: &str = "404 Not Found";
+
+fn agent() -> Agent {
+    Agent::config_builder()
+        .timeout_connect(Some(CONNECT))
+        .timeout_global(Some(WHOLE))
+        .http_status_as_error(false)
+        .build()
+        .new_agent()
+}
+
+/// An address without what is often a signature.
+fn public(url: &str) -> String {
+    url.split(['?', '#']).next().unwrap_or(url).to_owned()
 }
 
 impl HttpSource {
-    /// Asks for the first byte, to learn the length and whether the server answers ranges.
+    /// Asks for the first bytes, to learn the length and whether the server answers ranges.
     ///
     /// # Errors
     /// No connection, no such file, no ranges, or `https` in a build without it.
     pub fn open(url: &str) -> Result<Self> {
-        // What follows is often a signature.
-        let name = url.split(['?', '#']).next().unwrap_or(url).to_owned();
+        let absent = || Error::Http { name: public(url), what: ABSENT.into() };
+        Self::find(url, agent())?.ok_or_else(absent)
+    }
+
+    /// As [`open`](Self::open), over the connections of an agent; `None` if there is no such file.
+    fn find(url: &str, agent: Agent) -> Result<Option<Self>> {
+        let name = public(url);
         if url.starts_with("https:") && !cfg!(feature = "https") {
             let what = "https, which this program was built without".into();
             return Err(Error::Unsupported { name, what });
         }
-        let agent = Agent::config_builder()
-            .timeout_connect(Some(CONNECT))
-            .timeout_global(Some(WHOLE))
-            .http_status_as_error(false)
-            .build()
-            .new_agent();
-        let mut source = Self { name, url: url.to_owned(), agent, length: 0, etag: None };
-        let first = source.part(0, 1)?;
+        let url = url.to_owned();
+        let mut source = Self { name, url, agent, length: 0, etag: None, first: Vec::new() };
+        let Some(first) = source.part(0, FIRST)? else { return Ok(None) };
         source.length = first.whole;
+        source.first = first.bytes;
         // A weak one does not vouch for the bytes.
         source.etag = first.etag.filter(|etag| !etag.starts_with("W/"));
-        Ok(source)
+        Ok(Some(source))
     }
 
-    fn part(&self, at: u64, length: u64) -> Result<Part> {
+    /// Some bytes, fewer only if the file ends; `None` if there is no file.
+    fn part(&self, at: u64, length: u64) -> Result<Option<Part>> {
         let mut pause = PAUSE;
         let mut attempt = 1;
         loop {
             let what = match self.attempt(at, length) {
-                Ok(part) => return Ok(part),
+                Ok(part) => return Ok(Some(part)),
+                Err(Failure::Absent) => return Ok(None),
                 Err(Failure::Passing(_)) if attempt < ATTEMPTS => {
                     std::thread::sleep(pause);
                     pause *= 2;
@@ -99,6 +126,7 @@ impl HttpSource {
                 return Err(Failure::Final("the file has changed since it was opened".into()));
             }
             200 => return Err(Failure::Final("the server does not answer ranges".into())),
+            404 => return Err(Failure::Absent),
             408 | 429 | 500..=599 => return Err(Failure::Passing(status.to_string())),
             _ => return Err(Failure::Final(status.to_string())),
         }
@@ -106,13 +134,13 @@ impl HttpSource {
             response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
         };
         let range = header("content-range").unwrap_or_default();
-        let whole = whole(&range, at, last)
+        let (to, whole) = whole(&range, at, last)
             .ok_or_else(|| Failure::Final(format!("bytes {at}-{last} came as \"{range}\"")))?;
         if self.length != 0 && whole != self.length {
             return Err(Failure::Final("the file has changed since it was opened".into()));
         }
         let etag = header("etag");
-        let mut bytes = vec![0; length as usize];
+        let mut bytes = vec![0; (to - at + 1) as usize];
         response
             .body_mut()
             .as_reader()
@@ -122,12 +150,13 @@ impl HttpSource {
     }
 }
 
-/// The length of the whole, from `bytes AT-LAST/WHOLE`.
-fn whole(range: &str, at: u64, last: u64) -> Option<u64> {
+/// The last byte and the length of the whole, from `bytes AT-LAST/WHOLE`.
+fn whole(range: &str, at: u64, last: u64) -> Option<(u64, u64)> {
     let (part, whole) = range.strip_prefix("bytes ")?.split_once('/')?;
     let (from, to) = part.split_once('-')?;
-    let whole = whole.parse().ok()?;
-    (from.parse() == Ok(at) && to.parse() == Ok(last) && last < whole).then_some(whole)
+    let (to, whole): (u64, u64) = (to.parse().ok()?, whole.parse().ok()?);
+    let wanted = to == last.min(whole.checked_sub(1)?) && at <= to;
+    (from.parse() == Ok(at) && wanted).then_some((to, whole))
 }
 
 impl Source for HttpSource {
@@ -144,7 +173,59 @@ impl Source for HttpSource {
         if into.is_empty() {
             return Ok(());
         }
-        into.copy_from_slice(&self.part(at, into.len() as u64)?.bytes);
+        let known = self.first.get(at as usize..at as usize + into.len());
+        if let Some(known) = known {
+            into.copy_from_slice(known);
+            return Ok(());
+        }
+        match self.part(at, into.len() as u64)? {
+            // The length was compared with what it was.
+            Some(part) => into.copy_from_slice(&part.bytes),
+            None => return Err(Error::Http { name: self.name.clone(), what: ABSENT.into() }),
+        }
         Ok(())
+    }
+}
+
+/// Files on a web server whose addresses begin alike. What follows a question mark in the address
+/// is asked with each.
+#[derive(Debug)]
+pub struct HttpStore {
+    name: String,
+    query: String,
+    agent: Agent,
+}
+
+impl HttpStore {
+    /// Names are from this address on, which needs no `/` at its end.
+    pub fn new(url: &str) -> Self {
+        let name = public(url);
+        let query = url[name.len()..].split('#').next().unwrap_or_default().to_owned();
+        Self { name: name.trim_end_matches('/').to_owned(), query, agent: agent() }
+    }
+}
+
+impl Store for HttpStore {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn open(&self, key: &str) -> Result<Option<Arc<dyn Source>>> {
+        inside(&self.name, key)?;
+        let mut url = format!("{}/", self.name);
+        for byte in key.bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                    url.push(byte.into());
+                }
+                _ => {
+                    // Nothing fails that writes into a text.
+                    let _ = write!(url, "%{byte:02X}");
+                }
+            }
+        }
+        url.push_str(&self.query);
+        let found = HttpSource::find(&url, self.agent.clone())?;
+        Ok(found.map(|source| Arc::new(source) as Arc<dyn Source>))
     }
 }

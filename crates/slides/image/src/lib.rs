@@ -1,5 +1,5 @@
-//! Whole-slide images: tiled TIFF and BigTIFF, Aperio SVS and OME-TIFF, in a file or on a web
-//! server.
+//! Whole-slide images: tiled TIFF and BigTIFF, Aperio SVS, OME-TIFF, DICOM and OME-Zarr, in files
+//! or on a web server.
 //!
 //! A [`Slide`] has levels, properties and associated images. What a viewer asks for comes out of
 //! it in one of these ways:
@@ -9,17 +9,36 @@
 //!   [`Raster::encode`] makes JPEG, PNG or WebP.
 //! - [`Slide::tile`] with [`StoredTile::to_block`], and elsewhere [`StoredTile::from_block`] and
 //!   [`StoredTile::decode`]: the process that decodes needs no access to the file.
+//! - [`Slide::dicom`]: the instances of a slide in DICOM, with frames as they are stored and the
+//!   dataset in JSON, as DICOMweb has them.
+//!
+//! Each format finds out when a slide is opened what images it has, and how a tile of one is found;
+//! everything else is the same for all:
+//!
+//! ```text
+//! Slide      regions, scales, names of associated images
+//!   Grid       an image in tiles                        grid.rs
+//!     Tiles      where a tile is: tiff/, dicom/, zarr/
+//!       Source     bytes by range: file, memory, HTTP   (Store: many files by name)
+//!   StoredTile   compressed bytes -> Raster             tile.rs, codec.rs, blosc.rs, jpeg.rs
+//! ```
 //!
 //! Everything can be used by many threads at once, and nothing is kept but the tables of where
 //! tiles are: a cache of tiles belongs to the server. Files may be hostile: each is read within
 //! [`Limits`], and what is wrong with it is an [`Error`] that names it.
 //!
-//! Compression is none, LZW, deflate or JPEG, of 8 bits (or 16, of which 8 are used) in grey, RGB
-//! or, in JPEG, YCbCr. JPEG 2000 is named as not supported.
+//! Compression is none, LZW, deflate or JPEG, and in OME-Zarr Blosc, Zstandard, gzip or LZ4, of 8
+//! bits (or 16, of which 8 are shown) in grey, RGB or, in JPEG, YCbCr. JPEG 2000 is named as not
+//! supported, and so is what has more channels than a picture.
 #![forbid(unsafe_code)]
 
+mod blosc;
 mod cached;
+mod codec;
+mod dicom;
 mod error;
+mod formats;
+mod grid;
 mod http;
 mod jpeg;
 mod limits;
@@ -28,12 +47,17 @@ mod slide;
 mod source;
 mod tiff;
 mod tile;
+mod zarr;
 
 pub use cached::CachedSource;
+pub use codec::Codec;
+pub use dicom::{Dicom, Instance};
 pub use error::{Error, Result};
-pub use http::HttpSource;
+pub use formats::sniff;
+pub use http::{HttpSource, HttpStore};
 pub use limits::Limits;
 pub use raster::{Format, Raster};
 pub use slide::{Level, Region, Slide};
 pub use source::{FileSource, MemorySource, Source};
-pub use tile::{Codec, Colours, Layout, StoredTile};
+pub use tile::{Colours, Layout, StoredTile};
+pub use zarr::{DirectoryStore, Store};

@@ -7,7 +7,8 @@ pub struct Limits {
     pub directories: usize,
     /// Entries of one directory.
     pub entries: usize,
-    /// Bytes of all tables of tile positions of a file together.
+    /// Bytes of all tables of tile positions of a file together. In DICOM also those of the dataset
+    /// before its pixels, and of its JSON.
     pub tables: u64,
     /// Bytes of one text, colour profile or table of a codec.
     pub value: u64,
@@ -19,6 +20,8 @@ pub struct Limits {
     pub region_pixels: u64,
     /// Pixels of a level's width or height.
     pub side: u32,
+    /// Files of a directory that are looked at for those of a series, and images of a group.
+    pub files: usize,
 }
 
 impl Default for Limits {
@@ -32,6 +35,7 @@ impl Default for Limits {
             tile_pixels: 64 << 20,
             region_pixels: 64 << 20,
             side: 16 << 20,
+            files: 4096,
         }
     }
 }

@@ -28,7 +28,12 @@ pub struct Raster {
 impl Raster {
     /// A white one. The caller has checked its size.
     pub(crate) fn white(width: u32, height: u32) -> Self {
-        Self { width, height, pixels: vec![255; width as usize * height as usize * 3] }
+        Self::filled(width, height, 255)
+    }
+
+    /// A grey one. The caller has checked its size.
+    pub(crate) fn filled(width: u32, height: u32, grey: u8) -> Self {
+        Self { width, height, pixels: vec![grey; width as usize * height as usize * 3] }
     }
 
     /// Out of pixels that were decoded; `None` if there are not as many as the size says.

@@ -1,27 +1,19 @@
 //! A slide: levels, tiles and regions.
 
-use crate::http::HttpSource;
+use crate::codec::Codec;
+use crate::grid::{Grid, Parts};
+use crate::http::{HttpSource, HttpStore};
 use crate::raster::Raster;
-use crate::source::{FileSource, Source};
-use crate::tiff::{self, Grid};
-use crate::tile::{Codec, StoredTile};
-use crate::{CachedSource, Error, Limits, Result};
+use crate::source::Source;
+use crate::tile::StoredTile;
+use crate::zarr::Store;
+use crate::{CachedSource, Dicom, Error, Limits, Result, formats};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Memory for blocks of a file on a web server.
 const REMOTE: u64 = 32 << 20;
-
-/// What the parsers find.
-#[derive(Debug, Default)]
-pub(crate) struct Parts {
-    pub(crate) format: &'static str,
-    pub(crate) levels: Vec<Grid>,
-    pub(crate) associated: BTreeMap<String, Grid>,
-    pub(crate) properties: BTreeMap<String, String>,
-    pub(crate) microns: Option<(f64, f64)>,
-    pub(crate) icc: Option<Vec<u8>>,
-}
 
 /// One level of a slide. All in pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,18 +45,25 @@ pub struct Region {
 
 /// An open slide. Any number of threads may use it at once.
 pub struct Slide {
-    source: Box<dyn Source>,
+    name: String,
     limits: Limits,
     parts: Parts,
 }
 
 impl Slide {
-    /// Opens a file, or what is at an address that begins with `http://` or `https://`.
+    /// Opens a file, a directory, or what is at an address that begins with `http://` or
+    /// `https://`. A directory has an OME-Zarr image, or the files of one series in DICOM. With one
+    /// file in DICOM, those of the same series in its directory are opened. An address is that of a
+    /// file, or of an OME-Zarr image if its path ends in `.zarr`.
     ///
     /// # Errors
     /// What cannot be read, is of no known format, is broken, or is beyond the limits.
     pub fn open(location: &str, limits: Limits) -> Result<Self> {
         if location.starts_with("http://") || location.starts_with("https://") {
+            let store = HttpStore::new(location);
+            if store.name().ends_with(".zarr") {
+                return Self::from_store(store, limits);
+            }
             return Self::from_source(
                 CachedSource::new(HttpSource::open(location)?, REMOTE),
                 limits,
@@ -76,27 +75,38 @@ impl Slide {
                 what: "s3: give the object's https address, signed if it is not public".into(),
             });
         }
-        Self::from_source(FileSource::open(Path::new(location))?, limits)
+        let parts = formats::at(Path::new(location), &limits)?;
+        Ok(Self { name: location.into(), limits, parts })
     }
 
-    /// Opens what another source has.
+    /// Opens what another source has, of a format that is one file.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     pub fn from_source(source: impl Source + 'static, limits: Limits) -> Result<Self> {
-        let source = Box::new(source);
-        match tiff::open(&*source, &limits)? {
-            Some(parts) => Ok(Self { source, limits, parts }),
-            None => Err(Error::Unsupported {
-                name: source.name().into(),
-                what: "its format; TIFF, BigTIFF, Aperio SVS and OME-TIFF are read".into(),
-            }),
-        }
+        let name = source.name().to_owned();
+        let parts = formats::of(&(Arc::new(source) as Arc<dyn Source>), &limits)?;
+        Ok(Self { name, limits, parts })
     }
 
-    /// `tiff`, `aperio` or `ome-tiff`.
+    /// Opens an OME-Zarr image whose files another store has.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn from_store(store: impl Store + 'static, limits: Limits) -> Result<Self> {
+        let name = store.name().to_owned();
+        let parts = crate::zarr::open(Arc::new(store), &limits)?;
+        Ok(Self { name, limits, parts })
+    }
+
+    /// `tiff`, `aperio`, `ome-tiff`, `dicom` or `ome-zarr`.
     pub fn format(&self) -> &'static str {
         self.parts.format
+    }
+
+    /// What DICOMweb gives out of a slide in DICOM; `None` of other formats.
+    pub fn dicom(&self) -> Option<&Dicom> {
+        self.parts.dicom.as_ref()
     }
 
     /// The levels, the largest first; there is one at least.
@@ -222,13 +232,13 @@ impl Slide {
     }
 
     fn grid(&self, level: usize) -> Result<&Grid> {
-        let none = || Error::Argument(format!("{}: no level {level}", self.source.name()));
+        let none = || Error::Argument(format!("{}: no level {level}", self.name));
         self.parts.levels.get(level).ok_or_else(none)
     }
 
     fn stored(&self, grid: &Grid, part: &str, column: u32, row: u32) -> Result<StoredTile> {
-        let name = format!("{}: {part}, tile {column}, {row}", self.source.name());
-        grid.tile(&*self.source, &self.limits, name, (column, row))
+        let name = format!("{}: {part}, tile {column}, {row}", self.name);
+        grid.tiles.tile(&self.limits, name, (column, row))
     }
 
     fn area(&self, width: u32, height: u32) -> Result<()> {
@@ -238,7 +248,7 @@ impl Slide {
         }
         if pixels > self.limits.region_pixels {
             let what = format!("a region of {width} x {height} pixels");
-            return Err(Error::Limit { name: self.source.name().into(), what });
+            return Err(Error::Limit { name: self.name.clone(), what });
         }
         Ok(())
     }

@@ -1,25 +1,9 @@
 //! A stored tile: compressed bytes, and all that is needed to decode them elsewhere.
 
+use crate::codec::Codec;
 use crate::raster::Raster;
 use crate::{Error, Limits, Result, jpeg};
 use bytes::Bytes;
-use std::io::Read;
-
-/// How a tile is compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Codec {
-    /// There are no bytes: the tile was not scanned, and is white.
-    Absent,
-    /// Not at all.
-    Raw,
-    /// LZW as in TIFF 6.0.
-    Lzw,
-    /// zlib.
-    Deflate,
-    /// JPEG.
-    Jpeg,
-}
 
 /// What the samples are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,12 +31,34 @@ pub struct Layout {
     pub colours: Colours,
     /// Samples of a pixel; more than the colours have are left out.
     pub samples: u8,
-    /// Bits of a sample: 8 or 16, of which the upper 8 count.
+    /// Bits of a sample: 8 or 16, of which the upper 8 count if there is no `window`.
     pub bits: u8,
     /// Whether each sample is stored as the difference from the one before.
     pub differences: bool,
     /// Whether the upper byte of 16 bits comes first.
     pub big_endian: bool,
+    /// Whether the samples are in planes, one after the other, and not beside each other.
+    pub planes: bool,
+    /// The values that are shown as black and as white, where these are not the least and the
+    /// largest ones that the bits can have. The first is less than the second.
+    pub window: Option<(u16, u16)>,
+    /// The value of all samples of what is absent.
+    pub fill: u16,
+}
+
+impl Layout {
+    /// A value on the scale from 0 to 255.
+    fn brightness(&self, value: u16) -> u8 {
+        let seen = match (self.window, self.bits) {
+            (Some((black, white)), _) => {
+                let (range, above) = (u32::from(white - black), value.clamp(black, white) - black);
+                ((u32::from(above) * 255 + range / 2) / range) as u8
+            }
+            (None, 8) => value as u8,
+            (None, _) => (value >> 8) as u8,
+        };
+        if self.colours == Colours::Inverted { 255 - seen } else { seen }
+    }
 }
 
 /// A stored tile. [`to_block`](Self::to_block) makes it a block of bytes, from which a process that
@@ -61,12 +67,14 @@ pub struct Layout {
 pub struct StoredTile {
     pub(crate) name: String,
     pub(crate) layout: Layout,
+    /// The tables of a JPEG. Of what is no JPEG and is compressed in several parts, of as many
+    /// samples each: the length of each part, in four bytes; a part of no bytes is absent.
     pub(crate) tables: Bytes,
     pub(crate) bytes: Bytes,
 }
 
-const MAGIC: [u8; 4] = *b"SwT\x01";
-const HEADER: usize = 4 + 8 + 6 + 12;
+const MAGIC: [u8; 4] = *b"SwT\x02";
+const HEADER: usize = 4 + 8 + 8 + 6 + 12;
 
 impl StoredTile {
     /// How it is laid out.
@@ -121,66 +129,87 @@ impl StoredTile {
                 name: self.name.clone(),
                 what: format!("{samples} samples of {bits} bits"),
             })? as usize;
-        let samples = match codec {
-            Codec::Absent => return Ok(Raster::white(width, height)),
+        match codec {
+            Codec::Absent => {
+                let fill = self.layout.brightness(self.layout.fill);
+                Ok(Raster::filled(width, height, fill))
+            }
             Codec::Jpeg => {
                 let whole = self.jpeg()?.unwrap_or_default();
-                return jpeg::decode(&whole, width, height).map_err(|what| self.broken(what));
+                jpeg::decode(&whole, width, height).map_err(|what| self.broken(what))
             }
-            Codec::Raw => self.bytes[..packed.min(self.bytes.len())].to_vec(),
-            Codec::Deflate => {
-                let mut samples = Vec::new();
-                flate2::read::ZlibDecoder::new(&self.bytes[..])
-                    .take(packed as u64)
-                    .read_to_end(&mut samples)
-                    .map_err(|error| self.broken(error.to_string()))?;
-                samples
+            _ => {
+                let samples = self.samples(packed).map_err(|what| self.broken(what))?;
+                let wrong = || self.broken(format!("a layout that is not read: {:?}", self.layout));
+                self.pixels(samples).ok_or_else(wrong)
             }
-            Codec::Lzw => {
-                let mut samples = vec![0; packed];
-                let mut decoder =
-                    weezl::decode::Decoder::with_tiff_size_switch(weezl::BitOrder::Msb, 8);
-                let mut done = (0, 0);
-                while done.1 < packed {
-                    let step = decoder.decode_bytes(&self.bytes[done.0..], &mut samples[done.1..]);
-                    done = (done.0 + step.consumed_in, done.1 + step.consumed_out);
-                    match step.status.map_err(|error| self.broken(error.to_string()))? {
-                        weezl::LzwStatus::Ok if step.consumed_in + step.consumed_out > 0 => {}
-                        _ => break,
-                    }
-                }
-                samples.truncate(done.1);
-                samples
-            }
-        };
-        if samples.len() < packed {
-            return Err(self.broken(format!("{} bytes of {packed}", samples.len())));
         }
-        self.unpack(samples)
-            .ok_or_else(|| self.broken(format!("a layout that is not read: {:?}", self.layout)))
     }
 
-    fn unpack(&self, mut samples: Vec<u8>) -> Option<Raster> {
-        let Layout { width, height, colours, samples: each, bits, big_endian, .. } = self.layout;
-        let each = usize::from(each);
-        let wide = usize::from(bits / 8);
-        if self.layout.differences {
-            for row in samples.chunks_exact_mut(width as usize * each * wide) {
-                sum(row, each, wide, big_endian);
+    /// Decompresses all parts.
+    fn samples(&self, packed: usize) -> std::result::Result<Vec<u8>, String> {
+        let codec = self.layout.codec;
+        if self.tables.is_empty() {
+            return codec.unpack(&self.bytes, packed);
+        }
+        let each = packed / (self.tables.len() / 4).max(1);
+        let mut samples = Vec::with_capacity(packed);
+        let mut at = 0;
+        for length in self.tables.chunks_exact(4) {
+            let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]) as usize;
+            let part = self.bytes.get(at..at + length).ok_or("a part of it is missing")?;
+            at += length;
+            if length > 0 {
+                samples.extend(codec.unpack(part, each)?);
+            } else if self.layout.bits == 8 {
+                samples.resize(samples.len() + each, self.layout.fill as u8);
+            } else {
+                let fill = self.layout.fill;
+                let fill =
+                    if self.layout.big_endian { fill.to_be_bytes() } else { fill.to_le_bytes() };
+                samples.extend(fill.iter().cycle().take(each));
             }
         }
-        let needed = if colours == Colours::Rgb { 3 } else { 1 };
-        if each < needed || colours == Colours::YCbCr {
+        if samples.len() != packed {
+            return Err(format!("{} bytes of {packed}", samples.len()));
+        }
+        Ok(samples)
+    }
+
+    fn pixels(&self, mut samples: Vec<u8>) -> Option<Raster> {
+        let layout = &self.layout;
+        let Layout { width, height, samples: each, .. } = *layout;
+        let each = usize::from(each);
+        let wide = usize::from(layout.bits / 8);
+        if layout.differences {
+            for row in samples.chunks_exact_mut(width as usize * each * wide) {
+                sum(row, each, wide, layout.big_endian);
+            }
+        }
+        let needed = if layout.colours == Colours::Rgb { 3 } else { 1 };
+        if each < needed || layout.colours == Colours::YCbCr {
             return None;
         }
-        let high = if wide == 2 && !big_endian { 1 } else { 0 };
-        let mut pixels = Vec::with_capacity(width as usize * height as usize * 3);
-        for pixel in samples.chunks_exact(each * wide) {
-            let sample = |number: usize| pixel[number * wide + high];
-            pixels.extend_from_slice(&match colours {
-                Colours::Rgb => [sample(0), sample(1), sample(2)],
-                Colours::Inverted => [255 - sample(0); 3],
-                _ => [sample(0); 3],
+        let plain = layout.window.is_none() && !layout.planes;
+        if plain && needed == 3 && (each, wide) == (3, 1) {
+            return Raster::new(width, height, samples);
+        }
+        let all = width as usize * height as usize;
+        // From a pixel to the next, and from a sample to the next.
+        let (next, across) = if layout.planes { (wide, all * wide) } else { (each * wide, wide) };
+        let value = |at: usize| {
+            layout.brightness(match (wide, layout.big_endian) {
+                (1, _) => samples[at].into(),
+                (_, true) => u16::from_be_bytes([samples[at], samples[at + 1]]),
+                (_, false) => u16::from_le_bytes([samples[at], samples[at + 1]]),
+            })
+        };
+        let mut pixels = Vec::with_capacity(all * 3);
+        for at in (0..all).map(|pixel| pixel * next) {
+            pixels.extend_from_slice(&if needed == 3 {
+                [value(at), value(at + across), value(at + 2 * across)]
+            } else {
+                [value(at); 3]
             });
         }
         Raster::new(width, height, pixels)
@@ -197,13 +226,7 @@ impl StoredTile {
         block.extend_from_slice(&MAGIC);
         block.extend_from_slice(&layout.width.to_le_bytes());
         block.extend_from_slice(&layout.height.to_le_bytes());
-        let codec = match layout.codec {
-            Codec::Absent => 0,
-            Codec::Raw => 1,
-            Codec::Lzw => 2,
-            Codec::Deflate => 3,
-            Codec::Jpeg => 4,
-        };
+        let codec = Codec::ALL.iter().position(|codec| *codec == layout.codec).unwrap_or(0) as u8;
         let colours = match layout.colours {
             Colours::Inverted => 0,
             Colours::Grey => 1,
@@ -211,7 +234,10 @@ impl StoredTile {
             Colours::YCbCr => 3,
         };
         block.extend_from_slice(&[codec, colours, layout.samples, layout.bits]);
-        block.extend_from_slice(&[u8::from(layout.differences), u8::from(layout.big_endian)]);
+        let flags = [layout.differences, layout.big_endian, layout.planes, layout.window.is_some()];
+        block.extend(flags.map(u8::from));
+        let (black, white) = layout.window.unwrap_or_default();
+        block.extend([layout.fill, black, white].map(u16::to_le_bytes).concat());
         for part in [self.name.as_bytes(), &self.tables, &self.bytes] {
             block.extend_from_slice(&(part.len() as u32).to_le_bytes());
         }
@@ -232,25 +258,31 @@ impl StoredTile {
     fn parse(block: &Bytes) -> Option<Self> {
         let header = block.get(..HEADER)?;
         let word = |at: usize| Some(u32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?));
+        let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
         let flag = |at: usize| (header[at] < 2).then_some(header[at] == 1);
         let layout = Layout {
             width: word(4)?,
             height: word(8)?,
-            codec: *[Codec::Absent, Codec::Raw, Codec::Lzw, Codec::Deflate, Codec::Jpeg]
-                .get(usize::from(header[12]))?,
+            codec: *Codec::ALL.get(usize::from(header[12]))?,
             colours: *[Colours::Inverted, Colours::Grey, Colours::Rgb, Colours::YCbCr]
                 .get(usize::from(header[13]))?,
             samples: header[14],
             bits: header[15],
             differences: flag(16)?,
             big_endian: flag(17)?,
+            planes: flag(18)?,
+            window: flag(19)?.then_some((half(22), half(24))),
+            fill: half(20),
         };
-        if header[..4] != MAGIC || !matches!(layout.bits, 8 | 16) || layout.samples == 0 {
+        let broken = !matches!(layout.bits, 8 | 16)
+            || layout.samples == 0
+            || layout.window.is_some_and(|(black, white)| black >= white);
+        if header[..4] != MAGIC || broken {
             return None;
         }
-        let name = HEADER + word(18)? as usize;
-        let tables = name.checked_add(word(22)? as usize)?;
-        let end = tables.checked_add(word(26)? as usize)?;
+        let name = HEADER + word(26)? as usize;
+        let tables = name.checked_add(word(30)? as usize)?;
+        let end = tables.checked_add(word(34)? as usize)?;
         if end != block.len() {
             return None;
         }

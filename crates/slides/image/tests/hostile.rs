@@ -3,53 +3,8 @@
 mod common;
 
 use common::aperio;
+use common::seeds::{Entry, LONG, SHORT, tiff};
 use seekwire_slides_image::{Error, Limits, MemorySource, Region, Slide, StoredTile};
-
-const SHORT: u16 = 3;
-const LONG: u16 = 4;
-
-/// Of a directory: tag, type, count, value.
-type Entry = (u16, u16, u32, u32);
-
-/// A little-endian TIFF of one directory at byte 8, after which `rest` follows.
-fn tiff(entries: &[Entry], next: u32, rest: &[u8]) -> Vec<u8> {
-    let mut bytes = b"II\x2a\0\x08\0\0\0".to_vec();
-    bytes.extend_from_slice(&(entries.len() as u16).to_le_bytes());
-    for (tag, kind, count, value) in entries {
-        bytes.extend_from_slice(&tag.to_le_bytes());
-        bytes.extend_from_slice(&kind.to_le_bytes());
-        bytes.extend_from_slice(&count.to_le_bytes());
-        bytes.extend_from_slice(&value.to_le_bytes());
-    }
-    bytes.extend_from_slice(&next.to_le_bytes());
-    bytes.extend_from_slice(rest);
-    bytes
-}
-
-/// One grey tile of 64 x 64, whose bytes are the last of the file, with entries changed.
-fn changed(changes: &[Entry], next: u32, tile: &[u8]) -> Vec<u8> {
-    let mut entries = vec![
-        (256, LONG, 1, 64),
-        (257, LONG, 1, 64),
-        (258, SHORT, 1, 8),
-        (259, SHORT, 1, 1),
-        (262, SHORT, 1, 1),
-        (322, LONG, 1, 64),
-        (323, LONG, 1, 64),
-        (324, LONG, 1, 0),
-        (325, LONG, 1, tile.len() as u32),
-    ];
-    let extra = changes.iter().filter(|change| entries.iter().all(|entry| entry.0 != change.0));
-    let at = 8 + 2 + 12 * (entries.len() + extra.count()) + 4;
-    entries[7].3 = at as u32;
-    for change in changes {
-        match entries.iter_mut().find(|entry| entry.0 == change.0) {
-            Some(entry) => *entry = *change,
-            None => entries.push(*change),
-        }
-    }
-    tiff(&entries, next, tile)
-}
 
 fn open(bytes: Vec<u8>) -> Result<Slide, Error> {
     Slide::from_source(MemorySource::new("hostile.tif", bytes), Limits::default())
@@ -62,7 +17,7 @@ fn read(slide: &Slide) -> Result<(), Error> {
 #[test]
 fn what_is_wrong_is_said() {
     let tile = [7; 4096];
-    read(&open(changed(&[], 0, &tile)).unwrap()).unwrap();
+    read(&open(tiff(&[], 0, &tile)).unwrap()).unwrap();
     let million = 1_000_000_000;
     let opens: &[(&[Entry], u32, &str)] = &[
         (&[], 8, "a loop"),
@@ -82,7 +37,7 @@ fn what_is_wrong_is_said() {
         (&[(277, SHORT, 1, 1000)], 0, "1000 samples"),
     ];
     for (changes, next, what) in opens {
-        let error = open(changed(changes, *next, &tile)).err();
+        let error = open(tiff(changes, *next, &tile)).err();
         let error = error.unwrap_or_else(|| panic!("{what}: opened")).to_string();
         assert!(error.contains(what) && error.contains("hostile.tif"), "{what}: {error}");
     }
@@ -95,7 +50,7 @@ fn what_is_wrong_is_said() {
         (&[(259, SHORT, 1, 5)], "tile 0, 0"),
     ];
     for (changes, what) in reads {
-        let error = read(&open(changed(changes, 0, &tile)).unwrap()).err();
+        let error = read(&open(tiff(changes, 0, &tile)).unwrap()).err();
         let error = error.unwrap_or_else(|| panic!("{what}: read")).to_string();
         assert!(error.contains(what) && error.contains("hostile.tif"), "{what}: {error}");
     }
@@ -109,7 +64,7 @@ fn xml_does_not_grow() {
     let xml = b"<!DOCTYPE b [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY c \"&a;&a;&a;\">]><OME>&c;</OME>\0";
     // The description begins where the tile does.
     let entries = [(270, 2, xml.len() as u32, 8 + 2 + 12 * 10 + 4)];
-    let error = open(changed(&entries, 0, xml)).err().unwrap().to_string();
+    let error = open(tiff(&entries, 0, xml)).err().unwrap().to_string();
     assert!(error.contains("OME-XML"), "{error}");
 }
 
@@ -118,7 +73,7 @@ fn a_bomb_is_not_unpacked() {
     use std::io::Write;
     let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
     packer.write_all(&vec![0; 32 << 20]).unwrap();
-    let bytes = changed(&[(259, SHORT, 1, 8)], 0, &packer.finish().unwrap());
+    let bytes = tiff(&[(259, SHORT, 1, 8)], 0, &packer.finish().unwrap());
     // Only what fits into the tile is.
     read(&open(bytes).unwrap()).unwrap();
 }

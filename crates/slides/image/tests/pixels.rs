@@ -2,20 +2,11 @@
 
 mod common;
 
-use common::{aperio, base, ppm, psnr, run, vips};
+use common::{aperio, base, open, ppm, psnr, run, vips, whole};
 use image::RgbImage;
-use seekwire_slides_image::{Format, Limits, Raster, Region, Slide, StoredTile};
+use seekwire_slides_image::{Format, Limits, Region, Slide, StoredTile};
 use std::path::Path;
 use std::process::Command;
-
-fn open(path: &Path) -> Slide {
-    Slide::open(path.to_str().unwrap(), Limits::default()).unwrap()
-}
-
-fn whole(slide: &Slide, level: usize) -> Raster {
-    let Some(found) = slide.levels().get(level).copied() else { panic!("no level {level}") };
-    slide.read(level, Region { x: 0, y: 0, width: found.width, height: found.height }).unwrap()
-}
 
 fn decoded(bytes: &[u8]) -> RgbImage {
     image::load_from_memory(bytes).unwrap().into_rgb8()

@@ -3,6 +3,7 @@
 mod common;
 
 use common::aperio;
+use common::seeds::{blosc, zarr_2, zarr_3};
 use seekwire_slides_image::{Error, HttpSource, Limits, Region, Slide, Source};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -95,6 +96,32 @@ fn a_slide_on_a_web_server_is_the_same() {
     let other = std::fs::File::options().write(true).open(directory.path().join("other")).unwrap();
     other.set_modified(old + std::time::Duration::from_secs(60)).unwrap();
     std::fs::rename(directory.path().join("other"), &file).unwrap();
-    let error = source.read_at(0, &mut [0; 10]).unwrap_err().to_string();
+    let error = source.read_at(100_000, &mut [0; 10]).unwrap_err().to_string();
     assert!(error.contains("has changed") && !error.contains("secret"), "{error}");
+}
+
+#[test]
+fn an_image_in_many_files_on_a_web_server_is_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let compressed = zarr_2(r#"{"id": "blosc"}"#, &blosc(4096));
+    for (name, files) in [("two.zarr", compressed), ("three.zarr", zarr_3("", &[5; 3 * 4096]))] {
+        for (file, bytes) in files {
+            let path = directory.path().join(name).join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+    }
+    let server = Nginx::start(directory.path());
+    for name in ["two.zarr", "three.zarr"] {
+        let near = directory.path().join(name);
+        let near = Slide::open(near.to_str().unwrap(), Limits::default()).unwrap();
+        let address = server.address(&format!("{name}/?signature=secret"));
+        let far = Slide::open(&address, Limits::default()).unwrap();
+        let region = Region { x: 30, y: 20, width: 60, height: 40 };
+        assert_eq!(far.read(0, region).unwrap(), near.read(0, region).unwrap());
+    }
+    let access = std::fs::read_to_string(directory.path().join("access")).unwrap();
+    assert!(access.lines().all(|line| line.contains("?signature=secret")), "{access}");
+    let error = Slide::open(&server.address("none.zarr"), Limits::default()).err().unwrap();
+    assert!(error.to_string().contains("without an image"), "{error}");
 }

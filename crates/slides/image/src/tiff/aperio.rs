@@ -2,9 +2,9 @@
 //! macro and thumbnail.
 
 use super::directory::{Directory, Reader};
-use super::{DESCRIPTION, Grid, microns};
+use super::{DESCRIPTION, grid};
 use crate::Result;
-use crate::slide::Parts;
+use crate::grid::{Parts, microns};
 
 pub(super) fn fill(
     parts: &mut Parts,
@@ -22,7 +22,7 @@ pub(super) fn fill(
     parts.microns = pixel.and_then(|pixel| microns(pixel, pixel));
     for (number, directory) in chain.iter().enumerate() {
         if number == 0 || directory.has(322) {
-            parts.levels.push(Grid::read(reader, directory)?);
+            parts.levels.push(grid::read(reader, directory)?);
             continue;
         }
         let text = reader.text(directory, DESCRIPTION)?.unwrap_or_default();
@@ -35,7 +35,7 @@ pub(super) fn fill(
             _ if number == 1 => "thumbnail",
             _ => continue,
         };
-        parts.associated.insert(name.into(), Grid::read(reader, directory)?);
+        parts.associated.insert(name.into(), grid::read(reader, directory)?);
     }
     Ok(())
 }

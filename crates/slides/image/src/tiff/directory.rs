@@ -3,6 +3,7 @@
 use crate::source::{self, Source};
 use crate::{Error, Limits, Result};
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 /// An entry whose value is read when it is wanted.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +49,7 @@ pub(super) struct Directory {
 
 /// A file being read.
 pub(super) struct Reader<'a> {
-    pub(super) source: &'a dyn Source,
+    pub(super) source: &'a Arc<dyn Source>,
     pub(super) limits: &'a Limits,
     pub(super) numbers: Numbers,
     first: u64,
@@ -59,8 +60,8 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads the header; `None` if it is not one of a TIFF.
-    pub(super) fn new(source: &'a dyn Source, limits: &'a Limits) -> Result<Option<Self>> {
-        let start = source::read(source, 0, source.length().min(16))?;
+    pub(super) fn new(source: &'a Arc<dyn Source>, limits: &'a Limits) -> Result<Option<Self>> {
+        let start = source::read(&**source, 0, source.length().min(16))?;
         let big_endian = match start.get(..2) {
             Some(b"II") => false,
             Some(b"MM") => true,
@@ -103,13 +104,13 @@ impl<'a> Reader<'a> {
             return Err(self.limit(format!("more than {} directories", self.limits.directories)));
         }
         let (head, each, word) = if self.numbers.big { (8, 20, 8) } else { (2, 12, 4) };
-        let count = self.numbers.get(&source::read(self.source, at, head)?);
+        let count = self.numbers.get(&source::read(&**self.source, at, head)?);
         if count > self.limits.entries as u64 {
             return Err(self.limit(format!("a directory of {count} entries at byte {at}")));
         }
         // The read above has shown that `at + head` is inside.
         let start = at + head;
-        let bytes = source::read(self.source, start, count * each + word)?;
+        let bytes = source::read(&**self.source, start, count * each + word)?;
         let (entries, next) = bytes.split_at((count * each) as usize);
         let mut directory = Directory { at, entries: BTreeMap::new() };
         for (number, bytes) in (0..).zip(entries.chunks_exact(each as usize)) {
@@ -147,7 +148,7 @@ impl<'a> Reader<'a> {
         if length > most {
             return Err(self.limit(format!("tag {tag} of {length} bytes at byte {}", entry.at)));
         }
-        source::read(self.source, entry.at, length).map(Some)
+        source::read(&**self.source, entry.at, length).map(Some)
     }
 
     /// A text, up to its first zero byte.

@@ -1,78 +1,69 @@
 //! The tiles of one directory. Strips are tiles as wide as the image.
 
 use super::directory::{Directory, Reader};
+use crate::codec::Codec;
+use crate::grid::{Grid, Tiles};
 use crate::source::{self, Source};
-use crate::tile::{Codec, Colours, Layout, StoredTile};
+use crate::tile::{Colours, Layout, StoredTile};
 use crate::{Error, Limits, Result};
 use bytes::Bytes;
+use std::sync::Arc;
 
-/// An image of one directory.
-#[derive(Debug)]
-pub(crate) struct Grid {
-    pub(crate) width: u32,
-    pub(crate) height: u32,
-    pub(crate) layout: Layout,
+/// Where the tiles of an image are.
+struct Table {
+    source: Arc<dyn Source>,
+    height: u32,
+    columns: u32,
+    layout: Layout,
     strips: bool,
     offsets: Vec<u64>,
     counts: Vec<u64>,
     tables: Bytes,
 }
 
-impl Grid {
-    pub(super) fn read(reader: &mut Reader<'_>, directory: &Directory) -> Result<Self> {
-        let at = directory.at;
-        let (width, height) = size(reader, directory)?;
-        let strips = !directory.has(322);
-        let (tile_width, tile_height, places, lengths) = if strips {
-            let rows = reader.number(directory, 278)?.unwrap_or(u64::MAX);
-            (u64::from(width), rows.min(height.into()), 273, 279)
-        } else {
-            let wide = reader.number(directory, 322)?.unwrap_or(0);
-            (wide, reader.number(directory, 323)?.unwrap_or(0), 324, 325)
-        };
-        let pixels = tile_width.checked_mul(tile_height);
-        if pixels.is_none_or(|pixels| pixels > reader.limits.tile_pixels) {
-            return Err(reader.limit(format!("tiles of {tile_width} x {tile_height} pixels")));
-        }
-        if pixels == Some(0) {
-            return Err(reader.malformed(at, "tiles without pixels"));
-        }
-        let layout = layout(reader, directory, tile_width as u32, tile_height as u32)?;
-        let missing = "no table of where the tiles are";
-        let offsets = reader.numbers(directory, places)?;
-        let offsets = offsets.ok_or_else(|| reader.malformed(at, missing))?;
-        let counts = reader.numbers(directory, lengths)?;
-        let counts = counts.ok_or_else(|| reader.malformed(at, missing))?;
-        let tables = match layout.codec {
-            Codec::Jpeg => reader.bytes(directory, 347)?.unwrap_or_default().into(),
-            _ => Bytes::new(),
-        };
-        let grid = Self { width, height, layout, strips, offsets, counts, tables };
-        let tiles = u64::from(grid.columns()) * u64::from(grid.rows());
-        if tiles > grid.offsets.len() as u64 || tiles > grid.counts.len() as u64 {
-            let what = format!("{tiles} tiles, but places of only {}", grid.offsets.len());
-            return Err(reader.malformed(at, what));
-        }
-        Ok(grid)
+/// Reads the image of a directory.
+pub(super) fn read(reader: &mut Reader<'_>, directory: &Directory) -> Result<Grid> {
+    let at = directory.at;
+    let (width, height) = size(reader, directory)?;
+    let strips = !directory.has(322);
+    let (tile_width, tile_height, places, lengths) = if strips {
+        let rows = reader.number(directory, 278)?.unwrap_or(u64::MAX);
+        (u64::from(width), rows.min(height.into()), 273, 279)
+    } else {
+        let wide = reader.number(directory, 322)?.unwrap_or(0);
+        (wide, reader.number(directory, 323)?.unwrap_or(0), 324, 325)
+    };
+    let pixels = tile_width.checked_mul(tile_height);
+    if pixels.is_none_or(|pixels| pixels > reader.limits.tile_pixels) {
+        return Err(reader.limit(format!("tiles of {tile_width} x {tile_height} pixels")));
     }
-
-    pub(crate) fn columns(&self) -> u32 {
-        self.width.div_ceil(self.layout.width)
+    if pixels == Some(0) {
+        return Err(reader.malformed(at, "tiles without pixels"));
     }
-
-    pub(crate) fn rows(&self) -> u32 {
-        self.height.div_ceil(self.layout.height)
+    let layout = layout(reader, directory, tile_width as u32, tile_height as u32)?;
+    let missing = "no table of where the tiles are";
+    let offsets = reader.numbers(directory, places)?;
+    let offsets = offsets.ok_or_else(|| reader.malformed(at, missing))?;
+    let counts = reader.numbers(directory, lengths)?;
+    let counts = counts.ok_or_else(|| reader.malformed(at, missing))?;
+    let tables = match layout.codec {
+        Codec::Jpeg => reader.bytes(directory, 347)?.unwrap_or_default().into(),
+        _ => Bytes::new(),
+    };
+    let (columns, rows) = (width.div_ceil(layout.width), height.div_ceil(layout.height));
+    let tiles = u64::from(columns) * u64::from(rows);
+    if tiles > offsets.len() as u64 || tiles > counts.len() as u64 {
+        let what = format!("{tiles} tiles, but places of only {}", offsets.len());
+        return Err(reader.malformed(at, what));
     }
+    let source = Arc::clone(reader.source);
+    let table = Table { source, height, columns, layout, strips, offsets, counts, tables };
+    Ok(Grid { width, height, layout, tiles: Box::new(table) })
+}
 
-    /// A tile, whose column and row exist.
-    pub(crate) fn tile(
-        &self,
-        source: &dyn Source,
-        limits: &Limits,
-        name: String,
-        (column, row): (u32, u32),
-    ) -> Result<StoredTile> {
-        let number = row as usize * self.columns() as usize + column as usize;
+impl Tiles for Table {
+    fn tile(&self, limits: &Limits, name: String, (column, row): (u32, u32)) -> Result<StoredTile> {
+        let number = row as usize * self.columns as usize + column as usize;
         let (at, length) = (self.offsets[number], self.counts[number]);
         let mut layout = self.layout;
         if self.strips {
@@ -84,7 +75,7 @@ impl Grid {
         if length == 0 {
             layout.codec = Codec::Absent;
         }
-        let bytes = if length == 0 { Vec::new() } else { source::read(source, at, length)? };
+        let bytes = if length == 0 { Vec::new() } else { source::read(&*self.source, at, length)? };
         Ok(StoredTile { name, layout, tables: self.tables.clone(), bytes: bytes.into() })
     }
 }
@@ -141,7 +132,17 @@ fn layout(reader: &mut Reader<'_>, of: &Directory, width: u32, height: u32) -> R
         2 => matches!(codec, Codec::Lzw | Codec::Deflate),
         other => return Err(reader.unsupported(format!("predictor {other}"))),
     };
-    let big_endian = reader.numbers.big_endian;
-    let samples = samples as u8;
-    Ok(Layout { width, height, codec, colours, samples, bits, differences, big_endian })
+    Ok(Layout {
+        width,
+        height,
+        codec,
+        colours,
+        samples: samples as u8,
+        bits,
+        differences,
+        big_endian: reader.numbers.big_endian,
+        planes: false,
+        window: None,
+        fill: if colours == Colours::Inverted { 0 } else { u16::MAX },
+    })
 }

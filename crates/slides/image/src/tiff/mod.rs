@@ -5,18 +5,17 @@ mod directory;
 mod grid;
 mod ome;
 
-pub(crate) use grid::Grid;
-
-use crate::slide::Parts;
+use crate::grid::{Parts, microns};
 use crate::source::Source;
 use crate::{Limits, Result};
 use directory::{Directory, Reader};
+use std::sync::Arc;
 
 const DESCRIPTION: u16 = 270;
 const ICC: u16 = 34675;
 
 /// Reads what a file has; `None` if it is not a TIFF.
-pub(crate) fn open(source: &dyn Source, limits: &Limits) -> Result<Option<Parts>> {
+pub(crate) fn open(source: &Arc<dyn Source>, limits: &Limits) -> Result<Option<Parts>> {
     let Some(mut reader) = Reader::new(source, limits)? else { return Ok(None) };
     let chain = reader.chain()?;
     let Some(main) = chain.first() else {
@@ -39,8 +38,7 @@ pub(crate) fn open(source: &dyn Source, limits: &Limits) -> Result<Option<Parts>
     if parts.levels.is_empty() {
         return Err(reader.malformed(chain[0].at, "no level"));
     }
-    parts.levels.sort_by_key(|level| std::cmp::Reverse(u64::from(level.width)));
-    parts.levels.dedup_by_key(|level| level.width);
+    parts.sort();
     Ok(Some(parts))
 }
 
@@ -60,7 +58,7 @@ fn plain(
     let main = (parts.levels[0].width, parts.levels[0].height);
     for directory in &chain[1..] {
         if alike(main, grid::size(reader, directory)?) {
-            parts.levels.push(Grid::read(reader, directory)?);
+            parts.levels.push(grid::read(reader, directory)?);
         }
     }
     Ok(())
@@ -68,9 +66,9 @@ fn plain(
 
 /// A directory and those below it as levels.
 fn pyramid(parts: &mut Parts, reader: &mut Reader<'_>, main: &Directory) -> Result<()> {
-    parts.levels.push(Grid::read(reader, main)?);
+    parts.levels.push(grid::read(reader, main)?);
     for directory in reader.below(main)? {
-        parts.levels.push(Grid::read(reader, &directory)?);
+        parts.levels.push(grid::read(reader, &directory)?);
     }
     Ok(())
 }
@@ -93,8 +91,4 @@ fn resolution(reader: &mut Reader<'_>, directory: &Directory) -> Result<Option<(
     let x = reader.ratio(directory, 282)?.unwrap_or(0.0);
     let y = reader.ratio(directory, 283)?.unwrap_or(0.0);
     Ok(microns(unit / x, unit / y))
-}
-
-fn microns(x: f64, y: f64) -> Option<(f64, f64)> {
-    (x.is_finite() && y.is_finite() && x > 0.0 && y > 0.0).then_some((x, y))
 }

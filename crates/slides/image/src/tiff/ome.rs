@@ -1,9 +1,9 @@
 //! OME-TIFF: the description of the first image is OME-XML, smaller levels are below their image.
 
 use super::directory::{Directory, Reader};
-use super::{Grid, microns, pyramid};
+use super::{grid, pyramid};
 use crate::Result;
-use crate::slide::Parts;
+use crate::grid::{Parts, microns};
 use roxmltree::{Document, Node, ParsingOptions};
 
 /// Nodes of the XML. Each costs some hundred bytes.
@@ -55,7 +55,7 @@ pub(super) fn fill(
         let name = name.to_lowercase();
         let known = ["label", "macro", "thumbnail"].into_iter().find(|known| name.contains(known));
         if let Some(known) = known {
-            parts.associated.insert(known.into(), Grid::read(reader, directory)?);
+            parts.associated.insert(known.into(), grid::read(reader, directory)?);
         }
     }
     Ok(())

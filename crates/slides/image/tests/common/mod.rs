@@ -1,8 +1,10 @@
 //! A real slide, and other programs that read and write slides.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub(crate) mod seeds;
+
 use image::RgbImage;
-use seekwire_slides_image::Raster;
+use seekwire_slides_image::{Limits, Raster, Region, Slide};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -11,6 +13,35 @@ pub(crate) fn aperio() -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../scripts/slide");
     let output = run(&mut Command::new(script));
     String::from_utf8(output.stdout).unwrap().trim_end().into()
+}
+
+/// Runs one of the programs in `make`, by the Python that has what they need.
+pub(crate) fn make(program: &str, arguments: &[&Path]) -> Output {
+    let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = run(&mut Command::new(crate_root.join("../../../scripts/slide-tools")));
+    let python = String::from_utf8(output.stdout).unwrap();
+    let program = crate_root.join("tests/make").join(program);
+    run(Command::new(python.trim_end()).arg(program).args(arguments))
+}
+
+/// Makes slides by a specification, which is written to a file in a directory.
+pub(crate) fn make_of(program: &str, before: &[&Path], directory: &Path, of: &serde_json::Value) {
+    let specification = directory.join("specification.json");
+    std::fs::write(&specification, of.to_string()).unwrap();
+    let mut arguments = before.to_vec();
+    arguments.push(&specification);
+    make(program, &arguments);
+}
+
+/// All pixels of a level.
+pub(crate) fn whole(slide: &Slide, level: usize) -> Raster {
+    let Some(found) = slide.levels().get(level).copied() else { panic!("no level {level}") };
+    slide.read(level, Region { x: 0, y: 0, width: found.width, height: found.height }).unwrap()
+}
+
+/// Opens a file or directory within the usual limits.
+pub(crate) fn open(path: &Path) -> Slide {
+    Slide::open(path.to_str().unwrap(), Limits::default()).unwrap()
 }
 
 /// Runs a command, which must succeed.

@@ -1,0 +1,182 @@
+//! Blosc 1, which is how Zarr arrays are most often compressed: a header, then blocks, each in
+//! streams that were compressed one by one after the bytes or bits of its elements were sorted.
+//! The format is that of c-blosc, README_CHUNK_FORMAT.rst. The crates that have it wrap the library
+//! in C; these bytes may be hostile, and what is inside of the frames is decoded in safe Rust or by
+//! what is linked anyway.
+
+use crate::codec::{Codec, lz4};
+
+const HEADER: usize = 16;
+/// A block is in as many streams as an element has bytes if these are not more, and if it has
+/// at least this many elements.
+const MOST_STREAMS: usize = 16;
+const LEAST_ELEMENTS: usize = 128;
+
+/// Unpacks a frame that may have at most `most` bytes.
+pub(crate) fn unpack(frame: &[u8], most: usize) -> Result<Vec<u8>, String> {
+    let word = |at: usize| word(frame, at).map(|word| word as usize);
+    let cut = || "its Blosc frame is cut".to_owned();
+    let flags = *frame.get(2).ok_or_else(cut)?;
+    let typesize = usize::from(*frame.get(3).ok_or_else(cut)?);
+    let (length, blocksize) = (word(4).ok_or_else(cut)?, word(8).ok_or_else(cut)?);
+    word(12).ok_or_else(cut)?;
+    if length > most {
+        return Err(format!("its Blosc frame has {length} bytes, of at most {most}"));
+    }
+    if flags & 2 != 0 {
+        return Ok(frame.get(HEADER..HEADER + length).ok_or_else(cut)?.to_vec());
+    }
+    if typesize == 0 || (blocksize == 0 && length > 0) {
+        return Err("its Blosc header is broken".into());
+    }
+    let mut unpacked = Vec::with_capacity(length);
+    for number in 0..length.div_ceil(blocksize.max(1)) {
+        let size = blocksize.min(length - unpacked.len());
+        let start = word(HEADER + 4 * number).ok_or_else(cut)?;
+        let whole = size == blocksize;
+        let split = flags & 0x10 == 0
+            && whole
+            && typesize <= MOST_STREAMS
+            && blocksize / typesize >= LEAST_ELEMENTS;
+        let streams = if split { typesize } else { 1 };
+        let block = streams_of(frame, start, flags >> 5, streams, size)?;
+        if flags & 1 != 0 && typesize > 1 {
+            unpacked.extend(unshuffled(&block, typesize));
+        } else if flags & 4 != 0 && size >= typesize {
+            unpacked.extend(bits_unshuffled(&block, typesize));
+        } else {
+            unpacked.extend(block);
+        }
+    }
+    Ok(unpacked)
+}
+
+fn word(frame: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(frame.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+/// The streams of a block, one after the other.
+fn streams_of(
+    frame: &[u8],
+    mut at: usize,
+    format: u8,
+    streams: usize,
+    size: usize,
+) -> Result<Vec<u8>, String> {
+    let cut = || "its Blosc frame is cut".to_owned();
+    let each = size / streams;
+    let mut block = Vec::with_capacity(size);
+    for _ in 0..streams {
+        let length = word(frame, at).ok_or_else(cut)? as usize;
+        let start = at + 4;
+        at = start.checked_add(length).ok_or_else(cut)?;
+        let stream = frame.get(start..at).ok_or_else(cut)?;
+        let before = block.len();
+        if length == each {
+            block.extend_from_slice(stream);
+        } else {
+            block.extend(match format {
+                0 => blosclz(stream, each).ok_or("its BloscLZ stream is broken")?,
+                1 => lz4(stream, each)?,
+                3 => Codec::Deflate.unpack(stream, each)?,
+                4 => Codec::Zstd.unpack(stream, each)?,
+                2 => return Err("Blosc with Snappy, which is not supported".into()),
+                _ => return Err("Blosc with a compressor that is not known".into()),
+            });
+        }
+        if block.len() - before != each {
+            return Err("a stream of its Blosc frame is too short".into());
+        }
+    }
+    // A division that leaves a rest would leave bytes out.
+    if block.len() != size {
+        return Err("its Blosc header is broken".into());
+    }
+    Ok(block)
+}
+
+/// First bytes of all elements, then second bytes, and so on; what is left over stays.
+fn unshuffled(block: &[u8], typesize: usize) -> Vec<u8> {
+    let elements = block.len() / typesize;
+    let mut sorted = vec![0; block.len()];
+    for byte in 0..typesize {
+        for element in 0..elements {
+            sorted[element * typesize + byte] = block[byte * elements + element];
+        }
+    }
+    let whole = elements * typesize;
+    sorted[whole..].copy_from_slice(&block[whole..]);
+    sorted
+}
+
+/// First bits of all elements, then second bits, and so on. A block whose number of elements is not
+/// a multiple of eight was left as it is.
+fn bits_unshuffled(block: &[u8], typesize: usize) -> Vec<u8> {
+    let elements = block.len() / typesize;
+    if elements % 8 != 0 {
+        return block.to_vec();
+    }
+    let row = elements / 8;
+    let mut sorted = vec![0; block.len()];
+    for byte in 0..typesize {
+        for eight in 0..row {
+            for bit in 0..8 {
+                let bits = block[(byte * 8 + bit) * row + eight];
+                for element in 0..8 {
+                    sorted[(eight * 8 + element) * typesize + byte] |=
+                        ((bits >> element) & 1) << bit;
+                }
+            }
+        }
+    }
+    let whole = elements * typesize;
+    sorted[whole..].copy_from_slice(&block[whole..]);
+    sorted
+}
+
+/// Literal runs, and matches of three bytes and more, as in FastLZ. A distance that does not fit
+/// into 13 bits has 16 more.
+fn blosclz(stream: &[u8], length: usize) -> Option<Vec<u8>> {
+    const FAR: usize = 8191;
+    let mut bytes = stream.iter().copied();
+    let mut unpacked = Vec::with_capacity(length);
+    // The upper bits of the first byte are a mark.
+    let mut control = bytes.next().map(|byte| byte & 31);
+    while let Some(code) = control {
+        if code < 32 {
+            let run = usize::from(code) + 1;
+            if run > length - unpacked.len() {
+                return None;
+            }
+            for _ in 0..run {
+                unpacked.push(bytes.next()?);
+            }
+        } else {
+            let mut run = usize::from(code >> 5) + 2;
+            let upper = usize::from(code & 31) << 8;
+            if code >> 5 == 7 {
+                loop {
+                    let more = bytes.next()?;
+                    run += usize::from(more);
+                    if more != 255 {
+                        break;
+                    }
+                }
+            }
+            let lower = usize::from(bytes.next()?);
+            let mut distance = upper + lower + 1;
+            if lower == 255 && upper == 31 << 8 {
+                distance = (usize::from(bytes.next()?) << 8) + usize::from(bytes.next()?) + FAR + 1;
+            }
+            if run > length - unpacked.len() {
+                return None;
+            }
+            let from = unpacked.len().checked_sub(distance)?;
+            for at in from..from + run {
+                unpacked.push(unpacked[at]);
+            }
+        }
+        control = bytes.next();
+    }
+    Some(unpacked)
+}

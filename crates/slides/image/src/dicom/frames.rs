@@ -1,0 +1,203 @@
+//! Where the frames of an instance are: native ones one after the other, encapsulated ones in items
+//! (DICOM PS3.5, annex A.4), found by one of two tables or, without these, from item to item.
+
+use super::element::{Element, ITEM, SEQUENCE_END};
+use super::header::number;
+use crate::source::{self, Source};
+use crate::{Error, Limits, Result};
+use bytes::Bytes;
+use std::sync::{Mutex, PoisonError};
+
+/// How the bytes of a frame are found.
+#[derive(Debug)]
+pub(super) enum Frames {
+    /// All of the same length.
+    Native { at: u64, each: u64 },
+    /// Where the first item of each is.
+    Known(Vec<u64>),
+    /// Not known before it is looked for.
+    Walked(Mutex<Walk>),
+}
+
+/// Frames that were found.
+#[derive(Debug)]
+pub(super) struct Walk {
+    starts: Vec<u64>,
+    at: u64,
+    fragments: u64,
+    ended: bool,
+}
+
+impl Frames {
+    /// Out of the element of the pixels. `each` is the length of a native frame.
+    pub(super) fn new(
+        source: &dyn Source,
+        limits: &Limits,
+        pixels: &Element,
+        (frames, each): (u32, u64),
+        offsets: Option<Vec<u64>>,
+    ) -> Result<Self> {
+        let malformed = |at, what| Error::Malformed { name: source.name().into(), at, what };
+        if let Some(length) = pixels.length {
+            source::check(source, pixels.at, length)?;
+            if u64::from(frames).checked_mul(each).is_none_or(|all| all > length) {
+                let what = format!("{frames} frames of {each} bytes, but {length} bytes of them");
+                return Err(malformed(pixels.at, what));
+            }
+            return Ok(Self::Native { at: pixels.at, each });
+        }
+        let (tag, length) = item(source, pixels.at)?;
+        if tag != ITEM {
+            return Err(malformed(pixels.at, "there is no first item of the pixels".into()));
+        }
+        let start = pixels.at + 8;
+        source::check(source, start, length)?;
+        let first = start + length;
+        let relative = match offsets {
+            Some(offsets) => offsets,
+            None if length == 0 => {
+                let walk = Walk { starts: Vec::new(), at: first, fragments: 0, ended: false };
+                return Ok(Self::Walked(Mutex::new(walk)));
+            }
+            None if length > limits.tables => {
+                let what = format!("a table of {length} bytes");
+                return Err(Error::Limit { name: source.name().into(), what });
+            }
+            None => source::read(source, start, length)?.chunks_exact(4).map(number).collect(),
+        };
+        if relative.len() != frames as usize {
+            let what = format!("places of {} frames, of which there are {frames}", relative.len());
+            return Err(malformed(start, what));
+        }
+        let absolute = |offset: u64| first.checked_add(offset).filter(|at| *at < source.length());
+        let known: Option<Vec<u64>> = relative.into_iter().map(absolute).collect();
+        let Some(known) = known else {
+            return Err(malformed(start, "a frame begins beyond the end of the file".into()));
+        };
+        if !known.is_sorted_by(|one, next| one < next) {
+            return Err(malformed(start, "the places of frames are not in order".into()));
+        }
+        Ok(Self::Known(known))
+    }
+
+    /// The bytes of a frame, which are as many as `limits` allows at most.
+    pub(super) fn read(
+        &self,
+        source: &dyn Source,
+        limits: &Limits,
+        (frame, frames): (u32, u32),
+    ) -> Result<Bytes> {
+        let number = frame as usize;
+        let (at, end) = match self {
+            Self::Native { at, each } => {
+                if *each > limits.stored {
+                    return Err(too_long(source, frame, *each));
+                }
+                return Ok(source::read(source, at + each * u64::from(frame), *each)?.into());
+            }
+            Self::Known(starts) => (starts[number], starts.get(number + 1).copied()),
+            Self::Walked(walk) => {
+                let mut walk = walk.lock().unwrap_or_else(PoisonError::into_inner);
+                while !walk.ended && walk.starts.len() <= number + 1 {
+                    walk.step(source, u64::from(frames))?;
+                }
+                let Some(at) = walk.starts.get(number).copied() else {
+                    return Err(Error::Malformed {
+                        name: source.name().into(),
+                        at: walk.at,
+                        what: format!("frames end before the one of number {}", frame + 1),
+                    });
+                };
+                (at, Some(walk.starts.get(number + 1).copied().unwrap_or(walk.at)))
+            }
+        };
+        fragments(source, limits, frame, at, end)
+    }
+}
+
+impl Walk {
+    /// Looks at one more item.
+    fn step(&mut self, source: &dyn Source, frames: u64) -> Result<()> {
+        // With the first bytes of what is in it.
+        let length = source.length().saturating_sub(self.at).clamp(8, 10);
+        let head = source::read(source, self.at, length)?;
+        let (tag, length) = parsed(&head);
+        if tag == SEQUENCE_END {
+            self.ended = true;
+            return Ok(());
+        }
+        let data = self.at + 8;
+        source::check(source, data, length)?;
+        self.fragments += 1;
+        // A frame may be in several, but nobody makes them that small.
+        if tag != ITEM || self.fragments > 1024 + 16 * frames {
+            let what = "the items of the pixels are broken".into();
+            return Err(Error::Malformed { name: source.name().into(), at: self.at, what });
+        }
+        // Only the first fragment of a frame begins as a JPEG does.
+        if self.starts.is_empty() || (frames > 1 && length >= 2 && head[8..] == [0xff, 0xd8]) {
+            self.starts.push(self.at);
+        }
+        self.at = data + length;
+        Ok(())
+    }
+}
+
+/// Tag and length of an item.
+fn item(source: &dyn Source, at: u64) -> Result<(u32, u64)> {
+    Ok(parsed(&source::read(source, at, 8)?))
+}
+
+fn parsed(head: &[u8]) -> (u32, u64) {
+    let tag = (number(&head[..2]) << 16) | number(&head[2..4]);
+    (tag as u32, number(&head[4..8]))
+}
+
+/// The fragments of a frame in one. Without an `end`, the frame is the last one.
+fn fragments(
+    source: &dyn Source,
+    limits: &Limits,
+    frame: u32,
+    mut at: u64,
+    end: Option<u64>,
+) -> Result<Bytes> {
+    if let Some(end) = end {
+        // One read for what is mostly one fragment.
+        let length = end - at;
+        if length > limits.stored {
+            return Err(too_long(source, frame, length));
+        }
+        let run = Bytes::from(source::read(source, at, length)?);
+        let alone = run.get(4..8).is_some_and(|bytes| number(bytes) + 8 == length);
+        if alone && run[..4] == [0xfe, 0xff, 0x00, 0xe0] {
+            return Ok(run.slice(8..));
+        }
+    }
+    let mut whole = Vec::new();
+    for _ in 0..limits.entries {
+        if end.is_some_and(|end| at >= end) {
+            return Ok(whole.into());
+        }
+        let (tag, length) = item(source, at)?;
+        match tag {
+            ITEM => {}
+            SEQUENCE_END if !whole.is_empty() => return Ok(whole.into()),
+            _ => {
+                let what = format!("an item of frame {} is broken", frame + 1);
+                return Err(Error::Malformed { name: source.name().into(), at, what });
+            }
+        }
+        if whole.len() as u64 + length > limits.stored {
+            return Err(too_long(source, frame, whole.len() as u64 + length));
+        }
+        whole.extend(source::read(source, at + 8, length)?);
+        at += 8 + length;
+    }
+    let what = format!("frame {} is in more than {} fragments", frame + 1, limits.entries);
+    Err(Error::Limit { name: source.name().into(), what })
+}
+
+fn too_long(source: &dyn Source, frame: u32, length: u64) -> Error {
+    let what = format!("frame {} of {length} bytes", frame + 1);
+    Error::Limit { name: source.name().into(), what }
+}

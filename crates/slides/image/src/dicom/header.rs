@@ -1,0 +1,268 @@
+//! What a slide needs of a dataset.
+
+use super::element::{Cursor, Element, Visit};
+use crate::source::{self, Source};
+use crate::{Limits, Result};
+use std::collections::BTreeMap;
+
+/// Values by the names that DICOM has for them. Sizes are in pixels.
+#[derive(Debug, Default)]
+pub(super) struct Header {
+    pub(super) class: String,
+    pub(super) instance: String,
+    pub(super) study: String,
+    pub(super) series: String,
+    /// `ORIGINAL`, `PRIMARY`, `VOLUME`, `NONE`.
+    pub(super) image_type: Vec<String>,
+    pub(super) full: bool,
+    pub(super) samples: u16,
+    pub(super) photometric: String,
+    pub(super) planar: u16,
+    pub(super) frames: u32,
+    pub(super) rows: u16,
+    pub(super) columns: u16,
+    pub(super) allocated: u16,
+    pub(super) stored: u16,
+    pub(super) signed: u16,
+    pub(super) total_columns: u32,
+    pub(super) total_rows: u32,
+    /// In millimetres, of the whole.
+    pub(super) volume: (f32, f32),
+    /// In millimetres, from row to row and from column to column.
+    pub(super) spacing: Option<(f64, f64)>,
+    pub(super) concatenation: String,
+    pub(super) first_frame: Option<u32>,
+    /// The upper left pixel of each frame, from 1: column and row.
+    pub(super) positions: Vec<(i32, i32)>,
+    pub(super) icc: Option<Vec<u8>>,
+    pub(super) properties: BTreeMap<String, String>,
+    /// The table of 64 bits, relative to the first frame.
+    pub(super) offsets: Option<Vec<u64>>,
+    path: Vec<(u32, u32)>,
+}
+
+const SHARED: u32 = 0x5200_9229;
+const PER_FRAME: u32 = 0x5200_9230;
+const MEASURES: u32 = 0x0028_9110;
+const POSITION: u32 = 0x0048_021a;
+const OPTICAL_PATH: u32 = 0x0048_0105;
+
+/// Of the device and the image; nothing of the patient.
+const PROPERTIES: [(u32, &str); 9] = [
+    (0x0008_0060, "Modality"),
+    (0x0008_0070, "Manufacturer"),
+    (0x0008_1090, "ManufacturerModelName"),
+    (0x0018_1000, "DeviceSerialNumber"),
+    (0x0018_1020, "SoftwareVersions"),
+    (0x0008_002a, "AcquisitionDateTime"),
+    (0x0040_0512, "ContainerIdentifier"),
+    (0x0020_000d, "StudyInstanceUID"),
+    (0x0020_000e, "SeriesInstanceUID"),
+];
+
+/// Transfer syntaxes in which elements are not in explicit VR little endian.
+const OTHER_ENCODINGS: [&str; 3] =
+    ["1.2.840.10008.1.2", "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.1.99"];
+
+/// Where a dataset begins, and in which transfer syntax it is.
+pub(super) struct Start {
+    pub(super) at: u64,
+    pub(super) syntax: String,
+}
+
+/// Whether it is a file of DICOM (PS3.10).
+pub(crate) fn is(source: &dyn Source) -> Result<bool> {
+    Ok(source.length() >= 132 && source::read(source, 128, 4)? == b"DICM")
+}
+
+/// Reads the elements of group 2, which are in explicit VR little endian in every file.
+pub(super) fn start(source: &dyn Source, limits: &Limits) -> Result<Start> {
+    let mut cursor = Cursor::new(source, limits, 132);
+    let mut syntax = String::new();
+    while !cursor.at_end() {
+        let at = cursor.at();
+        // The dataset may be of another syntax, so its first element is not read as one of this.
+        let group = source::read(source, at, 2)?;
+        if group != [2, 0] {
+            return Ok(Start { at, syntax });
+        }
+        let element = cursor.element()?;
+        if element.tag == 0x0002_0010 {
+            syntax = cursor.text(&element)?;
+        }
+        cursor.skip(&element)?;
+    }
+    Err(cursor.malformed(cursor.at(), "there is no dataset"))
+}
+
+/// The series of a file, by as little of it as possible; `None` if it is none of a slide, or is in
+/// one of the encodings that cannot be read.
+pub(super) fn series(source: &dyn Source, limits: &Limits) -> Result<Option<String>> {
+    let start = start(source, limits)?;
+    if OTHER_ENCODINGS.contains(&start.syntax.as_str()) {
+        return Ok(None);
+    }
+    let mut cursor = Cursor::new(source, limits, start.at);
+    let mut slide = false;
+    while !cursor.at_end() {
+        let element = cursor.element()?;
+        match element.tag {
+            0x0008_0016 => slide = cursor.text(&element)? == super::SLIDE,
+            0x0020_000e if slide => return cursor.text(&element).map(Some),
+            _ => {}
+        }
+        if element.tag > 0x0020_000e {
+            break;
+        }
+        cursor.skip(&element)?;
+    }
+    Ok(None)
+}
+
+/// Reads a dataset up to its pixels.
+pub(super) fn read(source: &dyn Source, limits: &Limits, at: u64) -> Result<(Header, Element)> {
+    let mut header = Header { frames: 1, ..Header::default() };
+    let mut cursor = Cursor::new(source, limits, at);
+    match cursor.walk(&mut header)? {
+        Some(pixels) => Ok((header, pixels)),
+        None => Err(cursor.malformed(cursor.at(), "there are no pixels")),
+    }
+}
+
+impl Visit for Header {
+    fn value(&mut self, cursor: &mut Cursor<'_>, element: &Element) -> Result<()> {
+        match self.path[..] {
+            [] => self.main(cursor, element),
+            [(SHARED, 0), (MEASURES, 0)] if element.tag == 0x0028_0030 => {
+                let text = cursor.text(element)?;
+                let (row, column) = text.split_once('\\').unwrap_or_default();
+                self.spacing = row.trim().parse().ok().zip(column.trim().parse().ok());
+                Ok(())
+            }
+            [(PER_FRAME, frame), (POSITION, 0)] => {
+                let value = |cursor: &mut Cursor<'_>| -> Result<i32> {
+                    Ok(i32::from_le_bytes(numbers(cursor, element)?))
+                };
+                let frame = frame as usize;
+                match element.tag {
+                    0x0048_021e => {
+                        self.positions.resize(frame + 1, (0, 0));
+                        self.positions[frame].0 = value(cursor)?;
+                    }
+                    0x0048_021f => {
+                        self.positions.resize(frame + 1, (0, 0));
+                        self.positions[frame].1 = value(cursor)?;
+                    }
+                    _ => {}
+                }
+                Ok(())
+            }
+            [(OPTICAL_PATH, 0)] if element.tag == 0x0028_2000 => {
+                self.icc = Some(cursor.value(element)?);
+                Ok(())
+            }
+            [(OPTICAL_PATH, 0)] if element.tag == 0x0048_0112 => {
+                let power = cursor.text(element)?;
+                self.properties.insert("dicom.ObjectiveLensPower".into(), power);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn sequence(&mut self, element: &Element) -> Result<bool> {
+        let wanted = match (&self.path[..], element.tag) {
+            ([], SHARED | OPTICAL_PATH) => true,
+            // Where frames are in order there is nothing to learn from an item for each.
+            ([], PER_FRAME) => !self.full,
+            ([(SHARED, 0)], MEASURES) | ([(PER_FRAME, _)], POSITION) => true,
+            _ => false,
+        };
+        if wanted {
+            // The first item makes it 0.
+            self.path.push((element.tag, u32::MAX));
+        }
+        Ok(wanted)
+    }
+
+    fn item(&mut self) {
+        if let Some(last) = self.path.last_mut() {
+            last.1 = last.1.wrapping_add(1);
+        }
+    }
+
+    fn end_sequence(&mut self) {
+        self.path.pop();
+    }
+}
+
+impl Header {
+    /// An element that is in no sequence.
+    fn main(&mut self, cursor: &mut Cursor<'_>, element: &Element) -> Result<()> {
+        let short = |cursor: &mut Cursor<'_>| -> Result<u16> {
+            Ok(u16::from_le_bytes(numbers(cursor, element)?))
+        };
+        let long = |cursor: &mut Cursor<'_>| -> Result<u32> {
+            Ok(u32::from_le_bytes(numbers(cursor, element)?))
+        };
+        let float = |cursor: &mut Cursor<'_>| -> Result<f32> {
+            Ok(f32::from_le_bytes(numbers(cursor, element)?))
+        };
+        match element.tag {
+            0x0008_0008 => {
+                let text = cursor.text(element)?;
+                self.image_type = text.split('\\').map(|word| word.trim().to_owned()).collect();
+            }
+            0x0008_0016 => self.class = cursor.text(element)?,
+            0x0008_0018 => self.instance = cursor.text(element)?,
+            0x0020_000d => self.study = cursor.text(element)?,
+            0x0020_000e => self.series = cursor.text(element)?,
+            0x0020_9161 => self.concatenation = cursor.text(element)?,
+            0x0020_9228 => self.first_frame = Some(long(cursor)?),
+            0x0020_9311 => self.full = cursor.text(element)? == "TILED_FULL",
+            0x0028_0002 => self.samples = short(cursor)?,
+            0x0028_0004 => self.photometric = cursor.text(element)?,
+            0x0028_0006 => self.planar = short(cursor)?,
+            0x0028_0008 => {
+                let text = cursor.text(element)?;
+                self.frames = text.trim().parse().map_err(|_| {
+                    cursor.malformed(element.at, format!("{text:?} is no number of frames"))
+                })?;
+            }
+            0x0028_0010 => self.rows = short(cursor)?,
+            0x0028_0011 => self.columns = short(cursor)?,
+            0x0028_0100 => self.allocated = short(cursor)?,
+            0x0028_0101 => self.stored = short(cursor)?,
+            0x0028_0103 => self.signed = short(cursor)?,
+            0x0048_0001 => self.volume.0 = float(cursor)?,
+            0x0048_0002 => self.volume.1 = float(cursor)?,
+            0x0048_0006 => self.total_columns = long(cursor)?,
+            0x0048_0007 => self.total_rows = long(cursor)?,
+            0x7fe0_0001 => self.offsets = Some(offsets(cursor, element)?),
+            _ => {}
+        }
+        if let Some((_, name)) = PROPERTIES.iter().find(|(tag, _)| *tag == element.tag) {
+            self.properties.insert(format!("dicom.{name}"), cursor.text(element)?);
+        }
+        Ok(())
+    }
+}
+
+/// The first bytes of a value that is a number.
+fn numbers<const N: usize>(cursor: &mut Cursor<'_>, element: &Element) -> Result<[u8; N]> {
+    let bytes = cursor.value(element)?;
+    let number = bytes.get(..N).and_then(|bytes| bytes.try_into().ok());
+    number.ok_or_else(|| {
+        cursor.malformed(element.at, format!("element {:08x} is no number", element.tag))
+    })
+}
+
+fn offsets(cursor: &mut Cursor<'_>, element: &Element) -> Result<Vec<u64>> {
+    let bytes = cursor.table(element)?;
+    Ok(bytes.chunks_exact(8).map(number).collect())
+}
+
+/// A number whose least byte comes first.
+pub(super) fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
+}

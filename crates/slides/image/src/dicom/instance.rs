@@ -1,0 +1,211 @@
+//! One file: an instance of VL Whole Slide Microscopy Image Storage.
+
+use super::element::Element;
+use super::frames::Frames;
+use super::header::{self, Header};
+use super::{SLIDE, json};
+use crate::codec::Codec;
+use crate::source::Source;
+use crate::tile::{Colours, Layout};
+use crate::{Error, Limits, Result};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// An instance: one file of a slide in DICOM, with what DICOMweb gives out of it. Any number of
+/// threads may use it at once.
+pub struct Instance {
+    source: Arc<dyn Source>,
+    limits: Limits,
+    pub(super) header: Header,
+    pub(super) layout: Layout,
+    syntax: String,
+    /// Where the dataset begins.
+    start: u64,
+    pixels: Element,
+    frames: Frames,
+}
+
+/// What an instance has, by the third word of its image type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Level,
+    Associated(&'static str),
+}
+
+impl Instance {
+    /// Reads all but the pixels.
+    pub(super) fn open(source: &Arc<dyn Source>, limits: &Limits) -> Result<Self> {
+        let unsupported = |what: String| Error::Unsupported { name: source.name().into(), what };
+        let limit = |what: String| Error::Limit { name: source.name().into(), what };
+        let start = header::start(&**source, limits)?;
+        let codec = codec(&start.syntax).map_err(unsupported)?;
+        let (mut header, pixels) = header::read(&**source, limits, start.at)?;
+        if header.class != SLIDE {
+            return Err(unsupported(format!("DICOM of the class {}", header.class)));
+        }
+        let malformed =
+            |what: String| Error::Malformed { name: source.name().into(), at: pixels.at, what };
+        if header.rows == 0 || header.columns == 0 || header.frames == 0 {
+            return Err(malformed("frames without pixels".into()));
+        }
+        // What is not tiled is one frame.
+        if header.total_columns == 0 && header.total_rows == 0 && header.frames == 1 {
+            (header.total_columns, header.total_rows) = (header.columns.into(), header.rows.into());
+        }
+        if header.total_columns == 0 || header.total_rows == 0 {
+            return Err(malformed("an image without pixels".into()));
+        }
+        if header.total_columns.max(header.total_rows) > limits.side {
+            let (width, height) = (header.total_columns, header.total_rows);
+            return Err(limit(format!("an image of {width} x {height} pixels")));
+        }
+        let area = u64::from(header.rows) * u64::from(header.columns);
+        if area > limits.tile_pixels {
+            return Err(limit(format!("frames of {} x {}", header.columns, header.rows)));
+        }
+        if u64::from(header.frames) > limits.tables / 8 {
+            return Err(limit(format!("{} frames", header.frames)));
+        }
+        let layout = layout(&header, codec).map_err(unsupported)?;
+        if (codec == Codec::Raw) != pixels.length.is_some() {
+            return Err(malformed("pixels that are not as the transfer syntax says".into()));
+        }
+        let each = area * u64::from(layout.samples) * u64::from(layout.bits / 8);
+        let offsets = header.offsets.take();
+        let count = (header.frames, each);
+        let frames = Frames::new(&**source, limits, &pixels, count, offsets)?;
+        let (source, limits) = (Arc::clone(source), limits.clone());
+        let (syntax, start) = (start.syntax, start.at);
+        Ok(Self { source, limits, header, layout, syntax, start, pixels, frames })
+    }
+
+    pub(super) fn kind(&self) -> Option<Kind> {
+        match self.header.image_type.get(2)?.as_str() {
+            "VOLUME" => Some(Kind::Level),
+            "LABEL" => Some(Kind::Associated("label")),
+            "OVERVIEW" | "LOCALIZER" => Some(Kind::Associated("macro")),
+            "THUMBNAIL" => Some(Kind::Associated("thumbnail")),
+            _ => None,
+        }
+    }
+
+    /// What errors call the file.
+    pub(super) fn name(&self) -> &str {
+        self.source.name()
+    }
+
+    /// Its SOP instance UID.
+    pub fn uid(&self) -> &str {
+        &self.header.instance
+    }
+
+    /// Its SOP class UID.
+    pub fn class(&self) -> &str {
+        &self.header.class
+    }
+
+    /// The UID of its transfer syntax.
+    pub fn transfer_syntax(&self) -> &str {
+        &self.syntax
+    }
+
+    /// The type of a frame's bytes: `image/jpeg` or `application/octet-stream`.
+    pub fn media_type(&self) -> &'static str {
+        if self.layout.codec == Codec::Jpeg { "image/jpeg" } else { "application/octet-stream" }
+    }
+
+    /// How many frames it has.
+    pub fn frames(&self) -> u32 {
+        self.header.frames
+    }
+
+    /// The width of a frame in pixels.
+    pub fn columns(&self) -> u32 {
+        self.header.columns.into()
+    }
+
+    /// The height of a frame in pixels.
+    pub fn rows(&self) -> u32 {
+        self.header.rows.into()
+    }
+
+    /// The bytes of a frame as they are stored. The first one has the number 1.
+    ///
+    /// # Errors
+    /// A frame that does not exist, one beyond the limits, and what reading gives.
+    pub fn frame(&self, number: u32) -> Result<Bytes> {
+        let frame = number.checked_sub(1).filter(|frame| *frame < self.header.frames);
+        let Some(frame) = frame else {
+            let what = format!("{}: no frame {number}", self.name());
+            return Err(Error::Argument(what));
+        };
+        self.frames.read(&*self.source, &self.limits, (frame, self.header.frames))
+    }
+
+    /// The dataset as an object of the DICOM JSON model (PS3.18, annex F), read anew at each call.
+    /// The value of the pixels is at the address `bulk`; all others are in it.
+    ///
+    /// # Errors
+    /// A dataset whose JSON is beyond [`Limits::tables`], and what reading gives.
+    pub fn json(&self, bulk: &str) -> Result<String> {
+        json::write(&*self.source, &self.limits, self.start, (self.pixels.vr, bulk))
+    }
+}
+
+/// The compression of a transfer syntax.
+fn codec(syntax: &str) -> std::result::Result<Codec, String> {
+    let what = match syntax.strip_prefix("1.2.840.10008.1.2").unwrap_or("?") {
+        ".1" => return Ok(Codec::Raw),
+        ".4.50" | ".4.51" => return Ok(Codec::Jpeg),
+        "" => "implicit value representations",
+        ".2" => "the byte order of DICOM that was retired",
+        ".1.99" => "a deflated dataset",
+        ".4.57" | ".4.70" => "compression by lossless JPEG",
+        ".4.80" | ".4.81" => "compression by JPEG-LS",
+        ".4.90" | ".4.91" | ".4.92" | ".4.93" => "compression by JPEG 2000",
+        ".4.201" | ".4.202" | ".4.203" => "compression by High-Throughput JPEG 2000",
+        ".5" => "compression by RLE",
+        _ => return Err(format!("the transfer syntax {syntax:?}")),
+    };
+    Err(what.into())
+}
+
+fn layout(header: &Header, codec: Codec) -> std::result::Result<Layout, String> {
+    let colours = match header.photometric.as_str() {
+        // Decoders of JPEG know nothing of it.
+        "MONOCHROME1" if codec == Codec::Raw => Colours::Inverted,
+        "MONOCHROME2" => Colours::Grey,
+        "RGB" => Colours::Rgb,
+        "YBR_FULL" | "YBR_FULL_422" if codec == Codec::Jpeg => Colours::YCbCr,
+        other => return Err(format!("the photometric interpretation {other:?}")),
+    };
+    let needed = if matches!(colours, Colours::Rgb | Colours::YCbCr) { 3 } else { 1 };
+    if header.samples != needed {
+        return Err(format!("{} samples of a pixel", header.samples));
+    }
+    if header.signed != 0 {
+        return Err("samples with a sign".into());
+    }
+    let bits = match header.allocated {
+        8 => 8,
+        16 if codec == Codec::Raw => 16,
+        other => return Err(format!("samples of {other} bits")),
+    };
+    let window = match (bits, header.stored) {
+        (16, stored @ 1..=15) => Some((0, (1 << stored) - 1)),
+        _ => None,
+    };
+    Ok(Layout {
+        width: header.columns.into(),
+        height: header.rows.into(),
+        codec,
+        colours,
+        samples: needed as u8,
+        bits,
+        differences: false,
+        big_endian: false,
+        planes: codec == Codec::Raw && header.planar == 1,
+        window,
+        fill: if colours == Colours::Inverted { 0 } else { u16::MAX },
+    })
+}

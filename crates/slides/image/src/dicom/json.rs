@@ -1,0 +1,187 @@
+//! A dataset in the DICOM JSON model (PS3.18, annex F).
+
+use super::element::{Cursor, Element, Visit, text};
+use super::header::number;
+use crate::source::Source;
+use crate::{Error, Limits, Result};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// Reads the dataset that begins at `start`. The pixels get their VR and address.
+pub(super) fn write(
+    source: &dyn Source,
+    limits: &Limits,
+    start: u64,
+    (vr, bulk): ([u8; 2], &str),
+) -> Result<String> {
+    let mut writer = Writer { json: "{".into(), most: limits.tables as usize, empty: true };
+    let mut cursor = Cursor::new(source, limits, start);
+    if cursor.walk(&mut writer)?.is_some() {
+        writer.key(super::element::PIXELS, vr);
+        let _ = write!(writer.json, ",\"BulkDataURI\":{}}}", Value::from(bulk));
+    }
+    writer.json.push('}');
+    if writer.json.len() > writer.most {
+        let what = format!("a dataset of {} bytes in JSON", writer.json.len());
+        return Err(Error::Limit { name: source.name().into(), what });
+    }
+    Ok(writer.json)
+}
+
+struct Writer {
+    json: String,
+    most: usize,
+    /// Whether nothing is in the innermost object or array yet.
+    empty: bool,
+}
+
+impl Writer {
+    fn comma(&mut self) {
+        if !self.empty {
+            self.json.push(',');
+        }
+        self.empty = false;
+    }
+
+    /// An element's object begins.
+    fn key(&mut self, tag: u32, [first, second]: [u8; 2]) {
+        self.comma();
+        let (first, second) = (char::from(first), char::from(second));
+        // Nothing fails that writes into a text.
+        let _ = write!(self.json, "\"{tag:08X}\":{{\"vr\":\"{first}{second}\"");
+    }
+}
+
+impl Visit for Writer {
+    fn value(&mut self, cursor: &mut Cursor<'_>, element: &Element) -> Result<()> {
+        // Lengths of groups, and where the frames are in this file.
+        if element.tag & 0xffff == 0 || matches!(element.tag, 0x7fe0_0001 | 0x7fe0_0002) {
+            return Ok(());
+        }
+        if self.json.len() > self.most {
+            return Err(cursor.limit(format!("a dataset of {} bytes in JSON", self.json.len())));
+        }
+        let bytes = cursor.value(element)?;
+        self.key(element.tag, element.vr);
+        let values = match &element.vr {
+            b"OB" | b"OD" | b"OF" | b"OL" | b"OV" | b"OW" | b"UN" => {
+                if !bytes.is_empty() {
+                    self.json.push_str(",\"InlineBinary\":\"");
+                    STANDARD.encode_string(&bytes, &mut self.json);
+                    self.json.push('"');
+                }
+                Vec::new()
+            }
+            // The text is UTF-8 here, whatever it was.
+            _ if element.tag == 0x0008_0005 => vec!["ISO_IR 192".into()],
+            vr => values(vr, &bytes),
+        };
+        if !values.is_empty() {
+            let _ = write!(self.json, ",\"Value\":{}", Value::from(values));
+        }
+        self.json.push('}');
+        Ok(())
+    }
+
+    fn sequence(&mut self, element: &Element) -> Result<bool> {
+        self.key(element.tag, element.vr);
+        self.json.push_str(",\"Value\":[");
+        self.empty = true;
+        Ok(true)
+    }
+
+    fn item(&mut self) {
+        self.comma();
+        self.json.push('{');
+        self.empty = true;
+    }
+
+    fn end_item(&mut self) {
+        self.json.push('}');
+        self.empty = false;
+    }
+
+    fn end_sequence(&mut self) {
+        self.json.push_str("]}");
+        self.empty = false;
+    }
+}
+
+/// The values of an element that is neither a sequence nor bytes.
+fn values(vr: &[u8; 2], bytes: &[u8]) -> Vec<Value> {
+    let all =
+        |size: usize, value: &dyn Fn(&[u8]) -> Value| bytes.chunks_exact(size).map(value).collect();
+    match vr {
+        b"US" | b"UL" | b"UV" => {
+            let size = if vr == b"US" {
+                2
+            } else if vr == b"UL" {
+                4
+            } else {
+                8
+            };
+            all(size, &|bytes| number(bytes).into())
+        }
+        b"SS" => all(2, &|bytes| (number(bytes) as u16 as i16).into()),
+        b"SL" => all(4, &|bytes| (number(bytes) as u32 as i32).into()),
+        b"SV" => all(8, &|bytes| (number(bytes) as i64).into()),
+        b"FL" => all(4, &|bytes| float(f32::from_bits(number(bytes) as u32).into())),
+        b"FD" => all(8, &|bytes| float(f64::from_bits(number(bytes)))),
+        b"AT" => all(4, &|bytes| {
+            let (group, element) = (number(&bytes[..2]), number(&bytes[2..]));
+            format!("{group:04X}{element:04X}").into()
+        }),
+        b"LT" | b"ST" | b"UT" | b"UR" => {
+            let text = text(bytes);
+            if text.is_empty() { Vec::new() } else { vec![text.into()] }
+        }
+        _ => {
+            let text = text(bytes);
+            if text.is_empty() {
+                return Vec::new();
+            }
+            text.split('\\').map(|part| one(vr, part.trim_end_matches(' '))).collect()
+        }
+    }
+}
+
+fn float(value: f64) -> Value {
+    // JSON has no word for these; the model has.
+    let word = || {
+        if value.is_nan() {
+            "NaN"
+        } else if value > 0.0 {
+            "inf"
+        } else {
+            "-inf"
+        }
+    };
+    serde_json::Number::from_f64(value).map_or_else(|| word().into(), Value::Number)
+}
+
+/// One of the values of a text.
+fn one(vr: &[u8; 2], text: &str) -> Value {
+    if text.is_empty() {
+        return Value::Null;
+    }
+    match vr {
+        b"IS" => text.trim().parse::<i64>().map_or_else(|_| text.into(), Value::from),
+        b"DS" => {
+            let number = text.trim().parse().ok().and_then(serde_json::Number::from_f64);
+            number.map_or_else(|| text.into(), Value::Number)
+        }
+        b"PN" => {
+            let mut name = json!({});
+            let groups = ["Alphabetic", "Ideographic", "Phonetic"];
+            for (group, part) in groups.iter().zip(text.split('=')) {
+                if !part.is_empty() {
+                    name[*group] = part.into();
+                }
+            }
+            name
+        }
+        _ => text.into(),
+    }
+}

@@ -1,0 +1,65 @@
+//! Which format a file or a directory has.
+
+use crate::grid::Parts;
+use crate::source::{self, FileSource, Source};
+use crate::zarr::{self, DirectoryStore};
+use crate::{Error, Limits, Result, dicom, tiff};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Opens a file or a directory.
+pub(crate) fn at(path: &Path, limits: &Limits) -> Result<Parts> {
+    if path.is_dir() {
+        if zarr::is(path) {
+            return zarr::open(Arc::new(DirectoryStore::new(path)), limits);
+        }
+        return match dicom::directory(path, limits)? {
+            Some(parts) => Ok(parts),
+            None => Err(Error::Unsupported {
+                name: path.display().to_string(),
+                what: "a directory with neither an OME-Zarr image nor a slide in DICOM".into(),
+            }),
+        };
+    }
+    let source: Arc<dyn Source> = Arc::new(FileSource::open(path)?);
+    if dicom::is(&*source)? { dicom::beside(path, &source, limits) } else { of(&source, limits) }
+}
+
+/// Opens what is one file.
+pub(crate) fn of(source: &Arc<dyn Source>, limits: &Limits) -> Result<Parts> {
+    // First, because such a file may begin as a TIFF of the same tiles.
+    if dicom::is(&**source)? {
+        return dicom::open(source, limits);
+    }
+    if let Some(parts) = tiff::open(source, limits)? {
+        return Ok(parts);
+    }
+    Err(Error::Unsupported {
+        name: source.name().into(),
+        what: "its format; TIFF, BigTIFF, Aperio SVS, OME-TIFF and DICOM are read".into(),
+    })
+}
+
+/// What a file seems to be by its first bytes, or a directory by the names in it: `tiff`, `dicom`
+/// or `ome-zarr`; `None` if it is no slide. It may turn out when it is opened that it cannot be
+/// read. Directories below are not looked at.
+pub fn sniff(path: &Path) -> Option<&'static str> {
+    if path.is_dir() {
+        if zarr::is(path) {
+            return Some("ome-zarr");
+        }
+        let mut files = std::fs::read_dir(path).ok()?.flatten().take(Limits::default().files);
+        return files.any(|file| sniff_file(&file.path()) == Some("dicom")).then_some("dicom");
+    }
+    sniff_file(path)
+}
+
+fn sniff_file(path: &Path) -> Option<&'static str> {
+    let source = FileSource::open(path).ok()?;
+    if dicom::is(&source).ok()? {
+        return Some("dicom");
+    }
+    let start = source::read(&source, 0, 4).ok()?;
+    let tiff = matches!(&start[..], b"II\x2a\0" | b"II\x2b\0" | b"MM\0\x2a" | b"MM\0\x2b");
+    tiff.then_some("tiff")
+}

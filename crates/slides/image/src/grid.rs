@@ -1,0 +1,58 @@
+//! What formats have in common: each makes a slide's images [`Grid`]s, by a way of its own to find
+//! a tile.
+
+use crate::tile::{Layout, StoredTile};
+use crate::{Limits, Result};
+use std::collections::BTreeMap;
+
+/// What is found in a slide when it is opened.
+#[derive(Default)]
+pub(crate) struct Parts {
+    pub(crate) format: &'static str,
+    pub(crate) levels: Vec<Grid>,
+    pub(crate) associated: BTreeMap<String, Grid>,
+    pub(crate) properties: BTreeMap<String, String>,
+    pub(crate) microns: Option<(f64, f64)>,
+    pub(crate) icc: Option<Vec<u8>>,
+    pub(crate) dicom: Option<crate::Dicom>,
+}
+
+impl Parts {
+    /// Puts the largest level first, and leaves out what is there twice.
+    pub(crate) fn sort(&mut self) {
+        self.levels.sort_by_key(|level| std::cmp::Reverse(level.width));
+        self.levels.dedup_by_key(|level| level.width);
+    }
+}
+
+/// An image in tiles of one size: a level, or an associated image.
+pub(crate) struct Grid {
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+    /// Of every tile, but that the codec of one may be [`Codec::Absent`](crate::Codec::Absent),
+    /// and that the last row may be less high.
+    pub(crate) layout: Layout,
+    pub(crate) tiles: Box<dyn Tiles>,
+}
+
+/// Where the tiles of a grid are.
+pub(crate) trait Tiles: Send + Sync {
+    /// Reads a tile, whose column and row exist. The name is for errors.
+    fn tile(&self, limits: &Limits, name: String, column_and_row: (u32, u32))
+    -> Result<StoredTile>;
+}
+
+impl Grid {
+    pub(crate) fn columns(&self) -> u32 {
+        self.width.div_ceil(self.layout.width)
+    }
+
+    pub(crate) fn rows(&self) -> u32 {
+        self.height.div_ceil(self.layout.height)
+    }
+}
+
+/// Microns per pixel, if that is what they can be.
+pub(crate) fn microns(x: f64, y: f64) -> Option<(f64, f64)> {
+    (x.is_finite() && y.is_finite() && x > 0.0 && y > 0.0).then_some((x, y))
+}

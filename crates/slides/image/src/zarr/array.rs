@@ -1,0 +1,332 @@
+//! A Zarr array, of version 2 or 3 of the format: where its chunks are and how they are compressed.
+
+use super::store::Store;
+use super::{Text, malformed, unsupported};
+use crate::codec::Codec;
+use crate::source::{self, Source};
+use crate::{Error, Limits, Result};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// What both versions say.
+#[derive(Debug)]
+pub(super) struct Array {
+    pub(super) shape: Vec<u64>,
+    /// Of what is compressed alone.
+    pub(super) chunk: Vec<u64>,
+    pub(super) bits: u8,
+    pub(super) big_endian: bool,
+    pub(super) codec: Codec,
+    pub(super) fill: u16,
+    /// Whether a CRC-32C stands after the compressed bytes.
+    checksum: bool,
+    /// What the names of all chunks begin with.
+    prefix: String,
+    separator: char,
+    shards: Option<Shards>,
+}
+
+/// Several chunks in one file, with an index of where each is.
+#[derive(Debug)]
+struct Shards {
+    /// In chunks.
+    shape: Vec<u64>,
+    /// Bytes of the index, and whether it is at the end.
+    index: u64,
+    at_end: bool,
+}
+
+#[derive(Deserialize)]
+struct Version2 {
+    shape: Vec<u64>,
+    chunks: Vec<u64>,
+    dtype: Value,
+    compressor: Option<Value>,
+    fill_value: Option<Value>,
+    order: Option<String>,
+    filters: Option<Vec<Value>>,
+    dimension_separator: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Version3 {
+    shape: Vec<u64>,
+    data_type: Value,
+    chunk_grid: Named,
+    chunk_key_encoding: Named,
+    fill_value: Option<Value>,
+    codecs: Vec<Named>,
+}
+
+/// What Zarr 3 calls an extension.
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+    #[serde(default)]
+    configuration: Value,
+}
+
+impl Array {
+    /// Opens the array at a path of a store.
+    pub(super) fn open(store: &dyn Store, limits: &Limits, path: &str) -> Result<Self> {
+        let old = Text::read(store, limits, &format!("{path}/.zarray"))?;
+        let array = match old {
+            Some(text) => Self::version2(store, path, text.parse()?)?,
+            None => {
+                let text = Text::read(store, limits, &format!("{path}/zarr.json"))?;
+                let Some(text) = text else {
+                    return Err(malformed(store, format!("there is no array {path:?}")));
+                };
+                Self::version3(store, path, text.parse()?)?
+            }
+        };
+        let ranks = [array.shape.len(), array.chunk.len()];
+        if ranks.iter().any(|rank| *rank != ranks[0] || !(2..=8).contains(rank))
+            || array.chunk.contains(&0)
+            || array.shape.contains(&0)
+        {
+            let what = format!("{path}: a shape of {:?} in {:?}", array.shape, array.chunk);
+            return Err(malformed(store, what));
+        }
+        Ok(array)
+    }
+
+    fn version2(store: &dyn Store, path: &str, old: Version2) -> Result<Self> {
+        if old.order.as_deref() == Some("F") {
+            return Err(unsupported(store, format!("{path}: the order F of samples")));
+        }
+        if old.filters.is_some_and(|filters| !filters.is_empty()) {
+            return Err(unsupported(store, format!("{path}: filters")));
+        }
+        let (bits, big_endian) = match old.dtype.as_str() {
+            Some("|u1" | "<u1" | ">u1" | "u1") => (8, false),
+            Some("<u2") => (16, false),
+            Some(">u2") => (16, true),
+            _ => return Err(unsupported(store, format!("{path}: samples of {}", old.dtype))),
+        };
+        let compressor = old.compressor.unwrap_or_default();
+        let codec = match compressor["id"].as_str() {
+            None if compressor.is_null() => Codec::Raw,
+            Some("blosc") => Codec::Blosc,
+            Some("zstd") => Codec::Zstd,
+            Some("gzip") => Codec::Gzip,
+            Some("zlib") => Codec::Deflate,
+            Some("lz4") => Codec::Lz4,
+            _ => return Err(unsupported(store, format!("{path}: compression {compressor}"))),
+        };
+        let separator = old.dimension_separator.as_deref().unwrap_or(".");
+        Ok(Self {
+            shape: old.shape,
+            chunk: old.chunks,
+            bits,
+            big_endian,
+            codec,
+            fill: fill(old.fill_value.as_ref()),
+            checksum: false,
+            prefix: format!("{path}/"),
+            separator: one_separator(store, separator)?,
+            shards: None,
+        })
+    }
+
+    fn version3(store: &dyn Store, path: &str, new: Version3) -> Result<Self> {
+        let bits = match new.data_type.as_str() {
+            Some("uint8") => 8,
+            Some("uint16") => 16,
+            _ => return Err(unsupported(store, format!("{path}: samples of {}", new.data_type))),
+        };
+        if new.chunk_grid.name != "regular" {
+            return Err(unsupported(store, format!("{path}: chunks {:?}", new.chunk_grid.name)));
+        }
+        let outer = lengths(store, &new.chunk_grid.configuration["chunk_shape"])?;
+        let keys = &new.chunk_key_encoding;
+        let (prefix, usual) = match keys.name.as_str() {
+            "default" => (format!("{path}/c"), "/"),
+            "v2" => (format!("{path}/"), "."),
+            other => return Err(unsupported(store, format!("{path}: chunk names {other:?}"))),
+        };
+        let separator = keys.configuration["separator"].as_str().unwrap_or(usual);
+        let mut array = Self {
+            shape: new.shape,
+            chunk: outer,
+            bits,
+            big_endian: false,
+            codec: Codec::Raw,
+            fill: fill(new.fill_value.as_ref()),
+            checksum: false,
+            separator: one_separator(store, separator)?,
+            prefix,
+            shards: None,
+        };
+        if keys.name == "default" {
+            array.prefix.push(array.separator);
+        }
+        match &new.codecs[..] {
+            [shards] if shards.name == "sharding_indexed" => {
+                array.sharded(store, path, &shards.configuration)?;
+            }
+            codecs => array.codecs(store, path, codecs)?,
+        }
+        Ok(array)
+    }
+
+    fn sharded(&mut self, store: &dyn Store, path: &str, configuration: &Value) -> Result<()> {
+        let inner = lengths(store, &configuration["chunk_shape"])?;
+        let whole = inner.len() == self.chunk.len()
+            && inner.iter().zip(&self.chunk).all(|(inner, outer)| *inner > 0 && outer % inner == 0);
+        if !whole {
+            let what = format!("{path}: shards of {:?} in chunks of {inner:?}", self.chunk);
+            return Err(malformed(store, what));
+        }
+        let shape: Vec<u64> = self.chunk.iter().zip(&inner).map(|(all, one)| all / one).collect();
+        let chunks = shape.iter().try_fold(16_u64, |all, side| all.checked_mul(*side));
+        let read = |codecs: &Value| {
+            Vec::<Named>::deserialize(codecs)
+                .map_err(|error| malformed(store, format!("{path}: codecs: {error}")))
+        };
+        let checked = match &read(&configuration["index_codecs"])?[..] {
+            [bytes] if bytes.name == "bytes" => 0,
+            [bytes, check] if bytes.name == "bytes" && check.name == "crc32c" => 4,
+            _ => return Err(unsupported(store, format!("{path}: an index that is compressed"))),
+        };
+        let index = chunks.and_then(|bytes| bytes.checked_add(checked));
+        let index =
+            index.ok_or_else(|| malformed(store, format!("{path}: shards of {shape:?}")))?;
+        let at_end = configuration["index_location"].as_str() != Some("start");
+        self.codecs(store, path, &read(&configuration["codecs"])?)?;
+        self.chunk = inner;
+        self.shards = Some(Shards { shape, index, at_end });
+        Ok(())
+    }
+
+    /// The steps from samples to what is stored.
+    fn codecs(&mut self, store: &dyn Store, path: &str, codecs: &[Named]) -> Result<()> {
+        let Some((bytes, mut rest)) =
+            codecs.split_first().filter(|(bytes, _)| bytes.name == "bytes")
+        else {
+            let names: Vec<&str> = codecs.iter().map(|codec| codec.name.as_str()).collect();
+            return Err(unsupported(store, format!("{path}: codecs {names:?}")));
+        };
+        self.big_endian = bytes.configuration["endian"].as_str() == Some("big");
+        let codec = rest.first().and_then(|codec| match codec.name.as_str() {
+            "blosc" => Some(Codec::Blosc),
+            "zstd" => Some(Codec::Zstd),
+            "gzip" => Some(Codec::Gzip),
+            _ => None,
+        });
+        if let Some(codec) = codec {
+            self.codec = codec;
+            rest = &rest[1..];
+        }
+        match rest {
+            [] => Ok(()),
+            [check] if check.name == "crc32c" => {
+                self.checksum = true;
+                Ok(())
+            }
+            [other, ..] => Err(unsupported(store, format!("{path}: the codec {:?}", other.name))),
+        }
+    }
+
+    /// The compressed bytes of a chunk that is inside; none of one that is absent.
+    pub(super) fn read(&self, store: &dyn Store, limits: &Limits, at: &[u64]) -> Result<Bytes> {
+        let Some(shards) = &self.shards else {
+            let Some(source) = store.open(&self.key(at.iter().copied()))? else {
+                return Ok(Bytes::new());
+            };
+            return self.bytes(&*source, limits, 0, source.length());
+        };
+        let outer = at.iter().zip(&shards.shape).map(|(at, side)| at / side);
+        let Some(source) = store.open(&self.key(outer))? else { return Ok(Bytes::new()) };
+        let inner = at.iter().zip(&shards.shape).map(|(at, side)| (at % side, side));
+        let number = inner.fold(0, |number, (at, side)| number * side + at);
+        let index = if shards.at_end {
+            source.length().checked_sub(shards.index).ok_or_else(|| Error::Malformed {
+                name: source.name().into(),
+                at: 0,
+                what: "a shard that is shorter than its index".into(),
+            })?
+        } else {
+            0
+        };
+        // Its checksum is not looked at: for that, all of it would have to be read for each chunk.
+        let entry = source::read(&*source, index + 16 * number, 16)?;
+        let word = |at: usize| {
+            entry[at..at + 8].iter().rev().fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
+        };
+        match (word(0), word(8)) {
+            (u64::MAX, u64::MAX) => Ok(Bytes::new()),
+            (at, length) => self.bytes(&*source, limits, at, length),
+        }
+    }
+
+    fn key(&self, at: impl Iterator<Item = u64>) -> String {
+        let mut key = self.prefix.clone();
+        for (number, place) in at.enumerate() {
+            if number > 0 {
+                key.push(self.separator);
+            }
+            key.push_str(&place.to_string());
+        }
+        key
+    }
+
+    fn bytes(&self, source: &dyn Source, limits: &Limits, at: u64, length: u64) -> Result<Bytes> {
+        let name = || source.name().to_owned();
+        if length > limits.stored {
+            let what = format!("a chunk of {length} bytes");
+            return Err(Error::Limit { name: name(), what });
+        }
+        let bytes = Bytes::from(source::read(source, at, length)?);
+        if !self.checksum {
+            return Ok(bytes);
+        }
+        let split = bytes.len().checked_sub(4);
+        let right = split.filter(|split| bytes[*split..] == crc32c(&bytes[..*split]).to_le_bytes());
+        let Some(split) = right else {
+            let what = "a chunk whose checksum is another".into();
+            return Err(Error::Malformed { name: name(), at, what });
+        };
+        Ok(bytes.slice(..split))
+    }
+}
+
+fn one_separator(store: &dyn Store, separator: &str) -> Result<char> {
+    match separator {
+        "." => Ok('.'),
+        "/" => Ok('/'),
+        other => Err(unsupported(store, format!("{other:?} in the names of chunks"))),
+    }
+}
+
+fn lengths(store: &dyn Store, of: &Value) -> Result<Vec<u64>> {
+    Vec::deserialize(of).map_err(|error| malformed(store, format!("the shape of chunks: {error}")))
+}
+
+/// The value of samples that are not stored.
+fn fill(value: Option<&Value>) -> u16 {
+    let value = value.and_then(Value::as_f64).unwrap_or(0.0);
+    // What is no number is zero, what is too large is the largest.
+    value as u16
+}
+
+/// CRC-32C (RFC 3720, B.4).
+fn crc32c(bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = {
+        let mut table = [0; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            let mut sum = byte as u32;
+            let mut bit = 0;
+            while bit < 8 {
+                sum = (sum >> 1) ^ if sum & 1 == 1 { 0x82f6_3b78 } else { 0 };
+                bit += 1;
+            }
+            table[byte] = sum;
+            byte += 1;
+        }
+        table
+    };
+    !bytes.iter().fold(u32::MAX, |sum, byte| (sum >> 8) ^ TABLE[usize::from(sum as u8 ^ byte)])
+}

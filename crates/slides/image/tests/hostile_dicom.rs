@@ -1,0 +1,160 @@
+//! DICOM that is broken or made to do harm: an error for each, within the limits.
+
+mod common;
+
+use common::seeds::{Dataset, JPEG, NATIVE, encapsulated, head, jpeg, native, sequence};
+use seekwire_slides_image::{Error, Limits, MemorySource, Region, Slide};
+
+type Change<'a> = &'a dyn Fn(&mut Dataset);
+
+fn open(bytes: Vec<u8>) -> Result<Slide, Error> {
+    Slide::from_source(MemorySource::new("hostile.dcm", bytes), Limits::default())
+}
+
+fn read(slide: &Slide) -> Result<Vec<u8>, Error> {
+    let region = Region { x: 0, y: 0, width: 100, height: 64 };
+    slide.read(0, region).map(|raster| raster.pixels().to_vec())
+}
+
+/// All that can be asked of a slide, whatever comes of it.
+fn ask(slide: &Slide) {
+    let _ = read(slide);
+    for instance in slide.dicom().unwrap().instances() {
+        let _ = (instance.frame(1), instance.frame(2), instance.json("bulk"));
+    }
+}
+
+fn changed(change: impl Fn(&mut Dataset)) -> Vec<u8> {
+    let mut dataset = Dataset::slide();
+    change(&mut dataset);
+    dataset.file(NATIVE, &native(2 * 64 * 64))
+}
+
+#[test]
+fn what_is_made_here_is_read() {
+    let tile = jpeg();
+    for dataset in [Dataset::slide(), Dataset::sparse(true), Dataset::sparse(false)] {
+        let pixels = read(&open(dataset.file(NATIVE, &native(2 * 64 * 64))).unwrap()).unwrap();
+        assert_eq!(pixels, vec![7; 100 * 64 * 3]);
+        for table in [true, false] {
+            let file = dataset.file(JPEG, &encapsulated(&[&tile, &tile], table));
+            let slide = open(file).unwrap();
+            assert_eq!(read(&slide).unwrap(), vec![128; 100 * 64 * 3]);
+            assert_eq!(slide.icc(), Some(&b"profile!"[..]));
+            let instance = slide.dicom().unwrap().instance("1.2.3").unwrap();
+            assert_eq!(instance.frame(2).unwrap(), tile);
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let million = 1_000_000_000;
+    let rows: &[(Change, &str)] = &[
+        (&|of| of.long(0x0048_0006, million), "beyond the limit"),
+        (&|of| of.long(0x0048_0006, 0), "without pixels"),
+        (&|of| of.long(0x0048_0006, 1000), "16 tiles, but only 2 frames"),
+        (&|of| of.short(0x0028_0010, 0), "without pixels"),
+        (&|of| of.short(0x0028_0010, 65535), "frames of"),
+        (&|of| of.set(0x0028_0008, "IS", b"4000000000"), "4000000000 frames"),
+        (&|of| of.set(0x0028_0008, "IS", b"3"), "3 frames of 4096 bytes"),
+        (&|of| of.set(0x0028_0008, "IS", b"many"), "no number of frames"),
+        (&|of| of.short(0x0028_0100, 12), "12 bits"),
+        (&|of| of.short(0x0028_0103, 1), "sign"),
+        (&|of| of.short(0x0028_0002, 3), "3 samples"),
+        (&|of| of.set(0x0028_0004, "CS", b"PALETTE COLOR"), "PALETTE"),
+        (&|of| of.set(0x0008_0016, "UI", b"1.2.840.10008.5.1.4.1.1.2"), "of the class"),
+        (&|of| of.set(0x0008_0008, "CS", b"ORIGINAL\\PRIMARY\\OTHER"), "VOLUME"),
+        (&|of| of.insert(0x0010_0010, head(0x0010_0010, "??", 4)), "no value representation"),
+        (&|of| of.insert(0x0010_0010, head(0x0010_0010, "LO", 60000)), "the file ends"),
+        (&|of| of.insert(0x0010_0010, head(0x0010_0010, "UN", u32::MAX)), "has no length"),
+        (&|of| of.insert(0x0010_0010, head(0x0010_0010, "SQ", u32::MAX)), "instead of an item"),
+        (&|of| of.insert(0x0010_0010, deep(40)), "deep"),
+        (&|of| of.insert(0x0010_0010, head(0xfffe_e000, "", 0)), "out of place"),
+    ];
+    for (change, what) in rows {
+        let error = open(changed(change)).err();
+        let error = error.unwrap_or_else(|| panic!("{what}: opened")).to_string();
+        assert!(error.contains(what) && error.contains("hostile.dcm"), "{what}: {error}");
+    }
+
+    let mut far = Dataset::sparse(true);
+    far.long(0x0048_0006, 64);
+    let error = open(far.file(NATIVE, &native(2 * 64 * 64))).err().unwrap().to_string();
+    assert!(error.contains("a frame at"), "{error}");
+
+    let tile = jpeg();
+    let whole = encapsulated(&[&tile, &tile], true);
+    let mut loops = whole.clone();
+    // The offset of the second frame, which is that of the first.
+    loops[12 + 8 + 4..12 + 8 + 8].fill(0);
+    let mut beyond = whole.clone();
+    beyond[12 + 8 + 7] = 0x7f;
+    let few = encapsulated(&[&tile], true);
+    for (pixels, what) in [
+        (&native(2 * 64 * 64), "not as the transfer syntax says"),
+        (&loops, "not in order"),
+        (&beyond, "beyond the end"),
+        (&few, "places of 1 frames"),
+        (&head(0x7fe0_0010, "OB", u32::MAX), "the file ends"),
+    ] {
+        let error = open(Dataset::slide().file(JPEG, pixels)).err();
+        let error = error.unwrap_or_else(|| panic!("{what}: opened")).to_string();
+        assert!(error.contains(what), "{what}: {error}");
+    }
+    let slide = open(Dataset::slide().file(JPEG, &encapsulated(&[&tile], false))).unwrap();
+    let error = read(&slide).unwrap_err().to_string();
+    assert!(error.contains("frames end before the one of number 2"), "{error}");
+    for syntax in ["1.2.840.10008.1.2", "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.1.99", "1.2.3"] {
+        let error = open(Dataset::slide().file(syntax, &native(8192))).err().unwrap();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    }
+}
+
+/// Sequences in sequences.
+fn deep(levels: usize) -> Vec<u8> {
+    // Of a tag that is gone into.
+    let start = sequence(0x0048_0105, &[], true);
+    (0..levels).fold(start, |inner, _| sequence(0x0048_0105, &[inner], false))
+}
+
+#[test]
+fn a_dataset_has_a_limit() {
+    let mut dataset = Dataset::slide();
+    // A sequence of many items for nothing.
+    dataset.set(0x0020_9311, "CS", b"TILED_SPARSE");
+    let items = vec![Vec::new(); 10_000];
+    dataset.insert(0x5200_9230, sequence(0x5200_9230, &items, false));
+    let file = dataset.file(NATIVE, &native(2 * 64 * 64));
+    let small = Limits { tables: 100_000, ..Limits::default() };
+    let source = MemorySource::new("hostile.dcm", file);
+    let error = Slide::from_source(source.clone(), small).err().unwrap();
+    assert!(matches!(error, Error::Limit { .. }), "{error}");
+    ask(&Slide::from_source(source, Limits::default()).unwrap());
+}
+
+#[test]
+fn files_cut_or_changed_anywhere_do_no_harm() {
+    let tile = jpeg();
+    let files = [
+        Dataset::slide().file(NATIVE, &native(2 * 64 * 64)),
+        Dataset::sparse(true).file(JPEG, &encapsulated(&[&tile, &tile], true)),
+        Dataset::sparse(false).file(JPEG, &encapsulated(&[&tile, &tile], false)),
+    ];
+    for file in &files {
+        for length in 0..file.len().min(1200) {
+            if let Ok(slide) = open(file[..length].to_vec()) {
+                ask(&slide);
+            }
+        }
+        for at in 128..file.len().min(1200) {
+            for flip in [0x55, 0xff] {
+                let mut bytes = file.clone();
+                bytes[at] ^= flip;
+                if let Ok(slide) = open(bytes) {
+                    ask(&slide);
+                }
+            }
+        }
+    }
+}
