@@ -53,11 +53,13 @@ fn find_from(directory: Option<&Path>, name: &str) -> Result<PathBuf, Missing> {
     }
 }
 
-/// Writes one line to standard error. It is lost if it cannot be written: nobody is left to be told,
-/// and the work goes on.
+/// Writes one line, or several, to standard error. It is lost if it cannot be written: nobody is left
+/// to be told, and the work goes on. What would command a terminal is replaced: other programs and
+/// hosts may have said a part of it.
 pub fn tell(line: impl Display) {
+    let text = table::lines(&line.to_string());
     // At once, so that the lines of several processes do not mix.
-    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+    let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
 /// How a program ends, with its error on standard error.

@@ -45,6 +45,12 @@ pub fn printable(cell: &str) -> String {
     cell.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
+/// The same for a text of several lines, which may have tabs.
+pub fn lines(text: &str) -> String {
+    let is_plain = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    text.chars().map(|c| if is_plain(c) { c } else { '\u{fffd}' }).collect()
+}
+
 /// A number of bytes with a binary unit: `999 B`, `1.5 KiB`, `20 MiB`.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -95,6 +101,7 @@ mod tests {
         let text = layout(&[("NAME", Align::Left)], &[vec!["a\u{1b}[2Jb\n".into()]]);
         assert!(!text.contains('\u{1b}'));
         assert_eq!(text.lines().count(), 2);
+        assert_eq!(lines("a\n\tb\r\u{9b}c\u{7}"), "a\n\tb\u{fffd}\u{fffd}c\u{fffd}");
     }
 
     #[test]

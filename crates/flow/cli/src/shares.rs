@@ -36,7 +36,7 @@ pub(crate) fn table(copies: &[CopyReport], streams: &[StreamReport]) -> String {
         let size = stream.block.as_ref().map(|block| format!(", at last of {} B", block.size));
         text.push_str(&format!(
             "{}: {} blocks, {}{}; at most {} of {} held\n",
-            stream.name,
+            table::printable(&stream.name),
             stream.blocks,
             table::bytes(stream.bytes),
             size.unwrap_or_default(),
@@ -96,9 +96,11 @@ pub(crate) fn bottleneck<'s>(
         if all.is_zero() { 0.0 } else { busy.as_secs_f64() / all.as_secs_f64() }
     };
     let busiest = filters.iter().max_by(|a, b| share(a.1).total_cmp(&share(b.1)));
+    // Others may have told the names, too.
+    let busiest = busiest.map(|(name, times)| (&***name, table::printable(name), times));
     match busiest {
-        Some((name, times)) if share(times) >= 0.5 => {
-            let what = if !targets.contains(&***name) {
+        Some((filter, name, times)) if share(times) >= 0.5 => {
+            let what = if !targets.contains(filter) {
                 "what it reads from is slower than the filters behind it."
             } else if times.2 == 1 {
                 "a second copy, if it can have one, or a faster processor would help."
@@ -108,7 +110,7 @@ pub(crate) fn bottleneck<'s>(
             let share = 100.0 * share(times);
             format!("The bottleneck is {name}, busy {share:.0} % of the time: {what}")
         }
-        Some((name, times)) => format!(
+        Some((_, name, times)) => format!(
             "No filter is busy most of the time; {name} is busiest, with {:.0} %.",
             100.0 * share(times)
         ),
@@ -140,6 +142,30 @@ mod tests {
         assert_eq!(shares(&copy("a", [1, 1, 1])), [34, 33, 33]);
         assert_eq!(shares(&copy("a", [0, 0, 0])), [0, 100, 0]);
         assert_eq!(shares(&copy("a", [999, 0, 2])), [100, 0, 0]);
+    }
+
+    #[test]
+    fn names_that_others_tell_do_not_steer_the_terminal() {
+        let odd = "a\u{1b}[2J\u{9b}1m\nb";
+        let mut copies = [copy(odd, [90, 5, 5]), copy(odd, [1, 9, 0])];
+        copies[0].host = Some(odd.into());
+        let stream = StreamReport {
+            name: odd.into(),
+            blocks: 1,
+            bytes: 1,
+            held: 1,
+            peak: 1,
+            limit: 1,
+            block: None,
+            copies: Vec::new(),
+            hedged: 0,
+            hedges_won: 0,
+        };
+        for copies in [&copies[..1], &copies[1..]] {
+            let text = table(copies, std::slice::from_ref(&stream));
+            assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+            assert_eq!(text.lines().count(), 4, "{text}");
+        }
     }
 
     #[test]

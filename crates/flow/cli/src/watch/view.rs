@@ -40,7 +40,7 @@ pub(crate) fn text(before: &Status, now: &Status) -> String {
     let copies: Vec<CopyReport> = now.copies.iter().map(since).collect();
     let seconds = now.seconds - before.seconds;
     let streams = now.streams.iter().map(|stream| &*stream.stream);
-    let bottleneck = table::printable(&shares::bottleneck(&copies, streams));
+    let bottleneck = shares::bottleneck(&copies, streams);
     let sentences = [bottleneck].into_iter().chain(now.guarantee.iter().map(words::guarantee));
     let decided = now.streams.iter().filter_map(|stream| {
         let last = stream.block.as_ref()?.decisions.last()?;
