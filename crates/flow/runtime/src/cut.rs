@@ -23,3 +23,15 @@ pub enum Cut {
     /// follows the last end of a line is a block, too.
     Lines(usize),
 }
+
+impl Cut {
+    /// Whether so many bytes may become blocks where they are. Else they are copied.
+    pub(crate) fn keeps(self, len: usize) -> bool {
+        match self {
+            Self::Whole => true,
+            Self::Bytes(size) => len >= size,
+            Self::Auto(bounds) => len >= bounds.least,
+            Self::Lines(_) => false,
+        }
+    }
+}

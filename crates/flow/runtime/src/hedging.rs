@@ -342,6 +342,7 @@ impl Stream {
 
     /// The unit was done, or has ended early.
     pub(crate) fn clear(&self, unit: UnitId) {
+        self.ledger.repay(unit, u64::MAX);
         if !self.is_hedged && !self.is_replayed() {
             return;
         }

@@ -7,10 +7,12 @@
 //! What was ever taken and what was ever given back are two counters that only grow, so that those
 //! who send and those who receive do not write to the same cache line for each block.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::unit::UnitId;
 use crate::wakeup::Wakeup;
 
 /// Nobody waits.
@@ -19,6 +21,8 @@ const NEVER: u64 = u64::MAX;
 /// The account of one stream.
 pub(crate) struct Ledger {
     limit: AtomicUsize,
+    /// Room beyond it.
+    lent: AtomicUsize,
     taken: Taken,
     given: Given,
     waiting: Mutex<Waiting>,
@@ -47,6 +51,8 @@ struct Waiting {
     callers: Vec<Arc<Wakeup>>,
     /// The stream is no more, but there may be blocks of it.
     is_retired: bool,
+    /// What is lent to each group of each unit.
+    loans: BTreeMap<(UnitId, u64), usize>,
 }
 
 /// Ledgers of streams that are no more. A block points to its ledger as long as it lives, and a
@@ -61,6 +67,7 @@ impl Ledger {
             let given = Given { ever: AtomicU64::new(0), wake_at: AtomicU64::new(NEVER) };
             Box::leak(Box::new(Self {
                 limit: AtomicUsize::new(0),
+                lent: AtomicUsize::new(0),
                 taken: Taken::default(),
                 given,
                 waiting: Mutex::default(),
@@ -73,7 +80,11 @@ impl Ledger {
 
     /// The stream is no more: when all is given back, another one may use this.
     pub(crate) fn retire(&'static self) {
-        self.waiting().is_retired = true;
+        let mut waiting = self.waiting();
+        waiting.is_retired = true;
+        waiting.loans.clear();
+        self.lent.store(0, Ordering::SeqCst);
+        drop(waiting);
         self.wake_all();
     }
 
@@ -83,6 +94,11 @@ impl Ledger {
 
     pub(crate) fn limit(&self) -> usize {
         self.limit.load(Ordering::Relaxed)
+    }
+
+    /// What may be held with the group that everybody waits for: the limit, and what is lent.
+    pub(crate) fn most(&self) -> usize {
+        self.limit() + self.lent.load(Ordering::Relaxed)
     }
 
     /// What is held now, and the most that was.
@@ -101,11 +117,35 @@ impl Ledger {
         self.lacks(bytes, most).is_none()
     }
 
-    /// Takes room that there is not: the limit is larger from then on. What others wait for must find
-    /// the room that is kept for it.
-    pub(crate) fn lend(&self, bytes: usize) {
-        self.limit.fetch_add(bytes, Ordering::SeqCst);
+    /// Takes room that there is not, for a block of that group of the unit, until it is the turn of
+    /// the group or the unit ends. So much more may be held meanwhile, but only with what others wait
+    /// for, which must find the room that is kept for it ([`Ledger::most`]).
+    pub(crate) fn lend(&self, of: (UnitId, u64), bytes: usize) {
+        let mut waiting = self.waiting();
+        *waiting.loans.entry(of).or_default() += bytes;
+        self.lent.fetch_add(bytes, Ordering::SeqCst);
+        drop(waiting);
         self.add(bytes);
+    }
+
+    /// Takes back what was lent to that group of the unit and to those before it. Nobody has to wait for
+    /// it: what is held beyond the limit is on its way, and nothing else was let in for it.
+    pub(crate) fn repay(&self, unit: UnitId, group: u64) {
+        let mut waiting = self.waiting();
+        let mut repaid = 0;
+        waiting.loans.retain(|(of, lent), bytes| {
+            let is_over = *of == unit && *lent <= group;
+            repaid += if is_over { *bytes } else { 0 };
+            !is_over
+        });
+        self.lent.fetch_sub(repaid, Ordering::SeqCst);
+    }
+
+    /// It is the turn of that group.
+    pub(crate) fn turn(&self, unit: UnitId, group: u64) {
+        if self.lent.load(Ordering::Relaxed) > 0 {
+            self.repay(unit, group);
+        }
     }
 
     /// Takes room for what somebody else has found room for; what is held then.
@@ -120,7 +160,7 @@ impl Ledger {
     /// Takes room, or says how much has to be given back before there can be any, and how much was
     /// until now.
     fn lacks(&self, bytes: usize, most: usize) -> Option<(u64, u64)> {
-        let most = most.min(self.limit()) as u64;
+        let most = most.min(self.most()) as u64;
         let mut taken = self.taken.ever.load(Ordering::SeqCst);
         loop {
             let after = taken + bytes as u64;
@@ -297,6 +337,32 @@ mod tests {
         drop(second);
         // Another test may have it by now.
         assert!(is_free(ledger) || ledger.limit() != 1 << 40);
+    }
+
+    #[test]
+    fn what_is_lent_is_taken_back() {
+        let ledger = Ledger::new(100);
+        assert!(ledger.reserve(75, 75));
+        ledger.lend((UnitId(1), 5), 30);
+        ledger.lend((UnitId(1), 7), 20);
+        ledger.lend((UnitId(2), 0), 10);
+        assert_eq!((ledger.limit(), ledger.most(), ledger.held().0), (100, 160, 135));
+        // Who has no turn gets nothing of it, and who has one what was kept for it.
+        assert!(!ledger.reserve(1, 75) && !ledger.reserve(26, ledger.most()));
+        assert!(ledger.reserve(25, ledger.most()));
+        ledger.give(25);
+        ledger.turn(UnitId(1), 4);
+        assert_eq!(ledger.most(), 160);
+        ledger.turn(UnitId(1), 6);
+        assert_eq!(ledger.most(), 130);
+        ledger.repay(UnitId(1), u64::MAX);
+        assert_eq!(ledger.most(), 110);
+        ledger.repay(UnitId(2), u64::MAX);
+        assert_eq!(ledger.most(), 100);
+        // When what was on its way has come, all is as before.
+        assert!(!ledger.reserve(1, ledger.most()));
+        ledger.give(60);
+        assert!(ledger.reserve(25, ledger.most()) && !ledger.reserve(1, ledger.most()));
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! graph     filters, ports and streams, and what is wrong with them      graph
 //! running   threads; units of work that are asked for                    running, build, unit
 //! copy      one thread: takes blocks, calls the filter                   copy, filter, meter, shared
-//! output    cuts what a filter sends into blocks; waits for room         output, cut
+//! output    cuts what a filter sends into blocks; waits for room         output, cut, tight
 //! stream    the blocks between two filters; units and their ends         stream, lanes, block, hand
 //!             dealing: which copy gets the next block                    dealing
 //!             inbox: what nobody has looked for yet                      inbox
@@ -99,6 +99,7 @@ mod sizing;
 mod spans;
 mod spent;
 mod stream;
+mod tight;
 mod tune;
 mod unit;
 mod wakeup;

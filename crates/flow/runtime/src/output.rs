@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use thiserror::Error;
 
 use crate::block::Queued;
@@ -14,10 +14,12 @@ use crate::merge;
 use crate::meter::{Meter, Phase};
 use crate::observer::{Span, Watch};
 use crate::remote;
+use crate::remote::message::LONGEST_PAYLOAD;
 use crate::shared::Input;
 use crate::sizing::{Sizes, Sizing};
 use crate::spent;
 use crate::stream::Stream;
+use crate::tight;
 use crate::unit::{Open, UnitId};
 use crate::wakeup::Wakeup;
 
@@ -37,13 +39,22 @@ pub struct Ended;
 /// A block does not fit into the stream, even if it were the only one.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
-    "a block of {bytes} bytes is too large for stream {stream}, which takes at most {most} in one: raise \
-     its limit, or have it cut into blocks"
+    "a block of {bytes} bytes is too large for stream {stream}, which takes at most {most} in one: {}",
+    advice(*.most)
 )]
 pub struct TooLarge {
     stream: Arc<str>,
     bytes: usize,
     most: usize,
+}
+
+fn advice(most: usize) -> &'static str {
+    match most {
+        LONGEST_PAYLOAD => {
+            "no block is larger that goes to another process; have it cut into blocks"
+        }
+        _ => "raise its limit, or have it cut into blocks",
+    }
 }
 
 /// An idempotent filter sends something that no block has asked for.
@@ -178,7 +189,7 @@ struct Slot {
 }
 
 struct Partial {
-    bytes: BytesMut,
+    bytes: Vec<u8>,
     /// Of the whole block.
     size: usize,
     charge: Charge,
@@ -212,8 +223,12 @@ pub struct Outputs<'a> {
 
 impl Outputs<'_> {
     /// Sends bytes to the output port with this number; to each stream there, if there are several.
-    /// Waits while there is no room. Blocks that are cut out of `bytes` share its memory, and each
-    /// takes only its own part of the limit: what is sent at once is the filter's to bound.
+    /// Waits while there is no room.
+    ///
+    /// A buffer that is mostly empty is replaced by a smaller one, so that a block takes hardly more
+    /// than its part of the limit. But blocks that are cut out of `bytes` share its memory, as do bytes
+    /// of which the filter, or whoever it has them from, keeps others, and each takes only its own
+    /// part: what is sent at once is the filter's to bound, and a small piece of a large block to copy.
     ///
     /// # Errors
     ///
@@ -223,7 +238,11 @@ impl Outputs<'_> {
     ///
     /// If there is no such port.
     pub fn send(&mut self, port: usize, bytes: impl Into<Bytes>) -> Result<(), FilterError> {
-        let bytes = bytes.into();
+        let mut bytes = bytes.into();
+        // Before it is anybody else's, too.
+        if self.outlets[port].iter().any(|outlet| outlet.cut.keeps(bytes.len())) {
+            bytes = tight::tight(bytes);
+        }
         let last = self.outlets[port].len().saturating_sub(1);
         for at in 0..last {
             self.send_to(port, at, bytes.clone())?;
@@ -292,7 +311,7 @@ impl Outputs<'_> {
                 }
                 // Room for all of it, before it is filled.
                 let charge = self.charge(port, at, size + OVERHEAD)?;
-                let bytes = BytesMut::with_capacity(size);
+                let bytes = Vec::with_capacity(size);
                 self.filling.0[port][at].partial = Some(Partial { bytes, size, charge });
             }
             let Some(partial) = &mut self.filling.0[port][at].partial else { continue };
@@ -326,7 +345,7 @@ impl Outputs<'_> {
                 Some(partial) => partial.charge.bytes() - OVERHEAD - partial.bytes.len(),
                 None => {
                     let charge = self.charge(port, at, size + OVERHEAD)?;
-                    let bytes = BytesMut::with_capacity(size);
+                    let bytes = Vec::new();
                     self.filling.0[port][at].partial = Some(Partial { bytes, size, charge });
                     size
                 }
@@ -342,6 +361,7 @@ impl Outputs<'_> {
             if let Some(more) = more {
                 partial.charge.join(more);
             }
+            tight::make_room(&mut partial.bytes, line.len(), size);
             partial.bytes.extend_from_slice(line);
             if partial.bytes.len() >= size && line.ends_with(b"\n") {
                 self.flush_one(port, at);
@@ -403,7 +423,11 @@ impl Outputs<'_> {
             let input = self.input.filter(|_| stream.is_ordered());
             if input.is_some_and(|input| input.has_earlier(self.copy, self.unit, self.group)) {
                 // Everybody waits for that block, which only comes when this one is sent.
-                stream.ledger().lend(bytes);
+                stream.ledger().lend((self.unit(), self.group), bytes);
+                if self.unit.is_closed() {
+                    // Perhaps nobody takes it back any more.
+                    stream.ledger().repay(self.unit(), u64::MAX);
+                }
                 break Ok(());
             }
             self.settle();
@@ -429,13 +453,7 @@ impl Outputs<'_> {
     fn flush_one(&mut self, port: usize, at: usize) {
         let Some(mut partial) = self.filling.0[port][at].partial.take() else { return };
         let charge = partial.charge.split(partial.bytes.len() + OVERHEAD);
-        let is_mostly_empty = partial.bytes.capacity() > 2 * partial.bytes.len() + OVERHEAD;
-        let bytes = match is_mostly_empty {
-            // What is charged is what there is.
-            true => Bytes::copy_from_slice(&partial.bytes),
-            false => partial.bytes.freeze(),
-        };
-        self.give(port, at, bytes, charge.into_bytes());
+        self.give(port, at, tight::gathered(partial.bytes), charge.into_bytes());
     }
 
     /// What was begun is sent: all of it at the end of the unit, else where groups must not be

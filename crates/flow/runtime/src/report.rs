@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::deal::CopyState;
-use crate::remote::message::{maybe_text, text};
+use crate::remote::message::{MOST_COPIES, maybe_text, text};
+use crate::remote::told::few;
 use crate::sizing::SizeReport;
 use crate::unit::UnitId;
 
@@ -148,6 +149,7 @@ pub struct StreamReport {
     pub block: Option<SizeReport>,
     /// What its dealing knows of the copies that receive, by number. Where several processes deal its
     /// blocks, as the one with the lowest rank knows it.
+    #[serde(deserialize_with = "few::<_, _, MOST_COPIES>")]
     pub copies: Vec<CopyState>,
     /// Blocks that were given to a second copy, too, since the first one was late with them.
     pub hedged: u64,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::cut::{Cut, OVERHEAD};
 use crate::fit::Cost;
 use crate::race::Race;
+use crate::remote::told::few;
 use crate::tune::{self, Aim, Bounds, SizeDecision, Tuner};
 use crate::unit::UnitId;
 
@@ -192,5 +193,6 @@ pub struct SizeReport {
     /// In bytes.
     pub size: usize,
     /// How it came to that: the last decisions, the oldest first.
+    #[serde(deserialize_with = "few::<_, _, KEPT>")]
     pub decisions: Vec<SizeDecision>,
 }

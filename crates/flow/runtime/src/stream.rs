@@ -23,7 +23,7 @@ use crate::merge::Merge;
 use crate::observer::Observer;
 use crate::remote::distant::Distant;
 use crate::remote::link::Link;
-use crate::remote::message::Message;
+use crate::remote::message::{LARGEST_ELSEWHERE, Message};
 use crate::remote::replays::Replays;
 use crate::report::StreamReport;
 use crate::sizing::Sizing;
@@ -38,6 +38,8 @@ pub(crate) struct Stream {
     /// Of what other processes have sent, who have taken room for it themselves.
     pub(crate) foreign: &'static Ledger,
     is_ordered: bool,
+    /// Copies in other processes receive.
+    goes_elsewhere: bool,
     producers: usize,
     consumers: usize,
     pub(crate) remote: Remote,
@@ -108,6 +110,7 @@ impl Stream {
             foreign: Ledger::new(remote.foreign_limit),
             // What one copy sends is in order as it comes.
             is_ordered: is_ordered_here,
+            goes_elsewhere: distant.iter().any(Option::is_some),
             producers,
             consumers,
             remote,
@@ -182,7 +185,8 @@ impl Stream {
     /// find room in what is kept for it.
     pub(crate) fn largest(&self) -> usize {
         let limit = self.ledger.limit();
-        if self.is_ordered { limit / 4 } else { limit }
+        let largest = if self.is_ordered { limit / 4 } else { limit };
+        if self.goes_elsewhere { largest.min(LARGEST_ELSEWHERE) } else { largest }
     }
 
     /// What one producer may take for a block that it is filling.
@@ -216,7 +220,7 @@ impl Stream {
         let next = state.lanes.get(&unit.rank).and_then(|lane| lane.merge.as_ref());
         // One that is past is sent for the second time, and nobody keeps it.
         let has_turn = next.map_or(0, Merge::next) >= group;
-        if has_turn { limit } else { limit - kept(limit, self.is_replayed()) }
+        if has_turn { self.ledger.most() } else { limit - kept(limit, self.is_replayed()) }
     }
 
     /// Block `index` of that group. `held` was taken of the limit for it.
@@ -358,6 +362,7 @@ impl Stream {
             link.send(Message::Turn { stream, unit: unit.rank.unit, group });
         }
         drop(state);
+        self.ledger.turn(unit.rank.unit, group);
         self.ledger.wake_all();
     }
 

@@ -160,3 +160,41 @@ fn groups_that_cannot_all_be_under_way_are_noticed() {
         assert!(apart.any(|is_bounded| !is_bounded));
     }
 }
+
+/// With two copies that send.
+fn ordered(limit: usize) -> (Units, Arc<Open>, Stream) {
+    let units = Units::default();
+    let unit = units.begin(Unit::default(), vec![1]);
+    let remote = Remote { local_producers: 2, ..Remote::default() };
+    let stream = Stream::new("s".into(), limit, Policy::Adaptive, true, [2, 1], false, remote);
+    (units, unit, stream)
+}
+
+#[test]
+fn what_is_lent_is_for_whom_all_wait_and_ends_with_the_turn_or_the_unit() {
+    const LIMIT: usize = 1 << 20;
+    let (units, unit, stream) = ordered(LIMIT);
+    let id = unit.rank.unit;
+    stream.ledger.lend((id, 2), 1000);
+    assert_eq!(stream.most(&unit, 0), LIMIT + 1000);
+    assert_eq!(stream.most(&unit, 2), LIMIT - LIMIT / 4);
+    assert_eq!(stream.largest(), LIMIT / 4);
+    stream.end_group(&unit, 0);
+    assert_eq!(stream.most(&unit, 1), LIMIT + 1000);
+    stream.end_group(&unit, 1);
+    assert_eq!(stream.most(&unit, 2), LIMIT);
+    stream.ledger.lend((id, 7), 1000);
+    assert_eq!(stream.report().limit, LIMIT);
+    assert!(units.end_early(id, Failure::Cancelled));
+    stream.forget(&unit);
+    assert_eq!((stream.ledger.most(), stream.ledger.held()), (LIMIT, (2000, 2000)));
+}
+
+#[test]
+fn no_block_is_larger_than_its_length_can_be_written() {
+    let (_, _, mut stream) = ordered(64 << 30);
+    assert_eq!(stream.largest(), 16 << 30);
+    stream.goes_elsewhere = true;
+    assert_eq!(stream.largest(), u32::MAX as usize + 128);
+    assert_eq!(stream.share(), u32::MAX as usize + 128);
+}

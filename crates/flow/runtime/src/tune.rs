@@ -19,6 +19,7 @@ use std::time::Duration;
 use crate::fit::{CLIP, Cost, Fit};
 use crate::guarantee::Guarantee;
 use crate::race::Found;
+use crate::remote::told::few;
 use serde::{Deserialize, Serialize};
 
 /// Between which sizes a stream chooses, in bytes.
@@ -158,6 +159,9 @@ pub enum Reason {
     Measured,
 }
 
+/// Powers of two: there are no more.
+const MOST_TRIED: usize = usize::BITS as usize;
+
 /// A size of blocks that a stream has chosen, and from what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeDecision {
@@ -182,6 +186,7 @@ pub struct SizeDecision {
     pub kilobyte: Duration,
     /// Where it was [`Reason::Measured`], the sizes that were tried, and the bytes per second that
     /// passed with each.
+    #[serde(deserialize_with = "few::<_, _, MOST_TRIED>")]
     pub tried: Vec<(usize, u64)>,
 }
 

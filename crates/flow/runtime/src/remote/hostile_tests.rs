@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::link::Link;
 use super::meet::{self, Job, PATIENCE, Peer};
 use super::message::{Frame, Message, Sequences};
-use crate::report::{Failure, StreamReport};
+use super::told::Told;
+use crate::report::{CopyReport, Failure, StreamReport};
 use crate::unit::UnitId;
 use crate::{
     Block, Filter, FilterError, Graph, Outputs, Ports, Running, Step, StreamOptions, Unit,
@@ -131,7 +132,7 @@ fn first(heard: &mpsc::Receiver<Message>) -> u64 {
 #[test]
 fn what_does_not_fit_ends_the_link() {
     type Case = (fn(UnitId) -> Vec<Frame>, &'static str);
-    let cases: [Case; 11] = [
+    let cases: [Case; 12] = [
         (
             |unit| vec![Message::Started { to: (0, 1), unit, sequence: 0 }.into()],
             "a copy that is not there",
@@ -159,6 +160,10 @@ fn what_does_not_fit_ends_the_link() {
         (
             |_| vec![Message::SentAll { from: (1, 0), unit: UnitId(u64::MAX), group: 0 }.into()],
             "a unit that nobody has begun",
+        ),
+        (
+            |_| vec![Message::Told(Told::new(&(Vec::new(), Vec::new()))).into()],
+            "nobody has asked for that",
         ),
         (|_| vec![frame(Message::Beat, 1)], "a payload where there can be none"),
         (
@@ -239,9 +244,55 @@ fn no_number_in_a_report_is_too_large() {
         thread::scope(|scope| {
             let report = scope.spawn(|| running.streams());
             while heard.recv().unwrap() != Message::Ask {}
-            link.send(Message::Told { copies: Vec::new(), streams });
+            link.send(Message::Told(Told::new(&(Vec::new(), streams))));
             let streams = report.join().unwrap();
             assert_eq!((streams.len(), streams[0].blocks), (2, u64::MAX));
+        });
+    });
+}
+
+/// A report of its copy that says nothing.
+fn copy() -> CopyReport {
+    CopyReport {
+        filter: "step".into(),
+        copy: 0,
+        process: 1,
+        host: None,
+        busy: Duration::ZERO,
+        starved: Duration::ZERO,
+        blocked: Duration::ZERO,
+        blocks: 0,
+        bytes: 0,
+    }
+}
+
+#[test]
+fn nobody_has_more_copies_than_were_placed_there() {
+    with_member(|running, link, heard| {
+        let unit = running.submit(Unit::new(""));
+        thread::scope(|scope| {
+            scope.spawn(|| running.copies());
+            while heard.recv().unwrap() != Message::Ask {}
+            link.send(Message::Told(Told::new(&(vec![copy(); 2], Vec::new()))));
+            let text = unit.wait().unwrap_err().to_string();
+            assert_ends(&text, "reports of more copies or streams than there are");
+        });
+    });
+}
+
+#[test]
+fn two_who_ask_at_once_both_hear() {
+    with_member(|running, link, heard| {
+        thread::scope(|scope| {
+            let reports = [(); 2].map(|()| scope.spawn(move || running.copies()));
+            for _ in 0..2 {
+                while heard.recv().unwrap() != Message::Ask {}
+                link.send(Message::Told(Told::new(&(vec![copy()], Vec::new()))));
+            }
+            for report in reports {
+                let copies = report.join().unwrap();
+                assert_eq!(copies.iter().filter(|copy| copy.process == 1).count(), 1);
+            }
         });
     });
 }

@@ -452,6 +452,7 @@ impl Reader<'_> {
                 self.buffer.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, self.end - self.start);
                 self.buffer.resize(bytes.max(BUFFER), 0);
+                self.buffer.shrink_to(bytes.max(BUFFER));
             }
             self.end += self.read()?;
         }

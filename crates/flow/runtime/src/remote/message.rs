@@ -18,9 +18,11 @@ use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
+use super::told::Told;
+use crate::cut::OVERHEAD;
 use crate::dealing::BATCH_BLOCKS;
 use crate::fit::Cost;
-use crate::report::{CopyReport, Failure, StreamReport};
+use crate::report::Failure;
 use crate::unit::UnitId;
 
 /// The longest message without its payload.
@@ -28,6 +30,12 @@ pub(crate) const LONGEST: usize = 16 << 20;
 
 /// The longest argument of a unit, and the longest error.
 pub(crate) const LONGEST_TEXT: usize = 1 << 20;
+
+/// The longest payload: four bytes say how long it is.
+pub(crate) const LONGEST_PAYLOAD: usize = u32::MAX as usize;
+
+/// What the block takes of a limit that has it.
+pub(crate) const LARGEST_ELSEWHERE: usize = LONGEST_PAYLOAD.saturating_add(OVERHEAD);
 
 /// Bytes of the two lengths.
 pub(crate) const HEAD: usize = 8;
@@ -72,6 +80,9 @@ impl<'de> Visitor<'de> for Wanted {
     }
 }
 
+/// No filter has more copies.
+pub(crate) const MOST_COPIES: usize = 1 << 16;
+
 /// A copy of the filter at one end of a stream: the stream's number, and that of the copy.
 pub(crate) type End = (u16, u16);
 
@@ -97,7 +108,7 @@ pub(crate) enum Message {
     /// The link to that process is no more.
     Lost { rank: u32, why: String },
     /// What was asked for.
-    Told { copies: Vec<CopyReport>, streams: Vec<StreamReport> },
+    Told(Told),
 
     // From a copy that sends, to the home of the stream.
     /// A block.

@@ -13,7 +13,7 @@
 //! meet        the processes come together          handshake   and know each other
 //! link        a connection: queue, writer, reader  message     what goes over it
 //! node        what this process is told, by whom   place       which process does what
-//! losses      who is given up, and what goes on
+//! losses      who is given up, and what goes on    told        reports for the front
 //! outlet      producers whose stream is elsewhere
 //! inlet       consumers whose stream is elsewhere
 //! distant     at the home, a consumer elsewhere
@@ -45,6 +45,7 @@ pub(crate) mod node;
 mod outlet;
 pub(crate) mod place;
 pub(crate) mod replays;
+pub(crate) mod told;
 
 pub(crate) use inlet::Inlet;
 pub(crate) use outlet::Outlet;

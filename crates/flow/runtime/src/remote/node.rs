@@ -9,9 +9,10 @@ use super::inlet::Inlet;
 use super::link::Link;
 use super::message::{End, Frame, Garbled, LONGEST_TEXT, Message, Sequences};
 use super::outlet::Outlet;
+use super::told::{Known, Told};
 use crate::home::TOO_MANY_GROUPS;
 use crate::panics::caught;
-use crate::report::{CopyReport, Failure, StreamReport};
+use crate::report::Failure;
 use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::unit::{Open, Unit, UnitHandle, UnitId};
@@ -21,9 +22,6 @@ use crate::wakeup::Wakeup;
 const ANSWER: Duration = Duration::from_secs(2);
 
 pub(super) const FRONT: u32 = 0;
-
-/// What a process knows of its copies and streams.
-type Known = (Vec<CopyReport>, Vec<StreamReport>);
 
 pub(crate) struct Node {
     pub(crate) rank: u32,
@@ -44,6 +42,8 @@ pub(crate) struct Node {
     /// Which knows this one.
     shared: OnceLock<Weak<Shared>>,
     report: OnceLock<Box<dyn Fn() -> Known + Send + Sync>>,
+    /// Held by who asks the others: each takes all of their answers.
+    asking: Mutex<()>,
     state: Mutex<State>,
     pub(super) change: Condvar,
 }
@@ -59,8 +59,10 @@ pub(super) struct State {
     pub(super) losses: Vec<Failure>,
     /// The pipeline cannot go on.
     pub(super) broken: Option<Failure>,
-    /// What others have told, since they were asked.
-    pub(super) told: HashMap<u32, Known>,
+    /// What others have told since they were asked, while somebody waits for that.
+    told: Option<HashMap<u32, Known>>,
+    /// How many times each of them was asked and has not answered.
+    unanswered: Vec<usize>,
 }
 
 /// What a [`Node`] is made of.
@@ -94,7 +96,9 @@ impl Heard {
 
 impl Node {
     pub(crate) fn new(parts: Parts) -> Self {
-        let state = State { is_lost: vec![false; parts.hosts.len()], ..State::default() };
+        let size = parts.hosts.len();
+        let (is_lost, unanswered) = (vec![false; size], vec![0; size]);
+        let state = State { is_lost, unanswered, ..State::default() };
         let Parts { rank, hosts, links, copies, can_lose, needed, homes, outlets, inlets, largest } =
             parts;
         Self {
@@ -110,6 +114,7 @@ impl Node {
             largest,
             shared: OnceLock::new(),
             report: OnceLock::new(),
+            asking: Mutex::new(()),
             state: Mutex::new(state),
             change: Condvar::new(),
         }
@@ -426,9 +431,8 @@ impl Node {
             }
             Message::Dead { rank, why } => self.lose(rank, &why),
             Message::Ask => {
-                let (copies, streams) =
-                    self.report.get().map(|report| report()).unwrap_or_default();
-                self.to_front(Message::Told { copies, streams });
+                let known = self.report.get().map(|report| report()).unwrap_or_default();
+                self.to_front(Message::Told(Told::new(&known)));
             }
             Message::Finish => self.finish(),
             _ => return Err(Garbled::Unexpected("the front does not say that")),
@@ -456,10 +460,7 @@ impl Node {
                 check_text(&why)?;
                 self.judge(from, rank, &why);
             }
-            Message::Told { copies, streams } => {
-                self.state().told.insert(from, (copies, streams));
-                self.change.notify_all();
-            }
+            Message::Told(told) => self.told(from, &told)?,
             _ => return Err(Garbled::Unexpected("only the front says that")),
         }
         Ok(())
@@ -544,22 +545,44 @@ impl Node {
     /// At the front: what the others know of their copies and streams. Those that do not answer are
     /// left out.
     pub(crate) fn ask(&self) -> Vec<Known> {
+        let _asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state();
-        state.told.clear();
-        self.others().for_each(|link| link.send(Message::Ask));
+        state.told = Some(HashMap::new());
+        for link in self.others() {
+            state.unanswered[link.rank as usize] += 1;
+            link.send(Message::Ask);
+        }
         let until = Instant::now() + ANSWER;
         loop {
-            let missing = self
-                .others()
-                .filter(|link| !state.is_lost[link.rank as usize])
-                .any(|link| !state.told.contains_key(&link.rank));
+            let has_told = |rank| state.told.as_ref().is_some_and(|told| told.contains_key(&rank));
+            let is_missing =
+                |link: &Arc<Link>| !state.is_lost[link.rank as usize] && !has_told(link.rank);
             let left = until.saturating_duration_since(Instant::now());
-            if !missing || left.is_zero() {
-                return state.told.drain().map(|(_, known)| known).collect();
+            if left.is_zero() || !self.others().any(is_missing) {
+                return state.told.take().unwrap_or_default().into_values().collect();
             }
             let waited = self.change.wait_timeout(state, left);
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Another process has answered. Only what somebody waits for is read.
+    fn told(&self, from: u32, told: &Told) -> Result<(), Garbled> {
+        let rank = from as usize;
+        let mut state = self.state();
+        let unanswered = state.unanswered[rank].checked_sub(1);
+        let unanswered = unanswered.ok_or(Garbled::Unexpected("nobody has asked for that"))?;
+        state.unanswered[rank] = unanswered;
+        if unanswered > 0 || state.told.is_none() {
+            return Ok(());
+        }
+        drop(state);
+        let known = told.read([self.copies[rank], self.copies.iter().sum()], self.homes.len())?;
+        if let Some(told) = &mut self.state().told {
+            told.insert(from, known);
+        }
+        self.change.notify_all();
+        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::inlet::Inlet;
 use super::link::Link;
-use super::message::{Frame, Garbled, Message};
+use super::message::{Frame, Garbled, LARGEST_ELSEWHERE, Message};
 use crate::cut::Cut;
 use crate::ledger::Ledger;
 use crate::observer::Observer;
@@ -100,7 +100,8 @@ impl Outlet {
     /// As at the home, of the part of the limit that this process has.
     pub(crate) fn largest(&self) -> usize {
         let limit = self.ledger.limit();
-        if self.is_ordered { limit / 4 } else { limit }
+        let largest = if self.is_ordered { limit / 4 } else { limit };
+        largest.min(LARGEST_ELSEWHERE)
     }
 
     pub(crate) fn share(&self) -> usize {
@@ -114,7 +115,7 @@ impl Outlet {
         }
         // What is known here of whose turn it is is never past that.
         let turn = self.state().turns.get(&unit.rank.unit).copied().unwrap_or(0);
-        if turn >= group { limit } else { limit - kept(limit, self.keeps_groups) }
+        if turn >= group { self.ledger.most() } else { limit - kept(limit, self.keeps_groups) }
     }
 
     pub(crate) fn send(
@@ -167,6 +168,7 @@ impl Outlet {
         if !unit.is_closed() {
             state.turns.insert(unit.rank.unit, group);
             drop(state);
+            self.ledger.turn(unit.rank.unit, group);
             self.ledger.wake_all();
         }
     }
@@ -174,6 +176,7 @@ impl Outlet {
     /// The unit was done.
     pub(crate) fn clear(&self, unit: UnitId) {
         self.state().turns.remove(&unit);
+        self.ledger.repay(unit, u64::MAX);
     }
 
     /// The unit has ended: who waits for room of it looks again.

@@ -1,0 +1,187 @@
+//! What blocks take besides what is charged for them.
+//!
+//! A limit counts the bytes of a block, and its buffer may have room for more: a filter has read less
+//! than it hoped for, or a buffer has grown by doubling. So what is sent, and what was gathered, is
+//! put into a smaller buffer if more than an eighth of what it holds is free.
+
+use bytes::Bytes;
+
+/// Allocators have steps of their own.
+const SPARE: usize = 32;
+
+/// What is free behind fewer bytes would be a hole into which no buffer of that size fits, so they are
+/// copied. Of more, there would be two for a moment, so they stay where they are.
+const IN_PLACE: usize = 1 << 20;
+
+fn is_spacious(len: usize, capacity: usize) -> bool {
+    capacity > len + len / 8 + SPARE
+}
+
+/// The same bytes, in little more memory than they need. Of bytes that somebody else has, too, nothing
+/// is known.
+pub(crate) fn tight(bytes: Bytes) -> Bytes {
+    match bytes.try_into_mut() {
+        Ok(own) if is_spacious(own.len(), own.capacity()) => gathered(own.into()),
+        Ok(own) => own.freeze(),
+        Err(shared) => shared,
+    }
+}
+
+/// The same, of bytes that were gathered.
+pub(crate) fn gathered(mut bytes: Vec<u8>) -> Bytes {
+    if is_spacious(bytes.len(), bytes.capacity()) {
+        if bytes.len() < IN_PLACE {
+            return Bytes::copy_from_slice(&bytes);
+        }
+        bytes.shrink_to_fit();
+    }
+    bytes.into()
+}
+
+/// Makes room for a line at the end of a block that is to be of `size` bytes, or a little more. It is
+/// never so much that the block would be copied when it is whole.
+pub(crate) fn make_room(block: &mut Vec<u8>, line: usize, size: usize) {
+    if block.capacity() - block.len() < line {
+        let ahead = match block.len() {
+            // The last line is most often longer than what is left.
+            0 => size.saturating_add(size / 16),
+            // A line may come in many parts.
+            len => len / 8,
+        };
+        block.reserve_exact(line.max(ahead));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+
+    use super::*;
+    use crate::{
+        Block, Cut, Filter, FilterError, Graph, Outputs, Ports, Step, StreamOptions, Unit,
+    };
+
+    /// Of bytes that nobody else has.
+    fn capacity(bytes: Bytes) -> usize {
+        match bytes.try_into_mut() {
+            Ok(own) => own.capacity(),
+            Err(shared) if shared.is_empty() => 0,
+            Err(_) => usize::MAX,
+        }
+    }
+
+    fn with_capacity(len: usize, capacity: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(capacity);
+        bytes.resize(len, 7);
+        bytes
+    }
+
+    #[test]
+    fn what_is_mostly_empty_gets_a_smaller_buffer() {
+        for (len, room, most) in [
+            (0, 1 << 16, 0),
+            (1, 1 << 16, 1),
+            (100, 150, 100),
+            (50_000, 1 << 16, 50_000),
+            (2 << 20, 3 << 20, 2 << 20),
+        ] {
+            let vec = || with_capacity(len, room);
+            let cut = BytesMut::from(&vec()[..]).freeze();
+            let mut truncated = BytesMut::zeroed(room);
+            truncated.truncate(len);
+            let mut split = BytesMut::zeroed(2 * room).split_off(room);
+            split.truncate(len);
+            for bytes in [vec().into(), cut, truncated.freeze(), split.freeze(), gathered(vec())] {
+                let bytes = tight(bytes);
+                assert_eq!(bytes.len(), len);
+                assert!(capacity(bytes) <= most, "{len} of {room}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_nearly_full_or_shared_stays_where_it_is() {
+        let place = |bytes: &Bytes| bytes.as_ptr();
+        for (len, room) in [(10, 40), (60_000, 1 << 16), (1 << 16, 1 << 16), (9 << 20, 10 << 20)] {
+            let bytes = Bytes::from(with_capacity(len, room));
+            let at = place(&bytes);
+            assert_eq!(place(&tight(bytes)), at);
+        }
+        let bytes = Bytes::from(with_capacity(1, 1 << 16));
+        let (at, other) = (place(&bytes), bytes.clone());
+        assert_eq!(place(&tight(bytes)), at);
+        drop(other);
+        let constant = Bytes::from_static(b"constant");
+        assert_eq!(place(&tight(constant.clone())), place(&constant));
+    }
+
+    /// Lines of such lengths, in buffers of such capacities.
+    const SENT: [(usize, usize); 6] =
+        [(1, 1 << 16), (900, 1024), (5000, 9000), (3, 3), (100, 128), (2 << 20, 3 << 20)];
+
+    struct Give;
+
+    impl Filter for Give {
+        fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
+            for (len, room) in SENT.repeat(2) {
+                let mut line = with_capacity(len, room);
+                line[len - 1] = b'\n';
+                out.send(0, line)?;
+            }
+            Ok(Step::Done)
+        }
+    }
+
+    struct Take;
+
+    impl Filter for Take {
+        fn process(
+            &mut self,
+            block: Block,
+            _: usize,
+            _: &mut Outputs<'_>,
+        ) -> Result<(), FilterError> {
+            let (len, capacity) = (block.len(), capacity(block.into()));
+            assert!(!is_spacious(len, capacity), "{capacity} for {len}");
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_block_takes_much_more_than_is_charged() {
+        for cut in [Cut::Whole, Cut::Lines(1000), Cut::Lines(1), Cut::Bytes(8 << 20)] {
+            let mut graph = Graph::new();
+            graph.filter("give", 1, Ports::source(), || Give).unwrap();
+            graph.filter("take", 1, Ports::sink(), || Take).unwrap();
+            let options = StreamOptions { cut, ..StreamOptions::default() };
+            graph.connect("give", "take", options).unwrap();
+            graph.start().unwrap().submit(Unit::new("")).wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn lines_take_what_they_have() {
+        for (line, size) in [(80, 1000), (80, 64 << 10), (1, 1), (5000, 64)] {
+            let mut block = Vec::new();
+            let mut moves = 0;
+            while block.len() < size {
+                make_room(&mut block, line, size);
+                let at = block.as_ptr();
+                block.resize(block.len() + line, 0);
+                moves += usize::from(block.as_ptr() != at);
+            }
+            assert_eq!(moves, 0);
+            assert!(!is_spacious(block.len(), block.capacity()), "{line} {size}");
+        }
+        // One long line in parts: it moves seldom, and is never spacious.
+        let (mut block, mut grown) = (Vec::new(), 0);
+        while block.len() < 1 << 20 {
+            let before = block.capacity();
+            make_room(&mut block, 100, 4096);
+            grown += usize::from(block.capacity() != before);
+            block.resize(block.len() + 100, 0);
+            assert!(block.len() < 4096 || !is_spacious(block.len(), block.capacity()));
+        }
+        assert!(grown < 60, "{grown}");
+    }
+}
