@@ -146,6 +146,90 @@ fn programs_that_fail_or_stop_reading_end_no_pipeline() {
 }
 
 #[test]
+fn a_program_that_goes_on_without_its_pipes_ends_with_the_unit() {
+    let directory = tempfile::tempdir().unwrap();
+    // The first one says that it has closed its output; then the other one fails.
+    let lasting = "cat >/dev/null; exec >&-; echo closed >turn; exec sleep 9999";
+    let failing = "cat >/dev/null; read line <turn; exit 1";
+    let exec = |command: &str| format!("run = \"exec\"\ncommand = [\"sh\", \"-c\", \"{command}\"]");
+    let filter = |name: &str, options: &str| format!("[filter.{name}]\n{options}\n");
+    let stream = |from: &str, to: &str| format!("[[stream]]\nfrom = \"{from}\"\nto = \"{to}\"\n");
+    let file = [
+        filter("read", "run = \"read\"\npath = \"both.toml\""),
+        filter("lasting", &exec(lasting)),
+        filter("failing", &exec(failing)),
+        filter("one", "run = \"write\"\npath = \"one-{}\""),
+        filter("other", "run = \"write\"\npath = \"other-{}\""),
+        stream("read", "lasting"),
+        stream("read", "failing"),
+        stream("lasting", "one"),
+        stream("failing", "other"),
+    ];
+    fs::write(directory.path().join("both.toml"), file.concat()).unwrap();
+    let turn = directory.path().join("turn");
+    assert!(Command::new("mkfifo").arg(turn).status().unwrap().success());
+    let output = flow(directory.path(), &["run", "both.toml", "-q", "a", "b"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    let lines: Vec<&str> = said.lines().collect();
+    for (unit, line) in ["a", "b"].iter().zip(&lines) {
+        assert!(line.starts_with(&format!("seekwire: {unit}: unit ")), "{said}");
+        assert!(line.ends_with("filter failing, copy 0: sh: ended with exit status 1"), "{said}");
+    }
+    assert_eq!(lines[2], "seekwire: 2 of 2 units of work failed");
+}
+
+/// What a file system that is full says when a file is closed, and not before.
+const FULL: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int close(int fd) {
+    char name[64], path[4096];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    long length = readlink(name, path, sizeof path);
+    if (syscall(SYS_close, fd))
+        return -1;
+    if (length > 5 && !memcmp(path + length - 5, ".full", 5)) {
+        errno = EDQUOT;
+        return -1;
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn a_disk_that_is_full_only_when_a_file_is_closed_is_noticed() {
+    let directory = place("full.c", FULL);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o", "full.so", "full.c"]).current_dir(directory.path());
+    assert!(compiler.status().unwrap().success());
+    for (path, named) in [
+        ("path = \"out.full\"", "out.full"),
+        ("path = \"out-{block}.full\"", "out-0.full"),
+        ("", "standard output"),
+    ] {
+        let write = format!("run = \"write\"\n{path}");
+        let file = chain(&[("read", "run = \"read\""), ("write", &write)], "");
+        fs::write(directory.path().join("copy.toml"), file).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_seekwire-flow"))
+            .args(["flow", "run", "-q", "copy.toml", "full.c"])
+            .env("LD_PRELOAD", directory.path().join("full.so"))
+            .current_dir(directory.path())
+            .stdout(fs::File::create(directory.path().join("output.full")).unwrap())
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(&format!(": {named}: Disk quota exceeded")), "{said}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_shown_in_its_line() {
     let directory = place("bad.toml", "[filter.read]\nrun = \"reed\"\n");
     let output = flow(directory.path(), &["check", "bad.toml"]);

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use bytes::Bytes;
 use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports};
 
 use zstd::stream::{raw, zio};
@@ -103,6 +104,19 @@ struct Coding<M, C> {
 /// So much of a block is coded at once: a small block may become a very large one.
 const AT_ONCE: usize = 4096;
 
+/// A larger buffer is not kept for what comes next.
+const KEPT: usize = 256 << 10;
+
+/// What is in the buffer, of which only the room is left.
+fn taken(buffer: &mut Vec<u8>) -> Bytes {
+    if buffer.capacity() > KEPT {
+        return std::mem::take(buffer).into();
+    }
+    let bytes = Bytes::copy_from_slice(buffer);
+    buffer.clear();
+    bytes
+}
+
 impl<M, C> Filter for Coding<M, C>
 where
     M: Fn() -> std::io::Result<C> + Send,
@@ -122,7 +136,7 @@ where
         let Some(coder) = &mut self.coder else { return Ok(()) };
         for part in block.chunks(AT_ONCE) {
             coder.write_all(part)?;
-            let made = std::mem::take(coder.buffer());
+            let made = taken(coder.buffer());
             if !made.is_empty() {
                 out.send(0, made)?;
             }

@@ -1,13 +1,13 @@
 //! Any program as a filter: blocks go to its standard input, and what it writes to its standard
 //! output goes on.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 
-use bytes::BytesMut;
 use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports};
 
 use super::Built;
 use super::process::{self, Process};
+use super::scratch::Scratch;
 use crate::options::{Fault, Options};
 
 pub(crate) use super::process::end_all;
@@ -26,6 +26,7 @@ pub(super) fn exec(options: &mut Options<'_>) -> Result<Built, Fault> {
         command: command.clone(),
         success: success.clone(),
         process: None,
+        scratch: Scratch::new(BLOCK),
     });
     // Nothing tells for which block it has written something.
     Ok(Built { knows_order: false, ..built })
@@ -35,6 +36,7 @@ struct Exec {
     command: Vec<String>,
     success: Vec<u64>,
     process: Option<Process>,
+    scratch: Scratch,
 }
 
 impl Exec {
@@ -55,7 +57,7 @@ impl Filter for Exec {
         _: usize,
         out: &mut Outputs<'_>,
     ) -> Result<(), FilterError> {
-        let Some(process) = &mut self.process else { return Ok(()) };
+        let Self { process: Some(process), scratch, .. } = self else { return Ok(()) };
         let mut rest = &block[..];
         while !rest.is_empty() {
             // One that wants no more, as head(1), is not fed any more.
@@ -64,7 +66,7 @@ impl Filter for Exec {
                 Ok(count) => rest = &rest[count..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if !receive(process, out)? {
+                    if !receive(process, scratch, out)? {
                         process.wait(true, out)?;
                     }
                 }
@@ -73,7 +75,7 @@ impl Filter for Exec {
             }
         }
         // What it has made of that goes on at once.
-        while receive(process, out)? {}
+        while receive(process, scratch, out)? {}
         Ok(())
     }
 
@@ -81,11 +83,11 @@ impl Filter for Exec {
         let Some(mut process) = self.process.take() else { return Ok(()) };
         process.input = None;
         while process.output.is_some() {
-            if !receive(&mut process, out)? {
+            if !receive(&mut process, &mut self.scratch, out)? {
                 process.wait(false, out)?;
             }
         }
-        match process::ending(process.end()?, &self.success) {
+        match process::ending(process.end(out)?, &self.success) {
             Some(ending) => Err(self.error(ending)),
             None => Ok(()),
         }
@@ -93,23 +95,19 @@ impl Filter for Exec {
 }
 
 /// Sends on what it has written; false if that is nothing now, or for ever.
-fn receive(process: &mut Process, out: &mut Outputs<'_>) -> Result<bool, FilterError> {
+fn receive(
+    process: &mut Process,
+    scratch: &mut Scratch,
+    out: &mut Outputs<'_>,
+) -> Result<bool, FilterError> {
     let Some(output) = &mut process.output else { return Ok(false) };
-    let mut block = BytesMut::zeroed(BLOCK);
-    loop {
-        match output.read(&mut block) {
-            Ok(0) => {
-                process.output = None;
-                return Ok(false);
-            }
-            Ok(count) => {
-                block.truncate(count);
-                out.send(0, block)?;
-                return Ok(true);
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-            Err(error) => return Err(error.into()),
+    match scratch.read(output) {
+        Ok(Some(block)) => out.send(0, block).map(|()| true),
+        Ok(None) => {
+            process.output = None;
+            Ok(false)
         }
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }

@@ -2,16 +2,18 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use nix::unistd::close;
 use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports, Step, UnitId};
 
 use super::Built;
+use super::scratch::Scratch;
 use super::tree::Tree;
 use crate::options::{Fault, Options};
 use crate::watch::screen;
@@ -47,13 +49,14 @@ pub(super) fn read(options: &mut Options<'_>) -> Result<Built, Fault> {
     }
     let ends_lines = options.boolean("end-lines")?;
     let block = if is_whole { None } else { Some(block.unwrap_or(BLOCK)) };
-    let plan = Arc::new(Plan { path, files, block, is_names, ends_lines });
+    let plan = Arc::new(Plan { path, files, is_names, ends_lines });
     Ok(Built::new(Ports::source(), move || ReadFiles {
         plan: Arc::clone(&plan),
         root: String::new(),
         tree: None,
         from: None,
         has_found: false,
+        scratch: block.map(Scratch::new),
     })
     .alone())
 }
@@ -91,8 +94,6 @@ struct Plan {
     path: Option<String>,
     /// Which files below a directory.
     files: Option<Vec<String>>,
-    /// Bytes to read at once; none: all of a file.
-    block: Option<usize>,
     is_names: bool,
     ends_lines: bool,
 }
@@ -106,6 +107,8 @@ struct ReadFiles {
     tree: Option<Tree>,
     from: Option<Reading>,
     has_found: bool,
+    /// For bytes that are read at once; none: all of a file.
+    scratch: Option<Scratch>,
 }
 
 /// A file that is being read.
@@ -146,35 +149,32 @@ impl Reading {
         named(&self.path)(error)
     }
 
-    /// All of the rest, or as much as comes at once; none at the end.
-    fn read(&mut self, block: Option<usize>) -> Result<Option<BytesMut>, FilterError> {
-        let Some(size) = block else {
-            let most = MOST as u64;
-            let mut whole = Vec::new();
-            if self.length <= most {
-                whole.reserve(self.length as usize + 1);
-                let mut file = (&mut self.file).take(most + 1);
-                file.read_to_end(&mut whole).map_err(|error| self.error(error))?;
-            }
-            if self.length.max(whole.len() as u64) > most {
-                let path = self.path.display();
-                return Err(format!("{path}: it has more than the {MOST} bytes of a block").into());
-            }
-            return Ok(Some(Bytes::from(whole).into()));
-        };
-        let mut block = BytesMut::zeroed(size);
-        loop {
-            match self.file.read(&mut block) {
-                Ok(0) => return Ok(None),
-                Ok(len) => {
-                    block.truncate(len);
-                    self.last = block.last().copied();
-                    return Ok(Some(block));
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.error(error)),
-            }
+    /// All of it, as one block; with a line's end behind it, where one is missing.
+    fn whole(&mut self, ends_lines: bool) -> Result<Bytes, FilterError> {
+        let most = MOST as u64;
+        let mut whole = Vec::new();
+        if self.length <= most {
+            whole.reserve(self.length as usize + 1);
+            let mut file = (&mut self.file).take(most + 1);
+            file.read_to_end(&mut whole).map_err(|error| self.error(error))?;
         }
+        if self.length.max(whole.len() as u64) > most {
+            let path = self.path.display();
+            return Err(format!("{path}: it has more than the {MOST} bytes of a block").into());
+        }
+        if ends_lines && whole.last().is_some_and(|last| *last != b'\n') {
+            whole.push(b'\n');
+        }
+        Ok(whole.into())
+    }
+
+    /// As much as comes at once; none at the end.
+    fn block(&mut self, scratch: &mut Scratch) -> Result<Option<Bytes>, FilterError> {
+        let block = scratch.read(&mut self.file).map_err(|error| self.error(error))?;
+        if let Some(block) = &block {
+            self.last = block.last().copied();
+        }
+        Ok(block)
     }
 }
 
@@ -198,21 +198,17 @@ impl Filter for ReadFiles {
     fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
         if let Some(from) = &mut self.from {
             let ends_lines = self.plan.ends_lines;
-            match (from.read(self.plan.block)?, self.plan.block) {
-                (Some(block), Some(_)) => {
-                    out.send(0, block)?;
-                    return Ok(Step::More);
-                }
-                (Some(mut whole), None) => {
-                    if ends_lines && whole.last().is_some_and(|last| *last != b'\n') {
-                        whole.extend_from_slice(b"\n");
+            match &mut self.scratch {
+                None => out.send(0, from.whole(ends_lines)?)?,
+                Some(scratch) => {
+                    if let Some(block) = from.block(scratch)? {
+                        out.send(0, block)?;
+                        return Ok(Step::More);
                     }
-                    out.send(0, whole)?;
+                    if ends_lines && from.last.is_some_and(|last| last != b'\n') {
+                        out.send(0, &b"\n"[..])?;
+                    }
                 }
-                (None, _) if ends_lines && from.last.is_some_and(|last| last != b'\n') => {
-                    out.send(0, &b"\n"[..])?;
-                }
-                (None, _) => {}
             }
             self.from = None;
         }
@@ -312,8 +308,29 @@ impl Filter for WriteFile {
             To::File(to, path) => to.write_all(&block).map_err(named(path)),
             To::Files(path) => {
                 let path = path.replace("{block}", &block.sequence().to_string());
-                fs::write(&path, &*block).map_err(named(Path::new(&path)))
+                written(&path, &block).map_err(named(Path::new(&path)))
             }
         }
     }
+
+    fn finalize(&mut self, _: &mut Outputs<'_>) -> Result<(), FilterError> {
+        match std::mem::replace(&mut self.to, To::Nowhere) {
+            To::Nowhere | To::Files(_) => Ok(()),
+            To::StandardOutput => {
+                // It stays open, and any descriptor of it tells.
+                let other = rustix::stdio::stdout().try_clone_to_owned();
+                let closed = other.and_then(|other| Ok(close(other)?));
+                closed.map_err(named(Path::new("standard output")))
+            }
+            To::File(file, path) => close(file).map_err(io::Error::from).map_err(named(&path)),
+        }
+    }
+}
+
+/// Writes a file, and closes it. Some file systems, such as NFS, tell only then that there was no room
+/// for what was written.
+fn written(path: &str, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    Ok(close(file)?)
 }

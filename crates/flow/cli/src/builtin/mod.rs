@@ -8,6 +8,7 @@ mod framed;
 mod frames;
 mod images;
 mod process;
+mod scratch;
 mod sums;
 mod tree;
 

@@ -48,6 +48,9 @@ pub(super) fn ending(status: ExitStatus, success: &[u64]) -> Option<String> {
     }
 }
 
+/// A moment: then it is looked whether the unit has ended.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
 impl Process {
     pub(super) fn start(command: &[String]) -> io::Result<Self> {
         let mut program = Command::new(&command[0]);
@@ -68,7 +71,6 @@ impl Process {
 
     /// A moment, or until it writes, or reads if there is something for it; less if the unit ends.
     pub(super) fn wait(&self, is_fed: bool, out: &Outputs<'_>) -> Result<(), FilterError> {
-        const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         if out.is_ended() {
             return Err(Ended.into());
         }
@@ -89,28 +91,39 @@ impl Process {
         pid.is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), its_end), Ok(None)))
     }
 
-    /// Waits for its end. While it is among those that run, its id is nobody else's.
-    pub(super) fn end(&mut self) -> Result<ExitStatus, FilterError> {
-        if let Some(pid) = Pid::from_raw(pid_of(&self.child)) {
-            let its_end = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            while matches!(waitid(WaitId::Pid(pid), its_end), Err(Errno::INTR)) {}
+    /// Waits for its end, or that of the unit: it may go on for ever without its pipes.
+    pub(super) fn end(&mut self, out: &Outputs<'_>) -> Result<ExitStatus, FilterError> {
+        loop {
+            if let Some(status) = self.end_within(LOOK)? {
+                return Ok(status);
+            }
+            if out.is_ended() {
+                return Err(Ended.into());
+            }
         }
-        alive().remove(&pid_of(&self.child));
-        Ok(self.child.wait()?)
     }
 
     /// The same, if it ends soon: one that has closed its pipes mostly does.
     pub(super) fn end_soon(&mut self) -> Result<Option<ExitStatus>, FilterError> {
-        const SOON: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
         (self.input, self.output) = (None, None);
-        let Some(pid) = Pid::from_raw(pid_of(&self.child)) else { return Ok(None) };
-        let descriptor = pidfd_open(pid, PidfdFlags::empty())?;
-        let mut one = [PollFd::new(&descriptor, PollFlags::IN)];
-        match poll(&mut one, Some(&SOON)) {
-            Ok(0) | Err(Errno::INTR) => Ok(None),
-            Ok(_) => self.end().map(Some),
-            Err(error) => Err(error.into()),
+        self.end_within(Timespec { tv_sec: 2, tv_nsec: 0 })
+    }
+
+    fn end_within(&mut self, time: Timespec) -> Result<Option<ExitStatus>, FilterError> {
+        let pid = Pid::from_raw(pid_of(&self.child));
+        // Without a descriptor of it, it is looked for its end when the time is over.
+        let process = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let process = process.iter().map(|process| PollFd::new(process, PollFlags::IN));
+        match poll(&mut process.collect::<Vec<_>>(), Some(&time)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
+        if !self.has_ended() {
+            return Ok(None);
+        }
+        // As long as it was among those that run, its id was nobody else's.
+        alive().remove(&pid_of(&self.child));
+        Ok(Some(self.child.wait()?))
     }
 }
 
