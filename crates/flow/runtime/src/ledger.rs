@@ -112,6 +112,18 @@ impl Ledger {
         (held as usize, peak)
     }
 
+    /// Whether so much is held. What was given back is looked at only if it may be, not for each block.
+    pub(crate) fn holds(&self, bytes: usize) -> bool {
+        let ever = self.taken.ever.load(Ordering::Relaxed);
+        let is_much = |given: u64| ever.saturating_sub(given) >= bytes as u64;
+        if !is_much(self.taken.given.load(Ordering::Relaxed)) {
+            return false;
+        }
+        let given = self.given.ever.load(Ordering::SeqCst);
+        self.taken.given.store(given, Ordering::Relaxed);
+        is_much(given)
+    }
+
     /// Takes room for `bytes`, if no more than `most` are held then; false: there is none.
     pub(crate) fn reserve(&self, bytes: usize, most: usize) -> bool {
         self.lacks(bytes, most).is_none()
@@ -373,6 +385,9 @@ mod tests {
             ledger.give(10);
         }
         assert_eq!(ledger.held(), (0, 10));
+        assert!(ledger.reserve(10, usize::MAX) && ledger.holds(10) && !ledger.holds(11));
+        ledger.give(10);
+        assert!(!ledger.holds(10));
     }
 
     #[test]

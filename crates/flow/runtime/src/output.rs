@@ -226,7 +226,7 @@ impl Outputs<'_> {
     /// Waits while there is no room.
     ///
     /// A buffer that is mostly empty is replaced by a smaller one, so that a block takes hardly more
-    /// than its part of the limit. But blocks that are cut out of `bytes` share its memory, as do bytes
+    /// than its part of the limit, except for up to 256 short ones in a stream. But blocks that are cut out of `bytes` share its memory, as do bytes
     /// of which the filter, or whoever it has them from, keeps others, and each takes only its own
     /// part: what is sent at once is the filter's to bound, and a small piece of a large block to copy.
     ///
@@ -240,7 +240,11 @@ impl Outputs<'_> {
     pub fn send(&mut self, port: usize, bytes: impl Into<Bytes>) -> Result<(), FilterError> {
         let mut bytes = bytes.into();
         // Before it is anybody else's, too.
-        if self.outlets[port].iter().any(|outlet| outlet.cut.keeps(bytes.len())) {
+        let is_looked_at = |outlet: &Outlet| {
+            let len = bytes.len();
+            outlet.cut.keeps(len) && tight::is_worth_it(len, outlet.stream.ledger())
+        };
+        if self.outlets[port].iter().any(is_looked_at) {
             bytes = tight::tight(bytes);
         }
         let last = self.outlets[port].len().saturating_sub(1);
