@@ -603,6 +603,7 @@ impl Stream {
         state.clear(unit.rank.unit);
         state.wake_all();
         drop(state);
+        self.ledger.repay(unit.rank.unit, u64::MAX);
         self.ledger.wake_all();
     }
 
