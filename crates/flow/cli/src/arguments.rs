@@ -210,8 +210,8 @@ pub(crate) struct FlowRun {
     pub(crate) role: String,
     /// Tell the other processes only the addresses of this network interface
     ///
-    /// By default they try all addresses of each other, those of the loopback interface last. The port
-    /// is open on all interfaces.
+    /// By default they try all addresses of each other; those of the loopback interface last, and only
+    /// on one host. The port is open on all interfaces.
     #[arg(long, value_name = "NAME", env = "SEEKWIRE_FLOW_INTERFACE")]
     pub(crate) interface: Option<String>,
     /// Seconds in which the processes have to find each other

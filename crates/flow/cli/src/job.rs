@@ -1,15 +1,15 @@
 //! The processes that run a pipeline together, as the launcher started them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nix::ifaddrs::getifaddrs;
-use nix::net::if_::InterfaceFlags;
-use seekwire_flow::{Job, Peer};
-use seekwire_launch::{Launcher, Secret};
+use seekwire_flow::{CalledOff, Job, Peer};
+use seekwire_launch::{Ending, Error, Launcher, Secret};
 
 use crate::arguments::FlowRun;
+use crate::network::{self, Network};
 
 /// One of them, as places of filters name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,11 +41,13 @@ impl Membership {
             let members = vec![Member { host: launched.host().to_owned(), role }];
             return Ok(Self { launched, job: None, members });
         }
-        let (listener, addresses) = listen(wishes.interface.as_deref())?;
+        let (listener, addresses) = network::listen(wishes.interface.as_deref())?;
+        let network = Network::here()?;
         let addresses: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
         launched.publish("address", &addresses.join(" "))?;
         let host = launched.host().to_owned();
         launched.publish("host", &host)?;
+        launched.publish("network", &network.name)?;
         launched.publish("role", &wishes.role)?;
         if rank == 0 {
             launched.publish("secret", &Secret::random()?.to_hex())?;
@@ -56,18 +58,23 @@ impl Membership {
         let mut members = Vec::new();
         let mut peers = Vec::new();
         for other in 0..size {
-            let host = launched.lookup(other, "host")?;
-            let addresses = launched.lookup(other, "address")?;
-            let parsed: Result<Vec<SocketAddr>, _> =
-                addresses.split_whitespace().map(str::parse).collect();
-            let addresses =
-                parsed.with_context(|| format!("rank {other} has no address: {addresses}"))?;
-            members.push(Member { host: host.clone(), role: launched.lookup(other, "role")? });
-            peers.push(Peer { host, addresses });
+            let peer = peer(&mut launched, &network, other)?;
+            // Those of higher rank connect to this one.
+            ensure!(
+                other >= rank || !peer.addresses.is_empty(),
+                "rank {other} on {} has no address that leads there from here: {}; --interface \
+                 chooses others",
+                peer.host,
+                launched.lookup(other, "address")?
+            );
+            let role = launched.lookup(other, "role")?;
+            members.push(Member { host: peer.host.clone(), role });
+            peers.push(peer);
         }
         let [limit, patience] = [wishes.meet_within, wishes.patience]
             .map(|seconds| Duration::from_secs(seconds.into()));
-        let job = Job { rank, peers, listener, secret, limit, patience };
+        let called_off = Some(called_off(launched.ending()?));
+        let job = Job { rank, peers, listener, secret, limit, patience, called_off };
         Ok(Self { launched, job: Some(job), members })
     }
 
@@ -88,60 +95,25 @@ impl Membership {
     }
 }
 
-/// A listener, and the addresses at which others may reach it: first those by which hosts reach each
-/// other, last those of this host alone.
-fn listen(interface: Option<&str>) -> Result<(TcpListener, Vec<SocketAddr>)> {
-    let mut known: Vec<(bool, bool, IpAddr)> = Vec::new();
-    let mut names = Vec::new();
-    for found in getifaddrs().context("cannot list the network's interfaces")? {
-        names.push(found.interface_name.clone());
-        let is_wanted = interface.is_none_or(|wanted| wanted == found.interface_name);
-        if !is_wanted || !found.flags.contains(InterfaceFlags::IFF_UP) {
-            continue;
-        }
-        let Some(address) = found.address else { continue };
-        let address: IpAddr = match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
-            (Some(v4), _) => v4.ip().into(),
-            // One that is valid on a link only says nothing without the link.
-            (_, Some(v6)) if v6.ip().segments()[0] & 0xffc0 != 0xfe80 => v6.ip().into(),
-            _ => continue,
-        };
-        known.push((address.is_loopback(), address.is_ipv6(), address));
-    }
-    known.sort();
-    known.dedup();
-    names.sort();
-    names.dedup();
-    let of = interface.map(|name| format!(" of interface {name}")).unwrap_or_default();
-    ensure!(
-        !known.is_empty(),
-        "there is no address{of} at which the other processes could reach this one: the interfaces \
-         here are {}",
-        names.join(", ")
-    );
-    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
-        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
-        .context("cannot listen for the other processes")?;
-    let local = listener.local_addr().context("cannot listen for the other processes")?;
-    let reached = |(_, is_v6, address): (bool, bool, IpAddr)| {
-        (!is_v6 || local.is_ipv6()).then(|| SocketAddr::new(address, local.port()))
+/// Another process, with the addresses by which this one reaches it.
+fn peer(launched: &mut seekwire_launch::Job, network: &Network, rank: u32) -> Result<Peer> {
+    let host = launched.lookup(rank, "host")?;
+    let addresses = launched.lookup(rank, "address")?;
+    let parsed: Result<Vec<SocketAddr>, _> = addresses.split_whitespace().map(str::parse).collect();
+    let parsed = parsed.with_context(|| format!("rank {rank} has no address: {addresses}"))?;
+    let its = launched.lookup(rank, "network")?;
+    let is_same = match (its.is_empty(), network.name.is_empty()) {
+        (false, false) => its == network.name,
+        _ => host == launched.host(),
     };
-    Ok((listener, known.into_iter().filter_map(reached).collect()))
+    Ok(Peer { host, addresses: network.reachable(&parsed, is_same) })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn there_is_an_address() {
-        let (listener, addresses) = listen(None).unwrap();
-        assert!(!addresses.is_empty());
-        let port = listener.local_addr().unwrap().port();
-        assert!(addresses.iter().all(|address| address.port() == port));
-        let (_, loopback) = listen(Some("lo")).unwrap();
-        assert!(loopback.iter().all(|address| address.ip().is_loopback()), "{loopback:?}");
-        let error = listen(Some("none")).unwrap_err().to_string();
-        assert!(error.contains("no address of interface none") && error.contains("lo"), "{error}");
-    }
+/// Whether another process has ended the job. What else is wrong with the directory is no reason to
+/// give up: all have looked up what they need.
+fn called_off(ending: Ending) -> Arc<CalledOff> {
+    Arc::new(move || match ending.check() {
+        Err(error @ Error::Aborted { .. }) => Some(error.to_string()),
+        _ => None,
+    })
 }

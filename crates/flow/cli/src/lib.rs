@@ -15,6 +15,7 @@
 mod arguments;
 mod builtin;
 mod job;
+mod network;
 mod options;
 mod pipeline;
 mod placement;

@@ -23,6 +23,15 @@ fn program() -> &'static str {
 impl Group {
     /// `size` processes that run this pipeline with these arguments.
     fn start(size: usize, pipeline: &str, arguments: &[&str]) -> Self {
+        Self::start_each(size, pipeline, |_| arguments)
+    }
+
+    /// The same, each with arguments of its own, by rank.
+    fn start_each<'a>(
+        size: usize,
+        pipeline: &str,
+        arguments: impl Fn(usize) -> &'a [&'a str],
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("pipeline.toml");
         let here = directory.path().to_str().unwrap();
@@ -34,7 +43,7 @@ impl Group {
             Command::new(program())
                 .args(["flow", "run", "--patience", "5"])
                 .arg(&file)
-                .args(arguments)
+                .args(arguments(rank))
                 .env("SEEKWIRE_FLOW_RENDEZVOUS", &place)
                 .env("SEEKWIRE_FLOW_RANK", rank.to_string())
                 .env("SEEKWIRE_FLOW_SIZE", size.to_string())
@@ -224,6 +233,22 @@ fn what_is_wrong_is_said_once() {
     assert!(said[0].contains("no process has the role wroker"), "{said:?}");
     assert!(said[0].contains("pipeline.toml:8"), "{said:?}");
     assert_eq!(said[1..], ["", ""]);
+    assert!(outputs.iter().all(|output| output.status.code() == Some(1)));
+}
+
+/// They would wait for longer than anybody waits for a test.
+#[test]
+fn nobody_waits_for_one_that_has_failed_before_all_have_met() {
+    let long = ["--meet-within", "100000"];
+    let wrong = ["--meet-within", "100000", "--trace", "none/trace"];
+    let arguments = |rank| if rank == 2 { &wrong[..] } else { &long };
+    let (outputs, _directory) = Group::start_each(3, CHAIN, arguments).end();
+    let said: Vec<String> = outputs.iter().map(stderr).collect();
+    assert!(said[2].contains("none/trace.2"), "{said:?}");
+    for said in &said[..2] {
+        assert!(said.contains("the job was ended by rank "), "{said:?}");
+        assert!(said.contains(": it left without finishing"), "{said:?}");
+    }
     assert!(outputs.iter().all(|output| output.status.code() == Some(1)));
 }
 

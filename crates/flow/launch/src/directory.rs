@@ -38,6 +38,9 @@ const LATE: Duration = Duration::from_millis(50);
 /// What is said of a process that has left without [`Rendezvous::finish`].
 const LEFT: &str = "it left without finishing";
 
+/// What is said of one that could not say even that.
+const UNSAID: &str = "a process that had no room in the directory to say who it is, nor why";
+
 #[derive(Debug)]
 pub(crate) struct Rendezvous {
     directory: OwnedFd,
@@ -103,9 +106,9 @@ impl Rendezvous {
     }
 
     pub(crate) fn exchange(&mut self) -> Result<(), Error> {
-        self.round += 1;
-        let round = self.round.to_string();
+        let round = (self.round + 1).to_string();
         self.write(&self.name(self.rank, &round), self.pending.as_bytes())?;
+        self.round += 1;
         self.pending.clear();
         self.wait_for_all(&round, &format!("come to exchange {round}"))
     }
@@ -124,14 +127,16 @@ impl Rendezvous {
 
     /// Rank 0 waits for all, to remove the files that they may be reading.
     pub(crate) fn finish(&mut self) -> Result<(), Error> {
-        self.write(&self.name(self.rank, "done"), b"")?;
         if self.rank != 0 {
-            return Ok(());
+            return self.write(&self.name(self.rank, "done"), b"").inspect_err(|_| {
+                // Rank 0 need not wait for it.
+                let _ = self.leave();
+            });
         }
         let waited = self.wait_for_all("done", "finish");
         match waited {
             // Somebody may not have read yet why it is over.
-            Err(Error::Aborted { .. }) => self.remove(&format!("{}.{}.", self.job, self.rank))?,
+            Err(Error::Aborted { .. }) => self.remove(&self.name(self.rank, ""))?,
             _ => self.remove(&format!("{}.", self.job))?,
         }
         waited
@@ -143,19 +148,47 @@ impl Rendezvous {
     }
 
     /// Lets the others know that the job is over.
-    pub(crate) fn abort(&mut self, message: &str) -> Result<(), Error> {
+    pub(crate) fn abort(&self, message: &str) -> Result<(), Error> {
         let text = format!("rank {}: {}", self.rank, shown(message.as_bytes()));
-        self.write(&self.stop(), text.as_bytes())?;
-        self.remove(&format!("{}.{}.", self.job, self.rank))
+        let told = self.tell(&text);
+        let removed = self.remove(&self.name(self.rank, ""));
+        // Its own files may have made room.
+        told.or_else(|_| self.tell(&text)).and(removed)
     }
 
     /// A process that has not finished.
-    pub(crate) fn leave(&mut self) -> Result<(), Error> {
+    pub(crate) fn leave(&self) -> Result<(), Error> {
         // The first to leave is the one whose reason counts.
-        if self.read(&self.stop())?.is_some() {
-            return self.remove(&format!("{}.{}.", self.job, self.rank));
+        if matches!(self.read(&self.stop()), Ok(Some(_))) {
+            return self.remove(&self.name(self.rank, ""));
         }
         self.abort(LEFT)
+    }
+
+    /// Why the job is over. That it is counts for more than why: where there is no room for the
+    /// reason, there is none.
+    fn tell(&self, why: &str) -> Result<(), Error> {
+        let stop = self.stop();
+        self.write(&stop, why.as_bytes()).or_else(|_| match self.create(&stop) {
+            Ok(_) | Err(Error::InUse { .. }) => Ok(()),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// Another one, which does nothing but see whether somebody has ended the job.
+    pub(crate) fn observer(&self) -> Result<Self, Error> {
+        let what = format!("keep the directory {} open", self.path.display());
+        Ok(Self {
+            directory: self.directory.try_clone().map_err(Error::system(what))?,
+            path: self.path.clone(),
+            job: self.job.clone(),
+            rank: self.rank,
+            size: self.size,
+            limit: self.limit,
+            round: 0,
+            pending: String::new(),
+            seen: BTreeMap::new(),
+        })
     }
 
     fn name(&self, rank: u32, what: &str) -> String {
@@ -214,12 +247,11 @@ impl Rendezvous {
         }
     }
 
-    fn is_stopped(&self) -> Result<(), Error> {
+    pub(crate) fn is_stopped(&self) -> Result<(), Error> {
         let name = self.stop();
-        match self.read(&name)? {
-            None => Ok(()),
-            Some(text) => Err(Error::Aborted { why: shown(&text), path: self.path.join(name) }),
-        }
+        let Some(text) = self.read(&name)? else { return Ok(()) };
+        let why = if text.is_empty() { UNSAID.to_owned() } else { shown(&text) };
+        Err(Error::Aborted { why, path: self.path.join(name) })
     }
 
     fn is_there(&self, name: &str) -> Result<bool, Error> {
@@ -253,15 +285,22 @@ impl Rendezvous {
         Ok(Some(content))
     }
 
-    /// A file that nobody sees before it is whole.
+    /// A file that nobody sees before it is whole. If that fails, there is none.
     fn write(&self, name: &str, content: &[u8]) -> Result<(), Error> {
         let new = self.name(self.rank, "new");
-        let mut file = self.create(&new)?;
-        file.write_all(content).map_err(self.system("write", &new))?;
+        let file = self.create(&new)?;
+        self.fill(file, &new, content, name).inspect_err(|_| {
+            // Its name is wanted again, to say that this process leaves.
+            let _ = rustix::fs::unlinkat(&self.directory, &new, AtFlags::empty());
+        })
+    }
+
+    fn fill(&self, mut file: File, new: &str, content: &[u8], name: &str) -> Result<(), Error> {
+        file.write_all(content).map_err(self.system("write", new))?;
         // On NFS, closing may be what fails.
-        file.sync_all().map_err(self.system("write", &new))?;
+        file.sync_all().map_err(self.system("write", new))?;
         drop(file);
-        rustix::fs::renameat(&self.directory, &new, &self.directory, name)
+        rustix::fs::renameat(&self.directory, new, &self.directory, name)
             .map_err(self.system("name", name))
     }
 
@@ -284,13 +323,15 @@ impl Rendezvous {
                 names.push(entry.file_name().to_owned());
             }
         }
+        let mut removed = Ok(());
         for name in names {
             match rustix::fs::unlinkat(&self.directory, &name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
-                Err(errno) => return Err(Error::system(&what)(errno)),
+                // The others go all the same.
+                Err(errno) => removed = Err(Error::system(&what)(errno)),
             }
         }
-        Ok(())
+        removed
     }
 
     fn system<E: Into<std::io::Error>>(&self, verb: &str, name: &str) -> impl FnOnce(E) -> Error {
@@ -310,157 +351,4 @@ fn ranks(missing: &[u32]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs::{self, Permissions};
-    use std::os::unix::fs::{PermissionsExt, symlink};
-
-    use super::*;
-
-    const LIMIT: Duration = Duration::from_secs(20);
-    const SHORT: Duration = Duration::from_millis(50);
-
-    fn join(path: &Path, rank: u32, limit: Duration) -> Result<Rendezvous, Error> {
-        Rendezvous::join(path, "job", rank, 2, limit)
-    }
-
-    fn names(path: &Path) -> Vec<String> {
-        let entries = fs::read_dir(path).unwrap();
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-
-    /// A directory like those of mktemp.
-    fn directory() -> tempfile::TempDir {
-        let directory = tempfile::tempdir().unwrap();
-        fs::set_permissions(directory.path(), Permissions::from_mode(0o700)).unwrap();
-        directory
-    }
-
-    #[test]
-    fn values_are_exchanged_in_rounds_and_nothing_remains() {
-        let directory = directory();
-        let path = directory.path();
-        thread::scope(|scope| {
-            for rank in 0..2 {
-                scope.spawn(move || {
-                    let mut meeting = join(path, rank, LIMIT).unwrap();
-                    meeting.put("address", &format!("of {rank}\n")).unwrap();
-                    meeting.exchange().unwrap();
-                    let other = 1 - rank;
-                    let value = meeting.get(other, "address").unwrap();
-                    assert_eq!(value, Some(format!("of {other}\n")));
-                    assert_eq!(meeting.get(other, "later").unwrap(), None);
-                    meeting.put("later", "").unwrap();
-                    let mode = fs::metadata(path.join(format!("job.{rank}.1"))).unwrap();
-                    assert_eq!(mode.permissions().mode() & 0o7777, 0o600);
-                    meeting.exchange().unwrap();
-                    assert_eq!(meeting.get(other, "later").unwrap(), Some(String::new()));
-                    assert_eq!(meeting.get(other, "address").unwrap(), value);
-                    meeting.finish().unwrap();
-                });
-            }
-        });
-        assert_eq!(names(path), [""; 0]);
-    }
-
-    #[test]
-    fn a_directory_in_which_others_can_write_is_refused() {
-        let directory = directory();
-        for mode in [0o720, 0o702, 0o777, 0o1777] {
-            fs::set_permissions(directory.path(), Permissions::from_mode(mode)).unwrap();
-            let error = join(directory.path(), 0, LIMIT).unwrap_err();
-            assert!(matches!(error, Error::Unsafe { .. }), "{mode:o}: {error}");
-        }
-        assert_eq!(names(directory.path()), [""; 0]);
-        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
-        join(directory.path(), 0, LIMIT).unwrap();
-    }
-
-    #[test]
-    fn a_directory_of_another_user_is_refused() {
-        // Of root where a user runs this, and of nobody where root does.
-        let directory = directory();
-        let path = if rustix::process::geteuid().is_root() {
-            std::os::unix::fs::chown(directory.path(), Some(65534), None).unwrap();
-            directory.path()
-        } else {
-            Path::new("/usr")
-        };
-        let error = join(path, 0, LIMIT).unwrap_err();
-        assert!(matches!(error, Error::Unsafe { .. }), "{error}");
-    }
-
-    #[test]
-    fn what_is_no_directory_is_named() {
-        let directory = directory();
-        let path = directory.path().join("none");
-        let error = join(&path, 0, LIMIT).unwrap_err().to_string();
-        assert!(error.contains("none"), "{error}");
-        fs::write(&path, "").unwrap();
-        let error = join(&path, 0, LIMIT).unwrap_err().to_string();
-        assert!(error.contains("none"), "{error}");
-    }
-
-    #[test]
-    fn a_rank_is_taken_once() {
-        let directory = directory();
-        let _first = join(directory.path(), 0, LIMIT).unwrap();
-        let error = join(directory.path(), 0, LIMIT).unwrap_err();
-        assert!(matches!(error, Error::InUse { .. }), "{error}");
-    }
-
-    #[test]
-    fn who_does_not_come_is_named() {
-        let directory = directory();
-        let mut meeting = join(directory.path(), 0, SHORT).unwrap();
-        let text = meeting.exchange().unwrap_err().to_string();
-        assert!(text.contains("rank 1") && text.contains("exchange 1"), "{text}");
-        let text = meeting.finish().unwrap_err().to_string();
-        assert!(text.contains("rank 1 to finish"), "{text}");
-        assert_eq!(names(directory.path()), [""; 0]);
-        assert_eq!(ranks(&[3]), "rank 3");
-        let many: Vec<u32> = (0..10).collect();
-        assert_eq!(ranks(&many), "rank 0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
-    }
-
-    #[test]
-    fn who_ends_the_job_ends_it_for_all() {
-        let directory = directory();
-        let mut first = join(directory.path(), 0, LIMIT).unwrap();
-        let mut second = join(directory.path(), 1, LIMIT).unwrap();
-        second.abort("no memory").unwrap();
-        let text = first.exchange().unwrap_err().to_string();
-        assert!(text.contains("rank 1: no memory") && text.contains("job.stop"), "{text}");
-        first.leave().unwrap();
-        assert_eq!(names(directory.path()), ["job.stop"]);
-    }
-
-    #[test]
-    fn files_that_nobody_of_us_has_written_are_refused() {
-        let directory = directory();
-        let mut meeting = join(directory.path(), 0, LIMIT).unwrap();
-        let file = directory.path().join("job.1.1");
-        for content in [&b"key"[..], b"key %zz\n", b"\xff \n"] {
-            fs::write(&file, content).unwrap();
-            meeting.round = 1;
-            let error = meeting.get(1, "key").unwrap_err();
-            assert!(matches!(error, Error::Unsafe { .. }), "{content:?}: {error}");
-        }
-        fs::File::create(&file).unwrap().set_len(LONGEST as u64 + 1).unwrap();
-        let error = meeting.get(1, "key").unwrap_err();
-        assert!(matches!(error, Error::Unsafe { .. }), "{error}");
-        fs::remove_file(&file).unwrap();
-        symlink("/etc/passwd", &file).unwrap();
-        let error = meeting.get(1, "key").unwrap_err();
-        assert!(matches!(error, Error::System { .. }), "{error}");
-        fs::remove_file(&file).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, &file, Mode::RUSR).unwrap();
-        let error = meeting.get(1, "key").unwrap_err();
-        assert!(matches!(error, Error::Unsafe { .. }), "{error}");
-        fs::remove_file(&file).unwrap();
-        let error = meeting.get(1, "key").unwrap_err();
-        assert!(matches!(error, Error::Unsafe { .. }), "{error}");
-    }
-}
+mod tests;

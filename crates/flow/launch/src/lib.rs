@@ -100,10 +100,9 @@ impl fmt::Display for Launcher {
 /// This process as one of a job.
 ///
 /// Whoever drops it without [`finish`](Self::finish) has failed. With a directory, the others learn
-/// of that at their next exchange. A launcher ends the job when the process has ended with a status
-/// other than 0; srun does so with its option `--kill-on-bad-exit`, without which the others wait
-/// until the limit.
-#[derive(Debug)]
+/// of that at their next exchange, or by [`Ending`]. A launcher ends the job when the process has
+/// ended with a status other than 0; srun does so with its option `--kill-on-bad-exit`, without
+/// which the others wait until the limit. `Debug` does not show what was published.
 pub struct Job {
     launcher: Launcher,
     rank: u32,
@@ -115,8 +114,41 @@ pub struct Job {
     is_over: bool,
 }
 
+impl fmt::Debug for Job {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Job")
+            .field("launcher", &self.launcher)
+            .field("rank", &self.rank)
+            .field("size", &self.size)
+            .field("host", &self.host)
+            .field("is_over", &self.is_over)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Sees whether another process has ended the job, for one that waits for something else than an
+/// exchange meanwhile. Any thread can ask.
+pub struct Ending(Option<Rendezvous>);
+
+impl Ending {
+    /// Where a launcher carries the values there is nothing to see: it ends the processes itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Aborted`]; those of the directory.
+    pub fn check(&self) -> Result<(), Error> {
+        self.0.as_ref().map_or(Ok(()), Rendezvous::is_stopped)
+    }
+}
+
+impl fmt::Debug for Ending {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Ending(..)")
+    }
+}
+
 /// How values come to the others.
-#[derive(Debug)]
 enum Exchange {
     Memory,
     Pmi(Pmi),
@@ -258,6 +290,18 @@ impl Job {
         value.ok_or_else(|| Error::NotPublished { rank, key: key.into() })
     }
 
+    /// What sees whether another process has ended the job.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: there is no descriptor for it.
+    pub fn ending(&self) -> Result<Ending, Error> {
+        Ok(Ending(match &self.exchange {
+            Exchange::Directory(rendezvous) => Some(rendezvous.observer()?),
+            Exchange::Memory | Exchange::Pmi(_) => None,
+        }))
+    }
+
     /// Leaves the job, which has done what it should. With a directory, rank 0 waits for the
     /// others, and then removes their files.
     ///
@@ -362,6 +406,7 @@ mod tests {
         let long = "x".repeat(text::VALUE + 1);
         assert!(matches!(job.publish("long", &long), Err(Error::TooLong { .. })));
         job.exchange().unwrap();
+        job.ending().unwrap().check().unwrap();
         assert_eq!(job.lookup(0, "address").unwrap(), "a b");
         assert!(matches!(job.lookup(0, "long"), Err(Error::NotPublished { .. })));
         assert!(matches!(job.lookup(1, "address"), Err(Error::NoSuchRank { .. })));
@@ -414,7 +459,15 @@ mod tests {
             .unwrap()
         };
         let mut first = join(0);
-        drop(join(1));
+        let ending = first.ending().unwrap();
+        ending.check().unwrap();
+        let mut second = join(1);
+        second.publish("secret", "0123abcd").unwrap();
+        let shown = format!("{second:?}");
+        assert!(shown.contains("rank: 1") && !shown.contains("0123abcd"), "{shown}");
+        drop(second);
+        let text = ending.check().unwrap_err().to_string();
+        assert!(text.contains("rank 1: it left without finishing"), "{text}");
         let text = first.exchange().unwrap_err().to_string();
         assert!(text.contains("rank 1: it left without finishing"), "{text}");
     }

@@ -266,6 +266,31 @@ mod none {
         }
     }
 
+    /// Rank 0 waits for rank 1 already, which then cannot write what it has to.
+    #[test]
+    fn a_full_file_system_of_the_directory_lets_nobody_wait() {
+        let Some(bed) = Bed::new() else { return };
+        let meeting = directory();
+        let script = r#"
+            mount -t tmpfs -o size=1m,mode=700 tmpfs "$1"
+            export SEEKWIRE_FLOW_RENDEZVOUS="$1" SEEKWIRE_FLOW_SIZE=2 SEEKWIRE_FLOW_LIMIT=50
+            SEEKWIRE_FLOW_RANK=0 "$2" & first=$!
+            until [ -e "$1/job.0.1" ]; do kill -0 $first; done
+            head -c 2M /dev/zero >"$1/fill" 2>/dev/null || true
+            SEEKWIRE_FLOW_RANK=1 "$2" || echo 1 has failed
+            wait $first || echo 0 has failed
+            ls "$1""#;
+        let command = ["unshare", "--mount", "sh", "-ec", script, "sh"];
+        let arguments = [meeting.path().to_str().unwrap(), &whoami()];
+        let outcome = bed.run(&[&command[..], &arguments].concat(), &[]);
+        assert_eq!(outcome.code, Some(0), "{outcome:#?}");
+        let ends = "1 has failed\n0 has failed\nfill\njob.stop\n";
+        assert!(outcome.output.ends_with(ends), "{outcome:#?}");
+        for why in ["No space left on device", "ended by a process that had no room"] {
+            assert!(outcome.errors.contains(why), "{outcome:#?}");
+        }
+    }
+
     #[test]
     fn who_goes_ends_the_job_for_all_and_says_why() {
         for (how, why) in [("abort", "rank 1: as it was told"), ("leave", "left without finishing")]

@@ -8,10 +8,14 @@
 //! ```
 //!
 //! A proof is the HMAC-SHA256 (RFC 2104) under the secret of: which end makes it, both ranks, both
-//! random values, and what both run. It says nothing about the secret, and is of no use at another
-//! connection. Whoever cannot make it has learned that somebody listens, and is hung up on.
+//! random values, what both run, and the address and port to which the connection leads. It says
+//! nothing about the secret, and is of no use at another connection. So somebody at an address that
+//! is not the process's cannot pass everything on to where it is, and be taken for it. From where
+//! one connects is no part of it: on the way, that may be translated. Whoever cannot make the proof
+//! has learned that somebody listens, and is hung up on.
 
 use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr};
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
@@ -39,7 +43,9 @@ pub(crate) enum Refused {
     Stranger,
     #[error("rank {0} was expected, and rank {1} has answered")]
     Another(u32, u32),
-    #[error("it does not know the secret of the job, or runs another pipeline")]
+    #[error(
+        "it does not know the secret of the job, or runs another pipeline, or has another address"
+    )]
     NoProof,
 }
 
@@ -76,7 +82,7 @@ impl Hello {
     }
 }
 
-fn proof(own: &Own, side: Side, connects: &Hello, accepts: &Hello) -> Hmac<Sha256> {
+fn proof(own: &Own, side: Side, connects: &Hello, accepts: &Hello, at: SocketAddr) -> Hmac<Sha256> {
     // A key of any length will do.
     let mut mac =
         Hmac::<Sha256>::new_from_slice(&own.secret).unwrap_or_else(|_| unreachable!("any length"));
@@ -85,7 +91,20 @@ fn proof(own: &Own, side: Side, connects: &Hello, accepts: &Hello) -> Hmac<Sha25
         mac.update(&hello.write());
     }
     mac.update(&own.pipeline);
+    mac.update(&place(at));
     mac
+}
+
+/// The same for both ends, whether the one that listens takes both versions of IP or one.
+fn place(at: SocketAddr) -> [u8; 18] {
+    let ip = match at.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    let mut bytes = [0; 18];
+    bytes[..16].copy_from_slice(&ip.octets());
+    bytes[16..].copy_from_slice(&at.port().to_be_bytes());
+    bytes
 }
 
 fn nonce() -> io::Result<[u8; NONCE]> {
@@ -94,10 +113,11 @@ fn nonce() -> io::Result<[u8; NONCE]> {
     Ok(nonce)
 }
 
-/// To the process with that rank.
+/// To the process with that rank, which listens there.
 pub(crate) fn connect(
     stream: &mut (impl Read + Write),
     own: &Own,
+    at: SocketAddr,
     expected: u32,
 ) -> Result<(), Refused> {
     let connects = Hello { rank: own.rank, nonce: nonce()? };
@@ -108,31 +128,32 @@ pub(crate) fn connect(
     if accepts.rank != expected {
         return Err(Refused::Another(expected, accepts.rank));
     }
-    let known = proof(own, Side::Accepts, &connects, &accepts).verify_slice(&its);
+    let known = proof(own, Side::Accepts, &connects, &accepts, at).verify_slice(&its);
     known.map_err(|_| Refused::NoProof)?;
-    let ours = proof(own, Side::Connects, &connects, &accepts).finalize().into_bytes();
+    let ours = proof(own, Side::Connects, &connects, &accepts, at).finalize().into_bytes();
     stream.write_all(&ours)?;
     let mut answer = [0];
     stream.read_exact(&mut answer)?;
     if answer == [WELCOME] { Ok(()) } else { Err(Refused::Stranger) }
 }
 
-/// Which process it is. Before the last step nobody knows whether its welcome will arrive: `settle`
-/// says whether it is wanted.
+/// Which process it is that has come to this address. Before the last step nobody knows whether its
+/// welcome will arrive: `settle` says whether it is wanted.
 pub(crate) fn accept(
     stream: &mut (impl Read + Write),
     own: &Own,
+    at: SocketAddr,
     settle: impl FnOnce(u32) -> bool,
 ) -> Result<u32, Refused> {
     let connects = Hello::read(stream)?;
     let accepts = Hello { rank: own.rank, nonce: nonce()? };
-    let ours = proof(own, Side::Accepts, &connects, &accepts).finalize().into_bytes();
+    let ours = proof(own, Side::Accepts, &connects, &accepts, at).finalize().into_bytes();
     let mut answer = accepts.write().to_vec();
     answer.extend_from_slice(&ours);
     stream.write_all(&answer)?;
     let mut its = [0; 32];
     stream.read_exact(&mut its)?;
-    let known = proof(own, Side::Connects, &connects, &accepts).verify_slice(&its);
+    let known = proof(own, Side::Connects, &connects, &accepts, at).verify_slice(&its);
     known.map_err(|_| Refused::NoProof)?;
     if !settle(connects.rank) {
         return Err(Refused::Stranger);
@@ -143,10 +164,13 @@ pub(crate) fn accept(
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
     use std::os::unix::net::UnixStream;
     use std::thread;
 
     use super::*;
+
+    const AT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 4711);
 
     fn own(rank: u32, secret: u8, pipeline: u8) -> Own {
         Own { rank, secret: [secret; 32], pipeline: [pipeline; 32] }
@@ -157,8 +181,8 @@ mod tests {
     fn meet(connects: &Own, accepts: &Own, expected: u32) -> Outcomes {
         let (mut near, mut far) = UnixStream::pair().unwrap();
         thread::scope(|scope| {
-            let accepted = scope.spawn(move || accept(&mut far, accepts, |rank| rank == 3));
-            let connected = connect(&mut near, connects, expected);
+            let accepted = scope.spawn(move || accept(&mut far, accepts, AT, |rank| rank == 3));
+            let connected = connect(&mut near, connects, AT, expected);
             drop(near);
             (connected, accepted.join().unwrap())
         })
@@ -185,11 +209,20 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_one_in_both_versions_of_ip() {
+        let mapped: SocketAddr = "[::ffff:10.0.0.1]:4711".parse().unwrap();
+        assert_eq!(place(mapped), place(AT));
+        for other in ["10.0.0.2:4711", "10.0.0.1:4712", "[::1]:4711"] {
+            assert_ne!(place(other.parse().unwrap()), place(AT), "{other}");
+        }
+    }
+
+    #[test]
     fn an_answer_that_is_sent_back_proves_nothing() {
         let (mut near, mut far) = UnixStream::pair().unwrap();
         let accepts = own(0, 1, 1);
         let accepted = thread::scope(|scope| {
-            let accepted = scope.spawn(|| accept(&mut far, &accepts, |_| true));
+            let accepted = scope.spawn(|| accept(&mut far, &accepts, AT, |_| true));
             near.write_all(&Hello { rank: 3, nonce: [0; 32] }.write()).unwrap();
             let mut answer = [0; 84];
             near.read_exact(&mut answer).unwrap();

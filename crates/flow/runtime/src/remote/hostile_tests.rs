@@ -77,6 +77,7 @@ fn with_member(test: impl FnOnce(&Running, &Arc<Link>, &mpsc::Receiver<Message>)
         secret: [7; 32],
         limit: Duration::from_secs(60),
         patience: PATIENCE,
+        called_off: None,
     };
     let [front, other] = {
         let mut jobs = (0..).zip(listeners).map(job);

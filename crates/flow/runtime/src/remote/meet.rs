@@ -1,11 +1,12 @@
 //! The processes of a pipeline come together: a link between each two, before the first unit.
 //!
 //! Each connects to those of lower rank, and accepts those of higher rank. Whoever else connects
-//! gets nothing and stops nobody: the oldest of too many that have proved nothing is hung up on.
+//! gets nothing and stops nobody: of too many that have proved nothing (`Strangers`) some are hung
+//! up on. Who has proved itself is none of them any more before it hears that it is welcome.
 
-use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use thiserror::Error;
 
 use super::handshake::{self, Own, Refused};
 use super::link::Link;
+use super::strangers::Strangers;
 
 /// How long a process may say nothing before it is given up.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -26,7 +28,10 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 /// Between two rounds through the addresses of a process, and after one could not be accepted.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// So many can be in the middle of a handshake.
+/// So often it is asked whether the job was called off. The answer may be on another host.
+const ASK: Duration = Duration::from_millis(500);
+
+/// So many strangers can be in the middle of a handshake, and all processes of the job at once.
 const STRANGERS: usize = 128;
 
 /// Another process of the job.
@@ -34,12 +39,17 @@ const STRANGERS: usize = 128;
 pub struct Peer {
     /// The name of its host, for people.
     pub host: String,
-    /// Where it listens, the best first.
+    /// Where this process reaches it, the best first. Each has to be an address of its host itself,
+    /// untranslated: both ends prove at which one they have met. A loopback address of another host
+    /// does not belong here, nor does one that this host has, too: whoever listens there would be
+    /// asked instead.
     pub addresses: Vec<SocketAddr>,
 }
 
-/// The processes that run a pipeline together.
-#[derive(Debug)]
+/// Why the processes of a job do not come together any more, if that is so.
+pub type CalledOff = dyn Fn() -> Option<String> + Send + Sync;
+
+/// The processes that run a pipeline together. `Debug` does not show their secret.
 pub struct Job {
     /// Which of them this one is. Rank 0 is the front: units are submitted there.
     pub rank: u32,
@@ -53,6 +63,21 @@ pub struct Job {
     pub limit: Duration,
     /// How long one may say nothing before it is given up; [`PATIENCE`] if nothing speaks against it.
     pub patience: Duration,
+    /// Asked now and then until they have come together, by the thread that waits for them.
+    pub called_off: Option<Arc<CalledOff>>,
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Job")
+            .field("rank", &self.rank)
+            .field("peers", &self.peers)
+            .field("listener", &self.listener)
+            .field("limit", &self.limit)
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Why the processes of a pipeline did not come together.
@@ -75,103 +100,168 @@ pub enum MeetError {
         /// What happened at the last attempt.
         why: String,
     },
+    /// The job was called off.
+    #[error("the other processes will not be met: {0}")]
+    CalledOff(String),
 }
 
 /// What the threads share while the processes come together.
 struct Meeting {
     own: Own,
+    /// All processes.
+    size: usize,
     state: Mutex<State>,
     change: Condvar,
 }
 
 struct State {
     /// By rank.
-    found: Vec<Option<Stream>>,
+    places: Vec<Place>,
     /// What happened to the last attempt, by rank.
     why: Vec<String>,
     is_over: bool,
-    /// Those that have proved nothing yet.
-    strangers: VecDeque<Arc<TcpStream>>,
+    strangers: Strangers,
+}
+
+#[derive(Default)]
+struct Place {
+    /// The last connection by which the process has proved itself, as they were accepted.
+    settled: u64,
+    /// That connection, once the process has heard that it is welcome.
+    stream: Option<Stream>,
 }
 
 impl Meeting {
+    fn new(job: &Job, pipeline: [u8; 32]) -> Self {
+        let size = job.peers.len();
+        let known = job.peers.iter().flat_map(|peer| &peer.addresses).map(SocketAddr::ip);
+        let state = State {
+            places: (0..size).map(|_| Place::default()).collect(),
+            why: vec!["it has not connected".to_owned(); size],
+            is_over: false,
+            strangers: Strangers::new(STRANGERS + size, known),
+        };
+        let own = Own { rank: job.rank, secret: job.secret, pipeline };
+        Self { own, size, state: Mutex::new(state), change: Condvar::new() }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn found(&self, rank: u32, stream: Stream) {
+    /// Whether a process that has proved itself is welcome. From here on nobody hangs up on it, and
+    /// who was hung up on is not welcome any more.
+    fn settle(&self, rank: u32, number: u64) -> bool {
+        let is_expected = rank > self.own.rank && (rank as usize) < self.size;
         let mut state = self.state();
-        if !state.is_over {
-            // One that comes again has not heard that it was welcome.
-            state.found[rank as usize] = Some(stream);
+        if !is_expected || !state.strangers.remove(number) {
+            return false;
+        }
+        // One that comes again has given up what came before: it has not heard that it was welcome.
+        let place = &mut state.places[rank as usize];
+        let is_last = place.settled <= number;
+        if is_last {
+            *place = Place { settled: number, stream: None };
+        }
+        is_last
+    }
+
+    /// It has heard that it is welcome. The thread of an earlier connection may come here later.
+    fn found(&self, rank: u32, number: u64, stream: Stream) {
+        let mut state = self.state();
+        if state.is_over {
+            return;
+        }
+        let place = &mut state.places[rank as usize];
+        if place.settled == number {
+            place.stream = Some(stream);
             self.change.notify_all();
         }
+    }
+
+    /// Until all others are found.
+    fn wait(&self, job: &Job, until: Instant) -> Result<(), MeetError> {
+        loop {
+            if let Some(why) = job.called_off.as_ref().and_then(|called_off| called_off()) {
+                return Err(MeetError::CalledOff(why));
+            }
+            let next = until.min(Instant::now() + ASK);
+            let mut state = self.state();
+            let missing = loop {
+                let mut others = (0..self.size).filter(|rank| *rank != job.rank as usize);
+                let missing = others.find(|rank| state.places[*rank].stream.is_none());
+                let left = next.saturating_duration_since(Instant::now());
+                if missing.is_none() || left.is_zero() {
+                    break missing;
+                }
+                let waited = self.change.wait_timeout(state, left);
+                (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            };
+            let Some(rank) = missing else { return Ok(()) };
+            if next == until {
+                return Err(MeetError::Missing {
+                    rank: rank as u32,
+                    host: job.peers[rank].host.clone(),
+                    limit: job.limit,
+                    why: std::mem::take(&mut state.why[rank]),
+                });
+            }
+        }
+    }
+
+    /// Nobody is found any more, and strangers are hung up on.
+    fn end(&self) -> Vec<Place> {
+        let mut state = self.state();
+        state.is_over = true;
+        state.strangers.hang_up();
+        std::mem::take(&mut state.places)
     }
 }
 
 /// Links to all others, by rank.
 pub(crate) fn meet(job: &Job, pipeline: [u8; 32]) -> Result<Vec<Option<Arc<Link>>>, MeetError> {
     let until = Instant::now() + job.limit;
-    let size = job.peers.len();
-    let own = Own { rank: job.rank, secret: job.secret, pipeline };
-    let meeting = Arc::new(Meeting {
-        own,
-        state: Mutex::new(State {
-            found: (0..size).map(|_| None).collect(),
-            why: vec!["it has not connected".to_owned(); size],
-            is_over: false,
-            strangers: VecDeque::new(),
-        }),
-        change: Condvar::new(),
-    });
+    let meeting = Arc::new(Meeting::new(job, pipeline));
+    let met = begin(&meeting, job, until).and_then(|()| meeting.wait(job, until));
+    let places = meeting.end();
+    met?;
+    let link = |(rank, place): (usize, Place)| {
+        let link = |stream| Link::new(rank as u32, stream, job.patience).map(Arc::new);
+        place.stream.map(link).transpose().map_err(MeetError::Listen)
+    };
+    places.into_iter().enumerate().map(link).collect()
+}
+
+fn begin(meeting: &Arc<Meeting>, job: &Job, until: Instant) -> Result<(), MeetError> {
     let listener = job.listener.try_clone().map_err(MeetError::Listen)?;
     listener.set_nonblocking(true).map_err(MeetError::Listen)?;
-    let accepting = Arc::clone(&meeting);
-    thread::spawn(move || accept_all(&accepting, &listener));
+    let accepting = Arc::clone(meeting);
+    spawn(move || accept_all(&accepting, &listener)).map_err(MeetError::Listen)?;
     for (rank, peer) in job.peers.iter().enumerate().take(job.rank as usize) {
-        let (meeting, peer) = (Arc::clone(&meeting), peer.clone());
-        thread::spawn(move || connect_to(&meeting, rank as u32, &peer, until));
+        let (meeting, peer) = (Arc::clone(meeting), peer.clone());
+        spawn(move || connect_to(&meeting, rank as u32, &peer, until))
+            .map_err(MeetError::Listen)?;
     }
-    let mut state = meeting.state();
-    let missing = loop {
-        let mut others = (0..size).filter(|rank| *rank != job.rank as usize);
-        let missing = others.find(|rank| state.found[*rank].is_none());
-        let left = until.saturating_duration_since(Instant::now());
-        if missing.is_none() || left.is_zero() {
-            break missing;
-        }
-        let waited = meeting.change.wait_timeout(state, left);
-        (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-    };
-    state.is_over = true;
-    for stranger in state.strangers.drain(..) {
-        let _ = stranger.shutdown(Shutdown::Both);
-    }
-    if let Some(rank) = missing {
-        return Err(MeetError::Missing {
-            rank: rank as u32,
-            host: job.peers[rank].host.clone(),
-            limit: job.limit,
-            why: std::mem::take(&mut state.why[rank]),
-        });
-    }
-    let found = std::mem::take(&mut state.found);
-    drop(state);
-    let link = |(rank, stream): (usize, Option<Stream>)| {
-        let link = |stream| Link::new(rank as u32, stream, job.patience).map(Arc::new);
-        stream.map(link).transpose().map_err(MeetError::Listen)
-    };
-    found.into_iter().enumerate().map(link).collect()
+    Ok(())
+}
+
+/// A thread that nobody waits for.
+fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().spawn(run).map(drop)
 }
 
 fn connect_to(meeting: &Meeting, rank: u32, peer: &Peer, until: Instant) {
+    if peer.addresses.is_empty() {
+        "it has no address".clone_into(&mut meeting.state().why[rank as usize]);
+        return;
+    }
     loop {
         for address in &peer.addresses {
             if meeting.state().is_over || Instant::now() >= until {
                 return;
             }
             match connect(meeting, rank, address, until) {
-                Ok(stream) => return meeting.found(rank, stream),
+                Ok(stream) => return meeting.found(rank, 0, stream),
                 Err(error) => {
                     meeting.state().why[rank as usize] = format!("{address}: {error}");
                 }
@@ -191,58 +281,64 @@ fn connect(
     let socket = TcpStream::connect_timeout(address, left.max(Duration::from_millis(1)))?;
     let stream = Stream::from_connected(socket)?;
     let mut bounded = Bounded { stream: &stream, until: Instant::now() + ATTEMPT };
-    handshake::connect(&mut bounded, &meeting.own, rank)?;
+    handshake::connect(&mut bounded, &meeting.own, *address, rank)?;
     Ok(stream)
 }
 
 fn accept_all(meeting: &Arc<Meeting>, listener: &TcpListener) {
     const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-    while !meeting.state().is_over {
-        let mut fds = [PollFd::new(listener, PollFlags::IN)];
-        let _ = poll(&mut fds, Some(&LOOK));
-        let socket = match listener.accept() {
-            Ok((socket, _)) => socket,
-            Err(error) => {
-                // It is that of one who wanted to connect, or nothing can be accepted for now, though
-                // somebody waits: no descriptor is left, say.
-                if error.kind() != io::ErrorKind::WouldBlock {
-                    thread::sleep(PAUSE);
-                }
-                continue;
-            }
-        };
+    for number in 0.. {
+        let Some((socket, from)) = accept_one(meeting, listener, &LOOK) else { return };
         let (Ok(()), Ok(handle)) = (socket.set_nonblocking(false), socket.try_clone()) else {
             continue;
         };
-        let handle = Arc::new(handle);
+        let chance = getrandom::u32().unwrap_or(number as u32);
         let mut state = meeting.state();
-        if state.strangers.len() >= STRANGERS {
-            if let Some(oldest) = state.strangers.pop_front() {
-                let _ = oldest.shutdown(Shutdown::Both);
-            }
+        if state.is_over || !state.strangers.admit(number, from.ip(), handle, chance) {
+            continue;
         }
-        state.strangers.push_back(Arc::clone(&handle));
         drop(state);
-        let meeting = Arc::clone(meeting);
-        // Without a thread for it, it is hung up on.
-        let _ = thread::Builder::new().spawn(move || {
-            let met = accept(&meeting, socket);
-            meeting.state().strangers.retain(|other| !Arc::ptr_eq(other, &handle));
+        let of = Arc::clone(meeting);
+        let spawned = spawn(move || {
+            let met = accept(&of, number, socket);
+            of.state().strangers.remove(number);
             if let Ok((rank, stream)) = met {
-                meeting.found(rank, stream);
+                of.found(rank, number, stream);
             }
         });
+        if spawned.is_err() {
+            // Its socket has gone with the thread that is not there, and the handle goes here.
+            meeting.state().strangers.remove(number);
+        }
     }
 }
 
-fn accept(meeting: &Meeting, socket: TcpStream) -> Result<(u32, Stream), Refused> {
+/// The next that connects, until the meeting is over.
+fn accept_one(
+    meeting: &Meeting,
+    listener: &TcpListener,
+    look: &Timespec,
+) -> Option<(TcpStream, SocketAddr)> {
+    while !meeting.state().is_over {
+        let mut fds = [PollFd::new(listener, PollFlags::IN)];
+        let _ = poll(&mut fds, Some(look));
+        match listener.accept() {
+            Ok(accepted) => return Some(accepted),
+            // It is that of one who wanted to connect, or nothing can be accepted for now, though
+            // somebody waits: no descriptor is left, say.
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => thread::sleep(PAUSE),
+            Err(_) => {}
+        }
+    }
+    None
+}
+
+fn accept(meeting: &Meeting, number: u64, socket: TcpStream) -> Result<(u32, Stream), Refused> {
+    let at = socket.local_addr()?;
     let stream = Stream::from_accepted(socket)?;
     let mut bounded = Bounded { stream: &stream, until: Instant::now() + ATTEMPT };
-    let is_expected = |rank: u32| {
-        let size = meeting.state().found.len();
-        rank > meeting.own.rank && (rank as usize) < size
-    };
-    let rank = handshake::accept(&mut bounded, &meeting.own, is_expected)?;
+    let settle = |rank| meeting.settle(rank, number);
+    let rank = handshake::accept(&mut bounded, &meeting.own, at, settle)?;
     Ok((rank, stream))
 }
 
@@ -274,5 +370,123 @@ impl Write for Bounded<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PIPELINE: [u8; 32] = [1; 32];
+
+    /// Rank 0 of two, and what rank 1 knows.
+    fn front() -> (Job, Own) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let peer = |host: &str| Peer { host: host.to_owned(), addresses: vec![address] };
+        let job = Job {
+            rank: 0,
+            peers: vec![peer("host0"), peer("host1")],
+            listener,
+            secret: [213; 32],
+            limit: Duration::from_secs(60),
+            patience: PATIENCE,
+            called_off: None,
+        };
+        let other = Own { rank: 1, secret: job.secret, pipeline: PIPELINE };
+        (job, other)
+    }
+
+    /// Both ends of a connection.
+    fn connection(job: &Job) -> (TcpStream, TcpStream) {
+        let near = TcpStream::connect(job.listener.local_addr().unwrap()).unwrap();
+        (near, job.listener.accept().unwrap().0)
+    }
+
+    /// What both ends of a handshake come to, at the address that the one end has dialled.
+    fn shake_hands(
+        meeting: &Meeting,
+        number: u64,
+        (mut near, far): (TcpStream, TcpStream),
+        other: &Own,
+        dialled: SocketAddr,
+    ) -> (Result<(), Refused>, Result<u32, Refused>) {
+        thread::scope(|scope| {
+            let accepted = scope.spawn(move || accept(meeting, number, far));
+            let connected = handshake::connect(&mut near, other, dialled, 0);
+            drop(near);
+            (connected, accepted.join().unwrap().map(|(rank, _)| rank))
+        })
+    }
+
+    #[test]
+    fn who_is_welcome_is_not_hung_up_on_and_who_was_hung_up_on_is_not_welcome() {
+        let (job, other) = front();
+        let address = job.listener.local_addr().unwrap();
+        let meeting = Meeting::new(&job, PIPELINE);
+        let (near, far) = connection(&job);
+        let handle = far.try_clone().unwrap();
+        assert!(meeting.state().strangers.admit(7, address.ip(), handle, 0));
+        let (connected, accepted) = shake_hands(&meeting, 7, (near, far), &other, address);
+        connected.unwrap();
+        assert_eq!(accepted.unwrap(), 1);
+        assert!(!meeting.state().strangers.remove(7));
+
+        // It knows the secret, and its place was taken meanwhile.
+        let (connected, accepted) = shake_hands(&meeting, 8, connection(&job), &other, address);
+        assert!(connected.is_err(), "{connected:?}");
+        assert!(matches!(accepted, Err(Refused::Stranger)), "{accepted:?}");
+    }
+
+    #[test]
+    fn who_passes_on_what_was_said_at_another_address_is_refused() {
+        let (job, other) = front();
+        let address = job.listener.local_addr().unwrap();
+        let elsewhere = SocketAddr::new([10, 0, 0, 1].into(), address.port());
+        let meeting = Meeting::new(&job, PIPELINE);
+        let (connected, accepted) = shake_hands(&meeting, 0, connection(&job), &other, elsewhere);
+        assert!(matches!(connected, Err(Refused::NoProof)), "{connected:?}");
+        assert!(accepted.is_err());
+    }
+
+    #[test]
+    fn an_earlier_connection_does_not_take_the_place_of_a_later_one() {
+        let (job, _) = front();
+        let meeting = Meeting::new(&job, PIPELINE);
+        let stream = || Stream::from_connected(connection(&job).0).unwrap();
+        let from = job.listener.local_addr().unwrap().ip();
+        for number in 3..8 {
+            assert!(meeting.state().strangers.admit(number, from, connection(&job).0, 0));
+        }
+        let is_found = || meeting.state().places[1].stream.is_some();
+        assert!(meeting.settle(1, 5));
+        meeting.found(1, 5, stream());
+        assert!(is_found() && !meeting.settle(1, 4) && is_found());
+        // It comes again: the connection before is of no use, even if its thread is late.
+        assert!(meeting.settle(1, 6) && !is_found());
+        meeting.found(1, 5, stream());
+        assert!(!is_found());
+        meeting.found(1, 6, stream());
+        assert!(is_found());
+        // Nobody is welcome at the place of another, nor afterwards.
+        assert!(!meeting.settle(0, 7) && !meeting.settle(2, 3));
+        meeting.end();
+        meeting.found(1, 6, stream());
+        assert!(!meeting.settle(1, 7));
+    }
+
+    #[test]
+    fn a_job_that_is_called_off_is_not_waited_for() {
+        let (job, _) = front();
+        let called_off: Arc<CalledOff> = Arc::new(|| Some("rank 1: no memory".to_owned()));
+        let job = Job { called_off: Some(called_off), ..job };
+        let error = meet(&job, PIPELINE).err().unwrap().to_string();
+        assert_eq!(error, "the other processes will not be met: rank 1: no memory");
+    }
+
+    #[test]
+    fn the_secret_is_not_shown() {
+        let text = format!("{:?}", front().0);
+        assert!(text.contains("host1") && !text.contains("213, 213"), "{text}");
     }
 }

@@ -11,6 +11,7 @@
 //!          <─ GroupKept ─────────  distant: what each copy has
 //!
 //! meet        the processes come together          handshake   and know each other
+//! strangers   those that have proved nothing yet
 //! link        a connection: queue, writer, reader  message     what goes over it
 //! node        what this process is told, by whom   place       which process does what
 //! losses      who is given up, and what goes on    told        reports for the front
@@ -45,6 +46,7 @@ pub(crate) mod node;
 mod outlet;
 pub(crate) mod place;
 pub(crate) mod replays;
+mod strangers;
 pub(crate) mod told;
 
 pub(crate) use inlet::Inlet;

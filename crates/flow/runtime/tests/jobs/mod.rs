@@ -23,6 +23,7 @@ pub(crate) fn jobs(size: usize) -> Vec<Job> {
         secret: [7; 32],
         limit: Duration::from_secs(60),
         patience: PATIENCE,
+        called_off: None,
     };
     listeners.into_iter().enumerate().map(job).collect()
 }

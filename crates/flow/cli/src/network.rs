@@ -1,0 +1,128 @@
+//! Where this process listens, and by which of its addresses another one is reached.
+//!
+//! Each process tells all addresses of its host. Some of them lead to it from its own network
+//! namespace alone: loopback addresses, and those that the asking host has, too, as bridges for
+//! containers have the same everywhere. From another host they lead to whoever listens there.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+
+use anyhow::{Context, Result, ensure};
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::net::if_::InterfaceFlags;
+
+/// The network of this process, as it sees it.
+pub(crate) struct Network {
+    /// Which one it is; empty where nothing says so.
+    pub(crate) name: String,
+    /// Those of all its interfaces.
+    own: Vec<IpAddr>,
+}
+
+impl Network {
+    /// Each start of a host has a number of its own, and on the host each namespace. The name of a
+    /// host says less: containers on one have several.
+    pub(crate) fn here() -> Result<Self> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let namespace = fs::read_link("/proc/thread-self/ns/net").unwrap_or_default();
+        let (boot, namespace) = (boot.trim(), namespace.to_string_lossy());
+        let is_known = !boot.is_empty() && !namespace.is_empty();
+        let name = if is_known { format!("{boot} {namespace}") } else { String::new() };
+        let own = interfaces()?.iter().filter_map(address).collect();
+        Ok(Self { name, own })
+    }
+
+    /// Those of the addresses of a process that lead to it from here. In the same network these are
+    /// all.
+    pub(crate) fn reachable(&self, addresses: &[SocketAddr], is_same: bool) -> Vec<SocketAddr> {
+        let leads_there = |ip: IpAddr| is_same || !(ip.is_loopback() || self.own.contains(&ip));
+        addresses.iter().copied().filter(|address| leads_there(address.ip())).collect()
+    }
+}
+
+/// A listener, and the addresses at which others may reach it: first those by which hosts reach
+/// each other, last those of this host alone.
+pub(crate) fn listen(interface: Option<&str>) -> Result<(TcpListener, Vec<SocketAddr>)> {
+    let mut known: Vec<(bool, bool, IpAddr)> = Vec::new();
+    let mut names = Vec::new();
+    for found in interfaces()? {
+        let is_wanted = interface.is_none_or(|wanted| wanted == found.interface_name);
+        if is_wanted && found.flags.contains(InterfaceFlags::IFF_UP) {
+            let address = address(&found);
+            known.extend(address.map(|ip| (ip.is_loopback(), ip.is_ipv6(), ip)));
+        }
+        names.push(found.interface_name);
+    }
+    known.sort();
+    known.dedup();
+    names.sort();
+    names.dedup();
+    let of = interface.map(|name| format!(" of interface {name}")).unwrap_or_default();
+    ensure!(
+        !known.is_empty(),
+        "there is no address{of} at which the other processes could reach this one: the interfaces \
+         here are {}",
+        names.join(", ")
+    );
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
+        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
+        .context("cannot listen for the other processes")?;
+    let local = listener.local_addr().context("cannot listen for the other processes")?;
+    let reached = |(_, is_v6, address): (bool, bool, IpAddr)| {
+        (!is_v6 || local.is_ipv6()).then(|| SocketAddr::new(address, local.port()))
+    };
+    Ok((listener, known.into_iter().filter_map(reached).collect()))
+}
+
+fn interfaces() -> Result<Vec<InterfaceAddress>> {
+    Ok(getifaddrs().context("cannot list the network's interfaces")?.collect())
+}
+
+fn address(of: &InterfaceAddress) -> Option<IpAddr> {
+    let address = of.address?;
+    match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+        (Some(v4), _) => Some(v4.ip().into()),
+        // One that is valid on a link only says nothing without the link.
+        (_, Some(v6)) if v6.ip().segments()[0] & 0xffc0 != 0xfe80 => Some(v6.ip().into()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_an_address() {
+        let (listener, addresses) = listen(None).unwrap();
+        assert!(!addresses.is_empty());
+        let port = listener.local_addr().unwrap().port();
+        assert!(addresses.iter().all(|address| address.port() == port));
+        let (_, loopback) = listen(Some("lo")).unwrap();
+        assert!(loopback.iter().all(|address| address.ip().is_loopback()), "{loopback:?}");
+        let error = listen(Some("none")).unwrap_err().to_string();
+        assert!(error.contains("no address of interface none") && error.contains("lo"), "{error}");
+    }
+
+    #[test]
+    fn addresses_that_lead_back_here_are_left_out() {
+        let network = Network {
+            name: String::new(),
+            own: vec![[192, 168, 1, 2].into(), [172, 17, 0, 1].into()],
+        };
+        let all = ["192.168.1.3:7", "172.17.0.1:7", "127.0.0.1:7", "127.0.1.1:7", "[::1]:7"];
+        let all: [SocketAddr; 5] = all.map(|address| address.parse().unwrap());
+        assert_eq!(network.reachable(&all, false), all[..1]);
+        assert_eq!(network.reachable(&all, true), all);
+    }
+
+    #[test]
+    fn this_network_has_a_name_and_addresses() {
+        let network = Network::here().unwrap();
+        assert_eq!(network.name, Network::here().unwrap().name);
+        assert!(!network.name.is_empty());
+        let (_, addresses) = listen(None).unwrap();
+        assert_eq!(network.reachable(&addresses, true), addresses);
+        assert!(network.reachable(&addresses, false).is_empty());
+    }
+}

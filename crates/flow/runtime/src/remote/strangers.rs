@@ -1,0 +1,231 @@
+//! Those that have connected and proved nothing yet: so many and no more.
+//!
+//! When there is one too many, one of the source that has the most is hung up on, and of the
+//! processes' own addresses none while there are others. Which one of a source is left to chance.
+//! If it were the oldest, somebody who shares an address with a process would only have to be fast
+//! enough, and no handshake of that process would ever come to its end. A source is an address, or
+//! a network of 64 bits where IPv6 gives everybody so many.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
+
+pub(crate) struct Strangers {
+    limit: usize,
+    /// Where processes of the job are.
+    known: BTreeSet<IpAddr>,
+    waiting: Vec<Stranger>,
+}
+
+struct Stranger {
+    number: u64,
+    source: Source,
+    /// Another handle than the one that a thread reads and writes.
+    handle: TcpStream,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Source {
+    is_known: bool,
+    network: Ipv6Addr,
+}
+
+impl Strangers {
+    pub(crate) fn new(limit: usize, known: impl Iterator<Item = IpAddr>) -> Self {
+        let known = known.map(|address| address.to_canonical()).collect();
+        Self { limit, known, waiting: Vec::new() }
+    }
+
+    /// Takes one in, which may cost another one its place, of those that `chance` decides between.
+    /// Returns whether it is in itself: else it was hung up on.
+    pub(crate) fn admit(
+        &mut self,
+        number: u64,
+        from: IpAddr,
+        handle: TcpStream,
+        chance: u32,
+    ) -> bool {
+        let source = self.source(from);
+        self.waiting.push(Stranger { number, source, handle });
+        if self.waiting.len() <= self.limit {
+            return true;
+        }
+        let last = self.waiting.len() - 1;
+        let mut places = self.first_to_go();
+        // Who has just come goes only if nobody else does: he cannot have done anything yet.
+        if places.len() > 1 {
+            places.retain(|place| *place != last);
+        }
+        let gone = places[chance as usize % places.len()];
+        let _ = self.waiting.swap_remove(gone).handle.shutdown(Shutdown::Both);
+        gone != last
+    }
+
+    /// It is none of them any more, whatever has become of it. Returns whether it was: else it was
+    /// hung up on.
+    pub(crate) fn remove(&mut self, number: u64) -> bool {
+        let place = self.waiting.iter().position(|stranger| stranger.number == number);
+        place.map(|place| self.waiting.swap_remove(place)).is_some()
+    }
+
+    /// On all of them.
+    pub(crate) fn hang_up(&mut self) {
+        for stranger in self.waiting.drain(..) {
+            let _ = stranger.handle.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Their places in the list, which is not empty.
+    fn first_to_go(&self) -> Vec<usize> {
+        let mut crowds: BTreeMap<Source, usize> = BTreeMap::new();
+        for stranger in &self.waiting {
+            *crowds.entry(stranger.source).or_default() += 1;
+        }
+        let burden = |stranger: &Stranger| (!stranger.source.is_known, crowds[&stranger.source]);
+        let most = self.waiting.iter().map(burden).max();
+        let places = self.waiting.iter().enumerate();
+        places.filter(|(_, one)| Some(burden(one)) == most).map(|(place, _)| place).collect()
+    }
+
+    fn source(&self, from: IpAddr) -> Source {
+        let from = from.to_canonical();
+        let is_known = self.known.contains(&from);
+        let network = match from {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) if is_known => address,
+            IpAddr::V6(address) => {
+                let mut segments = address.segments();
+                segments[4..].fill(0);
+                segments.into()
+            }
+        };
+        Source { is_known, network }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read};
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use super::*;
+
+    const LIMIT: usize = 4;
+
+    /// Three processes have these addresses.
+    const KNOWN: [&str; 3] = ["10.0.0.1", "10.0.0.2", "fd00::1"];
+
+    struct Bench {
+        listener: TcpListener,
+        strangers: Strangers,
+        /// The other ends, by number.
+        ends: Vec<TcpStream>,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let known = KNOWN.iter().map(|address| address.parse().unwrap());
+            Self { listener, strangers: Strangers::new(LIMIT, known), ends: Vec::new() }
+        }
+
+        /// One from each of these addresses.
+        fn admit(&mut self, from: &[&str]) -> Vec<bool> {
+            let admit = |from: &&str| {
+                self.ends.push(TcpStream::connect(self.listener.local_addr().unwrap()).unwrap());
+                let handle = self.listener.accept().unwrap().0;
+                let number = self.ends.len() as u64 - 1;
+                self.strangers.admit(number, from.parse().unwrap(), handle, 0)
+            };
+            from.iter().map(admit).collect()
+        }
+
+        /// By number.
+        fn waiting(&self) -> Vec<u64> {
+            let mut numbers: Vec<u64> =
+                self.strangers.waiting.iter().map(|stranger| stranger.number).collect();
+            numbers.sort_unstable();
+            numbers
+        }
+
+        #[track_caller]
+        fn assert_hung_up_on(&mut self, number: usize) {
+            self.ends[number].set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            assert_eq!(self.ends[number].read(&mut [0]).unwrap(), 0);
+        }
+
+        #[track_caller]
+        fn assert_connected(&mut self, number: usize) {
+            self.ends[number].set_nonblocking(true).unwrap();
+            let error = self.ends[number].read(&mut [0]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        }
+    }
+
+    #[test]
+    fn one_of_the_source_that_has_the_most_goes() {
+        let mut bench = Bench::new();
+        bench.admit(&["10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.2"]);
+        assert_eq!(bench.admit(&["10.1.0.4"]), [true]);
+        assert_eq!(bench.waiting(), [0, 2, 3, 4]);
+        bench.assert_hung_up_on(1);
+        bench.assert_connected(0);
+        // All have as many, and one of the others goes for the last.
+        assert_eq!(bench.admit(&["10.1.0.5"]), [true]);
+        assert_eq!(bench.waiting().len(), LIMIT);
+        assert!(bench.waiting().contains(&5));
+    }
+
+    #[test]
+    fn of_ipv6_a_network_is_one_source() {
+        let mut bench = Bench::new();
+        bench.admit(&["10.1.0.1", "fd01::1", "fd01::2", "10.1.0.2"]);
+        bench.admit(&["::ffff:10.1.0.3"]);
+        assert_eq!(bench.waiting(), [0, 2, 3, 4]);
+    }
+
+    #[test]
+    fn none_of_the_processes_goes_for_somebody_else() {
+        let mut bench = Bench::new();
+        bench.admit(&["10.0.0.1", "10.0.0.1", "::ffff:10.0.0.1", "10.1.0.1"]);
+        assert_eq!(bench.admit(&["fd00::1"]), [true]);
+        assert_eq!(bench.waiting(), [0, 1, 2, 4]);
+        // A neighbour of a process is not it.
+        assert_eq!(bench.admit(&["10.1.0.1", "fd00::2"]), [false, false]);
+        assert_eq!(bench.waiting(), [0, 1, 2, 4]);
+        bench.assert_hung_up_on(5);
+        bench.assert_hung_up_on(6);
+        // Who takes an address that is known does harm to that one alone.
+        assert_eq!(bench.admit(&["10.0.0.1", "10.0.0.2", "10.0.0.1"]), [true; 3]);
+        let left = bench.waiting();
+        assert!(left.contains(&4) && left.contains(&8) && left.contains(&9), "{left:?}");
+    }
+
+    #[test]
+    fn chance_spares_any_of_them() {
+        for spared in 0..LIMIT as u32 {
+            let mut bench = Bench::new();
+            bench.admit(&["10.0.0.1"; LIMIT]);
+            let end = TcpStream::connect(bench.listener.local_addr().unwrap()).unwrap();
+            let handle = bench.listener.accept().unwrap().0;
+            let from = "10.0.0.1".parse().unwrap();
+            assert!(bench.strangers.admit(9, from, handle, spared + 1));
+            assert!(bench.waiting().contains(&u64::from(spared)));
+            drop(end);
+        }
+    }
+
+    #[test]
+    fn who_has_left_is_not_hung_up_on() {
+        let mut bench = Bench::new();
+        bench.admit(&["10.0.0.1"]);
+        let kept = bench.strangers.waiting[0].handle.try_clone().unwrap();
+        assert!(bench.strangers.remove(0) && !bench.strangers.remove(0));
+        bench.admit(&["10.0.0.1"; 3 * LIMIT]);
+        bench.strangers.hang_up();
+        assert_eq!(bench.waiting(), [0_u64; 0]);
+        bench.assert_hung_up_on(1);
+        bench.assert_connected(0);
+        drop(kept);
+    }
+}
