@@ -393,10 +393,11 @@ impl State {
         }
     }
 
-    pub(crate) fn purge(&mut self, rank: Rank) {
-        let Some(lane) = self.lanes.remove(&rank) else { return };
+    pub(crate) fn purge(&mut self, rank: Rank) -> Option<Lane> {
+        let lane = self.lanes.remove(&rank)?;
         for (copy, dealt) in lane.dealt.iter().enumerate() {
             dealt.iter().for_each(|_| self.dealer.dropped(copy));
         }
+        Some(lane)
     }
 }

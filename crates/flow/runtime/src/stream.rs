@@ -21,6 +21,7 @@ use crate::lanes::{Consumer, Count, Lane, Locked, State, Taken};
 use crate::ledger::Ledger;
 use crate::merge::Merge;
 use crate::observer::Observer;
+use crate::panics::caught;
 use crate::remote::distant::Distant;
 use crate::remote::link::Link;
 use crate::remote::message::{LARGEST_ELSEWHERE, Message};
@@ -599,10 +600,12 @@ impl Stream {
     pub(crate) fn forget(&self, unit: &Open) {
         let mut state = self.state();
         self.collect(&mut state);
-        state.purge(unit.rank);
+        let lane = state.purge(unit.rank);
         state.clear(unit.rank.unit);
         state.wake_all();
         drop(state);
+        // Whoever ends the unit is not who has made this memory, which may panic when it is freed.
+        let _ = caught(|| drop(lane));
         self.ledger.repay(unit.rank.unit, u64::MAX);
         self.ledger.wake_all();
     }

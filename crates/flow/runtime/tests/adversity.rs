@@ -141,9 +141,9 @@ impl Filter for Mines {
     }
 }
 
-/// Nothing can be done any more, and everybody hears so.
+/// Whether the copy had it in its hand, and can do no more, or not: everybody hears of an end.
 #[test]
-fn memory_that_cannot_be_freed_ends_this_unit_and_the_next() {
+fn memory_that_cannot_be_freed_lets_nobody_wait() {
     let is_sent = Arc::new(AtomicBool::new(false));
     let mut graph = Graph::new();
     let mines = Arc::clone(&is_sent);
