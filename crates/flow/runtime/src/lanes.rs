@@ -282,7 +282,7 @@ impl Lane {
 
 /// No unit has so many groups under way, of which something is kept here: between those of which
 /// nothing more comes are no more gaps than copies have blocks.
-const MOST_GROUPS: usize = 1 << 20;
+const MOST_GROUPS: usize = 1 << 18;
 
 impl Lane {
     /// Whether groups are not too many.

@@ -106,14 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn a_million_groups_that_are_over_take_no_room() {
+    fn groups_that_are_over_take_no_room() {
         let mut merge = Merge::new();
-        for group in 1..1_000_000 {
+        for group in 1..100_000 {
             assert!(merge.end(group).is_empty());
         }
-        assert_eq!(merge.add(700_000, "x"), None);
+        assert_eq!(merge.add(70_000, "x"), None);
         assert_eq!(merge.entries(), 2);
         assert_eq!(merge.end(0), ["x"]);
-        assert_eq!((merge.next(), merge.entries()), (1_000_000, 0));
+        assert_eq!((merge.next(), merge.entries()), (100_000, 0));
     }
 }
