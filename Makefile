@@ -27,7 +27,7 @@ version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1
 soname = libseekwire.so.$(shell sed -n 's/^const ABI: u32 = \([0-9]*\);/\1/p' crates/wire/preload/build.rs)
 
 # What the command starts, as crates/cli/src/elsewhere.rs has it.
-programs = seekwire-flow seekwire-lab seekwire-nic
+programs = seekwire-flow seekwire-lab seekwire-nic seekwire-slides
 
 # The messaging programs of the laboratory over libzmq are built where that is installed. Nothing else needs it.
 zeromq = $(shell scripts/libzmq && echo yes)

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 57] = [
+const INSTALLED: [&str; 59] = [
     "bin/seekwire",
     "include/seekwire.h",
     "include/seekwire_filter.h",
@@ -19,6 +19,7 @@ const INSTALLED: [&str; 57] = [
     "lib/seekwire/seekwire-flow",
     "lib/seekwire/seekwire-lab",
     "lib/seekwire/seekwire-nic",
+    "lib/seekwire/seekwire-slides",
     "lib/seekwire/seekwire-zeromq",
     "share/bash-completion/completions/seekwire",
     "share/doc/seekwire/LICENSE-APACHE",
@@ -51,6 +52,7 @@ const INSTALLED: [&str; 57] = [
     "share/man/man1/seekwire-nic-tune.1",
     "share/man/man1/seekwire-nic.1",
     "share/man/man1/seekwire-run.1",
+    "share/man/man1/seekwire-slides.1",
     "share/man/man1/seekwire-status.1",
     "share/man/man1/seekwire.1",
     "share/man/man3/seek_recv.3",

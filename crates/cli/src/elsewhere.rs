@@ -13,13 +13,15 @@ use anyhow::{Context, Result};
 pub(crate) const INTERFACES: &str = "seekwire-nic";
 const FLOW: &str = "seekwire-flow";
 const LABORATORY: &str = "seekwire-lab";
+const SLIDES: &str = "seekwire-slides";
 
 /// Name, program and purpose.
-const SUBCOMMANDS: [(&str, &str, &str); 5] = [
+const SUBCOMMANDS: [(&str, &str, &str); 6] = [
     ("demo", LABORATORY, "Run real programs plain and accelerated in turn, and write a report"),
     ("lab", LABORATORY, "Run the experiments behind BENCHMARKING.md on this machine"),
     ("calibrate", LABORATORY, "Measure from which size on to take messages in place"),
     ("flow", FLOW, "Run pipelines of filters"),
+    ("slides", SLIDES, "Serve whole slides to browsers"),
     ("nic", INTERFACES, "Show and change the settings of network interfaces"),
 ];
 

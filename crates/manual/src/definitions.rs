@@ -16,6 +16,7 @@ fn parts() -> Vec<Command> {
         seekwire_flow_cli::definitions(),
         seekwire_lab::command::definitions(),
         seekwire_nic_cli::definitions(),
+        seekwire_slides::definitions(),
     ];
     let subcommands = programs.iter().flat_map(Command::get_subcommands);
     subcommands.filter(|command| !command.is_hide_set()).cloned().collect()

@@ -36,8 +36,8 @@ impl Raster {
         Self { width, height, pixels: vec![grey; width as usize * height as usize * 3] }
     }
 
-    /// Out of pixels that were decoded; `None` if there are not as many as the size says.
-    pub(crate) fn new(width: u32, height: u32, pixels: Vec<u8>) -> Option<Self> {
+    /// Out of pixels, three bytes each; `None` if there are not as many as the size says.
+    pub fn new(width: u32, height: u32, pixels: Vec<u8>) -> Option<Self> {
         let bytes = u64::from(width) * u64::from(height) * 3;
         (pixels.len() as u64 == bytes).then_some(Self { width, height, pixels })
     }
@@ -55,6 +55,11 @@ impl Raster {
     /// `width * height * 3` bytes.
     pub fn pixels(&self) -> &[u8] {
         &self.pixels
+    }
+
+    /// Its `width * height * 3` bytes, without a copy.
+    pub fn into_pixels(self) -> Vec<u8> {
+        self.pixels
     }
 
     /// Copies the top left `width` x `height` of another to where its corner is at `x`, `y`; what

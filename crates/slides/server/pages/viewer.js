@@ -1,0 +1,123 @@
+// The page of one slide: OpenSeadragon on its Deep Zoom tiles, with a scale bar and links to views.
+"use strict";
+
+(function () {
+    const place = document.getElementById("slide");
+    const message = document.getElementById("message");
+    if (typeof OpenSeadragon === "undefined") {
+        return;
+    }
+    const width = Number(place.dataset.width);
+    const height = Number(place.dataset.height);
+    const microns = Number(place.dataset.microns);
+
+    const viewer = OpenSeadragon({
+        element: place,
+        tileSources: "../" + place.dataset.address + ".dzi",
+        showNavigationControl: false,
+        showNavigator: true,
+        navigatorPosition: "TOP_RIGHT",
+        gestureSettingsTouch: { pinchRotate: true },
+        maxZoomPixelRatio: 4,
+        // Slides are looked at, not compared pixel by pixel: this does not fade.
+        blendTime: 0,
+        timeout: 60000,
+    });
+
+    // Where the middle is, in parts of the width; the zoom; degrees.
+    function fromLink() {
+        const words = new URLSearchParams(location.hash.slice(1));
+        const view = ["x", "y", "zoom"].map((name) => parseFloat(words.get(name)));
+        const degrees = parseFloat(words.get("rotation"));
+        if (view.every(Number.isFinite) && view[2] > 0) {
+            viewer.viewport.setRotation(Number.isFinite(degrees) ? degrees : 0, true);
+            viewer.viewport.zoomTo(view[2], undefined, true);
+            viewer.viewport.panTo(new OpenSeadragon.Point(view[0], view[1]), true);
+        }
+    }
+
+    function toLink() {
+        const middle = viewer.viewport.getCenter();
+        const words = new URLSearchParams({
+            x: middle.x.toFixed(6),
+            y: middle.y.toFixed(6),
+            zoom: viewer.viewport.getZoom().toPrecision(6),
+        });
+        const degrees = viewer.viewport.getRotation();
+        if (degrees % 360 !== 0) {
+            words.set("rotation", String(degrees));
+        }
+        return "#" + words;
+    }
+
+    let link = "";
+    function keepLink() {
+        link = toLink();
+        history.replaceState(null, "", link);
+    }
+
+    // The longest bar of 1, 2 or 5 times a power of ten that fits.
+    const longest = 150;
+    function drawScale() {
+        const bar = document.getElementById("scale");
+        if (!(microns > 0)) {
+            return;
+        }
+        const zoom = viewer.viewport.viewportToImageZoom(viewer.viewport.getZoom(true));
+        const perPixel = microns / zoom;
+        const most = perPixel * longest;
+        const power = Math.pow(10, Math.floor(Math.log10(most)));
+        const length = power * [5, 2, 1].find((factor) => factor * power <= most);
+        const text = length >= 1000 ? length / 1000 + " mm" : Number(length.toPrecision(1)) + " \u00b5m";
+        bar.firstElementChild.textContent = text;
+        bar.style.width = length / perPixel + "px";
+        bar.hidden = false;
+    }
+
+    let timer = 0;
+    function say(text) {
+        message.textContent = text;
+        clearTimeout(timer);
+        timer = setTimeout(() => { message.textContent = ""; }, 4000);
+    }
+
+    viewer.addHandler("open", () => {
+        fromLink();
+        drawScale();
+        viewer.addHandler("animation-finish", keepLink);
+    });
+    viewer.addHandler("update-viewport", drawScale);
+    viewer.addHandler("open-failed", (event) => { message.textContent = event.message; });
+    viewer.addHandler("tile-load-failed", () => say("A part of the slide could not be read."));
+    window.addEventListener("hashchange", () => {
+        if (location.hash !== link) {
+            fromLink();
+        }
+    });
+
+    function press(name, action) {
+        document.getElementById(name).addEventListener("click", action);
+    }
+    function zoomBy(factor) {
+        viewer.viewport.zoomBy(factor);
+        viewer.viewport.applyConstraints();
+    }
+    press("in", () => zoomBy(1.5));
+    press("out", () => zoomBy(1 / 1.5));
+    press("home", () => { viewer.viewport.setRotation(0); viewer.viewport.goHome(); });
+    press("left", () => viewer.viewport.rotateBy(-90));
+    press("right", () => viewer.viewport.rotateBy(90));
+    press("share", async () => {
+        keepLink();
+        try {
+            await navigator.clipboard.writeText(location.href);
+            say("The link is copied.");
+        } catch {
+            // Without encryption, browsers let no page write there.
+            say(location.href);
+        }
+    });
+
+    // For tests in a browser.
+    place.dataset.ready = width + "x" + height;
+})();

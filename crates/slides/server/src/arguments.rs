@@ -1,0 +1,188 @@
+//! The command `seekwire slides`. Its doc comments are the help and the manual page.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+
+/// The part of the command `seekwire` for whole-slide images
+#[derive(Debug, Parser)]
+#[command(
+    name = "seekwire",
+    bin_name = "seekwire",
+    version,
+    propagate_version = false,
+    max_term_width = 100
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Slides(Slides),
+}
+
+/// Serve whole slides to browsers
+///
+/// Serves the slides in directories, in files and on web servers by HTTP/1.1 and HTTP/2 (without
+/// encryption): a gallery, a viewer for each slide, and the addresses that other viewers ask for,
+/// by Deep Zoom and by the IIIF Image API. Formats are tiled TIFF and BigTIFF, Aperio SVS and
+/// OME-TIFF.
+///
+/// In a directory, all slides are served that are in it or below it, also those that come later.
+/// Files whose name begins with a dot are not, nor are links that lead out of the directory. A
+/// slide is known by its path there, in which / stands as %2F in addresses.
+///
+/// Stored JPEG tiles that fit a request are given out as they are. All else is decoded, scaled and
+/// encoded once for all that ask for it, by as many threads as there are processors, and kept
+/// within the memory that options allow. What nobody waits for any more is not begun.
+///
+/// A broken slide gives an error to those that ask for it, and the others are served.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Addresses:
+  /                                       gallery; /slides.json is the same for programs
+  /slides/ID                              viewer
+  /slides/ID/properties.json              size, levels, microns per pixel, what the file says
+  /slides/ID/label.jpg                    an associated image: label, macro
+  /slides/ID/thumbnail.jpg?width=N        the slide with at most N pixels along a side
+  /ID.dzi                                 Deep Zoom: descriptor
+  /ID_files/LEVEL/COLUMN_ROW.jpg          Deep Zoom: tile; .png and .webp, too
+  /iiif/3/ID/info.json                    IIIF Image API 3.0, level 2; /iiif/2 is version 2.1
+  /iiif/3/ID/full/max/0/default.jpg       an image; region, size, rotation, quality.format
+  /healthz                                \"ok\", for whoever looks whether the server is alive
+  /metrics                                counts, for Prometheus
+
+  Images of slides with a colour profile are converted to sRGB. With ?icc=embed they have the
+  colours that are stored and the profile, with ?icc=raw only these colours. Stored tiles fit only
+  then.
+
+Environment:
+  SEEKWIRE_SLIDES_TOKEN=TOKEN  as what --token-file has
+
+Signals:
+  SIGTERM, SIGINT  accept nothing new, answer what was asked for, and end
+
+Exit status:
+  0  it was ended by a signal
+  1  a location does not exist, or the address cannot be listened at
+
+Examples:
+  seekwire slides /data/slides
+  seekwire slides case-7.svs http://archive.example/slides/42.tiff
+  seekwire slides /data/slides --listen 0.0.0.0:80 --token-file token --rate 200
+  curl -H \"Authorization: Bearer $(cat token)\" http://host/slides.json")]
+pub(crate) struct Slides {
+    /// Directories, files, and addresses that begin with http://
+    #[arg(value_name = "DIR|FILE|URL", required = true, value_hint = ValueHint::AnyPath)]
+    pub(crate) locations: Vec<String>,
+    /// Listen at this address; if PORT is 0, the system picks one
+    ///
+    /// By default only programs on this host can connect. Standard error says the address.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: String,
+    /// Where clients reach this server, such as https://slides.example, if it is behind a proxy
+    ///
+    /// Addresses in documents of IIIF begin with it. By default they begin with http:// and the
+    /// host that the client has named.
+    #[arg(long, value_name = "URL", value_parser = base_url)]
+    pub(crate) base_url: Option<String>,
+    /// Ask clients for the token in the first line of FILE
+    ///
+    /// Programs send it as `Authorization: Bearer TOKEN`. A browser that opens /?token=TOKEN once
+    /// has it in a cookie from then on. Only /healthz is open to all.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Threads that decode, and as many that scale and encode [default: the number of processors]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Quality of encoded JPEG, from 1 to 100; stored tiles stay as they are
+    #[arg(long, value_name = "N", default_value_t = 80)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub(crate) quality: u8,
+    /// Bytes of encoded images to keep; KiB, MiB and GiB can follow the number
+    #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = size)]
+    pub(crate) image_cache: usize,
+    /// Bytes of decoded tiles to keep
+    #[arg(long, value_name = "BYTES", default_value = "128MiB", value_parser = size)]
+    pub(crate) tile_cache: usize,
+    /// Bytes for images that are being made; requests wait for their turn
+    #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = size)]
+    pub(crate) memory: usize,
+    /// Slides that stay open
+    #[arg(long, value_name = "N", default_value = "64")]
+    pub(crate) open_slides: NonZeroUsize,
+    /// Pixels of the largest image that is given out; the largest width and height is 16384
+    #[arg(long, value_name = "PIXELS", default_value_t = 16_777_216)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=268_435_456))]
+    pub(crate) max_area: u64,
+    /// Requests of one client address in a second, on average; no limit if not given
+    ///
+    /// Twice as many may come at once. One more is answered with 429. Behind a proxy, all clients
+    /// have its address.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rate: Option<u32>,
+    /// Requests that are answered at the same time; one more is answered with 503
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) requests: u32,
+    /// Connections at the same time; others wait until one ends
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) connections: u32,
+    /// Seconds after which a request is given up
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub(crate) timeout: u32,
+    /// Seconds that requests have to be answered when the server is told to end
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=86_400))]
+    pub(crate) grace: u32,
+    /// Seconds for which clients may keep images without asking again
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=31_536_000))]
+    pub(crate) max_age: u32,
+    /// What to write to standard error: off, error, warn, info (each request, too) or debug
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) log: tracing_subscriber::filter::LevelFilter,
+}
+
+/// A number of bytes.
+fn size(text: &str) -> Result<usize, String> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let unit = units.iter().find_map(|(unit, power)| Some((text.strip_suffix(unit)?, *power)));
+    let (digits, power) = unit.unwrap_or((text, 0));
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number = digits.parse::<usize>().ok().filter(|_| is_number);
+    let bytes = number.and_then(|number| number.checked_mul(1 << power));
+    bytes.ok_or_else(|| "bytes, such as 1000000, 64KiB, 100MiB, 1GiB".to_owned())
+}
+
+fn base_url(text: &str) -> Result<String, String> {
+    let is_address = ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme));
+    let is_printable =
+        text.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>\"?#".contains(&byte));
+    match is_address && is_printable {
+        true => Ok(text.trim_end_matches('/').to_owned()),
+        false => Err("an address, such as https://slides.example".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!((size("7"), size("2KiB"), size("1GiB")), (Ok(7), Ok(2048), Ok(1 << 30)));
+        for wrong in
+            ["", "KiB", "-1", "+1", "1 MiB", "1MB", "99999999999999999999", "99999999999GiB"]
+        {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(base_url("https://a/b/"), Ok("https://a/b".to_owned()));
+        assert!(base_url("a").is_err() && base_url("http://a\n").is_err());
+    }
+}

@@ -1,0 +1,94 @@
+//! Why something that was asked for by HTTP is not given.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use seekwire_slides_image::Error;
+
+/// A failure, for the client to read. It names no path of this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) status: StatusCode,
+    pub(crate) what: Arc<str>,
+}
+
+/// A result of this crate.
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(status: StatusCode, what: impl Into<Arc<str>>) -> Self {
+        Self { status, what: what.into() }
+    }
+
+    /// The request makes no sense.
+    pub(crate) fn bad(what: impl Into<Arc<str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, what)
+    }
+
+    pub(crate) fn not_found(what: impl Into<Arc<str>>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, what)
+    }
+
+    /// A format of images that is not written here.
+    pub(crate) fn format(what: impl Into<Arc<str>>) -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, what)
+    }
+
+    /// It makes sense, but cannot be done here.
+    pub(crate) fn not_implemented(what: impl Into<Arc<str>>) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, what)
+    }
+
+    pub(crate) fn internal(what: impl Into<Arc<str>>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, what)
+    }
+
+    /// The server ends, or has too much to do.
+    pub(crate) fn unavailable(what: impl Into<Arc<str>>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, what)
+    }
+
+    /// What a slide has said, which is called `id` outside and `location` here.
+    pub(crate) fn of_slide(error: &Error, id: &str, location: &str) -> Self {
+        let status = match error {
+            Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                StatusCode::NOT_FOUND
+            }
+            Error::Http { .. } => StatusCode::BAD_GATEWAY,
+            Error::Unsupported { .. } | Error::Limit { .. } => StatusCode::NOT_IMPLEMENTED,
+            Error::Argument(_) => StatusCode::BAD_REQUEST,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, outside(&error.to_string(), id, location))
+    }
+}
+
+/// A text in which a slide is called by its identifier. Addresses come without what may be a
+/// signature, as in the errors of slides.
+pub(crate) fn outside(text: &str, id: &str, location: &str) -> String {
+    let short = location.split(['?', '#']).next().unwrap_or(location);
+    text.replace(location, id).replace(short, id)
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_signatures_stay_inside() {
+        let error = Error::Malformed { name: "/data/a.svs".into(), at: 3, what: "cut".into() };
+        let failure = Failure::of_slide(&error, "a.svs", "/data/a.svs");
+        assert_eq!(failure.to_string(), "a.svs: at byte 3: cut");
+        let error = Error::Http { name: "http://host/b.tif".into(), what: "403".into() };
+        let failure = Failure::of_slide(&error, "b.tif", "http://host/b.tif?key=secret");
+        assert_eq!(failure.to_string(), "b.tif: 403");
+        assert_eq!(failure.status, StatusCode::BAD_GATEWAY);
+    }
+}

@@ -1,0 +1,118 @@
+//! `full`, `square`, `x,y,w,h` and `pct:x,y,w,h`.
+
+use super::{decimal, whole};
+use crate::failure::{Failure, Result};
+use crate::render::plan::Part;
+
+/// The part of an image that is meant: what of it is outside is left out.
+pub(super) fn parse(text: &str, (width, height): (u32, u32)) -> Result<Part> {
+    match text {
+        "full" => return Ok(Part { x: 0, y: 0, width, height }),
+        "square" => {
+            let side = width.min(height);
+            let (x, y) = ((width - side) / 2, (height - side) / 2);
+            return Ok(Part { x, y, width: side, height: side });
+        }
+        _ => {}
+    }
+    let part = match text.strip_prefix("pct:") {
+        Some(text) => percent(text, (width, height)),
+        None => pixels(text),
+    };
+    let [x, y, wide, high] = part.ok_or_else(|| {
+        Failure::bad("region: full, square, x,y,w,h or pct:x,y,w,h, of more than nothing")
+    })?;
+    if x >= u64::from(width) || y >= u64::from(height) {
+        return Err(Failure::bad(format!("region: the image has {width} x {height} pixels")));
+    }
+    // Less than the image has, so it is a number of 32 bits.
+    let (x, y) = (x as u32, y as u32);
+    let width = wide.min(u64::from(width - x)) as u32;
+    let height = high.min(u64::from(height - y)) as u32;
+    Ok(Part { x, y, width, height })
+}
+
+fn pixels(text: &str) -> Option<[u64; 4]> {
+    let numbers: Option<Vec<u64>> = text.split(',').map(whole).collect();
+    let numbers: [u64; 4] = numbers?.try_into().ok()?;
+    (numbers[2] > 0 && numbers[3] > 0).then_some(numbers)
+}
+
+/// From border to border, each rounded to the next pixel, and one pixel at least.
+fn percent(text: &str, (width, height): (u32, u32)) -> Option<[u64; 4]> {
+    let numbers: Option<Vec<f64>> = text.split(',').map(decimal).collect();
+    let [x, y, wide, high]: [f64; 4] = numbers?.try_into().ok()?;
+    if wide <= 0.0 || high <= 0.0 {
+        return None;
+    }
+    let borders = |start: f64, length: f64, side: u32| {
+        let at = |percent: f64| (percent * f64::from(side) / 100.0).round();
+        let from = at(start);
+        (from as u64, (at(start + length) - from).max(1.0) as u64)
+    };
+    let (left, across) = borders(x, wide, width);
+    let (top, down) = borders(y, high, height);
+    Some([left, top, across, down])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Option<(u32, u32, u32, u32)> {
+        let part = parse(text, (301, 199)).ok()?;
+        Some((part.x, part.y, part.width, part.height))
+    }
+
+    #[test]
+    fn parts_are_clipped_to_the_image() {
+        let rows = [
+            ("full", (0, 0, 301, 199)),
+            ("square", (51, 0, 199, 199)),
+            ("0,0,1,1", (0, 0, 1, 1)),
+            ("300,198,1,1", (300, 198, 1, 1)),
+            ("300,198,999999999999,5", (300, 198, 1, 1)),
+            ("0,0,301,199", (0, 0, 301, 199)),
+            ("pct:0,0,100,100", (0, 0, 301, 199)),
+            ("pct:50,50,50,50", (151, 100, 150, 99)),
+            ("pct:33.3,0,0.01,1000", (100, 0, 1, 199)),
+        ];
+        for (text, part) in rows {
+            assert_eq!(of(text), Some(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn parts_without_pixels_are_refused() {
+        let rows = [
+            "",
+            "full ",
+            "301,0,1,1",
+            "0,199,1,1",
+            "0,0,0,1",
+            "0,0,1,0",
+            "0,0,1",
+            "0,0,1,1,1",
+            "-1,0,1,1",
+            "+1,0,1,1",
+            "0,0,1.5,1",
+            " 0,0,1,1",
+            "a,b,c,d",
+            ",,,",
+            "99999999999999999999,0,1,1",
+            "pct:100,0,1,1",
+            "pct:0,0,0,1",
+            "pct:0,0,1",
+            "pct:-1,0,1,1",
+            "pct:1e1,0,1,1",
+            "pct:inf,0,1,1",
+            "pct:NaN,0,1,1",
+            "pct:.,0,1,1",
+            "pct:",
+            "PCT:0,0,1,1",
+        ];
+        for text in rows {
+            assert_eq!(of(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! `seekwire slides`: whole slides in a browser. The command `seekwire` starts this program.
+//!
+//! ```text
+//! web        addresses, pages, who may ask; connections              (its first page has a map)
+//! iiif, deepzoom   what addresses of images mean: a picture
+//! render     a picture out of a slide: as stored, or through filters (its first page has a map)
+//! opened     open slides, each once                                  opened, library
+//! flights    one piece of work for all that ask for the same
+//! bounded    what was used last, within bytes
+//! ```
+//!
+//! axum and tokio do HTTP and waiting, and no more: what takes time is done by the threads of
+//! filters of `seekwire-flow`, or by tokio's threads for blocking where it is reading. A client
+//! that goes takes its claims with it; what nobody has a claim to is not begun.
+
+#![forbid(unsafe_code)]
+// They panic if the stream cannot be written: `seekwire_program::tell` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod arguments;
+mod bounded;
+mod counters;
+mod deepzoom;
+mod failure;
+mod flights;
+mod iiif;
+mod library;
+mod opened;
+mod render;
+mod server;
+mod web;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+
+use crate::arguments::{Arguments, Command};
+
+pub use server::{Server, Settings};
+
+/// The commands and options of this program.
+#[must_use]
+pub fn definitions() -> clap::Command {
+    Arguments::command()
+}
+
+/// Does what the arguments of this process say.
+#[must_use]
+pub fn main() -> ExitCode {
+    let matches = definitions().get_matches();
+    let Command::Slides(options) =
+        Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command;
+    seekwire_program::finish(server::command(&options).map(|()| ExitCode::SUCCESS))
+}

@@ -1,0 +1,307 @@
+//! Which slides there are, by identifier.
+//!
+//! Identifiers come out of a scan; a request can only name one of them, so no path is ever made of
+//! what a client says. A symbolic link counts if it leads to a file in the same directory tree. It
+//! is judged again when the slide is opened.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result as Anyhow, bail};
+
+use crate::failure::{Failure, Result, outside};
+
+/// Ends of the names of slides, in lower case.
+const EXTENSIONS: [&str; 6] = [".svs", ".tif", ".tiff", ".btf", ".tf2", ".tf8"];
+/// Directories below one another.
+const DEEPEST: usize = 32;
+/// Slides of one server.
+const MOST: usize = 1 << 20;
+/// A list is not made again before.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// What was named on the command line.
+#[derive(Debug)]
+enum Root {
+    /// Its real path, and what identifiers of what is in it begin with.
+    Directory { path: PathBuf, prefix: String },
+    /// A file, or an address.
+    Slide { id: String, place: Place },
+}
+
+/// Where a slide is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A file; if it was found in a directory, it may not lead out of that.
+    File { path: PathBuf, within: Option<Arc<Path>> },
+    /// On a web server.
+    Address(String),
+}
+
+/// All slides, by identifier.
+pub(crate) type List = BTreeMap<String, Place>;
+
+/// The slides that there are.
+#[derive(Debug)]
+pub(crate) struct Library {
+    roots: Vec<Root>,
+    list: Mutex<(Arc<List>, Instant)>,
+    /// Held by who makes the list.
+    scanning: Mutex<()>,
+}
+
+impl Library {
+    /// Of directories, files and addresses.
+    ///
+    /// # Errors
+    ///
+    /// What does not exist, and two slides of one name.
+    pub(crate) fn new(locations: &[String]) -> Anyhow<Self> {
+        let is_only = locations.len() == 1;
+        let mut roots = Vec::new();
+        for location in locations {
+            if is_address(location) {
+                let place = Place::Address(location.clone());
+                roots.push(Root::Slide { id: name_in(location)?, place });
+                continue;
+            }
+            let real = fs::canonicalize(location).with_context(|| location.clone())?;
+            let name = real.file_name().map(|name| name.to_string_lossy().into_owned());
+            let name = name.unwrap_or_default();
+            if real.is_dir() {
+                let prefix = if is_only { String::new() } else { format!("{name}/") };
+                roots.push(Root::Directory { path: real, prefix });
+            } else {
+                // It was named, so what it links to is meant.
+                let name = Path::new(location).file_name().and_then(|name| name.to_str());
+                let id = name.filter(|name| is_printable(name));
+                let id = id.with_context(|| format!("{location}: a name that is no text"))?;
+                let place = Place::File { path: real, within: None };
+                roots.push(Root::Slide { id: id.to_owned(), place });
+            }
+        }
+        let list = scan(&roots)?;
+        let list = Mutex::new((Arc::new(list), Instant::now()));
+        Ok(Self { roots, list, scanning: Mutex::new(()) })
+    }
+
+    /// The slides that there were at the last scan, which is made again if it was long ago. Blocks
+    /// meanwhile.
+    pub(crate) fn list(&self) -> Arc<List> {
+        let (known, at) = self.known();
+        if at.elapsed() < FRESH {
+            return known;
+        }
+        // One at a time; others take what is known.
+        let Ok(_scanning) = self.scanning.try_lock() else { return known };
+        match scan(&self.roots) {
+            Ok(list) => {
+                let list = Arc::new(list);
+                *self.list.lock().unwrap_or_else(PoisonError::into_inner) =
+                    (Arc::clone(&list), Instant::now());
+                list
+            }
+            Err(error) => {
+                tracing::error!("the slides cannot be listed: {error:#}");
+                known
+            }
+        }
+    }
+
+    fn known(&self) -> (Arc<List>, Instant) {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Where a slide is that has this identifier. Blocks, as [`list`](Self::list).
+    pub(crate) fn find(&self, id: &str) -> Result<Place> {
+        if let Some(place) = self.known().0.get(id) {
+            return Ok(place.clone());
+        }
+        let found = self.list().get(id).cloned();
+        found.ok_or_else(|| Failure::not_found("there is no such slide"))
+    }
+}
+
+/// What a slide is opened by, after a look at where it leads now. Blocks.
+pub(crate) fn location(place: &Place, id: &str) -> Result<String> {
+    let (path, within) = match place {
+        Place::Address(address) => return Ok(address.clone()),
+        Place::File { path, within } => (path, within),
+    };
+    let gone = |error: &std::io::Error| {
+        let text = outside(&error.to_string(), id, &path.to_string_lossy());
+        Failure::not_found(format!("{id}: {text}"))
+    };
+    let real = fs::canonicalize(path).map_err(|error| gone(&error))?;
+    if within.as_ref().is_some_and(|within| !real.starts_with(within)) {
+        return Err(Failure::not_found(format!("{id}: it leads out of its directory")));
+    }
+    let text = real.into_os_string().into_string();
+    text.map_err(|_| Failure::not_found(format!("{id}: a path that is no text")))
+}
+
+fn is_address(location: &str) -> bool {
+    ["http://", "https://", "s3://"].iter().any(|scheme| location.starts_with(scheme))
+}
+
+/// The last part of the path of an address.
+fn name_in(address: &str) -> Anyhow<String> {
+    let path = address.split(['?', '#']).next().unwrap_or_default();
+    let name = path.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default();
+    let name = percent_encoding::percent_decode_str(name).decode_utf8();
+    let name = name.ok().filter(|name| is_printable(name) && !name.ends_with(':'));
+    Ok(name.with_context(|| format!("{path}: an address without a name"))?.into_owned())
+}
+
+fn is_printable(name: &str) -> bool {
+    !name.is_empty() && !name.chars().any(char::is_control)
+}
+
+fn scan(roots: &[Root]) -> Anyhow<List> {
+    let mut list = List::new();
+    let mut add = |id: String, place: Place| -> Anyhow<bool> {
+        if let Some(other) = list.insert(id.clone(), place) {
+            bail!("two slides are called {id}; the other one is {other:?}");
+        }
+        Ok(list.len() < MOST)
+    };
+    for root in roots {
+        match root {
+            Root::Slide { id, place } => {
+                add(id.clone(), place.clone())?;
+            }
+            Root::Directory { path, prefix } => {
+                let within: Arc<Path> = path.as_path().into();
+                let mut todo = vec![(path.clone(), prefix.clone(), 0)];
+                while let Some((directory, prefix, depth)) = todo.pop() {
+                    for (name, entry) in entries(&directory) {
+                        let id = format!("{prefix}{name}");
+                        let path = entry.path();
+                        match kind(&entry, &path, &within) {
+                            Some(Kind::Directory) if depth < DEEPEST => {
+                                todo.push((path, format!("{id}/"), depth + 1));
+                            }
+                            Some(Kind::File) if is_slide(&name) => {
+                                let within = Some(Arc::clone(&within));
+                                if !add(id, Place::File { path, within })? {
+                                    tracing::warn!("only {MOST} slides are served");
+                                    return Ok(list);
+                                }
+                            }
+                            _ => {}
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(list)
+}
+
+/// What is in a directory and has a name that can be shown. What cannot be read is not there.
+fn entries(directory: &Path) -> Vec<(String, fs::DirEntry)> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) => {
+            tracing::warn!("{}: {error}", directory.display());
+            return Vec::new();
+        }
+    };
+    let named = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        (is_printable(&name) && !name.starts_with('.')).then_some((name, entry))
+    };
+    entries.flatten().filter_map(named).collect()
+}
+
+enum Kind {
+    Directory,
+    File,
+}
+
+/// `None`: neither, or a link that leads out of the tree or to a directory.
+fn kind(entry: &fs::DirEntry, path: &Path, within: &Path) -> Option<Kind> {
+    let kind = entry.file_type().ok()?;
+    if kind.is_dir() {
+        return Some(Kind::Directory);
+    }
+    if kind.is_file() {
+        return Some(Kind::File);
+    }
+    let real = fs::canonicalize(path).ok().filter(|_| kind.is_symlink())?;
+    (real.starts_with(within) && real.is_file()).then_some(Kind::File)
+}
+
+fn is_slide(name: &str) -> bool {
+    let name = name.to_lowercase();
+    EXTENSIONS.iter().any(|extension| name.ends_with(extension))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn ids(library: &Library) -> Vec<String> {
+        library.list().keys().cloned().collect()
+    }
+
+    fn text(path: &Path) -> String {
+        path.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn only_slides_inside_of_the_tree_are_listed() {
+        let outer = tempfile::tempdir().unwrap();
+        let root = outer.path().join("root");
+        fs::create_dir_all(root.join("case 1/.hidden")).unwrap();
+        for name in ["a.svs", "B.TIF", "notes.txt", "case 1/c.ome.tiff", "case 1/.hidden/d.svs"] {
+            fs::write(root.join(name), "").unwrap();
+        }
+        fs::write(outer.path().join("secret.svs"), "").unwrap();
+        symlink("a.svs", root.join("inside.svs")).unwrap();
+        symlink("../secret.svs", root.join("outside.svs")).unwrap();
+        symlink("/nowhere", root.join("dangling.svs")).unwrap();
+        symlink("..", root.join("up.svs")).unwrap();
+        symlink(".", root.join("case 1/loop")).unwrap();
+        let library = Library::new(&[text(&root)]).unwrap();
+        assert_eq!(ids(&library), ["B.TIF", "a.svs", "case 1/c.ome.tiff", "inside.svs"]);
+
+        for id in ["outside.svs", "../secret.svs", "case 1/../a.svs", "/etc/passwd", "", "a.svs\0"]
+        {
+            let failure = library.find(id).unwrap_err();
+            assert_eq!(failure.status, axum::http::StatusCode::NOT_FOUND, "{id}");
+        }
+        // A file that becomes a link later.
+        let place = library.find("a.svs").unwrap();
+        assert!(location(&place, "a.svs").unwrap().ends_with("/root/a.svs"));
+        fs::remove_file(root.join("a.svs")).unwrap();
+        symlink("../secret.svs", root.join("a.svs")).unwrap();
+        let failure = location(&place, "a.svs").unwrap_err();
+        assert_eq!(&*failure.what, "a.svs: it leads out of its directory");
+        fs::remove_file(root.join("a.svs")).unwrap();
+        let failure = location(&place, "a.svs").unwrap_err();
+        assert!(!failure.what.contains("root"), "{failure}");
+    }
+
+    #[test]
+    fn several_places_have_names_of_their_own() {
+        let outer = tempfile::tempdir().unwrap();
+        for name in ["one", "two", "three/one"] {
+            fs::create_dir_all(outer.path().join(name)).unwrap();
+            fs::write(outer.path().join(name).join("a.svs"), "").unwrap();
+        }
+        fs::write(outer.path().join("any-name"), "").unwrap();
+        let path = |name: &str| text(&outer.path().join(name));
+        let address = "http://host/dir/b%20c.tif?key=x".to_owned();
+        let library = Library::new(&[path("one"), path("two"), path("any-name"), address]).unwrap();
+        assert_eq!(ids(&library), ["any-name", "b c.tif", "one/a.svs", "two/a.svs"]);
+        let same = Library::new(&[path("one"), path("three/one")]).unwrap_err();
+        assert!(same.to_string().contains("two slides are called one/a.svs"), "{same}");
+        assert!(Library::new(&[path("none")]).unwrap_err().to_string().contains("none"));
+        assert!(Library::new(&["http://".to_owned()]).is_err());
+    }
+}

@@ -1,0 +1,7 @@
+//! The program `seekwire-slides`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    seekwire_slides::main()
+}

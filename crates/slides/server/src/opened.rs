@@ -1,0 +1,193 @@
+//! Open slides: each is opened once, however many ask, and so many stay open.
+
+use std::num::NonZeroUsize;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use lru::LruCache;
+use seekwire_slides_image::{Error, Level, Slide};
+
+use crate::counters::Counters;
+use crate::failure::{Failure, Result, outside};
+use crate::flights::{Flight, Flights, Joined};
+use crate::library::{self, Library, Place};
+use crate::render::{colour, work};
+
+/// Whether a file is still the same is looked up when the last look is so old.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// A slide that is open.
+pub(crate) struct Open {
+    /// Of this opening: no other one has it, so that nothing which was kept of a file is given out
+    /// for the one that came in its place.
+    pub(crate) number: u64,
+    pub(crate) id: String,
+    /// What it is called here, which no client is told.
+    pub(crate) location: String,
+    pub(crate) slide: Slide,
+    pub(crate) levels: Vec<Level>,
+    /// Whether it has a profile by which its colours can be converted.
+    pub(crate) converts: bool,
+    /// What of the file says whether it is the same.
+    pub(crate) stamp: String,
+}
+
+impl Open {
+    /// Width and height in pixels.
+    pub(crate) fn size(&self) -> (u32, u32) {
+        self.levels.first().map_or((0, 0), |level| (level.width, level.height))
+    }
+
+    /// What the slide says is wrong with it; the log has all of it.
+    pub(crate) fn wrong(&self, error: &Error) -> Failure {
+        tracing::warn!(slide = self.id, "{error}");
+        Failure::of_slide(error, &self.id, &self.location)
+    }
+
+    /// A failure in which the slide is called as clients call it.
+    pub(crate) fn outside(&self, failure: Failure) -> Failure {
+        Failure { what: outside(&failure.what, &self.id, &self.location).into(), ..failure }
+    }
+}
+
+fn converts(slide: &Slide, id: &str) -> bool {
+    let Some(icc) = slide.icc() else { return false };
+    let checked = colour::check(icc);
+    if let Err(what) = &checked {
+        tracing::warn!(slide = id, "{what}; its colours are given out as they are");
+    }
+    checked.is_ok()
+}
+
+type Opened = Result<Arc<Open>>;
+
+struct Entry {
+    opened: Opened,
+    stamp: String,
+    checked: Instant,
+}
+
+/// The slides that are open, of those that there are.
+pub(crate) struct Slides {
+    library: Library,
+    entries: Mutex<LruCache<String, Entry>>,
+    flights: Arc<Flights<String, Opened>>,
+    next: AtomicU64,
+    /// Of this run, for what has no stamp of its own.
+    started: u128,
+    counters: Arc<Counters>,
+}
+
+impl Slides {
+    /// Of which at most `most` are open, besides those that are being read.
+    pub(crate) fn new(library: Library, most: NonZeroUsize, counters: Arc<Counters>) -> Self {
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        Self {
+            library,
+            entries: Mutex::new(LruCache::new(most)),
+            flights: Arc::new(Flights::new()),
+            next: AtomicU64::new(0),
+            started,
+            counters,
+        }
+    }
+
+    pub(crate) fn library(&self) -> &Library {
+        &self.library
+    }
+
+    /// How many are open.
+    pub(crate) fn count(&self) -> usize {
+        self.entries().iter().filter(|(_, entry)| entry.opened.is_ok()).count()
+    }
+
+    fn entries(&self) -> MutexGuard<'_, LruCache<String, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fresh(&self, id: &str) -> Option<Opened> {
+        let mut entries = self.entries();
+        let entry = entries.get(id)?;
+        (entry.checked.elapsed() < FRESH).then(|| entry.opened.clone())
+    }
+
+    /// The slide of that identifier.
+    pub(crate) async fn get(self: &Arc<Self>, id: &str) -> Opened {
+        if let Some(opened) = self.fresh(id) {
+            return opened;
+        }
+        let id = id.to_owned();
+        let ticket = match self.flights.join(&id, || self.fresh(&id)) {
+            Joined::Ready(opened) => return opened,
+            Joined::Later(ticket) => ticket,
+            Joined::First(ticket, flight) => {
+                let slides = Arc::clone(self);
+                tokio::task::spawn_blocking(move || slides.look(id, flight));
+                ticket
+            }
+        };
+        ticket.wait().await.unwrap_or_else(|| Err(Failure::unavailable("the server ends")))
+    }
+
+    /// Opens a slide, or finds that the one which is open is the one that there is.
+    fn look(&self, id: String, flight: Flight<String, Opened>) {
+        let found = self.library.find(&id).and_then(|place| {
+            let location = library::location(&place, &id)?;
+            let stamp = self.stamp(&place, &location);
+            Ok((location, stamp, matches!(place, Place::File { .. })))
+        });
+        let (opened, stamp) = match found {
+            // Nothing is kept of names that clients make up.
+            Err(failure) => {
+                self.entries().pop(&id);
+                return flight.land(Err(failure), || {});
+            }
+            Ok((location, stamp, is_file)) => {
+                // What was wrong with a file is so until it changes; a server may be well again.
+                let is_same =
+                    |entry: &&Entry| entry.stamp == stamp && (is_file || entry.opened.is_ok());
+                let known =
+                    self.entries().get(&id).filter(is_same).map(|entry| entry.opened.clone());
+                let opened = known.unwrap_or_else(|| self.open(&id, location, &stamp));
+                (opened, stamp)
+            }
+        };
+        let entry = Entry { opened: opened.clone(), stamp, checked: Instant::now() };
+        let mut old = None;
+        flight.land(opened, || old = self.entries().push(id, entry));
+        // Closed without a lock.
+        drop(old);
+    }
+
+    fn open(&self, id: &str, location: String, stamp: &str) -> Opened {
+        Counters::add(&self.counters.opened, 1);
+        match Slide::open(&location, work::limits()) {
+            Ok(slide) => Ok(Arc::new(Open {
+                converts: converts(&slide, id),
+                number: self.next.fetch_add(1, Ordering::Relaxed),
+                id: id.to_owned(),
+                levels: slide.levels(),
+                location,
+                slide,
+                stamp: stamp.to_owned(),
+            })),
+            Err(error) => {
+                tracing::warn!(slide = id, "{error}");
+                Err(Failure::of_slide(&error, id, &location))
+            }
+        }
+    }
+
+    /// What is another one if the file is another one.
+    fn stamp(&self, place: &Place, location: &str) -> String {
+        match (place, std::fs::metadata(location)) {
+            (Place::File { .. }, Ok(data)) => {
+                let (seconds, nanoseconds) = (data.mtime(), data.mtime_nsec());
+                format!("{}-{}-{seconds}.{nanoseconds}", data.ino(), data.len())
+            }
+            _ => format!("{}", self.started),
+        }
+    }
+}

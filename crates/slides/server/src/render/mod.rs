@@ -1,0 +1,372 @@
+//! Images out of slides: stored tiles as they are, and all else decoded, scaled and encoded.
+//!
+//! ```text
+//! Images::get ── kept? ── one flight for each picture
+//!   stored JPEG that fits        read ───────────────────────────────> answer
+//!   else  tiles (one flight each) read ── decompress (farm) ── paste
+//!                                                       └── finish (farm) ──> answer
+//! ```
+//!
+//! - plan: which level and tiles; where their pixels go
+//! - tiles: stored tiles, each decoded once
+//! - farm: a filter of `seekwire-flow` with a copy for each processor
+//! - work: what the copies do; blocks of bytes
+//! - colour: conversion to sRGB
+//! - turn: rotation, mirroring, grey
+
+pub(crate) mod colour;
+pub(crate) mod farm;
+pub(crate) mod plan;
+pub(crate) mod stored;
+pub(crate) mod tiles;
+pub(crate) mod turn;
+pub(crate) mod work;
+
+use std::sync::Arc;
+
+use anyhow::Result as Anyhow;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use seekwire_slides_image::{Format, Raster, Region};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::bounded::Bounded;
+use crate::counters::Counters;
+use crate::failure::{Failure, Result};
+use crate::flights::{Flight, Flights, Joined};
+use crate::opened::Open;
+use colour::{Colours, Conversions};
+use farm::Farm;
+use plan::{Part, Plan};
+use tiles::Tiles;
+use turn::{Quality, Turn};
+use work::Orders;
+
+/// What an image shows.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Shown {
+    /// A part of the slide.
+    Part(Part),
+    /// An associated image.
+    Associated(String),
+}
+
+/// An image that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Picture {
+    pub(crate) shown: Shown,
+    /// Before it is turned. An associated image is not made larger.
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+    pub(crate) turn: Turn,
+    pub(crate) quality: Quality,
+    pub(crate) kind: Kind,
+    pub(crate) colours: Colours,
+}
+
+/// How an image is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Jpeg,
+    Png,
+    WebP,
+}
+
+impl Kind {
+    /// By the end of a name.
+    pub(crate) fn of(extension: &str) -> Option<Self> {
+        match extension {
+            "jpg" | "jpeg" => Some(Self::Jpeg),
+            "png" => Some(Self::Png),
+            "webp" => Some(Self::WebP),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn extension(self) -> &'static str {
+        match self {
+            Self::Jpeg => "jpg",
+            Self::Png => "png",
+            Self::WebP => "webp",
+        }
+    }
+
+    pub(crate) fn media_type(self) -> &'static str {
+        match self {
+            Self::Jpeg => "image/jpeg",
+            Self::Png => "image/png",
+            Self::WebP => "image/webp",
+        }
+    }
+}
+
+/// What images may cost.
+#[derive(Debug, Clone)]
+pub(crate) struct Bounds {
+    /// Threads that decode, and as many that encode.
+    pub(crate) threads: usize,
+    /// Bytes of encoded images that are kept.
+    pub(crate) images: usize,
+    /// Bytes of decoded tiles that are kept.
+    pub(crate) tiles: usize,
+    /// Bytes of regions that are being made, all together.
+    pub(crate) work: usize,
+    /// Of JPEG, from 1 to 100.
+    pub(crate) quality: u8,
+}
+
+/// Permits for memory are for so many bytes each.
+const GRAIN: u64 = 64 << 10;
+
+/// Pixels that an associated image is taken to have.
+const ASSOCIATED: u64 = 2 << 20;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    opening: u64,
+    picture: Picture,
+}
+
+type Image = Result<Bytes>;
+
+/// Makes images, and keeps them.
+pub(crate) struct Images {
+    tiles: Arc<Tiles>,
+    farm: Farm,
+    kept: Bounded<Key, Bytes>,
+    flights: Arc<Flights<Key, Image>>,
+    memory: Arc<Semaphore>,
+    bounds: Bounds,
+    counters: Arc<Counters>,
+}
+
+impl Images {
+    pub(crate) fn new(bounds: Bounds, counters: Arc<Counters>) -> Anyhow<Self> {
+        // A block is what one image costs at most, and the stream holds two of them at least.
+        let limit = bounds.work.saturating_mul(2).max(64 << 20);
+        let farm = |name, work| Farm::start(name, bounds.threads, limit, work);
+        let conversions = Conversions::default();
+        let decompress = farm("decompress", Arc::new(work::decompress))?;
+        Ok(Self {
+            tiles: Arc::new(Tiles::new(decompress, bounds.tiles, Arc::clone(&counters))),
+            farm: farm("finish", Arc::new(move |block| work::finish(block, &conversions)))?,
+            kept: Bounded::new(bounds.images),
+            flights: Arc::new(Flights::new()),
+            memory: Arc::new(Semaphore::new(grains(bounds.work as u64) as usize)),
+            bounds,
+            counters,
+        })
+    }
+
+    pub(crate) fn tiles(&self) -> &Tiles {
+        &self.tiles
+    }
+
+    pub(crate) fn farm(&self) -> &Farm {
+        &self.farm
+    }
+
+    /// Of JPEG.
+    pub(crate) fn quality(&self) -> u8 {
+        self.bounds.quality
+    }
+
+    /// Bytes of images that are kept, and may be kept.
+    pub(crate) fn bytes(&self) -> (usize, usize) {
+        self.kept.bytes()
+    }
+
+    /// The encoded image. If this is dropped, and nobody else wants the image, work on it ends.
+    pub(crate) async fn get(self: &Arc<Self>, open: &Arc<Open>, picture: Picture) -> Image {
+        let key = Key { opening: open.number, picture };
+        if let Some(image) = self.kept.get(&key) {
+            Counters::add(&self.counters.kept, 1);
+            return Ok(image);
+        }
+        let ticket = match self.flights.join(&key, || self.kept.get(&key).map(Ok)) {
+            Joined::Ready(image) => {
+                Counters::add(&self.counters.kept, 1);
+                return image;
+            }
+            Joined::Later(ticket) => {
+                Counters::add(&self.counters.joined, 1);
+                ticket
+            }
+            Joined::First(ticket, flight) => {
+                tokio::spawn(Arc::clone(self).fetch(Arc::clone(open), key, flight));
+                ticket
+            }
+        };
+        ticket.wait().await.unwrap_or_else(|| Err(Failure::unavailable("the server ends")))
+    }
+
+    async fn fetch(self: Arc<Self>, open: Arc<Open>, key: Key, flight: Flight<Key, Image>) {
+        let image = tokio::select! {
+            image = self.image(&open, &key.picture) => image,
+            () = flight.until_unwanted() => {
+                Counters::add(&self.counters.cancelled, 1);
+                return;
+            }
+        };
+        let kept = image.clone();
+        flight.land(image, || {
+            if let Ok(bytes) = kept {
+                let length = bytes.len();
+                self.kept.put(key, bytes, length);
+            }
+        });
+    }
+
+    async fn image(&self, open: &Arc<Open>, picture: &Picture) -> Image {
+        match &picture.shown {
+            Shown::Part(part) => {
+                if let Some(image) = self.stored(open, picture, *part).await? {
+                    Counters::add(&self.counters.stored, 1);
+                    return Ok(image);
+                }
+                self.part(open, picture, *part).await
+            }
+            Shown::Associated(name) => self.associated(open, picture, name).await,
+        }
+    }
+
+    /// The tile that is stored for just this picture, if there is one.
+    async fn stored(
+        &self,
+        open: &Arc<Open>,
+        picture: &Picture,
+        part: Part,
+    ) -> Result<Option<Bytes>> {
+        let Some((level, region)) = stored::place(&open.levels, picture, part) else {
+            return Ok(None);
+        };
+        let slide = Arc::clone(open);
+        let embeds = picture.colours == Colours::Embedded;
+        let read = move || {
+            let jpeg = slide.slide.stored_jpeg(level, region)?;
+            Ok(jpeg.map(|jpeg| match slide.slide.icc().filter(|_| embeds) {
+                Some(icc) => stored::with_profile(&jpeg, icc),
+                None => jpeg,
+            }))
+        };
+        match tokio::task::spawn_blocking(read).await {
+            Ok(Ok(jpeg)) => Ok(jpeg.map(Bytes::from)),
+            Ok(Err(error)) => Err(open.wrong(&error)),
+            Err(_) => Err(Failure::internal("reading the tile panicked")),
+        }
+    }
+
+    async fn part(&self, open: &Arc<Open>, picture: &Picture, part: Part) -> Image {
+        let plan = Plan::new(&open.levels, part, picture.width, picture.height)
+            .ok_or_else(|| Failure::internal("the slide has no level"))?;
+        let limit = work::limits().region_pixels;
+        if plan.pixels() > limit {
+            return Err(Failure::not_implemented(format!(
+                "{} x {} pixels would be read, of {limit} at most: the slide has no smaller level",
+                plan.width, plan.height
+            )));
+        }
+        let made = u64::from(picture.width) * u64::from(picture.height);
+        let _memory = self.memory(plan.pixels(), made).await?;
+        let icc = open.slide.icc().filter(|_| picture.colours != Colours::Raw);
+        let mut pixels = plan.white(icc.map_or(0, <[u8]>::len) + Orders::LENGTH + 8);
+        let level = plan.level;
+        let fetch = |place: (u32, u32)| {
+            let (tiles, open) = (Arc::clone(&self.tiles), Arc::clone(open));
+            async move { (place, tiles.get(&open, level, place).await) }
+        };
+        let window = self.tiles.farm().window();
+        let fetched = stream::iter(plan.tiles()).map(fetch).buffer_unordered(window);
+        let mut fetched = std::pin::pin!(fetched);
+        while let Some((place, tile)) = fetched.next().await {
+            plan.paste(&mut pixels, place, &tile?);
+        }
+        let orders = Orders {
+            width: plan.width,
+            height: plan.height,
+            part: plan.crop,
+            to: (picture.width, picture.height),
+            turn: picture.turn,
+            quality: picture.quality,
+            converts: picture.colours == Colours::Srgb,
+            format: self.format(picture.kind),
+        };
+        orders.append(&mut pixels, icc);
+        self.finish(open, pixels).await
+    }
+
+    async fn associated(&self, open: &Arc<Open>, picture: &Picture, name: &str) -> Image {
+        let (slide, name) = (Arc::clone(open), name.to_owned());
+        // Its size is not known before it is read: this is that of a large one.
+        let _memory = self.memory(ASSOCIATED, ASSOCIATED).await?;
+        let read = move || {
+            let raster = slide.slide.associated(&name).map_err(|error| slide.wrong(&error))?;
+            raster.ok_or_else(|| Failure::not_found(format!("{}: no image {name}", slide.id)))
+        };
+        let raster = tokio::task::spawn_blocking(read).await;
+        let raster: Raster = raster.map_err(|_| Failure::internal("reading it panicked"))??;
+        let (width, height) = (raster.width(), raster.height());
+        let (wide, high) = (f64::from(width), f64::from(height));
+        let scale = (f64::from(picture.width) / wide).min(f64::from(picture.height) / high);
+        let side = |side: f64| ((side * scale.min(1.0)).round() as u32).max(1);
+        let orders = Orders {
+            width,
+            height,
+            part: (0.0, 0.0, wide, high),
+            to: (side(wide), side(high)),
+            turn: picture.turn,
+            quality: picture.quality,
+            converts: picture.colours == Colours::Srgb,
+            format: self.format(picture.kind),
+        };
+        let mut pixels = raster.into_pixels();
+        orders.append(&mut pixels, None);
+        self.finish(open, pixels).await
+    }
+
+    fn format(&self, kind: Kind) -> Format {
+        match kind {
+            Kind::Jpeg => Format::Jpeg(self.bounds.quality),
+            Kind::Png => Format::Png,
+            Kind::WebP => Format::WebP,
+        }
+    }
+
+    async fn finish(&self, open: &Open, block: Vec<u8>) -> Image {
+        match self.farm.run(block, || true).await {
+            Ok(image) => {
+                Counters::add(&self.counters.encoded, 1);
+                image.ok_or_else(|| Failure::internal("the work was not done"))
+            }
+            Err(failure) => {
+                tracing::warn!(slide = open.id, "{failure}");
+                Err(open.outside(failure))
+            }
+        }
+    }
+
+    /// Waits until there is memory for so many pixels of a region, and of what it is scaled to.
+    async fn memory(&self, read: u64, made: u64) -> Result<OwnedSemaphorePermit> {
+        // The result, turned and encoded. Few images are larger than their pixels.
+        let grains = self::grains((read + 3 * made) * 3);
+        let most = self::grains(self.bounds.work as u64);
+        if grains > most {
+            return Err(Failure::not_implemented(format!(
+                "the image would take {} MiB of the {} MiB that this server has for images",
+                grains * GRAIN / (1 << 20),
+                most * GRAIN / (1 << 20)
+            )));
+        }
+        let permits = Arc::clone(&self.memory).acquire_many_owned(grains as u32).await;
+        permits.map_err(|_| Failure::unavailable("the server ends"))
+    }
+}
+
+fn grains(bytes: u64) -> u64 {
+    bytes.div_ceil(GRAIN)
+}
+
+/// A region of a level, as slides take it.
+fn region(x: u32, y: u32, width: u32, height: u32) -> Region {
+    Region { x: x.into(), y: y.into(), width, height }
+}

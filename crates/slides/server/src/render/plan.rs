@@ -1,0 +1,156 @@
+//! Out of which tiles a region is made: the same level and the same part of it as
+//! `Slide::render` takes.
+
+use std::ops::Range;
+
+use seekwire_slides_image::Level;
+
+use crate::render::work::Pixels;
+
+/// A part of level 0, all of it inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Part {
+    pub(crate) x: u32,
+    pub(crate) y: u32,
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+}
+
+/// What is read, and which part of that is scaled.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Plan {
+    /// Of the slide.
+    pub(crate) level: usize,
+    /// The left side of what is read, in pixels of the level, as all that follows.
+    x: u32,
+    y: u32,
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+    /// Left, top, width and height of the part, in what is read.
+    pub(crate) crop: (f64, f64, f64, f64),
+    of: Level,
+}
+
+impl Plan {
+    /// How `part`, scaled to `width` x `height`, comes out of the smallest level that is large
+    /// enough. There is one level at least.
+    pub(crate) fn new(levels: &[Level], part: Part, width: u32, height: u32) -> Option<Self> {
+        let main = levels.first()?;
+        let wanted = (f64::from(part.width) / f64::from(width))
+            .min(f64::from(part.height) / f64::from(height));
+        let (level, of) = (levels.iter().enumerate())
+            .take_while(|(number, level)| *number == 0 || level.downsample <= wanted + 1e-9)
+            .last()?;
+        let across = f64::from(of.width) / f64::from(main.width);
+        let down = f64::from(of.height) / f64::from(main.height);
+        let (left, top) = (f64::from(part.x) * across, f64::from(part.y) * down);
+        let (wide, high) = (f64::from(part.width) * across, f64::from(part.height) * down);
+        let (x, y) = (left.floor(), top.floor());
+        let (left, top) = (left - x, top - y);
+        let (width, height) = ((left + wide).ceil().max(1.0), (top + high).ceil().max(1.0));
+        let crop = (left, top, wide.min(width - left), high.min(height - top));
+        let [x, y, width, height] = [x, y, width, height].map(|number| number as u32);
+        Some(Self { level, x, y, width, height, crop, of: *of })
+    }
+
+    /// Pixels that are read.
+    pub(crate) fn pixels(&self) -> u64 {
+        u64::from(self.width) * u64::from(self.height)
+    }
+
+    /// The tiles that it takes, by column and row.
+    pub(crate) fn tiles(&self) -> impl Iterator<Item = (u32, u32)> + use<> {
+        let of = self.of;
+        let columns = range(self.x, self.width, of.tile_width, of.width);
+        let rows = range(self.y, self.height, of.tile_height, of.height);
+        rows.flat_map(move |row| columns.clone().map(move |column| (column, row)))
+    }
+
+    /// White pixels for what is read, with room for `more` bytes behind them.
+    pub(crate) fn white(&self, more: usize) -> Vec<u8> {
+        let length = self.width as usize * self.height as usize * 3;
+        let mut pixels = Vec::with_capacity(length + more);
+        pixels.resize(length, 255);
+        pixels
+    }
+
+    /// Copies what is needed of a tile to where it belongs. What a tile has beyond the border of
+    /// the level stays away.
+    pub(crate) fn paste(&self, into: &mut [u8], (column, row): (u32, u32), tile: &Pixels) {
+        let of = self.of;
+        let (x, y) = (column * of.tile_width, row * of.tile_height);
+        let (wide, high) = (tile.width.min(of.width - x), tile.height.min(of.height - y));
+        let (left, right) = (x.max(self.x), (x + wide).min(self.x + self.width));
+        let (top, bottom) = (y.max(self.y), (y + high).min(self.y + self.height));
+        if left >= right {
+            return;
+        }
+        let length = (right - left) as usize * 3;
+        for line in top..bottom {
+            let place = |line: u32, left: u32, width: u32| {
+                (line as usize * width as usize + left as usize) * 3
+            };
+            let to = place(line - self.y, left - self.x, self.width);
+            let from = place(line - y, left - x, tile.width);
+            into[to..to + length].copy_from_slice(&tile.bytes[from..from + length]);
+        }
+    }
+}
+
+/// The tiles of `side` that `length` pixels from `start` on are in, of `whole`.
+fn range(start: u32, length: u32, side: u32, whole: u32) -> Range<u32> {
+    let end = start.saturating_add(length).min(whole);
+    match start < end {
+        true => start / side..(end - 1) / side + 1,
+        false => 0..0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn levels() -> Vec<Level> {
+        let level = |width: u32, height: u32| Level {
+            width,
+            height,
+            tile_width: 64,
+            tile_height: 32,
+            downsample: 1001.0 / f64::from(width),
+        };
+        vec![level(1001, 777), level(500, 388), level(125, 97)]
+    }
+
+    #[test]
+    fn the_smallest_level_that_is_large_enough_is_taken() {
+        let whole = Part { x: 0, y: 0, width: 1001, height: 777 };
+        let level = |width, height| Plan::new(&levels(), whole, width, height).unwrap().level;
+        assert_eq!(level(1001, 777), 0);
+        assert_eq!(level(501, 389), 0);
+        assert_eq!(level(500, 388), 1);
+        assert_eq!(level(126, 98), 1);
+        assert_eq!(level(125, 97), 2);
+        assert_eq!(level(1, 1), 2);
+        assert_eq!(level(1, 777), 0);
+    }
+
+    #[test]
+    fn tiles_cover_what_is_read_and_no_more() {
+        let part = Part { x: 63, y: 31, width: 2, height: 2 };
+        let plan = Plan::new(&levels(), part, 2, 2).unwrap();
+        assert_eq!(plan.tiles().collect::<Vec<_>>(), [(0, 0), (1, 0), (0, 1), (1, 1)]);
+        let part = Part { x: 64, y: 32, width: 64, height: 32 };
+        let plan = Plan::new(&levels(), part, 64, 32).unwrap();
+        assert_eq!(plan.tiles().collect::<Vec<_>>(), [(1, 1)]);
+        assert_eq!(plan.crop, (0.0, 0.0, 64.0, 32.0));
+        let part = Part { x: 1000, y: 776, width: 1, height: 1 };
+        let plan = Plan::new(&levels(), part, 1, 1).unwrap();
+        assert_eq!(plan.tiles().collect::<Vec<_>>(), [(15, 24)]);
+        let mut into = plan.white(0);
+        let bytes = (0..64 * 32 * 3).map(|at| (at % 251) as u8).collect::<Vec<_>>();
+        let tile = Pixels { width: 64, height: 32, bytes: bytes.clone().into() };
+        plan.paste(&mut into, (15, 24), &tile);
+        let at = (8 * 64 + 40) * 3;
+        assert_eq!(into, bytes[at..at + 3]);
+    }
+}

@@ -1,0 +1,151 @@
+//! Stored tiles, decoded: each once, however many want it, and kept within a bound.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use seekwire_slides_image::Error;
+
+use crate::bounded::Bounded;
+use crate::counters::Counters;
+use crate::failure::{Failure, Result};
+use crate::flights::{Flight, Flights, Joined};
+use crate::opened::Open;
+use crate::render::farm::Farm;
+use crate::render::work::Pixels;
+
+/// A tile of one opening of a slide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    opening: u64,
+    level: usize,
+    column: u32,
+    row: u32,
+}
+
+type Decoded = Result<Pixels>;
+
+/// Decodes tiles.
+pub(crate) struct Tiles {
+    farm: Farm,
+    kept: Bounded<Key, Pixels>,
+    flights: Arc<Flights<Key, Decoded>>,
+    /// Those that are being decoded. Who comes to decode one of them anyway, or one that is kept,
+    /// is counted: this does not rely on what flights promise.
+    decoding: Mutex<HashSet<Key>>,
+    counters: Arc<Counters>,
+}
+
+impl Tiles {
+    /// Keeps at most `memory` bytes of pixels.
+    pub(crate) fn new(farm: Farm, memory: usize, counters: Arc<Counters>) -> Self {
+        Self {
+            farm,
+            kept: Bounded::new(memory),
+            flights: Arc::new(Flights::new()),
+            decoding: Mutex::default(),
+            counters,
+        }
+    }
+
+    pub(crate) fn farm(&self) -> &Farm {
+        &self.farm
+    }
+
+    /// Bytes of pixels that are kept, and may be kept.
+    pub(crate) fn bytes(&self) -> (usize, usize) {
+        self.kept.bytes()
+    }
+
+    /// The pixels of a tile. If this is dropped, and nobody else wants the tile, it is not decoded,
+    /// unless that has begun.
+    pub(crate) async fn get(
+        self: &Arc<Self>,
+        open: &Arc<Open>,
+        level: usize,
+        (column, row): (u32, u32),
+    ) -> Decoded {
+        let key = Key { opening: open.number, level, column, row };
+        if let Some(pixels) = self.kept.get(&key) {
+            return Ok(pixels);
+        }
+        let ready = || self.kept.get(&key).map(Ok);
+        let ticket = match self.flights.join(&key, ready) {
+            Joined::Ready(pixels) => return pixels,
+            Joined::Later(ticket) => ticket,
+            Joined::First(ticket, flight) => {
+                tokio::spawn(Arc::clone(self).fetch(Arc::clone(open), key, flight));
+                ticket
+            }
+        };
+        ticket.wait().await.unwrap_or_else(|| Err(Failure::unavailable("the server ends")))
+    }
+
+    async fn fetch(self: Arc<Self>, open: Arc<Open>, key: Key, flight: Flight<Key, Decoded>) {
+        if let Some(decoded) = self.decoded(&open, key, &flight).await {
+            let kept = decoded.clone();
+            flight.land(decoded, || {
+                if let Ok(pixels) = kept {
+                    let bytes = pixels.bytes.len();
+                    self.kept.put(key, pixels, bytes);
+                }
+                self.decoding.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            });
+        } else {
+            Counters::add(&self.counters.unwanted, 1);
+        }
+    }
+
+    /// `None`: nobody wants it any more.
+    async fn decoded(
+        &self,
+        open: &Arc<Open>,
+        key: Key,
+        flight: &Flight<Key, Decoded>,
+    ) -> Option<Decoded> {
+        if flight.ends_unwanted() {
+            return None;
+        }
+        let slide = Arc::clone(open);
+        let read = move || slide.slide.tile(key.level, key.column, key.row);
+        let block = match tokio::task::spawn_blocking(read).await {
+            Ok(Ok(tile)) => tile.to_block(),
+            Ok(Err(error)) => return Some(Err(self.wrong(open, &error))),
+            Err(_) => return Some(Err(Failure::internal("reading the tile panicked"))),
+        };
+        let wanted = || {
+            let wanted = !flight.ends_unwanted();
+            if wanted {
+                self.begins(key);
+            }
+            wanted
+        };
+        match self.farm.run(block, wanted).await {
+            Ok(None) => None,
+            Ok(Some(answer)) => {
+                Counters::add(&self.counters.decoded, 1);
+                Some(pixels(answer))
+            }
+            Err(failure) => {
+                tracing::warn!(slide = open.id, "{failure}");
+                Some(Err(open.outside(failure)))
+            }
+        }
+    }
+
+    fn begins(&self, key: Key) {
+        let mut decoding = self.decoding.lock().unwrap_or_else(PoisonError::into_inner);
+        if !decoding.insert(key) || self.kept.get(&key).is_some() {
+            Counters::add(&self.counters.decoded_twice, 1);
+        }
+    }
+
+    fn wrong(&self, open: &Open, error: &Error) -> Failure {
+        tracing::warn!(slide = open.id, "{error}");
+        Failure::of_slide(error, &open.id, &open.location)
+    }
+}
+
+fn pixels(answer: Bytes) -> Decoded {
+    Pixels::of(answer).ok_or_else(|| Failure::internal("the decoded tile has not its size"))
+}

@@ -1,0 +1,239 @@
+//! What the copies of the two filters do: blocks of bytes in, blocks of bytes out.
+//!
+//! ```text
+//! decompress   a stored tile                        -> pixels, width, height
+//! finish       pixels of a region, profile, orders  -> an encoded image
+//! ```
+//!
+//! What describes pixels stands behind them, so that a block becomes pixels without a copy.
+
+use bytes::Bytes;
+use seekwire_slides_image::{Format, Limits, Raster, StoredTile};
+
+use crate::render::colour::Conversions;
+use crate::render::turn::{self, CIRCLE, Quality, Turn};
+
+/// What one slide, one tile and one region may cost.
+pub(crate) fn limits() -> Limits {
+    Limits { tables: 64 << 20, stored: 16 << 20, tile_pixels: 16 << 20, ..Limits::default() }
+}
+
+/// Decompresses one tile.
+pub(crate) fn decompress(block: Bytes) -> Result<Vec<u8>, String> {
+    let tile = StoredTile::from_block(&block).map_err(|error| error.to_string())?;
+    let raster = tile.decode(&limits()).map_err(|error| error.to_string())?;
+    let sides = [raster.width(), raster.height()];
+    let mut answer = raster.into_pixels();
+    sides.iter().for_each(|side| answer.extend_from_slice(&side.to_le_bytes()));
+    Ok(answer)
+}
+
+/// The pixels of a tile.
+#[derive(Debug, Clone)]
+pub(crate) struct Pixels {
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+    /// Three for each pixel.
+    pub(crate) bytes: Bytes,
+}
+
+impl Pixels {
+    /// Out of an answer of [`decompress`].
+    pub(crate) fn of(mut answer: Bytes) -> Option<Self> {
+        let mut fields = Fields { bytes: &answer };
+        let (height, width) = (fields.word()?, fields.word()?);
+        let length = fields.bytes.len();
+        if length as u64 != u64::from(width) * u64::from(height) * 3 {
+            return None;
+        }
+        answer.truncate(length);
+        Some(Self { width, height, bytes: answer })
+    }
+}
+
+/// What is to be done with the pixels of a region.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Orders {
+    /// Of the pixels.
+    pub(crate) width: u32,
+    /// Of the pixels.
+    pub(crate) height: u32,
+    /// The part of them that is wanted: left, top, width, height.
+    pub(crate) part: (f64, f64, f64, f64),
+    /// Of the result, before it is turned.
+    pub(crate) to: (u32, u32),
+    pub(crate) turn: Turn,
+    /// Whether the profile is there to convert colours by; otherwise it goes with the image.
+    pub(crate) converts: bool,
+    pub(crate) quality: Quality,
+    pub(crate) format: Format,
+}
+
+/// Fields that are read from the end on.
+struct Fields<'a> {
+    bytes: &'a [u8],
+}
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (rest, field) = self.bytes.split_at(self.bytes.len().checked_sub(N)?);
+        self.bytes = rest;
+        field.try_into().ok()
+    }
+
+    fn word(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn number(&mut self) -> Option<f64> {
+        self.take().map(f64::from_le_bytes)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take::<1>().map(|[byte]| byte)
+    }
+}
+
+impl Orders {
+    /// Bytes that stand behind the pixels, besides the profile.
+    pub(crate) const LENGTH: usize = 4 * 6 + 8 * 4 + 5;
+
+    /// Makes a block of pixels, which have room for the rest.
+    pub(crate) fn append(&self, pixels: &mut Vec<u8>, icc: Option<&[u8]>) {
+        let icc = icc.unwrap_or_default();
+        pixels.extend_from_slice(icc);
+        pixels.extend_from_slice(&(icc.len() as u32).to_le_bytes());
+        let (format, level) = match self.format {
+            Format::Jpeg(quality) => (0, quality),
+            Format::Png => (1, 0),
+            Format::WebP => (2, 0),
+        };
+        let quality = match self.quality {
+            Quality::Colour => 0,
+            Quality::Grey => 1,
+            Quality::Bitonal => 2,
+        };
+        let [converts, is_mirrored] = [self.converts, self.turn.is_mirrored].map(u8::from);
+        pixels.extend_from_slice(&[format, level, converts, quality, is_mirrored]);
+        let (left, top, width, height) = self.part;
+        for number in [left, top, width, height] {
+            pixels.extend_from_slice(&number.to_le_bytes());
+        }
+        for word in [self.turn.thousandths, self.to.0, self.to.1, self.width, self.height] {
+            pixels.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+
+    /// Takes a block apart: the orders, the length of the pixels, and that of the profile.
+    fn parse(block: &[u8]) -> Option<(Self, usize, usize)> {
+        let mut fields = Fields { bytes: block };
+        let (height, width) = (fields.word()?, fields.word()?);
+        let (down, across) = (fields.word()?, fields.word()?);
+        let thousandths = fields.word().filter(|thousandths| *thousandths < CIRCLE)?;
+        let [bottom, right, top, left] =
+            [fields.number()?, fields.number()?, fields.number()?, fields.number()?];
+        let is_mirrored = fields.byte()? == 1;
+        let quality = match fields.byte()? {
+            0 => Quality::Colour,
+            1 => Quality::Grey,
+            2 => Quality::Bitonal,
+            _ => return None,
+        };
+        let converts = fields.byte()? == 1;
+        let level = fields.byte()?;
+        let format = match fields.byte()? {
+            0 => Format::Jpeg(level),
+            1 => Format::Png,
+            2 => Format::WebP,
+            _ => return None,
+        };
+        let icc = fields.word()? as usize;
+        let pixels = fields.bytes.len().checked_sub(icc)?;
+        let turn = Turn { is_mirrored, thousandths };
+        let part = (left, top, right, bottom);
+        let to = (across, down);
+        let orders = Self { width, height, part, to, turn, converts, quality, format };
+        Some((orders, pixels, icc))
+    }
+}
+
+/// Clips, scales, converts, turns and encodes.
+pub(crate) fn finish(block: Bytes, conversions: &Conversions) -> Result<Vec<u8>, String> {
+    let (orders, pixels, icc) = Orders::parse(&block).ok_or("the block is not a region")?;
+    let icc = (icc > 0).then(|| block.slice(pixels..pixels + icc));
+    // Nobody else has the block, so this takes its memory, unless the profile shares it.
+    let icc = icc.map(|icc| icc.to_vec());
+    let mut bytes = Vec::from(block);
+    bytes.truncate(pixels);
+    let raster = Raster::new(orders.width, orders.height, bytes)
+        .ok_or("the region has not as many pixels as its orders say")?;
+    let (wide, high) = (f64::from(orders.width), f64::from(orders.height));
+    let is_same = orders.part == (0.0, 0.0, wide, high);
+    let raster = match is_same && orders.to == (orders.width, orders.height) {
+        true => raster,
+        false => raster
+            .scale(orders.part, orders.to.0, orders.to.1)
+            .map_err(|error| error.to_string())?,
+    };
+    // After scaling, as there are fewer pixels then.
+    let (raster, icc) = match icc {
+        Some(icc) if orders.converts => (conversions.convert(&icc, raster)?, None),
+        icc => (raster, icc),
+    };
+    let raster = turn::turned(raster, orders.turn).ok_or("the image cannot be turned")?;
+    let raster = turn::of_quality(raster, orders.quality).ok_or("the image has no quality")?;
+    raster.encode(orders.format, icc.as_deref()).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_come_back_out_of_a_block_and_broken_blocks_do_no_harm() {
+        let conversions = Conversions::default();
+        let orders = Orders {
+            width: 3,
+            height: 2,
+            part: (0.5, 0.0, 2.0, 1.75),
+            to: (5, 4),
+            turn: Turn { is_mirrored: true, thousandths: 90_000 },
+            converts: false,
+            quality: Quality::Grey,
+            format: Format::Png,
+        };
+        for icc in [None, Some(&b"profile"[..])] {
+            let mut block = vec![7; 18];
+            orders.append(&mut block, icc);
+            let extra = icc.map_or(0, <[u8]>::len);
+            assert_eq!(block.len(), 18 + extra + Orders::LENGTH);
+            assert_eq!(Orders::parse(&block), Some((orders.clone(), 18, extra)));
+            let image = finish(block.clone().into(), &conversions).unwrap();
+            let image = image::load_from_memory(&image).unwrap();
+            assert_eq!((image.width(), image.height()), (4, 5));
+            for length in 0..block.len() {
+                let _ = finish(block[..length].to_vec().into(), &conversions);
+            }
+            for at in 18..block.len() {
+                let mut block = block.clone();
+                // Not the sizes of the result: these are bounded by who asks.
+                if !(block.len() - 16..block.len() - 8).contains(&at) {
+                    block[at] ^= 0x15;
+                    let _ = finish(block.into(), &conversions);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_no_tile_is_refused() {
+        let mut answer = vec![1; 6];
+        answer.extend_from_slice(&[2, 0, 0, 0, 1, 0, 0, 0]);
+        let pixels = Pixels::of(answer.clone().into()).unwrap();
+        assert_eq!((pixels.width, pixels.height, &pixels.bytes[..]), (2, 1, &[1; 6][..]));
+        answer[6] = 3;
+        assert!(Pixels::of(answer.into()).is_none());
+        assert!(Pixels::of(Bytes::from_static(b"1234567")).is_none());
+        assert!(decompress(Bytes::from_static(b"none")).is_err());
+    }
+}

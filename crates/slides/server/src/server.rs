@@ -1,0 +1,247 @@
+//! The server as a whole: from settings to its end.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use axum::Router;
+use axum::http::HeaderValue;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
+
+use crate::arguments::Slides as Options;
+use crate::counters::Counters;
+use crate::iiif::Most;
+use crate::library::Library;
+use crate::opened::Slides;
+use crate::render::{Bounds, Images};
+use crate::web::gate::{self, Rate, Token};
+use crate::web::{self, App, connections};
+
+/// Holds the token, if no file does.
+const VARIABLE: &str = "SEEKWIRE_SLIDES_TOKEN";
+
+/// Threads of tokio that read: a disk answers more than one at a time.
+const READERS: usize = 64;
+
+/// How a server works. Sizes are in bytes.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Directories, files and addresses.
+    pub locations: Vec<String>,
+    /// `HOST:PORT`.
+    pub listen: String,
+    /// Where clients reach it, without a slash at the end; `None`: as they say.
+    pub base_url: Option<String>,
+    /// What clients must know.
+    pub token: Option<String>,
+    /// Threads that decode, and as many that encode.
+    pub threads: NonZeroUsize,
+    /// Of JPEG, from 1 to 100.
+    pub quality: u8,
+    /// Encoded images that are kept.
+    pub image_cache: usize,
+    /// Decoded tiles that are kept.
+    pub tile_cache: usize,
+    /// Images that are being made.
+    pub memory: usize,
+    /// Slides that stay open.
+    pub open_slides: NonZeroUsize,
+    /// Pixels of the largest image along a side.
+    pub max_side: u32,
+    /// Pixels of the largest image.
+    pub max_area: u64,
+    /// Requests of a client in a second.
+    pub rate: Option<u32>,
+    /// Requests at the same time.
+    pub requests: u32,
+    /// Connections at the same time.
+    pub connections: u32,
+    /// After which a request is given up.
+    pub timeout: Duration,
+    /// That requests have at the end.
+    pub grace: Duration,
+    /// Seconds for which clients may keep images.
+    pub max_age: u32,
+}
+
+impl Settings {
+    /// What holds for `seekwire slides` without options, but at a port that the system picks.
+    #[must_use]
+    pub fn new(locations: Vec<String>) -> Self {
+        Self {
+            locations,
+            listen: "127.0.0.1:0".to_owned(),
+            base_url: None,
+            token: None,
+            threads: available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            quality: 80,
+            image_cache: 256 << 20,
+            tile_cache: 128 << 20,
+            memory: 512 << 20,
+            open_slides: NonZeroUsize::new(64).unwrap_or(NonZeroUsize::MIN),
+            max_side: 16_384,
+            max_area: 16 << 20,
+            rate: None,
+            requests: 1024,
+            connections: 1024,
+            timeout: Duration::from_secs(60),
+            grace: Duration::from_secs(10),
+            max_age: 3600,
+        }
+    }
+
+    fn of(options: &Options) -> Result<Self> {
+        let new = Self::new(options.locations.clone());
+        Ok(Self {
+            listen: options.listen.clone(),
+            base_url: options.base_url.clone(),
+            token: token(options)?,
+            threads: options.threads.unwrap_or(new.threads),
+            quality: options.quality,
+            image_cache: options.image_cache,
+            tile_cache: options.tile_cache,
+            memory: options.memory,
+            open_slides: options.open_slides,
+            max_area: options.max_area,
+            rate: options.rate,
+            requests: options.requests,
+            connections: options.connections,
+            timeout: Duration::from_secs(options.timeout.into()),
+            grace: Duration::from_secs(options.grace.into()),
+            max_age: options.max_age,
+            ..new
+        })
+    }
+}
+
+fn token(options: &Options) -> Result<Option<String>> {
+    let (token, from) = match &options.token_file {
+        Some(path) => {
+            let from = path.display().to_string();
+            let text = fs::read_to_string(path).with_context(|| from.clone())?;
+            (text.lines().next().unwrap_or_default().trim().to_owned(), from)
+        }
+        // An empty variable counts as not set.
+        None => match std::env::var(VARIABLE) {
+            Ok(token) if !token.is_empty() => (token, VARIABLE.to_owned()),
+            Err(std::env::VarError::NotUnicode(_)) => bail!("{VARIABLE}: not a text"),
+            _ => return Ok(None),
+        },
+    };
+    if !gate::is_usable(&token) {
+        bail!(
+            "{from}: a token has visible characters of ASCII, no blanks, quotes, commas, semicolons"
+        );
+    }
+    Ok(Some(token))
+}
+
+/// A server that listens.
+pub struct Server {
+    listener: TcpListener,
+    router: Router,
+    slides: usize,
+    connections: u32,
+    grace: Duration,
+}
+
+impl Server {
+    /// Looks for the slides, starts the threads and listens. Within a runtime of tokio, which it
+    /// blocks for as long as the look takes.
+    ///
+    /// # Errors
+    ///
+    /// A location that does not exist, two slides of one name, an address at which one cannot
+    /// listen, no threads.
+    pub async fn bind(settings: Settings) -> Result<Self> {
+        let library = Library::new(&settings.locations)?;
+        let slides = library.list().len();
+        let counters = Arc::new(Counters::default());
+        let bounds = Bounds {
+            threads: settings.threads.get(),
+            images: settings.image_cache,
+            tiles: settings.tile_cache,
+            work: settings.memory,
+            quality: settings.quality,
+        };
+        let listener = TcpListener::bind(&settings.listen).await;
+        let listener = listener.with_context(|| format!("cannot listen at {}", settings.listen))?;
+        // With a token, no cache that others share may have what one was given.
+        let who = if settings.token.is_some() { "private" } else { "public" };
+        let cache = HeaderValue::from_str(&format!("{who}, max-age={}", settings.max_age))?;
+        let app = App {
+            slides: Arc::new(Slides::new(library, settings.open_slides, Arc::clone(&counters))),
+            images: Arc::new(Images::new(bounds, Arc::clone(&counters))?),
+            counters,
+            requests: Default::default(),
+            most: Most { side: settings.max_side, area: settings.max_area },
+            base: settings.base_url,
+            cache,
+            token: settings.token.as_deref().map(Token::new),
+            rate: settings.rate.map(Rate::new),
+            permits: Semaphore::new(settings.requests as usize),
+            most_requests: settings.requests as usize,
+            timeout: settings.timeout,
+        };
+        let router = web::router(Arc::new(app));
+        let (connections, grace) = (settings.connections, settings.grace);
+        Ok(Self { listener, router, slides, connections, grace })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `end` comes, and until what was asked for before is answered.
+    pub async fn run(self, end: impl Future<Output = ()>) {
+        let Self { listener, router, connections, grace, .. } = self;
+        connections::serve(listener, router, connections, grace, end).await;
+    }
+}
+
+/// `seekwire slides`
+pub(crate) fn command(options: &Options) -> Result<()> {
+    tracing_subscriber::fmt()
+        .with_max_level(options.log)
+        .with_ansi(false)
+        .with_writer(io::stderr)
+        .init();
+    let settings = Settings::of(options)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .max_blocking_threads(READERS)
+        .build()?;
+    runtime.block_on(async {
+        // From now on they end it well.
+        let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+        let server = Server::bind(settings).await?;
+        let count = match server.slides {
+            1 => "one slide".to_owned(),
+            count => format!("{count} slides"),
+        };
+        let address = server.address()?;
+        seekwire_program::tell(format_args!("seekwire: {count} at http://{address}/"));
+        let [terminate, interrupt] = &mut signals;
+        server
+            .run(async {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            })
+            .await;
+        Ok(())
+    })
+}

@@ -1,0 +1,135 @@
+//! Who may ask, and how often.
+
+use std::net::IpAddr;
+use std::num::NonZeroUsize;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use axum::http::header::{AUTHORIZATION, COOKIE};
+use axum::http::{HeaderMap, HeaderValue};
+use lru::LruCache;
+use sha2::{Digest, Sha256};
+
+/// The cookie by which a browser has the token.
+const NAME: &str = "seekwire_slides";
+
+/// A secret that clients have to know.
+pub(crate) struct Token {
+    /// Hashes are compared, so that the time this takes tells nothing.
+    hash: [u8; 32],
+}
+
+fn hash(token: &[u8]) -> [u8; 32] {
+    Sha256::digest(token).into()
+}
+
+impl Token {
+    pub(crate) fn new(token: &str) -> Self {
+        Self { hash: hash(token.as_bytes()) }
+    }
+
+    pub(crate) fn is(&self, token: &str) -> bool {
+        hash(token.as_bytes()) == self.hash
+    }
+
+    /// Whether a request has it: as a bearer token (RFC 6750), or as a cookie.
+    pub(crate) fn is_in(&self, headers: &HeaderMap) -> bool {
+        let texts = |name| headers.get_all(name).into_iter().filter_map(|one| one.to_str().ok());
+        let bearer = texts(AUTHORIZATION).filter_map(|text| {
+            let (scheme, token) = text.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+        });
+        let cookies = texts(COOKIE).flat_map(|text| text.split(';')).filter_map(|pair| {
+            let (name, value) = pair.trim().split_once('=')?;
+            (name == NAME).then_some(value)
+        });
+        bearer.chain(cookies).any(|token| self.is(token))
+    }
+}
+
+/// Has a browser send the token from now on, to this server only.
+pub(crate) fn cookie(token: &str) -> Option<HeaderValue> {
+    let cookie = format!("{NAME}={token}; Path=/; HttpOnly; SameSite=Strict");
+    HeaderValue::from_str(&cookie).ok()
+}
+
+/// Whether a token can be in headers and cookies.
+pub(crate) fn is_usable(token: &str) -> bool {
+    let is_usable = |byte: u8| byte.is_ascii_graphic() && !b"\",;\\".contains(&byte);
+    !token.is_empty() && token.bytes().all(is_usable)
+}
+
+/// Clients whose requests are counted; one that has not asked for long is forgotten.
+const CLIENTS: NonZeroUsize = NonZeroUsize::new(1 << 14).unwrap();
+/// So many seconds' worth of requests can come at once.
+const BURST: f64 = 2.0;
+
+/// A bucket of requests for each address, which fills with time.
+pub(crate) struct Rate {
+    per_second: f64,
+    buckets: Mutex<LruCache<IpAddr, (f64, Instant)>>,
+}
+
+impl Rate {
+    pub(crate) fn new(per_second: u32) -> Self {
+        let buckets = Mutex::new(LruCache::new(CLIENTS));
+        Self { per_second: per_second.into(), buckets }
+    }
+
+    /// Whether a request that comes now from there is not one too many.
+    pub(crate) fn admits(&self, address: IpAddr, now: Instant) -> bool {
+        let full = self.per_second * BURST;
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let (level, since) = buckets.get_or_insert_mut(address, || (full, now));
+        let passed = now.saturating_duration_since(*since).as_secs_f64();
+        *level = (*level + passed * self.per_second).min(full);
+        *since = now;
+        if *level < 1.0 {
+            return false;
+        }
+        *level -= 1.0;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
+    #[test]
+    fn tokens_are_bearers_or_cookies() {
+        let token = Token::new("s3cret");
+        let rows = [
+            (AUTHORIZATION, "Bearer s3cret", true),
+            (AUTHORIZATION, "bearer s3cret", true),
+            (AUTHORIZATION, "Bearer s3cre", false),
+            (AUTHORIZATION, "Bearer s3cret2", false),
+            (AUTHORIZATION, "Basic s3cret", false),
+            (AUTHORIZATION, "s3cret", false),
+            (COOKIE, "a=b; seekwire_slides=s3cret", true),
+            (COOKIE, "seekwire_slides=other", false),
+            (COOKIE, "other=s3cret", false),
+        ];
+        for (name, value, expected) in rows {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, value.parse().unwrap());
+            assert_eq!(token.is_in(&headers), expected, "{value}");
+        }
+        assert!(!token.is_in(&HeaderMap::new()));
+        assert!(is_usable("abc-._~+/=") && !is_usable("") && !is_usable("a b") && !is_usable("a;"));
+    }
+
+    #[test]
+    fn each_client_has_a_rate_of_its_own() {
+        let rate = Rate::new(10);
+        let (one, two) = (IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from([10, 0, 0, 1]));
+        let start = Instant::now();
+        let count = |address, at| (0..100).filter(|_| rate.admits(address, at)).count();
+        assert_eq!(count(one, start), 20);
+        assert_eq!(count(two, start), 20);
+        assert_eq!(count(one, start + Duration::from_millis(500)), 5);
+        assert_eq!(count(one, start + Duration::from_secs(100)), 20);
+    }
+}

@@ -1,0 +1,311 @@
+//! What slides give out: images by the addresses of Deep Zoom and of IIIF, associated images,
+//! properties.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::http::header::{ACCEPT, HOST, LOCATION, VARY};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::response::Response;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::counters::Counters;
+use crate::deepzoom;
+use crate::failure::{Failure, Result};
+use crate::iiif::{self, Request, Version};
+use crate::opened::Open;
+use crate::render::colour::Colours;
+use crate::render::turn::{Quality, Turn};
+use crate::render::{Kind, Picture, Shown};
+use crate::web::{App, Shared, response};
+
+/// What does not stand for itself in an identifier (RFC 3986, section 2.3).
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// An identifier as it stands in addresses.
+pub(super) fn encoded(id: &str) -> String {
+    utf8_percent_encode(id, ENCODED).to_string()
+}
+
+/// Behind `?` of images.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Options {
+    icc: Option<String>,
+    width: Option<u32>,
+}
+
+impl Options {
+    /// What becomes of the colours.
+    fn colours(&self, open: &Open) -> Result<Colours> {
+        let has_profile = open.slide.icc().is_some();
+        match self.icc.as_deref() {
+            None | Some("srgb") if open.converts => Ok(Colours::Srgb),
+            Some("embed") if has_profile => Ok(Colours::Embedded),
+            None | Some("raw" | "srgb" | "embed") => Ok(Colours::Raw),
+            Some(_) => Err(Failure::bad("icc: srgb, embed or raw")),
+        }
+    }
+}
+
+impl App {
+    /// An image, unless the client has it.
+    async fn image(
+        &self,
+        open: &Arc<Open>,
+        headers: &HeaderMap,
+        picture: Picture,
+    ) -> Result<Response> {
+        let kind = picture.kind.media_type();
+        let etag = response::etag(&[
+            env!("CARGO_PKG_VERSION"),
+            &open.id,
+            &open.stamp,
+            &self.images.quality().to_string(),
+            &format!("{picture:?}"),
+        ]);
+        if response::has(headers, &etag) {
+            Counters::add(&self.counters.not_modified, 1);
+            return Ok(response::kept(response::not_modified(), etag, &self.cache));
+        }
+        let image = self.images.get(open, picture).await?;
+        Ok(response::kept(response::body(kind, image), etag, &self.cache))
+    }
+
+    /// A document that changes only with the slide.
+    fn document(
+        &self,
+        open: &Open,
+        headers: &HeaderMap,
+        kind: &'static str,
+        text: String,
+    ) -> Response {
+        let etag = response::etag(&[&open.stamp, kind, &text]);
+        if response::has(headers, &etag) {
+            return response::kept(response::not_modified(), etag, &self.cache);
+        }
+        response::kept(response::body(kind, text), etag, &self.cache)
+    }
+
+    /// The address of this server, without a slash at the end.
+    fn address(&self, uri: &Uri, headers: &HeaderMap) -> Result<String> {
+        if let Some(base) = &self.base {
+            return Ok(base.clone());
+        }
+        // HTTP/2 has it in the address.
+        let host = uri.authority().map(|authority| authority.as_str());
+        let host = host.or_else(|| headers.get(HOST).and_then(|host| host.to_str().ok()));
+        let is_host = |host: &&str| {
+            let mut bytes = host.bytes();
+            !host.is_empty()
+                && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte))
+        };
+        let host = host.filter(is_host).ok_or_else(|| Failure::bad("Host: no name of a host"))?;
+        Ok(format!("http://{host}"))
+    }
+}
+
+/// `/{id}.dzi`
+pub(super) async fn descriptor(
+    State(app): Shared,
+    Path(file): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let nothing = || Failure::not_found("there is nothing at this address");
+    let id = file.strip_suffix(".dzi").ok_or_else(nothing)?;
+    let open = app.slides.get(id).await?;
+    let text = deepzoom::descriptor(open.size(), deepzoom::side(&open.levels), Kind::Jpeg);
+    Ok(app.document(&open, &headers, "application/xml", text))
+}
+
+/// `/{id}_files/{level}/{column}_{row}.{format}`
+pub(super) async fn tile(
+    State(app): Shared,
+    Path((files, level, tile)): Path<(String, String, String)>,
+    Query(options): Query<Options>,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let nothing = || Failure::not_found("there is no such tile");
+    let id = files.strip_suffix("_files").ok_or_else(nothing)?;
+    let (place, format) = tile.rsplit_once('.').ok_or_else(nothing)?;
+    let (column, row) = place.split_once('_').ok_or_else(nothing)?;
+    let place = [number(&level), number(column), number(row)];
+    let [Some(level), Some(column), Some(row)] = place else { return Err(nothing()) };
+    let kind = Kind::of(format).ok_or_else(|| Failure::format("format: jpg, png or webp"))?;
+    let open = app.slides.get(id).await?;
+    let side = deepzoom::side(&open.levels);
+    let colours = options.colours(&open)?;
+    let picture = deepzoom::tile(open.size(), side, [level, column, row], kind, colours);
+    app.image(&open, &headers, picture.ok_or_else(nothing)?).await
+}
+
+/// Digits only: each tile has one address.
+fn number(text: &str) -> Option<u32> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number && (text == "0" || !text.starts_with('0')))
+}
+
+fn version(text: &str) -> Result<Version> {
+    Version::of(text).ok_or_else(|| Failure::not_found("IIIF Image API: versions 2 and 3"))
+}
+
+/// `/iiif/{version}/{id}`: leads to the information.
+pub(super) async fn iiif_base(
+    State(app): Shared,
+    Path((number, id)): Path<(String, String)>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let version = version(&number)?;
+    let open = app.slides.get(&id).await?;
+    let to = format!("{}/info.json", iiif_id(&app, version, &open, &uri, &headers)?);
+    let mut response = Response::new(axum::body::Body::empty());
+    *response.status_mut() = StatusCode::SEE_OTHER;
+    let to = HeaderValue::from_str(&to).map_err(|_| Failure::bad("no address"))?;
+    response.headers_mut().insert(LOCATION, to);
+    Ok(response)
+}
+
+/// The address by which an image is known.
+fn iiif_id(
+    app: &App,
+    version: Version,
+    open: &Open,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<String> {
+    let address = app.address(uri, headers)?;
+    Ok(format!("{address}/iiif/{}/{}", version.number(), encoded(&open.id)))
+}
+
+/// `/iiif/{version}/{id}/info.json`
+pub(super) async fn iiif_information(
+    State(app): Shared,
+    Path((number, id)): Path<(String, String)>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let version = version(&number)?;
+    let open = app.slides.get(&id).await?;
+    let id = iiif_id(&app, version, &open, &uri, &headers)?;
+    let side = deepzoom::side(&open.levels);
+    let information = iiif::information(version, &id, &open.levels, side, app.most);
+    let wants = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let kind = match wants.contains(iiif::MEDIA_TYPE) {
+        true => iiif::MEDIA_TYPE,
+        false => "application/json",
+    };
+    let mut response = app.document(&open, &headers, kind, information.to_string());
+    response.headers_mut().insert(VARY, HeaderValue::from_static("accept, host"));
+    let context = iiif::context(version);
+    let link = format!(
+        "<{context}>;rel=\"http://www.w3.org/ns/json-ld#context\";type=\"application/ld+json\",\
+         <{}>;rel=\"profile\"",
+        version.profile()
+    );
+    Ok(response::linked(response, &link))
+}
+
+/// `/iiif/{version}/{id}/{region}/{size}/{rotation}/{quality}.{format}`
+pub(super) async fn iiif_image(
+    State(app): Shared,
+    Path([number, id, region, size, rotation, file]): Path<[String; 6]>,
+    Query(options): Query<Options>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let version = version(&number)?;
+    let open = app.slides.get(&id).await?;
+    let request = [&*region, &*size, &*rotation, &*file];
+    let request = Request::parse(version, open.size(), app.most, request)?;
+    let id = iiif_id(&app, version, &open, &uri, &headers)?;
+    let links = format!(
+        "<{id}/{}>;rel=\"canonical\",<{}>;rel=\"profile\"",
+        request.canonical(),
+        version.profile()
+    );
+    let picture = request.picture(options.colours(&open)?);
+    let image = app.image(&open, &headers, picture).await?;
+    Ok(response::linked(image, &links))
+}
+
+/// Pixels of the longer side of a thumbnail, if the client does not say.
+const THUMBNAIL: u32 = 256;
+
+/// `/slides/{id}/{name}.{format}`: an associated image, or the whole slide as a thumbnail, with
+/// `?width=` no wider than that.
+pub(super) async fn associated(
+    State(app): Shared,
+    Path((id, file)): Path<(String, String)>,
+    Query(options): Query<Options>,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let open = app.slides.get(&id).await?;
+    let (name, format) = file.rsplit_once('.').unwrap_or((&file, ""));
+    let kind = Kind::of(format).ok_or_else(|| Failure::format("format: jpg, png or webp"))?;
+    let is_thumbnail = name == "thumbnail";
+    let is_there = open.slide.associated_names().any(|known| known == name);
+    if !is_there && !is_thumbnail {
+        return Err(Failure::not_found(format!("{}: no image {name}", open.id)));
+    }
+    let most = options.width.unwrap_or(if is_thumbnail { THUMBNAIL } else { app.most.side });
+    let most = most.min(app.most.side);
+    if most == 0 {
+        return Err(Failure::bad("width: of one pixel at least"));
+    }
+    let mut picture = Picture {
+        shown: Shown::Associated(name.to_owned()),
+        width: most,
+        height: most,
+        turn: Turn::default(),
+        quality: Quality::Colour,
+        kind,
+        colours: Colours::Raw,
+    };
+    // The slide itself where it has none, or a better one is wanted.
+    if is_thumbnail && (!is_there || most > THUMBNAIL) {
+        let size = format!("!{most},{most}");
+        let parts = ["full", &*size, "0", "default.jpg"];
+        let request = Request::parse(Version::Three, open.size(), app.most, parts)?;
+        picture = Picture { kind, ..request.picture(options.colours(&open)?) };
+    }
+    app.image(&open, &headers, picture).await
+}
+
+/// `/slides/{id}/properties.json`
+pub(super) async fn properties(
+    State(app): Shared,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let open = app.slides.get(&id).await?;
+    let (width, height) = open.size();
+    let levels: Vec<_> = open
+        .levels
+        .iter()
+        .map(|level| {
+            json!({
+                "width": level.width,
+                "height": level.height,
+                "tileWidth": level.tile_width,
+                "tileHeight": level.tile_height,
+                "downsample": level.downsample,
+            })
+        })
+        .collect();
+    let microns = open.slide.microns_per_pixel().map(|(x, y)| json!([x, y]));
+    let associated: Vec<&str> = open.slide.associated_names().collect();
+    let text = json!({
+        "id": open.id,
+        "format": open.slide.format(),
+        "width": width,
+        "height": height,
+        "micronsPerPixel": microns,
+        "levels": levels,
+        "associated": associated,
+        "profileBytes": open.slide.icc().map(<[u8]>::len),
+        "properties": open.slide.properties(),
+    });
+    Ok(app.document(&open, &headers, "application/json", text.to_string()))
+}

@@ -1,0 +1,174 @@
+//! `/metrics`: counts in the text format of Prometheus, version 0.0.4
+//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::web::App;
+
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What a request is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Route {
+    DeepZoom,
+    Iiif,
+    /// Of one slide: the viewer, properties, associated images.
+    Slide,
+    Other,
+}
+
+const ROUTES: [(Route, &str); 4] = [
+    (Route::DeepZoom, "deepzoom"),
+    (Route::Iiif, "iiif"),
+    (Route::Slide, "slide"),
+    (Route::Other, "other"),
+];
+
+impl Route {
+    pub(crate) fn of(path: &str) -> Self {
+        if path.starts_with("/iiif/") {
+            Self::Iiif
+        } else if path.starts_with("/slides/") {
+            Self::Slide
+        } else if path.ends_with(".dzi") || path.contains("_files/") {
+            Self::DeepZoom
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// Upper bounds of the buckets for times, in seconds.
+const BUCKETS: [f64; 12] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+
+/// How requests of each kind went, by the first digit of their status.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    routes: [Counts; ROUTES.len()],
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// From 1 to 5.
+    statuses: [AtomicU64; 6],
+    buckets: [AtomicU64; BUCKETS.len()],
+    nanoseconds: AtomicU64,
+}
+
+impl Requests {
+    pub(crate) fn add(&self, route: Route, status: u16, took: Duration) {
+        let Some(at) = ROUTES.iter().position(|(known, _)| *known == route) else { return };
+        let counts = &self.routes[at];
+        let class = usize::from(status / 100).min(5);
+        counts.statuses[class].fetch_add(1, Ordering::Relaxed);
+        let seconds = took.as_secs_f64();
+        if let Some(bucket) = BUCKETS.iter().position(|bound| seconds <= *bound) {
+            counts.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        }
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        counts.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    fn write(&self, text: &mut Text) {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        text.family("requests_total", "counter", "Requests that were answered.");
+        for ((_, name), counts) in ROUTES.iter().zip(&self.routes) {
+            for (class, count) in counts.statuses.iter().enumerate().skip(1) {
+                let labels = format!("route=\"{name}\",status=\"{class}xx\"");
+                text.sample("requests_total", &labels, of(count) as f64);
+            }
+        }
+        let name = "request_seconds";
+        text.family(name, "histogram", "From a request's headers to its answer's, in seconds.");
+        for ((_, route), counts) in ROUTES.iter().zip(&self.routes) {
+            let mut sum = 0;
+            for (bound, count) in BUCKETS.iter().zip(&counts.buckets) {
+                sum += of(count);
+                let labels = format!("route=\"{route}\",le=\"{bound}\"");
+                text.sample(&format!("{name}_bucket"), &labels, sum as f64);
+            }
+            let all = counts.statuses.iter().map(of).sum::<u64>() as f64;
+            let labels = format!("route=\"{route}\"");
+            text.sample(&format!("{name}_bucket"), &format!("{labels},le=\"+Inf\""), all);
+            let seconds = of(&counts.nanoseconds) as f64 / 1e9;
+            text.sample(&format!("{name}_sum"), &labels, seconds);
+            text.sample(&format!("{name}_count"), &labels, all);
+        }
+    }
+}
+
+/// All that is counted.
+pub(crate) fn text(app: &App) -> String {
+    let mut text = Text(String::new());
+    for (name, about, count) in app.counters.all() {
+        text.single(name, "counter", about, count as f64);
+    }
+    app.requests.write(&mut text);
+    let (images, tiles) = (app.images.bytes(), app.images.tiles().bytes());
+    text.family("cache_bytes", "gauge", "Bytes that are kept.");
+    text.sample("cache_bytes", "of=\"images\"", images.0 as f64);
+    text.sample("cache_bytes", "of=\"tiles\"", tiles.0 as f64);
+    text.family("cache_limit_bytes", "gauge", "Bytes that may be kept.");
+    text.sample("cache_limit_bytes", "of=\"images\"", images.1 as f64);
+    text.sample("cache_limit_bytes", "of=\"tiles\"", tiles.1 as f64);
+    let open = app.slides.count() as f64;
+    text.single("slides_open", "gauge", "Slides that are open.", open);
+    let about = "Requests that are being answered, this one among them.";
+    text.single("requests_in_flight", "gauge", about, app.in_flight() as f64);
+    text.family("work_seconds_total", "counter", "What the threads that do the work have done.");
+    for (name, farm) in [("decompress", app.images.tiles().farm()), ("finish", app.images.farm())] {
+        text.sample("work_seconds_total", &format!("work=\"{name}\""), farm.busy().as_secs_f64());
+    }
+    text.0
+}
+
+struct Text(String);
+
+impl Text {
+    fn family(&mut self, name: &str, kind: &str, about: &str) {
+        let name = format!("seekwire_slides_{name}");
+        let _ = writeln!(self.0, "# HELP {name} {about}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &str, value: f64) {
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+        let _ = writeln!(self.0, "seekwire_slides_{name}{labels} {value}");
+    }
+
+    fn single(&mut self, name: &str, kind: &str, about: &str, value: f64) {
+        self.family(name, kind, about);
+        self.sample(name, "", value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_by_route_and_bucket() {
+        let requests = Requests::default();
+        requests.add(Route::of("/a.svs.dzi"), 200, Duration::from_micros(700));
+        requests.add(Route::of("/a.svs_files/0/0_0.jpg"), 404, Duration::from_secs(9));
+        requests.add(Route::of("/iiif/3/a.svs/info.json"), 200, Duration::from_millis(2));
+        let mut text = Text(String::new());
+        requests.write(&mut text);
+        for line in [
+            "requests_total{route=\"deepzoom\",status=\"2xx\"} 1",
+            "requests_total{route=\"deepzoom\",status=\"4xx\"} 1",
+            "request_seconds_bucket{route=\"deepzoom\",le=\"0.0005\"} 0",
+            "request_seconds_bucket{route=\"deepzoom\",le=\"0.001\"} 1",
+            "request_seconds_bucket{route=\"deepzoom\",le=\"5\"} 1",
+            "request_seconds_bucket{route=\"deepzoom\",le=\"+Inf\"} 2",
+            "request_seconds_count{route=\"iiif\"} 1",
+            "request_seconds_sum{route=\"iiif\"} 0.002",
+        ] {
+            assert!(text.0.contains(&format!("seekwire_slides_{line}\n")), "{line}:\n{}", text.0);
+        }
+        assert_eq!(Route::of("/slides/a.svs"), Route::Slide);
+        assert_eq!(Route::of("/slides.json"), Route::Other);
+    }
+}

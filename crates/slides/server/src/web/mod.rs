@@ -1,0 +1,167 @@
+//! HTTP: which addresses there are, and what is true of all requests.
+//!
+//! ```text
+//! connections   accepts them, HTTP/1.1 and HTTP/2
+//! around        access log, counts, rate, token, number of requests, time
+//!   pages       gallery, viewer and what they are made of
+//!   images      Deep Zoom, IIIF, associated images, properties
+//!   metrics     counts for Prometheus
+//! response      headers that all answers have, entity tags
+//! ```
+
+pub(crate) mod connections;
+pub(crate) mod gate;
+mod images;
+mod metrics;
+mod pages;
+mod response;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::header::{CACHE_CONTROL, LOCATION, SET_COOKIE, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, Method, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::sync::Semaphore;
+
+use crate::counters::Counters;
+use crate::failure::Failure;
+use crate::iiif::Most;
+use crate::opened::Slides;
+use crate::render::Images;
+use connections::Peer;
+use gate::{Rate, Token};
+use metrics::{Requests, Route};
+
+/// All that answers are made from.
+pub(crate) struct App {
+    pub(crate) slides: Arc<Slides>,
+    pub(crate) images: Arc<Images>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) requests: Requests,
+    pub(crate) most: Most,
+    /// Where clients reach this server, if it is not as they say.
+    pub(crate) base: Option<String>,
+    /// For what can be kept.
+    pub(crate) cache: HeaderValue,
+    /// Whether clients must know a secret.
+    pub(crate) token: Option<Token>,
+    pub(crate) rate: Option<Rate>,
+    pub(crate) permits: Semaphore,
+    /// How many there are in all.
+    pub(crate) most_requests: usize,
+    pub(crate) timeout: Duration,
+}
+
+impl App {
+    fn in_flight(&self) -> usize {
+        self.most_requests.saturating_sub(self.permits.available_permits())
+    }
+}
+
+type Shared = State<Arc<App>>;
+
+pub(crate) fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/", get(pages::gallery))
+        .route("/slides.json", get(pages::list))
+        .route("/static/{file}", get(pages::asset))
+        .route("/healthz", get(|| async { response::fleeting("text/plain", "ok\n") }))
+        .route("/metrics", get(exposition))
+        .route("/slides/{id}", get(pages::viewer))
+        .route("/slides/{id}/properties.json", get(images::properties))
+        .route("/slides/{id}/{file}", get(images::associated))
+        .route("/iiif/{version}/{id}", get(images::iiif_base))
+        .route("/iiif/{version}/{id}/info.json", get(images::iiif_information))
+        .route("/iiif/{version}/{id}/{region}/{size}/{rotation}/{file}", get(images::iiif_image))
+        .route("/{file}", get(images::descriptor))
+        .route("/{files}/{level}/{tile}", get(images::tile))
+        .fallback(|| async { Failure::not_found("there is nothing at this address") })
+        .layer(from_fn_with_state(Arc::clone(&app), around))
+        .with_state(app)
+}
+
+async fn exposition(State(app): Shared) -> Response {
+    response::fleeting(metrics::CONTENT_TYPE, metrics::text(&app))
+}
+
+/// What is done with each request.
+async fn around(State(app): Shared, request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let method = request.method().clone();
+    let peer = request.extensions().get::<Peer>().map(|peer| peer.0.ip());
+    let peer = peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    // Without the query, which may have the token.
+    let path = request.uri().path().to_owned();
+    let version = request.version();
+    let response = response::finish(admitted(&app, peer, request, next).await, &method);
+    let (status, took) = (response.status(), began.elapsed());
+    let bytes = axum::body::HttpBody::size_hint(response.body()).lower();
+    Counters::add(&app.counters.bytes, bytes);
+    app.requests.add(Route::of(&path), status.as_u16(), took);
+    tracing::info!(
+        target: "access",
+        %peer, %method, path, ?version, status = status.as_u16(), bytes,
+        microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+    );
+    response
+}
+
+async fn admitted(app: &App, peer: IpAddr, request: Request, next: Next) -> Response {
+    // Who looks whether the server is alive needs no token, and is not refused for others.
+    if request.uri().path() == "/healthz" {
+        return next.run(request).await;
+    }
+    if app.rate.as_ref().is_some_and(|rate| !rate.admits(peer, Instant::now())) {
+        Counters::add(&app.counters.refused, 1);
+        let what = "too many requests from this address";
+        return Failure::new(StatusCode::TOO_MANY_REQUESTS, what).into_response();
+    }
+    if request.method() == Method::OPTIONS {
+        return response::preflight();
+    }
+    if let Some(token) = &app.token {
+        if let Some(response) = login(token, &request) {
+            return response;
+        }
+        if !token.is_in(request.headers()) {
+            let what = "a token is needed: as Authorization: Bearer, or once as ?token= at /";
+            let mut response = Failure::new(StatusCode::UNAUTHORIZED, what).into_response();
+            let challenge = HeaderValue::from_static("Bearer realm=\"seekwire slides\"");
+            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+            return response;
+        }
+    }
+    let Ok(_permit) = app.permits.try_acquire() else {
+        Counters::add(&app.counters.refused, 1);
+        return Failure::unavailable("too many requests at a time").into_response();
+    };
+    match tokio::time::timeout(app.timeout, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Failure::unavailable("it takes too long").into_response(),
+    }
+}
+
+/// To a browser that brings the token in an address: a cookie, and the address without it.
+fn login(token: &Token, request: &Request) -> Option<Response> {
+    let path = request.uri().path();
+    let pairs = request.uri().query()?.split('&');
+    let given = pairs.filter_map(|pair| pair.strip_prefix("token=")).next()?;
+    let given = percent_encoding::percent_decode_str(given).decode_utf8().ok()?;
+    let cookie = gate::cookie(&given).filter(|_| token.is(&given))?;
+    let mut response = Response::new(axum::body::Body::empty());
+    *response.status_mut() = StatusCode::SEE_OTHER;
+    let headers = response.headers_mut();
+    // Relative, so that it holds behind a proxy, too.
+    let name = path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(".");
+    let place = if name == "." { "./".to_owned() } else { format!("./{name}") };
+    headers.insert(LOCATION, HeaderValue::from_str(&place).ok()?);
+    headers.insert(SET_COOKIE, cookie);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Some(response)
+}

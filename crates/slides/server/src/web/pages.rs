@@ -1,0 +1,196 @@
+//! The pages for people: a gallery of slides, and a viewer for each; and the list as JSON.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::http::header::CONTENT_SECURITY_POLICY;
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::deepzoom;
+use crate::failure::{Failure, Result};
+use crate::library::List;
+use crate::web::images::encoded;
+use crate::web::{App, Shared, response};
+
+/// The viewer itself, OpenSeadragon; empty if the program was built without it.
+const OPENSEADRAGON: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openseadragon.js"));
+
+/// Files that pages are made with: name, type, content.
+static ASSETS: [(&str, &str, &[u8]); 3] = [
+    ("style.css", "text/css; charset=utf-8", include_bytes!("../../pages/style.css")),
+    ("viewer.js", "text/javascript; charset=utf-8", include_bytes!("../../pages/viewer.js")),
+    ("openseadragon.js", "text/javascript; charset=utf-8", OPENSEADRAGON),
+];
+
+const HTML: &str = "text/html; charset=utf-8";
+
+/// Pages load nothing from elsewhere. OpenSeadragon decodes in workers that it makes itself.
+const POLICY: &str = "default-src 'none'; img-src 'self' data: blob:; script-src 'self'; \
+    style-src 'self' 'unsafe-inline'; connect-src 'self'; worker-src 'self' blob:; \
+    base-uri 'none'; form-action 'none'";
+
+/// Slides on one page of the gallery.
+const PAGE: usize = 60;
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Paging {
+    /// From 1.
+    page: Option<usize>,
+}
+
+async fn slides(app: &Arc<App>) -> Result<Arc<List>> {
+    let slides = Arc::clone(&app.slides);
+    let listed = tokio::task::spawn_blocking(move || slides.library().list()).await;
+    listed.map_err(|_| Failure::internal("the slides cannot be listed"))
+}
+
+fn page(text: String) -> Response {
+    let mut response = response::fleeting(HTML, text);
+    let policy = HeaderValue::from_static(POLICY);
+    response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
+    response
+}
+
+/// Text as it stands in HTML, also between quotes.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            _ => escaped.push(character),
+        }
+    }
+    escaped
+}
+
+/// `/`
+pub(super) async fn gallery(State(app): Shared, Query(paging): Query<Paging>) -> Result<Response> {
+    let list = slides(&app).await?;
+    let pages = list.len().div_ceil(PAGE).max(1);
+    let number = paging.page.unwrap_or(1).clamp(1, pages);
+    let mut cards = String::new();
+    for id in list.keys().skip((number - 1) * PAGE).take(PAGE) {
+        let (address, name) = (encoded(id), escaped(id));
+        let _ = writeln!(
+            cards,
+            "<li><a href=\"slides/{address}\"><span class=\"picture\"><img loading=\"lazy\" \
+             alt=\"\" src=\"slides/{address}/thumbnail.jpg\"></span>\
+             <span class=\"name\">{name}</span></a></li>"
+        );
+    }
+    let count = match list.len() {
+        0 => "There are no slides here.".to_owned(),
+        1 => "One slide".to_owned(),
+        count => format!("{count} slides"),
+    };
+    let link = |number: usize, text: &str| format!("<a href=\"?page={number}\">{text}</a>");
+    let mut turning = String::new();
+    if pages > 1 {
+        let before = if number > 1 { link(number - 1, "previous") } else { String::new() };
+        let after = if number < pages { link(number + 1, "next") } else { String::new() };
+        turning = format!("<nav>{before} <span>page {number} of {pages}</span> {after}</nav>");
+    }
+    let page_of = include_str!("../../pages/gallery.html");
+    let filled = [("{{count}}", count), ("{{cards}}", cards), ("{{turning}}", turning)];
+    Ok(page(fill(page_of, &filled)))
+}
+
+/// `/slides/{id}`
+pub(super) async fn viewer(State(app): Shared, Path(id): Path<String>) -> Result<Response> {
+    let open = app.slides.get(&id).await?;
+    let (width, height) = open.size();
+    let microns = open.slide.microns_per_pixel().map(|(x, _)| x.to_string());
+    let associated: Vec<String> = open
+        .slide
+        .associated_names()
+        .map(|name| {
+            let address = format!("{}/{name}.jpg", encoded(&open.id));
+            format!("<a href=\"{address}\">{}</a>", escaped(name))
+        })
+        .collect();
+    let missing = match OPENSEADRAGON.is_empty() {
+        true => "This server was built without its viewer, OpenSeadragon.",
+        false => "",
+    };
+    let filled = [
+        ("{{name}}", escaped(&open.id)),
+        ("{{address}}", encoded(&open.id)),
+        ("{{width}}", width.to_string()),
+        ("{{height}}", height.to_string()),
+        ("{{side}}", deepzoom::side(&open.levels).to_string()),
+        ("{{microns}}", microns.unwrap_or_default()),
+        ("{{associated}}", associated.join(" ")),
+        ("{{missing}}", missing.to_owned()),
+    ];
+    Ok(page(fill(include_str!("../../pages/viewer.html"), &filled)))
+}
+
+/// Puts values in place of their names. What a value says is not looked at again.
+fn fill(page: &str, values: &[(&str, String)]) -> String {
+    let mut filled = String::with_capacity(page.len() + 1024);
+    let mut rest = page;
+    while let Some(at) = rest.find("{{") {
+        filled.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let value = values.iter().find(|(name, _)| rest.starts_with(name));
+        let (length, value) = value.map_or((2, "{{"), |(name, value)| (name.len(), value.as_str()));
+        filled.push_str(value);
+        rest = &rest[length..];
+    }
+    filled.push_str(rest);
+    filled
+}
+
+/// `/static/{file}`
+pub(super) async fn asset(Path(file): Path<String>, headers: HeaderMap) -> Result<Response> {
+    let asset = ASSETS.iter().find(|(name, _, bytes)| *name == file && !bytes.is_empty());
+    let (name, kind, bytes) = asset.ok_or_else(|| Failure::not_found("there is no such file"))?;
+    let etag = response::etag(&[*name, &*String::from_utf8_lossy(bytes)]);
+    let cache = HeaderValue::from_static("max-age=3600");
+    if response::has(&headers, &etag) {
+        return Ok(response::kept(response::not_modified(), etag, &cache));
+    }
+    Ok(response::kept(response::body(kind, *bytes), etag, &cache))
+}
+
+/// `/slides.json`: identifiers, and what can be asked about each.
+pub(super) async fn list(State(app): Shared) -> Result<Response> {
+    let list = slides(&app).await?;
+    let slides: Vec<_> = list
+        .keys()
+        .map(|id| {
+            let address = encoded(id);
+            json!({
+                "id": id,
+                "viewer": format!("slides/{address}"),
+                "properties": format!("slides/{address}/properties.json"),
+                "thumbnail": format!("slides/{address}/thumbnail.jpg"),
+                "deepZoom": format!("{address}.dzi"),
+                "iiif": format!("iiif/3/{address}/info.json"),
+            })
+        })
+        .collect();
+    Ok(response::fleeting("application/json", json!(slides).to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_text_whatever_they_are() {
+        let name = "<script>\"'&{{b}}";
+        assert_eq!(escaped(name), "&lt;script&gt;&quot;&#39;&amp;{{b}}");
+        let values = [("{{a}}", name.to_owned()), ("{{b}}", "B".to_owned())];
+        assert_eq!(fill("1{{a}}2{{b}}3{{c}}4", &values), format!("1{name}2B3{{{{c}}}}4"));
+        assert_eq!(encoded("a/b c.svs"), "a%2Fb%20c.svs");
+    }
+}

@@ -1,0 +1,153 @@
+//! Answers, and what they have in common.
+
+use axum::body::Body;
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LINK, RETRY_AFTER,
+};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use crate::failure::Failure;
+
+/// An answer of that type.
+pub(crate) fn body(kind: &'static str, bytes: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(Body::from(bytes.into()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// What is made anew each time.
+pub(crate) fn fleeting(kind: &'static str, bytes: impl Into<Bytes>) -> Response {
+    let mut response = body(kind, bytes);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let mut response =
+            fleeting("text/plain; charset=utf-8", format!("{}\n", self.what).into_bytes());
+        *response.status_mut() = self.status;
+        if matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// By what a cache knows an answer: the same for the same parts, also after a restart.
+pub(crate) fn etag(parts: &[&str]) -> HeaderValue {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part.as_bytes());
+    }
+    let digest = hash.finalize();
+    let mut text = String::with_capacity(34);
+    text.push('"');
+    for byte in &digest[..16] {
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text.push('"');
+    // Of hexadecimal digits, so it is one.
+    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
+}
+
+/// Whether the client has just that (RFC 9110, section 13.1.2).
+pub(crate) fn has(headers: &HeaderMap, etag: &HeaderValue) -> bool {
+    let tags = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let mut tags = tags.flat_map(|tags| tags.split(',')).map(str::trim);
+    tags.any(|tag| {
+        tag == "*" || tag.strip_prefix("W/").unwrap_or(tag).as_bytes() == etag.as_bytes()
+    })
+}
+
+/// What a cache may keep for so many seconds.
+pub(crate) fn kept(mut response: Response, etag: HeaderValue, cache: &HeaderValue) -> Response {
+    response.headers_mut().insert(ETAG, etag);
+    response.headers_mut().insert(CACHE_CONTROL, cache.clone());
+    response
+}
+
+/// That the client has it already.
+pub(crate) fn not_modified() -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NOT_MODIFIED;
+    response
+}
+
+/// With other addresses that have to do with this one.
+pub(crate) fn linked(mut response: Response, links: &str) -> Response {
+    if let Ok(links) = HeaderValue::from_str(links) {
+        response.headers_mut().insert(LINK, links);
+    }
+    response
+}
+
+/// What everybody's pages may read. No cookie is sent with such requests, nor needed.
+const SHARED: [(&str, &str); 2] = [
+    ("access-control-allow-origin", "*"),
+    ("access-control-expose-headers", "ETag, Link, Retry-After"),
+];
+
+/// What is true of all answers.
+pub(crate) fn finish(mut response: Response, method: &Method) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in SHARED {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    if method == Method::HEAD {
+        let length = axum::body::HttpBody::size_hint(response.body()).exact();
+        *response.body_mut() = Body::empty();
+        if let Some(length) = length.filter(|_| response.status() != StatusCode::NOT_MODIFIED) {
+            response.headers_mut().insert(CONTENT_LENGTH, length.into());
+        }
+    }
+    response
+}
+
+/// To a browser that asks whether it may ask.
+pub(crate) fn preflight() -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    for (name, value) in [
+        ("access-control-allow-methods", "GET, HEAD, OPTIONS"),
+        ("access-control-allow-headers", "Authorization, If-None-Match"),
+        ("access-control-max-age", "86400"),
+        ("allow", "GET, HEAD, OPTIONS"),
+    ] {
+        let headers = response.headers_mut();
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_compared_as_the_standard_says() {
+        let tag = etag(&["a", "b"]);
+        assert_ne!(tag, etag(&["ab", ""]));
+        let text = tag.to_str().unwrap().to_owned();
+        let rows = [
+            (text.clone(), true),
+            (format!("W/{text}"), true),
+            (format!("\"other\", {text}"), true),
+            ("*".to_owned(), true),
+            ("\"other\"".to_owned(), false),
+            (text.trim_matches('"').to_owned(), false),
+            (String::new(), false),
+        ];
+        for (value, expected) in rows {
+            let mut headers = HeaderMap::new();
+            headers.insert(IF_NONE_MATCH, value.parse().unwrap());
+            assert_eq!(has(&headers, &tag), expected, "{value}");
+        }
+        assert!(!has(&HeaderMap::new(), &tag));
+    }
+}
