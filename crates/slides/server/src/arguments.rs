@@ -28,8 +28,8 @@ pub(crate) enum Command {
 ///
 /// Serves the slides in directories, in files and on web servers by HTTP/1.1 and HTTP/2 (without
 /// encryption): a gallery, a viewer for each slide, and the addresses that other viewers ask for,
-/// by Deep Zoom and by the IIIF Image API. Formats are tiled TIFF and BigTIFF, Aperio SVS and
-/// OME-TIFF.
+/// by Deep Zoom and by the IIIF Image API. Formats are tiled TIFF and BigTIFF, Aperio SVS,
+/// OME-TIFF, DICOM and OME-Zarr.
 ///
 /// In a directory, all slides are served that are in it or below it, also those that come later.
 /// Files whose name begins with a dot are not, nor are links that lead out of the directory. A

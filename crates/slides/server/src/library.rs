@@ -16,6 +16,10 @@ use crate::failure::{Failure, Result, outside};
 
 /// Ends of the names of slides, in lower case.
 const EXTENSIONS: [&str; 6] = [".svs", ".tif", ".tiff", ".btf", ".tf2", ".tf8"];
+/// Of directories that are slides: images in OME-Zarr.
+const STORE: &str = ".zarr";
+/// Of files that make their directory a slide: instances of one series in DICOM.
+const INSTANCE: &str = ".dcm";
 /// Directories below one another.
 const DEEPEST: usize = 32;
 /// Slides of one server.
@@ -35,7 +39,8 @@ enum Root {
 /// Where a slide is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A file; if it was found in a directory, it may not lead out of that.
+    /// A file, or a directory that is a slide; if it was found in a directory, it may not lead out of
+    /// that.
     File { path: PathBuf, within: Option<Arc<Path>> },
     /// On a web server.
     Address(String),
@@ -71,7 +76,12 @@ impl Library {
             let real = fs::canonicalize(location).with_context(|| location.clone())?;
             let name = real.file_name().map(|name| name.to_string_lossy().into_owned());
             let name = name.unwrap_or_default();
-            if real.is_dir() {
+            if real.is_dir() && ends(&name, STORE) {
+                roots.push(Root::Slide {
+                    id: name,
+                    place: Place::File { path: real, within: None },
+                });
+            } else if real.is_dir() {
                 let prefix = if is_only { String::new() } else { format!("{name}/") };
                 roots.push(Root::Directory { path: real, prefix });
             } else {
@@ -177,10 +187,15 @@ fn scan(roots: &[Root]) -> Anyhow<List> {
                 let within: Arc<Path> = path.as_path().into();
                 let mut todo = vec![(path.clone(), prefix.clone(), 0)];
                 while let Some((directory, prefix, depth)) = todo.pop() {
+                    let mut has_instances = false;
                     for (name, entry) in entries(&directory) {
                         let id = format!("{prefix}{name}");
                         let path = entry.path();
                         match kind(&entry, &path, &within) {
+                            Some(Kind::Directory) if ends(&name, STORE) => {
+                                let within = Some(Arc::clone(&within));
+                                add(id, Place::File { path, within })?;
+                            }
                             Some(Kind::Directory) if depth < DEEPEST => {
                                 todo.push((path, format!("{id}/"), depth + 1));
                             }
@@ -191,8 +206,18 @@ fn scan(roots: &[Root]) -> Anyhow<List> {
                                     return Ok(list);
                                 }
                             }
+                            Some(Kind::File) if ends(&name, INSTANCE) => has_instances = true,
                             _ => {}
                         }
+                    }
+                    if has_instances {
+                        let own = path.file_name().map(|name| name.to_string_lossy());
+                        let id = match prefix.trim_end_matches('/') {
+                            "" => own.unwrap_or_default().into_owned(),
+                            id => id.to_owned(),
+                        };
+                        let within = Some(Arc::clone(&within));
+                        add(id, Place::File { path: directory, within })?;
                     }
                 }
             }
@@ -236,8 +261,11 @@ fn kind(entry: &fs::DirEntry, path: &Path, within: &Path) -> Option<Kind> {
 }
 
 fn is_slide(name: &str) -> bool {
-    let name = name.to_lowercase();
-    EXTENSIONS.iter().any(|extension| name.ends_with(extension))
+    EXTENSIONS.iter().any(|extension| ends(name, extension))
+}
+
+fn ends(name: &str, extension: &str) -> bool {
+    name.to_lowercase().ends_with(extension)
 }
 
 #[cfg(test)]
@@ -261,6 +289,10 @@ mod tests {
         for name in ["a.svs", "B.TIF", "notes.txt", "case 1/c.ome.tiff", "case 1/.hidden/d.svs"] {
             fs::write(root.join(name), "").unwrap();
         }
+        for name in ["series/1.dcm", "series/2.dcm", "image.zarr/0/0.tif", "image.zarr/.zattrs"] {
+            fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+            fs::write(root.join(name), "").unwrap();
+        }
         fs::write(outer.path().join("secret.svs"), "").unwrap();
         symlink("a.svs", root.join("inside.svs")).unwrap();
         symlink("../secret.svs", root.join("outside.svs")).unwrap();
@@ -268,7 +300,12 @@ mod tests {
         symlink("..", root.join("up.svs")).unwrap();
         symlink(".", root.join("case 1/loop")).unwrap();
         let library = Library::new(&[text(&root)]).unwrap();
-        assert_eq!(ids(&library), ["B.TIF", "a.svs", "case 1/c.ome.tiff", "inside.svs"]);
+        let all = ["B.TIF", "a.svs", "case 1/c.ome.tiff", "image.zarr", "inside.svs", "series"];
+        assert_eq!(ids(&library), all);
+        let series = Library::new(&[text(&root.join("series"))]).unwrap();
+        assert_eq!(ids(&series), ["series"]);
+        let image = Library::new(&[text(&root.join("image.zarr"))]).unwrap();
+        assert_eq!(ids(&image), ["image.zarr"]);
 
         for id in ["outside.svs", "../secret.svs", "case 1/../a.svs", "/etc/passwd", "", "a.svs\0"]
         {
