@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 use std::thread::JoinHandle;
 
 use image::RgbImage;
@@ -151,14 +152,25 @@ pub(crate) fn vips(directory: &Path, words: &str) {
     run(Command::new("vips").args(words.split(' ')).current_dir(directory));
 }
 
-/// Makes `odd.tif` out of a part of the real slide: 301 x 199 pixels, with smaller levels, without
-/// loss.
+/// Puts `odd.tif` there, a part of the real slide: 301 x 199 pixels, with smaller levels, without
+/// loss; and the same as `part.v`, for vips.
 pub(crate) fn odd(directory: &Path) -> PathBuf {
-    std::fs::copy(aperio(), directory.join("real.svs")).unwrap();
-    vips(directory, "openslideload real.svs whole.v");
-    vips(directory, "flatten whole.v flat.v");
-    vips(directory, "extract_area flat.v part.v 700 900 301 199");
-    let options = "--tile --pyramid --compression lzw --tile-width 48 --tile-height 32";
-    vips(directory, &format!("tiffsave part.v odd.tif {options}"));
+    // Made once for all tests of a program.
+    static MADE: OnceLock<[Vec<u8>; 2]> = OnceLock::new();
+    let names = ["odd.tif", "part.v"];
+    let made = MADE.get_or_init(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        std::fs::copy(aperio(), directory.join("real.svs")).unwrap();
+        vips(directory, "openslideload real.svs whole.v");
+        vips(directory, "extract_area whole.v area.v 700 900 301 199");
+        vips(directory, "flatten area.v part.v");
+        let options = "--tile --pyramid --compression lzw --tile-width 48 --tile-height 32";
+        vips(directory, &format!("tiffsave part.v odd.tif {options}"));
+        names.map(|name| std::fs::read(directory.join(name)).unwrap())
+    });
+    for (name, bytes) in names.iter().zip(made) {
+        std::fs::write(directory.join(name), bytes).unwrap();
+    }
     directory.join("odd.tif")
 }
