@@ -149,7 +149,7 @@ Pipeline files:
   idempotent   true: the filter sends the same for the same block, whichever copy does it, and
                nothing at the end of a unit; so what a lost process was at can be done again
   hedge        of an idempotent filter: a block that a copy has had for longer than is usual goes
-               to an idle one in the same process, too, and the first result counts; at most so
+               to an idle one, too, in whichever process, and the first result counts; at most so
                many blocks of a hundred
 
 Environment:

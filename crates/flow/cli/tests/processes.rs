@@ -38,10 +38,13 @@ impl Group {
         fs::write(&file, pipeline.replace("@", here)).unwrap();
         let job = JOBS.fetch_add(1, Ordering::Relaxed);
         let start = |rank: usize| {
+            let is_patient = arguments(rank).contains(&"--patience");
+            let patience: &[&str] = if is_patient { &[] } else { &["--patience", "5"] };
             let place = directory.path().join("meet");
             fs::create_dir_all(&place).unwrap();
             Command::new(program())
-                .args(["flow", "run", "--patience", "5"])
+                .args(["flow", "run"])
+                .args(patience)
                 .arg(&file)
                 .args(arguments(rank))
                 .env("SEEKWIRE_FLOW_RENDEZVOUS", &place)
@@ -223,6 +226,98 @@ fn a_stopped_process_is_given_up_after_the_patience() {
     let output = stopped.wait_with_output().unwrap();
     assert!(!output.status.success());
     fs::remove_dir_all(place).unwrap();
+}
+
+#[test]
+fn no_unit_waits_for_a_stopped_process_if_copies_are_hedged() {
+    // There is room for all, so that copies have nothing to do at the end.
+    let pipeline = CHAIN.replace("256KiB", "8MiB").replace("-byte = 20", "-byte = 500");
+    let pipeline = pipeline.replace("idempotent = true", "idempotent = true\nhedge = 100");
+    let place = tempfile::tempdir().unwrap();
+    let pipeline = pipeline.replace('@', place.path().to_str().unwrap());
+    let data = input(600_000);
+    fs::write(place.path().join("input"), &data).unwrap();
+    let mut group = Group::start(3, &pipeline, &["--quiet", "--patience", "600"]);
+    has_grown(&place.path().join("output"), 50_000, &mut group);
+    group.signal(1, Signal::STOP);
+    let stopped = group.processes.remove(1);
+    let (outputs, _directory) = group.end();
+    let said = stderr(&outputs[0]);
+    assert!(outputs.iter().all(|output| output.status.success()), "{outputs:?}");
+    assert!(!said.contains("lost"), "{said}");
+    assert!(fs::read(place.path().join("output")).unwrap() == data);
+    kill_process(Pid::from_child(&stopped), Signal::CONT).unwrap();
+    stopped.wait_with_output().unwrap();
+}
+
+/// Passes blocks on. At a late one it says that it has it, and waits until the gate is open.
+const GATED: &str = "
+import os, sys
+sys.path.insert(0, EXAMPLES)
+from redact import serve
+class Gated:
+    def init(self, argument, unit, send):
+        pass
+    def process(self, block, port, sequence, send):
+        if bytes(block[:4]) == b'late':
+            open('@/at-' + os.environ['SEEKWIRE_FLOW_RANK'], 'w').close()
+            open('@/gate', 'rb').close()
+        send(block)
+    def finalize(self, send):
+        pass
+serve(Gated())";
+
+const GATED_CHAIN: &str = "
+[filter.read]
+run = \"read\"
+path = \"@/input\"
+[filter.gated]
+run = \"framed\"
+command = [\"python3\", \"@/gated.py\"]
+role = \"worker\"
+idempotent = true
+hedge = 100
+[filter.write]
+run = \"write\"
+path = \"@/output\"
+[[stream]]
+from = \"read\"
+to = \"gated\"
+block = \"1KiB\"
+[[stream]]
+from = \"gated\"
+to = \"write\"
+ordered = true
+";
+
+#[test]
+fn either_process_that_has_a_block_can_be_killed() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/python");
+    for victim in [1, 2] {
+        let place = tempfile::tempdir().unwrap();
+        let here = place.path().to_str().unwrap();
+        let gated = GATED.replace("EXAMPLES", &format!("{examples:?}")).replace('@', here);
+        fs::write(place.path().join("gated.py"), gated).unwrap();
+        let gate = place.path().join("gate");
+        assert!(Command::new("mkfifo").arg(&gate).status().unwrap().success());
+        let mut data = vec![b'.'; 50 << 10];
+        data[40 << 10..][..4].copy_from_slice(b"late");
+        fs::write(place.path().join("input"), &data).unwrap();
+        let pipeline = GATED_CHAIN.replace('@', here);
+        let mut group = Group::start(3, &pipeline, &["--quiet", "--patience", "600"]);
+        while [1, 2].iter().any(|rank| !place.path().join(format!("at-{rank}")).exists()) {
+            assert!(group.processes[0].try_wait().unwrap().is_none(), "it has ended before");
+            std::thread::yield_now();
+        }
+        group.signal(victim, Signal::KILL);
+        // Both are there, and open it for reading; it stays open for who comes later.
+        let gate = fs::File::options().write(true).open(gate).unwrap();
+        let (outputs, _directory) = group.end();
+        drop(gate);
+        let said = stderr(&outputs[0]);
+        assert!(outputs[0].status.success(), "{said}");
+        assert!(fs::read(place.path().join("output")).unwrap() == data, "{said}");
+    }
 }
 
 #[test]

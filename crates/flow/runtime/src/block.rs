@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::hedging::Share;
-use crate::ledger::Ledger;
+use crate::ledger::{Charge, Ledger};
 use crate::remote::later;
 use crate::remote::link::Link;
 use crate::remote::message::End;
@@ -39,6 +39,17 @@ impl Block {
     /// Its bytes, which it is without from then on. It still takes its share of the limit.
     pub(crate) fn take_bytes(&mut self) -> Bytes {
         std::mem::take(&mut self.bytes)
+    }
+
+    /// What it takes, for others who have it, too: it is given back when nobody has it any more.
+    pub(crate) fn share(&mut self) -> Arc<Share> {
+        if let Some(Receipt::Shared { share }) = self.receipt.as_deref() {
+            return Arc::clone(share);
+        }
+        let charge = Charge::new(self.ledger, std::mem::take(&mut self.held));
+        let share = Arc::new(Share::new(charge, self.receipt.take()));
+        self.receipt = Some(Box::new(Receipt::Shared { share: Arc::clone(&share) }));
+        share
     }
 
     /// Nobody has it any more.
@@ -97,6 +108,12 @@ impl Queued {
     pub(crate) fn new(bytes: Bytes, held: usize) -> Self {
         Self { bytes, sequence: 0, held, receipt: None }
     }
+
+    /// Of a block that several copies have.
+    pub(crate) fn shared(bytes: Bytes, sequence: u64, share: Arc<Share>) -> Self {
+        let receipt = Some(Box::new(Receipt::Shared { share }));
+        Self { bytes, sequence, held: 0, receipt }
+    }
 }
 
 /// Whom the end of a block is told.
@@ -106,7 +123,7 @@ pub(crate) enum Receipt {
     /// The home that has dealt it knows that its memory is free.
     Memory { link: Arc<Link>, to: End, unit: UnitId, sequence: u64, is_begun: bool },
     /// Several copies have the block, and what it takes, until they are through with it.
-    Shared { _share: Arc<Share> },
+    Shared { share: Arc<Share> },
 }
 
 impl Drop for Receipt {

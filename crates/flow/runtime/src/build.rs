@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::dealing::Policy;
 use crate::graph::{Graph, StreamSpec};
+use crate::late::Next;
 use crate::output::{Outlet, Way};
 use crate::remote;
 use crate::remote::distant::Distant;
@@ -22,6 +23,8 @@ pub(crate) struct Built {
     outlets: Vec<Option<Arc<remote::Outlet>>>,
     /// By stream and home.
     inlets: HashMap<(u16, u32), Arc<remote::Inlet>>,
+    /// Streams with copies elsewhere that may be late, and what these send to.
+    pub(crate) looked_after: Vec<(Arc<Stream>, Vec<Next>)>,
 }
 
 /// The links to the others, by rank; none where there is this process alone.
@@ -33,7 +36,12 @@ fn link(links: &Links, rank: u32) -> Option<&Arc<Link>> {
 
 impl Built {
     pub(crate) fn new(graph: &Graph, rank: u32, links: &Links) -> Self {
-        let mut built = Self { homes: Vec::new(), outlets: Vec::new(), inlets: HashMap::new() };
+        let mut built = Self {
+            homes: Vec::new(),
+            outlets: Vec::new(),
+            inlets: HashMap::new(),
+            looked_after: Vec::new(),
+        };
         let specs = graph.streams.iter().enumerate();
         for (at, spec) in specs.clone() {
             let number = at as u16;
@@ -52,6 +60,7 @@ impl Built {
                             spec.options.is_ordered,
                             spec.options.policy == Policy::Demand,
                             place.is_replayed,
+                            place.hedge.is_some(),
                         ],
                         keepers(graph, spec.to.0, rank),
                     );
@@ -62,8 +71,26 @@ impl Built {
         for (at, spec) in specs {
             let outlet = built.outlet(graph, (at as u16, spec), rank, links);
             built.outlets.push(outlet);
+            if let Some(home) = built.homes[at].as_ref().filter(|home| home.looker.is_some()) {
+                let next = built.next(graph, spec.to.0, links);
+                built.looked_after.push((Arc::clone(home), next));
+            }
         }
         built
+    }
+
+    /// The streams from that filter.
+    fn next(&self, graph: &Graph, filter: usize, links: &Links) -> Vec<Next> {
+        let specs = graph.streams.iter().enumerate();
+        let specs = specs.filter(|(_, spec)| spec.from.0 == filter);
+        let next = |(at, spec): (usize, &StreamSpec)| {
+            if let Some(home) = &self.homes[at] {
+                return Some(Next::Here(Arc::clone(home)));
+            }
+            let home = link(links, *graph.place_of(spec).homes.first()?)?;
+            Some(Next::Elsewhere(at as u16, Arc::clone(home)))
+        };
+        specs.filter_map(next).collect()
     }
 
     /// The end at which copies here send, if the home is elsewhere.
@@ -194,8 +221,13 @@ fn home(
         let granted = (spec.options.limit / together).max(1);
         Some(Distant::new(Arc::clone(link), (number, copy as u16), granted))
     };
+    // An idempotent filter has one input, and the stream to it one home.
+    let input = graph.streams.iter().find(|other| other.to.0 == spec.from.0);
+    let input = input.map(|input| graph.place_of(input)).filter(|input| input.hedge.is_some());
+    let ender = input.and_then(|input| input.homes.first().copied());
     let remote = Remote {
         number,
+        ender,
         consumers: (0..to.copies).map(consumer).collect(),
         foreign_limit: share * senders.len(),
         producers: senders,

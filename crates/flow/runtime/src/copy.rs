@@ -17,6 +17,7 @@ use crate::meter::{Meter, Phase};
 use crate::observer::{Span, Watch};
 use crate::output::{Ended, Filling, Outlet, Outputs};
 use crate::panics::caught;
+use crate::remote;
 use crate::remote::later::Later;
 use crate::remote::message::LONGEST_TEXT;
 use crate::report::Failure;
@@ -133,11 +134,7 @@ impl Copy {
     /// Drops what is left of units that have ended early.
     fn forget(&self, work: &mut Work) {
         work.waiting.retain(|_, unit| !unit.is_closed());
-        let closed = |(_, instance): &(&UnitId, &Instance)| instance.unit.is_closed();
-        let closed: Vec<UnitId> = work.instances.iter().filter(closed).map(|(id, _)| *id).collect();
-        for unit in closed {
-            self.end_instance(unit, &mut work.instances);
-        }
+        self.forget_all(Vec::new(), &mut work.instances);
     }
 
     fn end_instance(&self, unit: UnitId, instances: &mut Instances) {
@@ -201,6 +198,7 @@ impl Copy {
                 Some(Taken::Blocks) => self.process(at, work),
                 Some(Taken::End(unit)) => self.end(unit, work),
                 Some(Taken::EndFor(copy, unit)) => self.end_for(copy, unit),
+                Some(Taken::Beaten(ended)) => self.forget_all(ended, &mut work.instances),
                 None => continue,
             }
             did = true;
@@ -246,9 +244,16 @@ impl Copy {
         drop((spending, later));
         let Finished { is_beaten, ended } = input.done(self.index, hand, processed, took);
         if is_beaten {
-            ended.into_iter().for_each(|unit| self.end_instance(unit, instances));
-            // Of those that are over by now, nobody has told it.
-            self.forget(work);
+            self.forget_all(ended, instances);
+        }
+    }
+
+    /// These units were ended without this copy. Of those that are over by now, nobody has told it.
+    fn forget_all(&self, ended: Vec<UnitId>, instances: &mut Instances) {
+        let closed = instances.iter().filter(|(_, instance)| instance.unit.is_closed());
+        let closed: Vec<UnitId> = closed.map(|(id, _)| *id).collect();
+        for unit in ended.into_iter().chain(closed) {
+            self.end_instance(unit, instances);
         }
     }
 
@@ -277,9 +282,16 @@ impl Copy {
         let Some(mut instance) = work.instances.remove(&unit) else { return };
         let is_done = self.call(&mut instance, Call::Finalize).is_some();
         self.let_go(instance);
-        if is_done {
-            self.shared.copy_is_done(unit);
+        match self.ender() {
+            _ if !is_done => {}
+            Some(inlet) => inlet.through(self.index, unit),
+            None => self.shared.copy_is_done(unit),
         }
+    }
+
+    /// Who tells others when it is through with a unit, if it does not do that itself.
+    fn ender(&self) -> Option<&remote::Inlet> {
+        self.inputs.iter().find_map(|(_, input)| input.ender())
     }
 
     /// The value for that unit; a new one if there is none. `None`: it failed at once, or the unit
@@ -363,7 +375,8 @@ impl Copy {
             out.in_hand = *in_hand;
         }
         out.is_init = matches!(call, Call::Init);
-        if is_end {
+        let tells_of_end = is_end && self.ender().is_none();
+        if tells_of_end {
             out.begin_last();
         }
         let filter = &mut instance.filter;
@@ -385,7 +398,7 @@ impl Copy {
                 if block.is_some() {
                     out.end_group();
                 }
-                if is_end {
+                if tells_of_end {
                     out.end();
                 }
                 Ok(step)

@@ -210,15 +210,19 @@ impl Graph {
 
     /// Hedges an idempotent filter: a block that one copy has had for longer than is usual goes to
     /// another one that has nothing to do, if nothing else waits, and what comes out first counts. No
-    /// more than `percent` blocks of a hundred go to a second copy, and none to a third one. Copies in
-    /// the process that deals the blocks do that for each other: if all are in one, that is theirs.
+    /// more than `percent` blocks of a hundred go to a second copy, and none to a third one while two
+    /// have it. Either copy may be in any process, but a block that a copy in another process is late
+    /// with does not go to one in the same process: that may have been stopped as a whole. If it seems
+    /// so, since the process does not even answer, what it has goes to others beyond these percent.
     ///
     /// A copy that waits for room has not nothing to do. So in an ordered stream, what a copy is late
     /// with waits for that copy when the others have filled the limit with what comes after it.
     ///
     /// A copy that is late with a block which another one is done with holds up no unit: units end
-    /// without it, and without its `finalize`. So what a copy keeps during a unit can make it
-    /// faster, but must change nothing that comes out.
+    /// without it, and without its `finalize`. One in another process that is told that a unit is over
+    /// and takes more than eight times as long as is usual to be through with that is not waited for,
+    /// either. So what a copy keeps during a unit can make it faster, but must change nothing that
+    /// comes out.
     ///
     /// # Errors
     ///

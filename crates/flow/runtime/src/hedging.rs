@@ -8,6 +8,9 @@
 //!
 //! A copy that is still at a block which the other one is done with is beaten: no unit waits for it.
 //! Whoever looks first ends units in its place, and when it comes back it forgets them.
+//!
+//! Either copy may be in another process, of which the home knows what it has (distant). Who looks
+//! then, and what is different, is in late.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +22,9 @@ use crate::block::{Queued, Receipt};
 use crate::dealing::Dealer;
 use crate::hand::Hand;
 use crate::lanes::{Event, State, Taken, count_over};
+use crate::late::Ends;
 use crate::ledger::Charge;
+use crate::remote::distant::Distant;
 use crate::stream::Stream;
 use crate::unit::{Rank, UnitId};
 
@@ -30,7 +35,7 @@ const SAMPLES: usize = 32;
 const LEAST_SAMPLES: usize = 8;
 
 /// No service is unusual before that: to be woken and to have it done again takes time, too.
-const LEAST: Duration = Duration::from_millis(1);
+pub(crate) const LEAST: Duration = Duration::from_millis(1);
 
 /// A block that is dealt adds the percentage of the budget to what there is, and a hedge takes this.
 const COST: u32 = 100;
@@ -53,7 +58,7 @@ pub struct Hedge {
     pub waited: Duration,
     /// How long is usual there: 95 % of its blocks took no longer, but a millisecond always is.
     pub usual: Duration,
-    /// Blocks that copies in this process were dealt, each counted once.
+    /// Blocks that this process has dealt to copies, here and elsewhere, each counted once.
     pub blocks: u64,
     /// Of these, how many went to a second copy, with this one.
     pub hedges: u64,
@@ -65,15 +70,51 @@ pub(crate) struct Share {
     _receipt: Option<Box<Receipt>>,
 }
 
-/// What the copies here are at, each with one block at most.
+impl Share {
+    pub(crate) fn new(charge: Charge, receipt: Option<Box<Receipt>>) -> Self {
+        Self { _charge: charge, _receipt: receipt }
+    }
+}
+
+/// What the copies here are at, each with one block at most, and how long each of all copies takes.
 pub(crate) struct Hedges {
     percent: u32,
     saved: u32,
     at: Vec<Option<At>>,
     samples: Vec<VecDeque<Duration>>,
-    /// The idle copy that looks again by itself, and when.
-    watch: Option<(usize, Instant)>,
+    /// Of each copy with enough of these.
+    known: Vec<Option<Duration>>,
+    /// The idle copy that looks again by itself, and when; where copies are elsewhere, the thread
+    /// that does.
+    pub(crate) watch: Option<(usize, Instant)>,
+    /// That thread is looking.
+    pub(crate) is_looking: bool,
+    pub(crate) ends: Ends,
     pub(crate) counts: Counts,
+}
+
+/// A block that a copy has and nobody else, and from when on that is unusual.
+pub(crate) struct Alone {
+    copy: usize,
+    rank: Rank,
+    sequence: u64,
+    since: Instant,
+    usual: Duration,
+    pub(crate) due: Instant,
+}
+
+/// What a second copy gets.
+pub(crate) struct Second {
+    pub(crate) rank: Rank,
+    pub(crate) hedge: Hedge,
+    bytes: Bytes,
+    share: Arc<Share>,
+}
+
+impl Second {
+    pub(crate) fn block(&self) -> Queued {
+        Queued::shared(self.bytes.clone(), self.hedge.sequence, Arc::clone(&self.share))
+    }
 }
 
 /// How often it was done, and how often it was of use.
@@ -117,17 +158,31 @@ impl Hedges {
             saved: 0,
             at: (0..copies).map(|_| None).collect(),
             samples: vec![VecDeque::new(); copies],
+            known: vec![None; copies],
             watch: None,
+            is_looking: false,
+            ends: Ends::default(),
             counts: Counts::default(),
         }
+    }
+
+    /// A copy was dealt a block that nobody has.
+    pub(crate) fn dealt(&mut self) {
+        self.counts.blocks += 1;
+        self.saved = (self.saved + self.percent).min(MOST_SAVED * COST);
+    }
+
+    /// It has come back, and is dealt another time.
+    pub(crate) fn undealt(&mut self) {
+        self.counts.blocks = self.counts.blocks.saturating_sub(1);
+        self.saved = self.saved.saturating_sub(self.percent);
     }
 
     /// The copy has taken that block. What it takes of the limit, it takes until all who have it are
     /// through with it.
     fn took(&mut self, copy: usize, rank: Rank, block: Queued, ledger: Charge) -> Queued {
-        let share = Arc::new(Share { _charge: ledger, _receipt: block.receipt });
-        self.counts.blocks += 1;
-        self.saved = (self.saved + self.percent).min(MOST_SAVED * COST);
+        let share = Arc::new(Share::new(ledger, block.receipt));
+        self.dealt();
         let Queued { bytes, sequence, .. } = block;
         self.put(
             copy,
@@ -146,28 +201,41 @@ impl Hedges {
     }
 
     fn put(&mut self, copy: usize, at: At) -> Queued {
-        let receipt = Some(Box::new(Receipt::Shared { _share: Arc::clone(&at.share) }));
-        let block = Queued { bytes: at.bytes.clone(), sequence: at.sequence, held: 0, receipt };
+        let block = Queued::shared(at.bytes.clone(), at.sequence, Arc::clone(&at.share));
         self.at[copy] = Some(at);
         block
     }
 
-    /// The copy is through with its block, which took so long.
-    pub(crate) fn done(&mut self, copy: usize, took: Duration) -> Finished {
-        let samples = &mut self.samples[copy];
-        if samples.len() == SAMPLES {
-            samples.pop_front();
-        }
-        samples.push_back(took);
-        let Some(at) = self.at[copy].take() else { return Finished::default() };
-        if at.is_hedged && !at.is_beaten {
-            let is_same = |other: &&mut At| (other.rank, other.sequence) == (at.rank, at.sequence);
-            if let Some(other) = self.at.iter_mut().flatten().find(is_same) {
-                other.is_beaten = true;
-                self.counts.won += u64::from(at.is_second);
-            }
-        }
-        Finished { is_beaten: at.is_beaten, ended: at.ended }
+    /// A copy was at a block for so long.
+    pub(crate) fn sample(&mut self, copy: usize, took: Duration) {
+        keep(&mut self.samples[copy], took);
+        self.known[copy] = usual_of(self.samples[copy].iter());
+    }
+
+    /// What a copy here that is through with its block was at, which took so long.
+    fn done(&mut self, copy: usize, took: Duration) -> Option<At> {
+        self.sample(copy, took);
+        self.at[copy].take()
+    }
+
+    /// Of those that copies here have and somebody waits for.
+    fn awaited(&mut self, unit: UnitId, sequence: u64) -> Option<&mut At> {
+        let mut all = self.at.iter_mut().flatten();
+        all.find(|at| (at.rank.unit, at.sequence) == (unit, sequence) && !at.is_beaten)
+    }
+
+    /// Another copy than one here is done with that block; true: there is one here.
+    fn beat(&mut self, unit: UnitId, sequence: u64) -> bool {
+        let Some(at) = self.awaited(unit, sequence) else { return false };
+        at.is_beaten = true;
+        true
+    }
+
+    /// The other copy that had that block has it no more; true: one here has it.
+    fn is_alone_again(&mut self, unit: UnitId, sequence: u64) -> bool {
+        let Some(at) = self.awaited(unit, sequence) else { return false };
+        (at.is_hedged, at.is_second) = (false, false);
+        true
     }
 
     /// The unit is over for all: none of its blocks is waited for.
@@ -176,6 +244,7 @@ impl Hedges {
             at.is_beaten |= at.rank.unit == unit;
             at.ended.retain(|ended| *ended != unit);
         }
+        self.ends.forget(unit);
     }
 
     /// Whether that unit was ended in place of the copy, which has not heard of it.
@@ -184,21 +253,12 @@ impl Hedges {
     }
 
     /// How long a copy usually has a block; as all of them together, while little is known of it.
-    fn usual(&self, copy: usize) -> Option<Duration> {
-        let own = &self.samples[copy];
-        let mut known: Vec<Duration> = match own.len() < LEAST_SAMPLES {
-            true => self.samples.iter().flatten().copied().collect(),
-            false => own.iter().copied().collect(),
-        };
-        if known.len() < LEAST_SAMPLES {
-            return None;
-        }
-        known.sort_unstable();
-        Some(known[(known.len() * 95).div_ceil(100) - 1].max(LEAST))
+    pub(crate) fn usual(&self, copy: usize) -> Option<Duration> {
+        self.known[copy].or_else(|| usual_of(self.samples.iter().flatten()))
     }
 
-    /// The copies that have something for longer than is usual, or will: since when, and from when
-    /// on it is unusual. Not those that nobody waits for.
+    /// The copies here that have something for longer than is usual, or will: since when, and from
+    /// when on it is unusual. Not those that nobody waits for.
     fn waited_for(&self) -> impl Iterator<Item = (usize, &At, Duration)> {
         let all = self.at.iter().enumerate();
         let all = all.filter_map(|(copy, at)| Some((copy, at.as_ref()?)));
@@ -206,63 +266,194 @@ impl Hedges {
             .filter_map(|(copy, at)| Some((copy, at, self.usual(copy)?)))
     }
 
-    /// Others do not leave blocks to a copy that is late with what it has.
-    fn tell_dealer(&self, dealer: &mut Dealer, now: Instant) {
+    /// Of each copy, what it has had for longest and nobody else has.
+    pub(crate) fn alone<'s>(
+        &'s self,
+        distant: &'s [Option<Distant>],
+    ) -> impl Iterator<Item = Alone> + 's {
+        let here = self.waited_for().filter(|(_, at, _)| !at.is_hedged);
+        let here = here.map(|(copy, at, usual)| Alone {
+            copy,
+            rank: at.rank,
+            sequence: at.sequence,
+            since: at.since,
+            usual,
+            due: at.since + usual,
+        });
+        let elsewhere = distant.iter().enumerate().filter_map(|(copy, one)| {
+            let one = one.as_ref()?;
+            let oldest = one.oldest_alone()?;
+            let usual = self.usual(copy)?;
+            // It has to do the others before, and nothing is back sooner than from there.
+            let due = one.since() + usual.saturating_mul(oldest.place);
+            let soonest = oldest.sent + one.round_trip().unwrap_or_default() + usual;
+            Some(Alone {
+                copy,
+                rank: oldest.rank,
+                sequence: oldest.sequence,
+                since: oldest.sent,
+                usual,
+                due: due.max(soonest),
+            })
+        });
+        here.chain(elsewhere)
+    }
+
+    /// Whether a copy elsewhere is late with what it has.
+    pub(crate) fn is_late(&self, copy: usize, one: &Distant, now: Instant) -> bool {
+        let is_unusual = |usual: Duration| now.duration_since(one.since()) >= usual;
+        one.is_stuck() || one.unfinished() > 0 && self.usual(copy).is_some_and(is_unusual)
+    }
+
+    /// Whether a copy here is at something that nobody waits for.
+    pub(crate) fn has_beaten(&self, copy: usize) -> bool {
+        self.at[copy].as_ref().is_some_and(|at| at.is_beaten)
+    }
+
+    /// Others do not leave blocks to a copy here that is late with what it has. True: they may have,
+    /// to one that was not late before.
+    pub(crate) fn tell_dealer(&self, dealer: &mut Dealer, now: Instant) -> bool {
+        let mut is_news = false;
         for (copy, at, usual) in self.waited_for() {
-            dealer.set_full(copy, now.duration_since(at.since) >= usual);
+            is_news |= dealer.set_full(copy, now.duration_since(at.since) >= usual);
         }
-        let beaten = self.at.iter().enumerate();
-        let beaten = beaten.filter(|(_, at)| at.as_ref().is_some_and(|at| at.is_beaten));
-        beaten.for_each(|(copy, _)| _ = dealer.set_full(copy, true));
+        for copy in (0..self.at.len()).filter(|copy| self.has_beaten(*copy)) {
+            is_news |= dealer.set_full(copy, true);
+        }
+        is_news
+    }
+
+    /// When each copy that has something is late with that.
+    pub(crate) fn late_at<'s>(
+        &'s self,
+        distant: &'s [Option<Distant>],
+    ) -> impl Iterator<Item = Instant> + 's {
+        let here = self.waited_for().map(|(_, at, usual)| at.since + usual);
+        let elsewhere = distant.iter().enumerate().filter_map(|(copy, one)| {
+            let one = one.as_ref().filter(|one| one.unfinished() > 0 && !one.is_stuck())?;
+            Some(one.since() + self.usual(copy)?)
+        });
+        here.chain(elsewhere)
     }
 
     /// When something becomes unusual that is not yet.
-    fn next_look(&self, now: Instant) -> Option<Instant> {
-        let all = self.waited_for().filter(|(_, at, _)| !at.is_hedged);
-        all.map(|(_, at, usual)| at.since + usual).filter(|at| *at > now).min()
+    fn next_look(&self, distant: &[Option<Distant>], now: Instant) -> Option<Instant> {
+        self.alone(distant).map(|one| one.due).filter(|at| *at > now).min()
     }
 
-    /// The block that has been away for longest, if that is unusual: it goes to this copy, too.
-    fn hedge(&mut self, to: usize, now: Instant) -> Option<(Hedge, Rank, Queued)> {
-        if self.saved < COST {
-            return None;
-        }
-        let late = self.waited_for().filter(|(copy, at, usual)| {
-            *copy != to && !at.is_hedged && now.duration_since(at.since) >= *usual
-        });
-        let (from, usual) =
-            late.min_by_key(|(_, at, _)| at.since).map(|(copy, _, usual)| (copy, usual))?;
-        let first = self.at[from].as_mut()?;
-        first.is_hedged = true;
-        let second = At {
-            bytes: first.bytes.clone(),
-            share: Arc::clone(&first.share),
-            since: now,
-            is_second: true,
-            ended: Vec::new(),
-            ..*first
-        };
-        self.saved -= COST;
-        self.counts.hedges += 1;
-        let (rank, sequence) = (second.rank, second.sequence);
-        let Counts { blocks, hedges, .. } = self.counts;
-        let waited = now.duration_since(first.since);
+    /// The block that has been away for longest, if that is unusual, for this copy. Not if the one
+    /// that has it is in the same other process, which may be what is late.
+    fn late_for(&self, to: usize, distant: &[Option<Distant>], now: Instant) -> Option<Alone> {
+        // What a process has that does nothing, as it seems, is dealt again as after a loss. If it goes
+        // on, it gives back what it has not begun.
+        let has_budget = self.saved >= COST;
+        let is_silent = |copy: usize| distant[copy].as_ref().is_some_and(|one| one.is_silent(now));
+        let may_cost = |copy: usize| has_budget || is_silent(copy);
+        let process = |copy: usize| distant[copy].as_ref().map(Distant::process);
+        let is_other =
+            |copy: usize| copy != to && (process(copy).is_none() || process(copy) != process(to));
+        let late = self.alone(distant).filter(|one| is_other(one.copy) && now >= one.due);
+        let late = late.filter(|one| may_cost(one.copy));
+        late.min_by_key(|one| one.since)
+    }
+
+    /// Whether there is one.
+    pub(crate) fn has_any_for(&self, to: usize, distant: &[Option<Distant>], now: Instant) -> bool {
+        self.late_for(to, distant, now).is_some()
+    }
+
+    /// It goes to this copy, too.
+    pub(crate) fn second(
+        &mut self,
+        to: usize,
+        distant: &mut [Option<Distant>],
+        now: Instant,
+    ) -> Option<Second> {
+        let Alone { copy: from, rank, sequence, since, usual, .. } =
+            self.late_for(to, distant, now)?;
         let unit = rank.unit;
+        let (bytes, share) = match (&mut self.at[from], &mut distant[from]) {
+            (_, Some(one)) => one.share(unit, sequence)?,
+            (Some(at), None) => {
+                at.is_hedged = true;
+                (at.bytes.clone(), Arc::clone(&at.share))
+            }
+            (None, None) => return None,
+        };
+        if !distant[from].as_ref().is_some_and(|one| one.is_silent(now)) {
+            self.saved = self.saved.saturating_sub(COST);
+        }
+        self.counts.hedges += 1;
+        let Counts { blocks, hedges, .. } = self.counts;
+        let waited = now.duration_since(since);
         let hedge = Hedge { unit, sequence, from, to, waited, usual, blocks, hedges };
+        Some(Second { rank, hedge, bytes, share })
+    }
+
+    /// The same, for a copy here.
+    fn hedge(
+        &mut self,
+        to: usize,
+        distant: &mut [Option<Distant>],
+        now: Instant,
+    ) -> Option<(Hedge, Rank, Queued)> {
+        let Second { rank, hedge, bytes, share } = self.second(to, distant, now)?;
+        let second = At {
+            rank,
+            sequence: hedge.sequence,
+            bytes,
+            share,
+            since: now,
+            is_hedged: true,
+            is_second: true,
+            is_beaten: false,
+            ended: Vec::new(),
+        };
         Some((hedge, rank, self.put(to, second)))
     }
 }
 
-impl Stream {
-    /// Before a copy here looks for something to do.
-    pub(crate) fn before_take(&self, state: &mut State, copy: usize) -> Option<Taken> {
-        let State { hedges, dealer, lanes, over, .. } = state;
-        let hedges = hedges.as_mut()?;
-        if hedges.watch.is_some_and(|(watching, _)| watching == copy) {
-            hedges.watch = None;
+/// One more of the last ones.
+pub(crate) fn keep(samples: &mut VecDeque<Duration>, one: Duration) {
+    if samples.len() == SAMPLES {
+        samples.pop_front();
+    }
+    samples.push_back(one);
+}
+
+/// So long 95 % of them took at the most; `None`: there are too few.
+pub(crate) fn usual_of<'s>(samples: impl Iterator<Item = &'s Duration>) -> Option<Duration> {
+    let mut known: Vec<Duration> = samples.copied().collect();
+    if known.len() < LEAST_SAMPLES {
+        return None;
+    }
+    known.sort_unstable();
+    Some(known[(known.len() * 95).div_ceil(100) - 1].max(LEAST))
+}
+
+impl State {
+    /// A copy is done with a block that another one has, too.
+    pub(crate) fn has_won(&mut self, (unit, sequence): (UnitId, u64), is_second: bool) {
+        let Some(hedges) = &mut self.hedges else { return };
+        let mut elsewhere = self.distant.iter_mut().flatten();
+        if hedges.beat(unit, sequence) || elsewhere.any(|one| one.beat(unit, sequence)) {
+            hedges.counts.won += u64::from(is_second);
         }
-        hedges.tell_dealer(dealer, Instant::now());
-        let beaten = hedges.at.iter_mut().enumerate();
+    }
+
+    /// One of two copies that had that block has it no more; true: the other one has it.
+    pub(crate) fn is_alone_again(&mut self, unit: UnitId, sequence: u64) -> bool {
+        let mut elsewhere = self.distant.iter_mut().flatten();
+        let here = self.hedges.as_mut();
+        here.is_some_and(|hedges| hedges.is_alone_again(unit, sequence))
+            || elsewhere.any(|one| one.is_alone_again(unit, sequence))
+    }
+
+    /// A unit that is over, for a copy here that is late with something that nobody waits for: it is
+    /// ended in its place.
+    pub(crate) fn end_for_beaten(&mut self) -> Option<(usize, UnitId)> {
+        let Self { hedges, lanes, over, .. } = self;
+        let beaten = hedges.as_mut()?.at.iter_mut().enumerate();
         let beaten = beaten.filter_map(|(copy, at)| at.as_mut().map(|at| (copy, at)));
         for (other, at) in beaten.filter(|(_, at)| at.is_beaten) {
             let mut lanes_over = lanes.iter_mut().filter(|(_, lane)| lane.is_over(true));
@@ -274,22 +465,39 @@ impl Stream {
                     count_over(over, lane);
                     lanes.remove(&rank);
                 }
-                return Some(Taken::EndFor(other, rank.unit));
+                return Some((other, rank.unit));
             }
         }
         None
+    }
+}
+
+impl Stream {
+    /// Before a copy here looks for something to do.
+    pub(crate) fn before_take(&self, state: &mut State, copy: usize) -> Option<Taken> {
+        let State { hedges, dealer, .. } = state;
+        let hedges = hedges.as_mut()?;
+        if hedges.watch.is_some_and(|(watching, _)| watching == copy) {
+            hedges.watch = None;
+        }
+        hedges.tell_dealer(dealer, Instant::now());
+        state.end_for_beaten().map(|(other, unit)| Taken::EndFor(other, unit))
     }
 
     /// A copy here has found nothing to do: a block that another one is late with, or when to look
     /// for one again.
     pub(crate) fn hedge(&self, state: &mut State, copy: usize, hand: &mut Hand) -> Option<Taken> {
         let is_left = state.lanes.values().any(|lane| !lane.undealt.is_empty());
-        let State { hedges, dealer, to_tell, .. } = state;
+        let State { hedges, dealer, distant, to_tell, .. } = state;
         let hedges = hedges.as_mut()?;
         let now = Instant::now();
-        let hedge = if is_left { None } else { hedges.hedge(copy, now) };
+        let hedge = if is_left { None } else { hedges.hedge(copy, distant, now) };
         let Some((hedge, rank, block)) = hedge else {
-            if let Some(at) = hedges.next_look(now) {
+            if self.looker.is_some() {
+                self.watch(state);
+                return None;
+            }
+            if let Some(at) = hedges.next_look(distant, now) {
                 hand.look_again_at(at);
                 hedges.watch = Some((copy, at));
             }
@@ -316,6 +524,9 @@ impl Stream {
 
     /// Somebody who has nothing to do has to see when something becomes unusual.
     fn watch(&self, state: &mut State) {
+        if self.looker.is_some() {
+            return self.watch_all(state);
+        }
         let Some(hedges) = &state.hedges else { return };
         let is_watched = hedges.watch.is_some_and(|(_, at)| at > Instant::now());
         if state.idle == 0 || is_watched || hedges.waited_for().next().is_none() {
@@ -331,7 +542,11 @@ impl Stream {
         let State { hedges, dealer, .. } = state;
         let Some(hedges) = hedges else { return Finished::default() };
         dealer.set_full(copy, false);
-        hedges.done(copy, took)
+        let Some(at) = hedges.done(copy, took) else { return Finished::default() };
+        if at.is_hedged && !at.is_beaten {
+            state.has_won((at.rank.unit, at.sequence), at.is_second);
+        }
+        Finished { is_beaten: at.is_beaten, ended: at.ended }
     }
 
     /// Whether others have ended that unit in place of the copy.
@@ -347,6 +562,8 @@ impl Stream {
             return;
         }
         self.state().clear(unit);
+        // A copy that is late may wait for room for what nobody wants.
+        self.ledger.wake_all();
     }
 }
 
@@ -354,8 +571,10 @@ impl State {
     /// As [`Stream::clear`]; who is woken after that finds nobody late with something of the unit.
     pub(crate) fn clear(&mut self, unit: UnitId) {
         self.sent_all.remove(&unit);
-        if let Some(hedges) = &mut self.hedges {
+        let Self { hedges, distant, .. } = self;
+        if let Some(hedges) = hedges {
             hedges.forget(unit);
+            distant.iter_mut().flatten().for_each(|one| one.beat_all(unit));
         }
     }
 }

@@ -1,15 +1,15 @@
 //! The home of a stream, to the processes in which copies send to it or receive from it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::block::{Block, Queued, Receipt};
+use crate::block::{Queued, Receipt};
 use crate::cut::OVERHEAD;
 use crate::hand::Hand;
 use crate::lanes::{Lane, State, Taken, count_over};
-use crate::remote::distant::{Distant, Done};
+use crate::remote::distant::{Back, Distant, Done};
 use crate::remote::link::Link;
 use crate::remote::message::{Garbled, Message, Sequences};
 use crate::stream::Stream;
@@ -26,9 +26,15 @@ impl Stream {
         producers.filter(|(link, _)| link.rank == process).any(|(_, own)| own.contains(&copy))
     }
 
+    /// Whether that process, the home of the stream to the filter that sends, says when that copy has
+    /// sent all.
+    pub(crate) fn is_ended_by(&self, process: u32, copy: u16) -> bool {
+        self.remote.ender == Some(process) && usize::from(copy) < self.producers
+    }
+
     /// A block has come from another process. Nobody is open for a unit that has ended. After a loss,
     /// of which the sender may have heard first, there may be more than there is room for:
-    /// `has_lost` waits for it.
+    /// `has_lost` waits for it. What is hedged is dealt again without one.
     pub(crate) fn sent(
         &self,
         link: &Arc<Link>,
@@ -39,7 +45,9 @@ impl Stream {
     ) -> Result<(), Garbled> {
         let bytes = payload.len() + OVERHEAD;
         let held = self.foreign.add(bytes);
-        let is_within = held <= self.foreign.limit() || self.is_replayed() && has_lost();
+        let is_hedged = self.remote.ender.is_some();
+        let is_within =
+            held <= self.foreign.limit() || self.is_replayed() && (is_hedged || has_lost());
         let (link, stream) = (Arc::clone(link), self.remote.number);
         let receipt = Receipt::Room { link, stream, bytes, ledger: self.foreign };
         let block = Queued { receipt: Some(Box::new(receipt)), ..Queued::new(payload, 0) };
@@ -69,16 +77,22 @@ impl Stream {
                 break;
             }
         }
-        state.distant.iter_mut().flatten().for_each(Distant::flush);
         self.recall(state);
+        state.distant.iter_mut().flatten().for_each(Distant::flush);
+        self.watch_all(state);
     }
 
     fn feed_once(&self, state: &mut State) {
         state.is_hungry = false;
-        let State { dealer, distant, .. } = &mut *state;
+        let late = state.late_elsewhere();
+        let is_late = |copy: usize| late.contains(&copy);
+        let State { dealer, distant, hedges, .. } = &mut *state;
+        let is_news =
+            hedges.as_ref().is_some_and(|hedges| hedges.tell_dealer(dealer, Instant::now()));
         let all = distant.iter().enumerate();
-        let full = all.filter_map(|(copy, one)| Some((copy, !one.as_ref()?.has_memory())));
-        if full.filter(|(copy, is_full)| dealer.set_full(*copy, *is_full)).count() > 0 {
+        let full = all
+            .filter_map(|(copy, one)| Some((copy, !one.as_ref()?.has_memory() || is_late(copy))));
+        if full.filter(|(copy, is_full)| dealer.set_full(*copy, *is_full)).count() > 0 || is_news {
             // Who has left a block to that one takes it now.
             state.wake_all();
         }
@@ -90,10 +104,12 @@ impl Stream {
             let State { dealer, distant, consumers, idle, .. } = &mut *state;
             let way = |copy: usize| distant[copy].as_ref().and_then(Distant::round_trip);
             let until = |copy: &usize| dealer.until_done(*copy, way(*copy).unwrap_or_default());
-            let Some(at) = (0..candidates.len()).min_by_key(|at| until(&candidates[*at])) else {
+            let order = |at: &usize| (is_late(candidates[*at]), until(&candidates[*at]));
+            let Some(at) = (0..candidates.len()).min_by_key(order) else {
                 return;
             };
             let copy = candidates[at];
+            let is_late = is_late(copy);
             // Those here that are idle and sooner done have been woken, or will be.
             let is_sooner =
                 |other: &usize| consumers[*other].is_idle && until(other) < until(&copy);
@@ -102,23 +118,31 @@ impl Stream {
                 _ => (0..consumers.len()).filter(is_sooner).count(),
             };
             let service = dealer.typical(copy);
-            let has_room = distant[copy].as_ref().is_some_and(|one| one.has_room(service));
+            let one = distant[copy].as_ref();
+            let has_room = one.is_some_and(|one| one.has_room(service) && !is_late);
+            // Of those that are not late, others have had their choice.
+            let is_last_resort = is_late && distant.iter().all(Option::is_some);
             let undealt = || state.lanes.values().map(|lane| lane.undealt.len()).sum::<usize>();
             let is_left_to_others = sooner > 0 && (1..=sooner).contains(&undealt());
             // Somebody may be waiting, and keep others waiting, for what comes of such a block.
             let is_urgent = state.lanes.values().any(|lane| lane.again > 0);
+            let is_urgent = is_urgent && (!is_late || is_last_resort);
             let next = match is_urgent || (has_room && !is_left_to_others) {
                 true => self.take_next(state, copy, &mut hand),
                 false => state.end_for(copy, self.counts_undone()).map(Taken::End),
             };
-            let Some(one) = &mut state.distant[copy] else { return };
+            let State { distant, hedges, .. } = &mut *state;
+            let Some(one) = &mut distant[copy] else { return };
             match (next, hand.rank()) {
                 (Some(Taken::Blocks), Some(rank)) => {
+                    if let Some(hedges) = hedges {
+                        hedges.dealt();
+                    }
                     while let Some(block) = hand.next() {
                         one.send(rank, block, hand.is_again(), self.counts_undone());
                     }
                 }
-                (Some(Taken::End(unit)), _) => one.end(unit),
+                (Some(Taken::End(unit)), _) => Self::end_elsewhere(state, copy, unit),
                 _ => {
                     candidates.swap_remove(at);
                     state.is_hungry |= has_room;
@@ -151,8 +175,14 @@ impl Stream {
         let mut state = self.state();
         let copy = usize::from(copy);
         let distant = state.distant(process, copy)?;
-        let Done { rank, count, bytes, unbegun, took, stray } =
-            distant.done(unit, sequences, took, waited)?;
+        let done = distant.done(unit, sequences, took, waited)?;
+        let Done { rank, count, bytes, unbegun, awaited, hedged, took, was_at, stray } = done;
+        if let Some(hedges) = &mut state.hedges {
+            hedges.sample(copy, was_at);
+        }
+        for (sequence, is_second) in hedged {
+            state.has_won((unit, sequence), is_second);
+        }
         state.dealer.began(copy, unbegun);
         state.dealer.done(copy, count, 1, took);
         let busy = took.saturating_sub(blocked);
@@ -161,7 +191,7 @@ impl Stream {
         let counts_undone = self.counts_undone();
         let lane = state.lanes.get_mut(&rank).filter(|_| counts_undone);
         let is_end = lane.is_some_and(|lane| {
-            lane.undone -= count;
+            lane.undone -= awaited;
             lane.ended.is_all()
         });
         self.after_done(&mut state, is_end);
@@ -182,7 +212,8 @@ impl Stream {
             if is_unbegun {
                 state.dealer.dropped(copy);
             }
-            if let Some((rank, block)) = back {
+            let Some(Back { rank, block, is_hedged }) = back else { continue };
+            if !(is_hedged && state.is_alone_again(unit, *sequence)) {
                 self.has_come_back(&mut state, rank, block);
             }
         }
@@ -265,7 +296,7 @@ impl Stream {
 }
 
 impl State {
-    fn distant(&mut self, process: u32, copy: usize) -> Result<&mut Distant, Garbled> {
+    pub(crate) fn distant(&mut self, process: u32, copy: usize) -> Result<&mut Distant, Garbled> {
         let distant = self.distant.get_mut(copy).and_then(Option::as_mut);
         let distant = distant.filter(|distant| distant.process() == process);
         distant.ok_or(Garbled::Unexpected("a copy that is not there"))
@@ -286,19 +317,38 @@ impl State {
         Some(rank.unit)
     }
 
+    /// The copies in other processes that get no more for now, since they are late.
+    fn late_elsewhere(&self) -> Vec<usize> {
+        let Some(hedges) = &self.hedges else { return Vec::new() };
+        let now = Instant::now();
+        let all = self.distant.iter().enumerate();
+        let is_late = |(copy, one): (usize, &Option<Distant>)| {
+            one.as_ref().filter(|one| hedges.is_late(copy, one, now)).map(|_| copy)
+        };
+        all.filter_map(is_late).collect()
+    }
+
     fn lose(&mut self, copy: usize) {
         if std::mem::replace(&mut self.consumers[copy].is_lost, true) {
             return;
         }
-        let Self { dealer, lanes, distant, .. } = self;
-        dealer.lose(copy);
-        for (rank, block) in distant[copy].as_mut().map(Distant::lose).unwrap_or_default() {
+        self.dealer.lose(copy);
+        self.lose_ends(copy);
+        let left = self.distant[copy].as_mut().map(Distant::lose).unwrap_or_default();
+        for Back { rank, block, is_hedged } in left {
+            if is_hedged && self.is_alone_again(rank.unit, block.sequence()) {
+                continue;
+            }
             // Of a unit that has ended, it is dropped.
-            if let Some(lane) = lanes.get_mut(&rank) {
+            if let Some(lane) = self.lanes.get_mut(&rank) {
                 lane.undone = lane.undone.saturating_sub(1);
-                lane.deal_again(Block::into_queued(block));
+                lane.deal_again(block.into_queued());
+                if let Some(hedges) = &mut self.hedges {
+                    hedges.undealt();
+                }
             }
         }
+        let Self { lanes, .. } = self;
         for lane in lanes.values_mut() {
             for (_, block) in std::mem::take(&mut lane.dealt[copy]) {
                 lane.deal_again(block);

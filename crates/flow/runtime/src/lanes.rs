@@ -29,6 +29,8 @@ pub(crate) enum Taken {
     End(UnitId),
     /// The same of that copy, which is late with something that nobody waits for.
     EndFor(usize, UnitId),
+    /// The home has ended these units without this copy.
+    Beaten(Vec<UnitId>),
 }
 
 pub(crate) struct State {

@@ -82,6 +82,7 @@ mod hedging;
 mod home;
 mod inbox;
 mod lanes;
+mod late;
 mod ledger;
 mod merge;
 mod meter;

@@ -22,7 +22,7 @@ const MARGIN: u32 = 2;
 impl Stream {
     /// Whether blocks of a stream like that can be called back. In an ordered one, others may wait for
     /// their turn with blocks that come later, and could not begin this one unless they took room
-    /// beyond the limit, as they do after a loss.
+    /// beyond the limit, as they do after a loss. One that is hedged does not mind.
     pub(crate) fn can_recall(policy: Policy, is_ordered: bool) -> bool {
         policy == Policy::Adaptive && !is_ordered
     }
@@ -62,10 +62,14 @@ impl Stream {
     pub(crate) fn has_come_back(&self, state: &mut State, rank: Rank, block: Block) {
         // Of several streams that a copy waits for, it may be busy with another one.
         let free = state.soonest_free().filter(|_| !self.is_one_of_several);
-        let State { dealer, lanes, distant, tickets, .. } = &mut *state;
+        let State { dealer, lanes, distant, tickets, hedges, .. } = &mut *state;
         // Of a unit that has ended, it is dropped.
         let Some(lane) = lanes.get_mut(&rank) else { return };
         let is_redealt = self.remote.is_redealt;
+        let is_sent_on = free.is_some_and(|(_, copy)| distant[copy].is_some());
+        if let Some(hedges) = hedges.as_mut().filter(|_| !is_sent_on) {
+            hedges.undealt();
+        }
         let Some((_, copy)) = free else {
             lane.undone = lane.undone.saturating_sub(1);
             let block = block.into_queued();
@@ -84,20 +88,24 @@ impl Stream {
 }
 
 impl State {
-    fn way(&self, copy: usize) -> Duration {
+    pub(crate) fn way(&self, copy: usize) -> Duration {
         let way = self.distant[copy].as_ref().and_then(Distant::round_trip);
         way.unwrap_or_default()
     }
 
-    /// Of the copies that have nothing to do, the one that would be done first with a block, and how
-    /// long that takes.
-    fn soonest_free(&self) -> Option<(Duration, usize)> {
-        let is_free = |copy: &usize| match &self.distant[*copy] {
+    /// The copies that have nothing to do.
+    pub(crate) fn all_free(&self) -> impl Iterator<Item = usize> {
+        let is_free = move |copy: &usize| match &self.distant[*copy] {
             _ if self.consumers[*copy].is_lost => false,
-            Some(one) => one.has_nothing(),
+            Some(one) => one.has_nothing() && one.has_memory(),
             None => self.consumers[*copy].is_idle,
         };
-        let free = (0..self.consumers.len()).filter(is_free);
+        (0..self.consumers.len()).filter(is_free)
+    }
+
+    /// The one of these that would be done first with a block, and how long that takes.
+    fn soonest_free(&self) -> Option<(Duration, usize)> {
+        let free = self.all_free();
         free.map(|copy| (self.dealer.until_done(copy, self.way(copy)), copy)).min()
     }
 }

@@ -14,6 +14,7 @@ use crate::expiry::Expiry;
 use crate::graph::Graph;
 use crate::graph_error::GraphError;
 use crate::guarantee::GuaranteeReport;
+use crate::late::Looker;
 use crate::meter::{Meter, Phase};
 use crate::observer::Watch;
 use crate::remote::meet::{Job, MeetError};
@@ -43,6 +44,15 @@ pub enum StartError {
         #[source]
         error: io::Error,
     },
+    /// Nor for who looks after copies that are late.
+    #[error("no thread for who looks after stream {stream}: {error}")]
+    LookerThread {
+        /// The stream to these copies.
+        stream: Arc<str>,
+        /// What the system says.
+        #[source]
+        error: io::Error,
+    },
     /// Nor for a link to another process.
     #[error("no thread for a link to another process: {0}")]
     LinkThread(#[source] io::Error),
@@ -54,6 +64,8 @@ pub struct Running {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     copies: Arc<Vec<Known>>,
+    /// Of the threads that look after copies that are late.
+    lookers: Vec<Arc<Wakeup>>,
     node: Option<Arc<Node>>,
     expiry: Expiry,
     senders: Mutex<Vec<JoinHandle<()>>>,
@@ -136,6 +148,7 @@ impl Graph {
             shared: Arc::clone(&shared),
             threads: Vec::new(),
             copies: Arc::clone(&copies),
+            lookers: Vec::new(),
             node: node.clone(),
             expiry: Expiry::default(),
             senders: Mutex::default(),
@@ -163,6 +176,18 @@ impl Graph {
                 .map_err(|error| StartError::Thread { filter: Arc::clone(&filter.name), error })?;
             known.wakeup.belongs_to(thread.thread().clone());
             running.threads.push(thread);
+        }
+        for (stream, next) in built.looked_after {
+            let Some(own) = stream.looker.clone() else { continue };
+            let name = Arc::clone(&stream.name);
+            let looker = Looker { stream, next, shared: Arc::clone(&shared) };
+            let rung = Arc::clone(&own);
+            let thread = Builder::new().name("late".to_owned()).spawn(move || looker.run(&rung));
+            let thread =
+                thread.map_err(|error| StartError::LookerThread { stream: name, error })?;
+            own.belongs_to(thread.thread().clone());
+            running.threads.push(thread);
+            running.lookers.push(own);
         }
         if let Some(node) = &node {
             let (shared, about) = (Arc::downgrade(&shared), Arc::downgrade(node));
@@ -358,6 +383,7 @@ impl Drop for Running {
         }
         self.shared.is_stopped.store(true, Ordering::SeqCst);
         self.copies.iter().for_each(|known| known.wakeup.ring());
+        self.lookers.iter().for_each(|looker| looker.ring());
         for thread in self.threads.drain(..) {
             // No panic gets here.
             let _ = thread.join();

@@ -123,7 +123,7 @@ impl Input {
             Self::Here(stream) => stream.done(copy, hand, processed, took),
             Self::Elsewhere(inlet) => {
                 inlet.done(copy, hand, processed, took);
-                Finished::default()
+                inlet.fared(copy)
             }
         }
     }
@@ -132,7 +132,15 @@ impl Input {
     pub(crate) fn is_ended_for(&self, copy: usize, unit: UnitId) -> bool {
         match self {
             Self::Here(stream) => stream.is_ended_for(copy, unit),
-            Self::Elsewhere(_) => false,
+            Self::Elsewhere(inlet) => inlet.is_ended_for(copy, unit),
+        }
+    }
+
+    /// Where units are ended for the copy, if it does not do that itself.
+    pub(crate) fn ender(&self) -> Option<&remote::Inlet> {
+        match self {
+            Self::Elsewhere(inlet) if inlet.is_hedged => Some(inlet),
+            _ => None,
         }
     }
 

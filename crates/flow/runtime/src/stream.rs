@@ -41,7 +41,7 @@ pub(crate) struct Stream {
     is_ordered: bool,
     /// Copies in other processes receive.
     goes_elsewhere: bool,
-    producers: usize,
+    pub(crate) producers: usize,
     consumers: usize,
     pub(crate) remote: Remote,
     /// Blocks that are sent ahead to a copy may be called back.
@@ -50,6 +50,8 @@ pub(crate) struct Stream {
     pub(crate) is_one_of_several: bool,
     /// A copy may get what another one is late with.
     pub(crate) is_hedged: bool,
+    /// That of the thread that looks for these, where some of the copies are elsewhere.
+    pub(crate) looker: Option<Arc<Wakeup>>,
     /// Where it finds the size of its blocks.
     pub(crate) sizing: Option<Sizing>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
@@ -76,6 +78,8 @@ pub(crate) struct Remote {
     pub(crate) local_producers: usize,
     /// What those elsewhere may hold together.
     pub(crate) foreign_limit: usize,
+    /// The process that says when copies of a filter that is hedged have sent all.
+    pub(crate) ender: Option<u32>,
 }
 
 impl Drop for Stream {
@@ -118,6 +122,7 @@ impl Stream {
             is_recallable,
             is_one_of_several,
             is_hedged: false,
+            looker: None,
             sizing: None,
             observer: None,
             state: Mutex::new(State {
@@ -144,10 +149,17 @@ impl Stream {
         }
     }
 
-    /// Has a block that a copy here is late with given to another one, too, for so many blocks of a
-    /// hundred at most.
+    /// Has a block that a copy is late with given to another one, too, for so many blocks of a hundred
+    /// at most.
     pub(crate) fn hedged(mut self, percent: Option<u32>) -> Self {
         self.is_hedged = percent.is_some();
+        let is_elsewhere = self.state().distant.iter().any(Option::is_some);
+        if self.is_hedged && is_elsewhere {
+            self.looker = Some(Arc::default());
+            // What waits behind something that a copy is late with need not be hedged, too.
+            self.is_recallable = true;
+            self.state().distant.iter_mut().flatten().for_each(Distant::look_after);
+        }
         self.state().hedges = percent.map(|percent| Hedges::new(percent, self.consumers));
         self
     }

@@ -92,7 +92,7 @@ impl Filter for Pass {
         if self.random.below(4) == 0 {
             thread::yield_now();
         }
-        if self.is_late && self.random.below(100) == 0 {
+        if self.is_late && self.random.below(60) == 0 {
             thread::sleep(Duration::from_millis(3));
         }
         if !self.is_split {
@@ -216,7 +216,8 @@ fn plan(seed: u64) -> Plan {
                     is_late: is_hedged,
                 };
                 graph.filter(&name, 1, Ports::step(), make).unwrap();
-                let copies = 1 + random.below(4);
+                // Wherever they are, they hedge each other.
+                let copies = if is_hedged { 3 } else { 1 + random.below(4) };
                 let places = ranks(&mut random, copies);
                 graph.place(&name, &places).unwrap();
                 is_repeated = is_idempotent;

@@ -14,6 +14,7 @@ use super::message::{End, Garbled, Message, Sequences};
 use crate::block::{Queued, Receipt};
 use crate::dealing::Service;
 use crate::hand::Hand;
+use crate::hedging::Finished;
 use crate::lanes::Taken;
 use crate::ledger::Ledger;
 use crate::unit::{Open, Rank, UnitId};
@@ -28,6 +29,8 @@ pub(crate) struct Inlet {
     tells_of_begun: bool,
     /// After a loss, those that send may take room that there is not.
     is_replayed: bool,
+    /// The home does not wait for copies that are late, and ends units for all of them.
+    pub(crate) is_hedged: bool,
     /// Ports, of its copies, that report when they have all of a group.
     keepers: usize,
     pub(crate) ledger: &'static Ledger,
@@ -53,6 +56,8 @@ struct Local {
     is_idle: bool,
     /// What the home wants back, which may be in its hand.
     recalled: Option<(UnitId, u64)>,
+    /// Units under way that the home has ended without it; none, perhaps, that are under way.
+    beaten: Option<Vec<UnitId>>,
 }
 
 struct Begun {
@@ -60,7 +65,8 @@ struct Begun {
     sequences: Vec<u64>,
     /// When the last of these has come.
     since: Instant,
-    /// The unit has ended meanwhile: nobody confirms what comes of the block.
+    /// The unit has ended meanwhile, for all or without this copy: nobody confirms what comes of the
+    /// block.
     is_forgotten: bool,
 }
 
@@ -91,7 +97,7 @@ impl Inlet {
         home: Arc<Link>,
         copies: impl Iterator<Item = usize>,
         limit: usize,
-        [is_first_come, tells_of_begun, is_replayed]: [bool; 3],
+        [is_first_come, tells_of_begun, is_replayed, is_hedged]: [bool; 4],
         keepers: usize,
     ) -> Self {
         let copies = copies.map(|copy| (copy, Local::default())).collect();
@@ -103,6 +109,7 @@ impl Inlet {
             is_first_come,
             tells_of_begun,
             is_replayed,
+            is_hedged,
             keepers,
             ledger,
             state: Mutex::new(state),
@@ -129,7 +136,8 @@ impl Inlet {
         let held = bytes.len();
         let receipt = Some(Box::new(receipt));
         let block = Queued { sequence, receipt, ..Queued::new(bytes, held) };
-        if self.ledger.add(held) > self.ledger.limit() && !(self.is_replayed && has_lost()) {
+        let may_be_more = || self.is_hedged || self.is_replayed && has_lost();
+        if self.ledger.add(held) > self.ledger.limit() && !may_be_more() {
             self.ledger.give(held);
             return Err(Garbled::Unexpected("more than there is room for"));
         }
@@ -181,6 +189,58 @@ impl Inlet {
         Ok(())
     }
 
+    /// The home has ended the unit without that copy, which is late. `is_open`: it is under way here.
+    pub(crate) fn ended_for(&self, to: End, unit: UnitId, is_open: bool) -> Result<(), Garbled> {
+        let mut state = self.state();
+        let copy = state.copies.get_mut(&usize::from(to.1)).ok_or(STRAY)?;
+        let rank = copy.lanes.keys().find(|rank| rank.unit == unit).copied();
+        let dropped = rank.and_then(|rank| copy.lanes.remove(&rank));
+        for begun in copy.begun.iter_mut().filter(|begun| begun.rank.unit == unit) {
+            begun.is_forgotten = true;
+        }
+        copy.beaten.get_or_insert_default().extend(is_open.then_some(unit));
+        copy.wake();
+        let done = state.no_more_confirmed(|(copy, of, _)| (*copy, *of) == (to.1, unit));
+        drop(state);
+        done.into_iter().for_each(|done| self.home.send(done));
+        self.give_back(dropped.into_iter().collect());
+        Ok(())
+    }
+
+    /// How a copy fared that is through with its block.
+    pub(crate) fn fared(&self, copy: usize) -> Finished {
+        if !self.is_hedged {
+            return Finished::default();
+        }
+        let beaten = self.state().copies.get_mut(&copy).and_then(|local| local.beaten.take());
+        Finished { is_beaten: beaten.is_some(), ended: beaten.unwrap_or_default() }
+    }
+
+    /// Whether the home has ended that unit without the copy.
+    pub(crate) fn is_ended_for(&self, copy: usize, unit: UnitId) -> bool {
+        let is_in = |local: &Local| local.beaten.iter().flatten().any(|ended| *ended == unit);
+        self.is_hedged && self.state().copies.get(&copy).is_some_and(is_in)
+    }
+
+    /// A copy is through with the unit, of which the home tells the others.
+    pub(crate) fn through(&self, copy: usize, unit: UnitId) {
+        self.home.send(Message::Through { to: (self.stream, copy as u16), unit });
+    }
+
+    /// The unit was done. Of a copy that was late, something may be left.
+    pub(crate) fn clear(&self, unit: UnitId) {
+        if !self.is_hedged {
+            return;
+        }
+        let mut state = self.state();
+        for local in state.copies.values_mut() {
+            local.beaten.iter_mut().for_each(|ended| ended.retain(|one| *one != unit));
+        }
+        let done = state.no_more_confirmed(|(_, of, _)| *of == unit);
+        drop(state);
+        done.into_iter().for_each(|done| self.home.send(done));
+    }
+
     /// Outside the lock: it tells the home.
     fn drop_back(&self, back: Option<Queued>) {
         if let Some(block) = back {
@@ -191,7 +251,9 @@ impl Inlet {
     /// Whether a copy takes several blocks at once. Where there is an order, or a home that wants to
     /// know of each, it takes one.
     fn takes_batches(&self) -> bool {
-        !self.is_first_come && !self.tells_of_begun && !self.is_replayed && self.keepers == 0
+        let is_ordered = self.is_first_come || self.is_replayed || self.keepers > 0;
+        // What is late need not keep others waiting.
+        !is_ordered && !self.tells_of_begun && !self.is_hedged
     }
 
     /// What that copy is to do next; if there is nothing, it is woken when there is.
@@ -199,6 +261,9 @@ impl Inlet {
         let mut state = self.state();
         let local = state.copies.get_mut(&copy)?;
         local.wakeup.get_or_insert_with(|| Arc::clone(own));
+        if let Some(ended) = local.beaten.take() {
+            return Some(Taken::Beaten(ended));
+        }
         let taken = local.take(self.is_first_come, self.takes_batches(), hand);
         local.is_idle = taken.is_none();
         if let (true, Some(Taken::Blocks)) = (self.tells_of_begun, &taken) {
@@ -301,14 +366,7 @@ impl Inlet {
             copy.wake();
         }
         // The home counts what a copy is not done with, whatever has become of the unit.
-        let mut done = Vec::new();
-        state.unconfirmed.retain(|(_, of, _), one| {
-            let is_kept = *of != unit.rank.unit;
-            if !is_kept {
-                done.extend(one.done.take());
-            }
-            is_kept
-        });
+        let done = state.no_more_confirmed(|(_, of, _)| *of == unit.rank.unit);
         drop(state);
         done.into_iter().for_each(|done| self.home.send(done));
         self.give_back(dropped);
@@ -335,6 +393,21 @@ const STRAY: Garbled = Garbled::Unexpected("no such copy is here, or it has no r
 
 /// No copy has so many blocks that it has not begun, however small they are.
 const MOST_WAITING: usize = 1 << 20;
+
+impl State {
+    /// Nobody confirms these any more: what the home is told of them.
+    fn no_more_confirmed(&mut self, is_such: impl Fn(&(u16, UnitId, u64)) -> bool) -> Vec<Message> {
+        let mut done = Vec::new();
+        self.unconfirmed.retain(|key, one| {
+            let is_kept = !is_such(key);
+            if !is_kept {
+                done.extend(one.done.take());
+            }
+            is_kept
+        });
+        done
+    }
+}
 
 impl Lane {
     /// What a copy has not begun, each where it was.
@@ -427,7 +500,7 @@ mod tests {
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let stream = seekwire::Stream::from_connected(socket).unwrap();
         let link = Arc::new(Link::new(1, stream, PATIENCE).unwrap());
-        let inlet = Inlet::new(0, link, std::iter::once(0), 1000, [true, false, true], 0);
+        let inlet = Inlet::new(0, link, std::iter::once(0), 1000, [true, false, true, false], 0);
         let units = Units::default();
         let [urgent, other] = [(); 2].map(|()| units.begin(Unit::new(""), vec![1]));
         let own = Arc::new(Wakeup::default());

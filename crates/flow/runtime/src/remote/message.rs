@@ -103,6 +103,8 @@ pub(crate) enum Message {
     // To the front.
     /// A copy of the process is through with the unit.
     CopyDone { unit: UnitId },
+    /// The same of a copy of that process: the home says it of those that are hedged.
+    CopyEnded { unit: UnitId, rank: u32 },
     /// It has to end early.
     EndEarly { unit: UnitId, failure: Failure },
     /// The link to that process is no more.
@@ -110,7 +112,8 @@ pub(crate) enum Message {
     /// What was asked for.
     Told(Told),
 
-    // From a copy that sends, to the home of the stream.
+    // From a copy that sends, to the home of the stream. Of a copy that is hedged, `Last` and `SentAll`
+    // come from the home of the stream that it receives.
     /// A block.
     Sent { from: End, unit: UnitId, group: u64, index: u32 },
     /// The group has no more blocks.
@@ -137,6 +140,8 @@ pub(crate) enum Message {
     Recall { to: End, unit: UnitId, sequence: u64 },
     /// It gets no more blocks of the unit.
     Over { to: End, unit: UnitId },
+    /// The unit is over without it: what it is late with, another copy has done.
+    EndedFor { to: End, unit: UnitId },
 
     // From a copy that receives to the home.
     /// It begins a block.
@@ -154,6 +159,8 @@ pub(crate) enum Message {
     /// The memory of these blocks is free. If the copy has not begun them, it never will: the unit
     /// has ended, or the home wants them back.
     Dropped { to: End, unit: UnitId, sequences: Sequences, is_begun: bool },
+    /// One that is hedged is through with the unit, of which the home tells the others.
+    Through { to: End, unit: UnitId },
 
     /// The sender is alive.
     Beat,

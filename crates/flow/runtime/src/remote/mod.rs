@@ -7,8 +7,10 @@
 //! ```text
 //!   process of a producer          home of the stream                 process of a consumer
 //!   outlet ── Sent, GroupEnd ────> stream ── Block, Recall, Over ───> inlet
-//!          <─ Freed, Turn, Costs ─── │     <─ Started, Done, Dropped ─
+//!          <─ Freed, Turn, Costs ─── │     ── EndedFor ─────────────>
 //!          <─ GroupKept ─────────  distant: what each copy has
+//!                                          <─ Started, Done, Dropped ─
+//!                                          <─ Through ───────────────
 //!
 //! meet        the processes come together          handshake   and know each other
 //! strangers   those that have proved nothing yet
@@ -31,6 +33,10 @@
 //! idempotent filters, which others have copies of, is not missed: what its copies were not done with
 //! goes to others, and what they send again is not taken again. They are done with a block when the
 //! next home has all that came out of it. Any other process that is lost ends the pipeline.
+//!
+//! What is sent twice since a copy was late with a block (hedging, late) is told apart in the same way.
+//! Where a filter is hedged, the home of what it receives ends units for its copies elsewhere: it tells
+//! the homes of what they send, and the front.
 
 pub(crate) mod distant;
 mod handshake;

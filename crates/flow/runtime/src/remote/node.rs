@@ -246,6 +246,20 @@ impl Node {
         }
     }
 
+    /// A copy of that process is through with the unit, or nobody waits for it. The home of what it
+    /// receives says so, once.
+    pub(crate) fn copy_has_ended(&self, unit: UnitId, rank: u32) {
+        if !self.is_front() {
+            return self.to_front(Message::CopyEnded { unit, rank });
+        }
+        // Of one that is lost, nobody waits for any.
+        let is_there = self.state().is_lost.get(rank as usize) == Some(&false);
+        let Ok(shared) = self.shared() else { return };
+        if is_there && shared.units.copy_is_done(unit, rank) == Some(true) {
+            self.tell_of_success(unit);
+        }
+    }
+
     pub(super) fn tell_of_success(&self, unit: UnitId) {
         let closed = Message::Closed { unit, failure: None };
         self.others().for_each(|link| link.send(closed.clone()));
@@ -256,6 +270,7 @@ impl Node {
     fn clear(&self, unit: UnitId) {
         self.outlets.iter().flatten().for_each(|outlet| outlet.clear(unit));
         self.homes.iter().flatten().for_each(|home| home.clear(unit));
+        self.inlets.values().for_each(|inlet| inlet.clear(unit));
     }
 
     pub(crate) fn forget(&self, unit: &Open) {
@@ -339,13 +354,13 @@ impl Node {
                 }
             }
             Message::Last { from, unit } => {
-                let home = self.home_for(link, from)?;
+                let home = self.home_that_ends(link, from)?;
                 if let Some(open) = self.find(link, unit)? {
                     home.begin_last(&open, from.1.into());
                 }
             }
             Message::SentAll { from, unit, group } => {
-                let home = self.home_for(link, from)?;
+                let home = self.home_that_ends(link, from)?;
                 if let Some(open) = self.find(link, unit)? {
                     let is_bounded = home.end(&open, from.1.into(), group);
                     is_bounded.then_some(()).ok_or(TOO_MANY_GROUPS)?;
@@ -387,6 +402,11 @@ impl Node {
                     inlet.over(to, &open)?;
                 }
             }
+            Message::EndedFor { to, unit } => {
+                let inlet = self.inlet(to.0, link)?;
+                inlet.ended_for(to, unit, self.find(link, unit)?.is_some())?;
+            }
+            Message::Through { to, unit } => self.home(to.0)?.through((link.rank, to.1), unit)?,
             Message::Recall { to, unit, sequence } => {
                 self.inlet(to.0, link)?.recall(to, unit, sequence)?;
             }
@@ -451,6 +471,7 @@ impl Node {
                     None => return Err(Garbled::Unexpected("more copies than it has")),
                 }
             }
+            Message::CopyEnded { unit, rank } => self.copy_has_ended(unit, rank),
             // All others are told of both.
             Message::EndEarly { unit, failure } => {
                 check_text(&failure.to_string())?;
@@ -477,6 +498,15 @@ impl Node {
         match home.has_producer(link.rank, copy) {
             true => Ok(home),
             false => Err(Garbled::Unexpected("a copy that does not send from there")),
+        }
+    }
+
+    /// The same, where another process may say that the copy has sent all.
+    fn home_that_ends(&self, link: &Link, from: End) -> Result<&Arc<Stream>, Garbled> {
+        let home = self.home(from.0)?;
+        match home.is_ended_by(link.rank, from.1) {
+            true => Ok(home),
+            false => self.home_for(link, from),
         }
     }
 

@@ -173,10 +173,13 @@ impl Outlet {
         }
     }
 
-    /// The unit was done.
+    /// The unit was done. A copy that is late may wait for room for what nobody wants.
     pub(crate) fn clear(&self, unit: UnitId) {
         self.state().turns.remove(&unit);
         self.ledger.repay(unit, u64::MAX);
+        if self.keeps_groups {
+            self.ledger.wake_all();
+        }
     }
 
     /// The unit has ended: who waits for room of it looks again.

@@ -1,0 +1,183 @@
+//! Plays three copies in other processes, without these.
+
+use std::net::{TcpListener, TcpStream};
+
+use bytes::Bytes;
+
+use super::*;
+use crate::dealing::Policy;
+use crate::remote::meet::PATIENCE;
+use crate::remote::message::Sequences;
+use crate::stream::Remote;
+use crate::unit::{Open, Unit, Units};
+
+/// What one block takes of the limit.
+const HELD: usize = 10;
+
+/// Blocks that were done before.
+const DONE: u64 = 20;
+
+struct Scene {
+    unit: Arc<Open>,
+    stream: Stream,
+    /// Who has the block, who got it, too, and who did not.
+    first: usize,
+    second: usize,
+    third: usize,
+}
+
+fn link(rank: u32) -> Arc<Link> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let stream = seekwire::Stream::from_connected(socket).unwrap();
+    Arc::new(Link::new(rank, stream, PATIENCE).unwrap())
+}
+
+fn process(copy: usize) -> (u32, u16) {
+    (copy as u32 + 1, copy as u16)
+}
+
+impl Scene {
+    /// With a block that two have.
+    fn new() -> Self {
+        let unit = Units::default().begin(Unit::default(), vec![1]);
+        let consumers = [0, 1, 2].map(|copy| {
+            let (rank, number) = process(copy);
+            Some(Distant::new(link(rank), (0, number), 1 << 20))
+        });
+        let remote = Remote {
+            consumers: Vec::from(consumers),
+            is_redealt: true,
+            local_producers: 1,
+            ..Remote::default()
+        };
+        let ends = [1, 3];
+        let stream =
+            Stream::new("test".into(), 1 << 20, Policy::Adaptive, false, ends, false, remote);
+        let stream = stream.hedged(Some(100));
+        let mut scene = Self { unit, stream, first: 0, second: 0, third: 0 };
+        for sequence in 0..DONE {
+            scene.send();
+            let copy = scene.holders()[0];
+            scene.is_done(copy, sequence);
+        }
+        scene.send();
+        scene.first = scene.holders()[0];
+        while scene.holders().len() < 2 {
+            let (ended, next) = scene.stream.look();
+            assert!(ended.is_empty() && (next.is_some() || scene.holders().len() == 2));
+        }
+        let is_second = |copy: &usize| *copy != scene.first;
+        scene.second = scene.holders().into_iter().find(is_second).unwrap();
+        scene.third = 3 - scene.first - scene.second;
+        assert_eq!(scene.hedges(), (1, 0));
+        scene
+    }
+
+    fn send(&self) {
+        assert!(self.stream.ledger.reserve(HELD, usize::MAX));
+        self.stream.send(&self.unit, 0, (0, 0), Bytes::from_static(b"x"), HELD);
+    }
+
+    fn holders(&self) -> Vec<usize> {
+        let state = self.stream.state();
+        let has_any = |one: &Option<Distant>| one.as_ref().is_some_and(|one| one.unfinished() > 0);
+        (0..3).filter(|copy| has_any(&state.distant[*copy])).collect()
+    }
+
+    fn is_done(&self, copy: usize, sequence: u64) {
+        let (unit, sequences) = (self.unit.rank.unit, Sequences(vec![sequence]));
+        let times = [Duration::ZERO; 3];
+        self.stream.distant_done(process(copy), (unit, &sequences), times).unwrap();
+        self.stream.dropped(process(copy), (unit, &sequences), true).unwrap();
+    }
+
+    fn end(&self) {
+        self.stream.end(&self.unit, 0, 0);
+    }
+
+    fn is_through(&self, copy: usize) {
+        self.stream.through(process(copy), self.unit.rank.unit).unwrap();
+    }
+
+    /// The copies without or with which the unit is over now.
+    fn over_for(&self) -> Vec<usize> {
+        self.stream.look().0.iter().map(|ended| ended.copy).collect()
+    }
+
+    fn hedges(&self) -> (u64, u64) {
+        let report = self.stream.report();
+        (report.hedged, report.hedges_won)
+    }
+
+    fn held(&self) -> usize {
+        self.stream.ledger.held().0
+    }
+}
+
+#[test]
+fn who_is_first_counts_and_the_unit_is_over_without_the_other_one() {
+    for wins in [false, true] {
+        let scene = Scene::new();
+        let (winner, loser) = match wins {
+            true => (scene.second, scene.first),
+            false => (scene.first, scene.second),
+        };
+        scene.is_done(winner, DONE);
+        assert_eq!((scene.hedges(), scene.held()), ((1, u64::from(wins)), HELD));
+        scene.end();
+        assert_eq!(scene.over_for(), [loser]);
+        scene.is_through(winner);
+        scene.is_through(scene.third);
+        assert_eq!(scene.over_for(), [winner, scene.third]);
+        // It was late, and says so now: nobody waits for it.
+        scene.is_through(loser);
+        scene.is_done(loser, DONE);
+        assert!(scene.over_for().is_empty());
+        assert_eq!((scene.hedges(), scene.held()), ((1, u64::from(wins)), 0));
+        assert!(scene.holders().is_empty());
+    }
+}
+
+#[test]
+fn either_can_be_lost() {
+    for is_first in [true, false] {
+        let scene = Scene::new();
+        let (lost, left) = match is_first {
+            true => (scene.first, scene.second),
+            false => (scene.second, scene.first),
+        };
+        scene.stream.lose(process(lost).0);
+        assert_eq!((scene.holders(), scene.held()), (vec![left], HELD));
+        scene.end();
+        scene.is_done(left, DONE);
+        assert_eq!(scene.held(), 0);
+        scene.is_through(left);
+        assert_eq!(scene.over_for(), [left]);
+    }
+}
+
+#[test]
+fn what_both_have_lost_is_dealt_again_once() {
+    let scene = Scene::new();
+    scene.stream.lose(process(scene.first).0);
+    assert_eq!(scene.holders(), [scene.second]);
+    scene.stream.lose(process(scene.second).0);
+    assert_eq!((scene.holders(), scene.held()), (vec![scene.third], HELD));
+    scene.end();
+    scene.is_done(scene.third, DONE);
+    assert_eq!(scene.held(), 0);
+}
+
+#[test]
+fn a_block_that_comes_back_leaves_the_other_copy_with_it() {
+    let scene = Scene::new();
+    let (unit, sequences) = (scene.unit.rank.unit, Sequences(vec![DONE]));
+    scene.stream.dropped(process(scene.first), (unit, &sequences), false).unwrap();
+    assert_eq!((scene.holders(), scene.held()), (vec![scene.second], HELD));
+    scene.end();
+    scene.is_done(scene.second, DONE);
+    assert_eq!(scene.held(), 0);
+    [0, 1, 2].into_iter().for_each(|copy| scene.is_through(copy));
+    assert_eq!(scene.over_for(), [0, 1, 2]);
+}
