@@ -55,6 +55,7 @@ pub(super) fn play(address: Option<String>) -> Result<()> {
         secret: setup.secret,
         limit: MEETING,
         patience: PATIENCE,
+        called_off: None,
     };
     let running = graph.start_in(&job, b"")?;
     if running.is_front() {

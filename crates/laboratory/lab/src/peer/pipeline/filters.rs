@@ -141,6 +141,7 @@ pub(super) fn meet(rank: u32) -> Result<Job> {
         secret: [0; 32],
         limit: Duration::from_secs(10),
         patience: PATIENCE,
+        called_off: None,
     })
 }
 
