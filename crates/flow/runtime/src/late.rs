@@ -20,9 +20,11 @@ use crate::block::Block;
 use crate::hedging::{Hedges, LEAST, keep, usual_of};
 use crate::lanes::{Event, State};
 use crate::merge;
+use crate::panics::caught;
 use crate::remote::distant::Distant;
 use crate::remote::link::Link;
 use crate::remote::message::{Garbled, Message};
+use crate::report::Failure;
 use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::unit::UnitId;
@@ -272,6 +274,8 @@ pub(crate) enum Next {
 /// Looks after a stream whose home is here.
 pub(crate) struct Looker {
     pub(crate) stream: Arc<Stream>,
+    /// The filter whose copies may be late.
+    pub(crate) filter: Arc<str>,
     /// What its copies send to.
     pub(crate) next: Vec<Next>,
     pub(crate) shared: Arc<Shared>,
@@ -280,6 +284,21 @@ pub(crate) struct Looker {
 impl Looker {
     /// Until the pipeline stops, of which it is rung.
     pub(crate) fn run(self, own: &Wakeup) {
+        let Err(error) = caught(|| self.look_after(own)) else { return };
+        // The memory of a block that was freed, perhaps. Nobody would end units any more.
+        let error: Arc<str> =
+            format!("nobody looks after its blocks any more: that {error}").into();
+        self.shared.break_for(|unit| Failure::Filter {
+            unit,
+            filter: Arc::clone(&self.filter),
+            copy: 0,
+            host: self.shared.host(),
+            block: None,
+            error: Arc::clone(&error),
+        });
+    }
+
+    fn look_after(&self, own: &Wakeup) {
         while !self.shared.is_stopped.load(Ordering::SeqCst) {
             let (ended, next) = self.stream.look();
             ended.iter().for_each(|one| self.end(one));

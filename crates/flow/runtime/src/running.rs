@@ -180,7 +180,8 @@ impl Graph {
         for (stream, next) in built.looked_after {
             let Some(own) = stream.looker.clone() else { continue };
             let name = Arc::clone(&stream.name);
-            let looker = Looker { stream, next, shared: Arc::clone(&shared) };
+            let filter = Arc::clone(&self.filters[self.streams[stream.number()].to.0].name);
+            let looker = Looker { stream, filter, next, shared: Arc::clone(&shared) };
             let rung = Arc::clone(&own);
             let thread = Builder::new().name("late".to_owned()).spawn(move || looker.run(&rung));
             let thread =
