@@ -3,17 +3,23 @@
 use crate::grid::Parts;
 use crate::source::{self, FileSource, Source};
 use crate::zarr::{self, DirectoryStore};
-use crate::{Error, Limits, Result, dicom, tiff};
+use crate::{Error, Limits, Result, dicom, tiff, within};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opens a file or a directory.
-pub(crate) fn at(path: &Path, limits: &Limits) -> Result<Parts> {
+/// Opens a file or a directory, and nothing that is not inside of `root`; without it, nothing that
+/// is outside of the directory or, with a file in DICOM, of the one that this is in.
+pub(crate) fn at(path: &Path, root: Option<&Path>, limits: &Limits) -> Result<Parts> {
+    let root = root.map(within::real).transpose()?;
+    if let Some(root) = &root {
+        within::inside(path, root)?;
+    }
     if path.is_dir() {
+        let root = root.as_deref().unwrap_or(path);
         if zarr::is(path) {
-            return zarr::open(Arc::new(DirectoryStore::new(path)), limits);
+            return zarr::open(Arc::new(DirectoryStore::within(path, root)), limits);
         }
-        return match dicom::directory(path, limits)? {
+        return match dicom::directory(path, root, limits)? {
             Some(parts) => Ok(parts),
             None => Err(Error::Unsupported {
                 name: path.display().to_string(),
@@ -22,7 +28,10 @@ pub(crate) fn at(path: &Path, limits: &Limits) -> Result<Parts> {
         };
     }
     let source: Arc<dyn Source> = Arc::new(FileSource::open(path)?);
-    if dicom::is(&*source)? { dicom::beside(path, &source, limits) } else { of(&source, limits) }
+    if !dicom::is(&*source)? {
+        return of(&source, limits);
+    }
+    dicom::beside(path, root.as_deref(), &source, limits)
 }
 
 /// Opens what is one file.

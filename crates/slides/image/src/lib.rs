@@ -10,7 +10,7 @@
 //! - [`Slide::tile`] with [`StoredTile::to_block`], and elsewhere [`StoredTile::from_block`] and
 //!   [`StoredTile::decode`]: the process that decodes needs no access to the file.
 //! - [`Slide::dicom`]: the instances of a slide in DICOM, with frames as they are stored and the
-//!   dataset in JSON, as DICOMweb has them.
+//!   dataset in JSON, as DICOMweb has them; [`Heading`] is of a file that is not open.
 //!
 //! Each format finds out when a slide is opened what images it has, and how a tile of one is found;
 //! everything else is the same for all:
@@ -47,11 +47,12 @@ mod slide;
 mod source;
 mod tiff;
 mod tile;
+mod within;
 mod zarr;
 
 pub use cached::CachedSource;
 pub use codec::Codec;
-pub use dicom::{Dicom, Instance};
+pub use dicom::{Dicom, Heading, Instance};
 pub use error::{Error, Result};
 pub use formats::sniff;
 pub use http::{HttpSource, HttpStore};

@@ -56,6 +56,9 @@ impl Slide {
     /// file in DICOM, those of the same series in its directory are opened. An address is that of a
     /// file, or of an OME-Zarr image if its path ends in `.zarr`.
     ///
+    /// Symbolic links in a directory, or beside a file in DICOM, count if they lead to what is in
+    /// that directory.
+    ///
     /// # Errors
     /// What cannot be read, is of no known format, is broken, or is beyond the limits.
     pub fn open(location: &str, limits: Limits) -> Result<Self> {
@@ -75,7 +78,17 @@ impl Slide {
                 what: "s3: give the object's https address, signed if it is not public".into(),
             });
         }
-        let parts = formats::at(Path::new(location), &limits)?;
+        let parts = formats::at(Path::new(location), None, &limits)?;
+        Ok(Self { name: location.into(), limits, parts })
+    }
+
+    /// Opens a file or a directory, and of what symbolic links lead to only that which is inside of
+    /// the directory `root`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and a location that is not inside of `root`.
+    pub fn open_within(location: &str, root: &Path, limits: Limits) -> Result<Self> {
+        let parts = formats::at(Path::new(location), Some(root), &limits)?;
         Ok(Self { name: location.into(), limits, parts })
     }
 

@@ -55,7 +55,11 @@ impl FileSource {
     /// # Errors
     /// What the file system says, and what is not a regular file.
     pub fn open(path: &Path) -> Result<Self> {
-        let name = path.display().to_string();
+        Self::named(path, path.display().to_string())
+    }
+
+    /// Opens a file that errors call something else.
+    pub(crate) fn named(path: &Path, name: String) -> Result<Self> {
         let io = |source| Error::Io { name: name.clone(), source };
         // A FIFO would block the open.
         if !std::fs::metadata(path).map_err(io)?.is_file() {

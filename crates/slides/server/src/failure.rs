@@ -68,7 +68,14 @@ impl Failure {
 /// signature, as in the errors of slides.
 pub(crate) fn outside(text: &str, id: &str, location: &str) -> String {
     let short = location.split(['?', '#']).next().unwrap_or(location);
-    text.replace(location, id).replace(short, id)
+    let text = text.replace(location, id).replace(short, id);
+    // Of a file beside it.
+    match location.rsplit_once('/') {
+        Some((directory, _)) if location.starts_with('/') && !directory.is_empty() => {
+            text.replace(&format!("{directory}/"), "")
+        }
+        _ => text,
+    }
 }
 
 impl fmt::Display for Failure {
@@ -85,6 +92,8 @@ mod tests {
     fn paths_and_signatures_stay_inside() {
         let error = Error::Malformed { name: "/data/a.svs".into(), at: 3, what: "cut".into() };
         let failure = Failure::of_slide(&error, "a.svs", "/data/a.svs");
+        assert_eq!(failure.to_string(), "a.svs: at byte 3: cut");
+        let failure = Failure::of_slide(&error, "1.2.3", "/data/b.dcm");
         assert_eq!(failure.to_string(), "a.svs: at byte 3: cut");
         let error = Error::Http { name: "http://host/b.tif".into(), what: "403".into() };
         let failure = Failure::of_slide(&error, "b.tif", "http://host/b.tif?key=secret");

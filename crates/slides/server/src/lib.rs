@@ -4,7 +4,7 @@
 //! web        addresses, pages, who may ask; connections              (its first page has a map)
 //! iiif, deepzoom   what addresses of images mean: a picture
 //! render     a picture out of a slide: as stored, or through filters (its first page has a map)
-//! opened     open slides, each once                                  opened, library
+//! opened     open slides, each once                                  opened, library, series
 //! flights    one piece of work for all that ask for the same
 //! bounded    what was used last, within bytes
 //! ```
@@ -27,6 +27,7 @@ mod iiif;
 mod library;
 mod opened;
 mod render;
+mod series;
 mod server;
 mod web;
 

@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result as Anyhow, bail};
 
 use crate::failure::{Failure, Result, outside};
+use crate::series::Headings;
 
 /// Ends of the names of slides, in lower case.
 const EXTENSIONS: [&str; 6] = [".svs", ".tif", ".tiff", ".btf", ".tf2", ".tf8"];
 /// Of directories that are slides: images in OME-Zarr.
 const STORE: &str = ".zarr";
-/// Of files that make their directory a slide: instances of one series in DICOM.
+/// Of files that make their directory a slide, or several: instances of series in DICOM.
 const INSTANCE: &str = ".dcm";
 /// Directories below one another.
 const DEEPEST: usize = 32;
@@ -53,9 +54,16 @@ pub(crate) type List = BTreeMap<String, Place>;
 #[derive(Debug)]
 pub(crate) struct Library {
     roots: Vec<Root>,
-    list: Mutex<(Arc<List>, Instant)>,
+    known: Mutex<Known>,
     /// Held by who makes the list.
-    scanning: Mutex<()>,
+    scanning: Mutex<Headings>,
+}
+
+/// What the last scan has found.
+#[derive(Debug, Clone)]
+struct Known {
+    list: Arc<List>,
+    at: Instant,
 }
 
 impl Library {
@@ -93,26 +101,28 @@ impl Library {
                 roots.push(Root::Slide { id: id.to_owned(), place });
             }
         }
-        let list = scan(&roots)?;
-        let list = Mutex::new((Arc::new(list), Instant::now()));
-        Ok(Self { roots, list, scanning: Mutex::new(()) })
+        let mut headings = Headings::default();
+        let known = Mutex::new(scan(&roots, &mut headings)?);
+        Ok(Self { roots, known, scanning: Mutex::new(headings) })
     }
 
     /// The slides that there were at the last scan, which is made again if it was long ago. Blocks
     /// meanwhile.
     pub(crate) fn list(&self) -> Arc<List> {
-        let (known, at) = self.known();
-        if at.elapsed() < FRESH {
+        self.looked().list
+    }
+
+    fn looked(&self) -> Known {
+        let known = self.known();
+        if known.at.elapsed() < FRESH {
             return known;
         }
         // One at a time; others take what is known.
-        let Ok(_scanning) = self.scanning.try_lock() else { return known };
-        match scan(&self.roots) {
-            Ok(list) => {
-                let list = Arc::new(list);
-                *self.list.lock().unwrap_or_else(PoisonError::into_inner) =
-                    (Arc::clone(&list), Instant::now());
-                list
+        let Ok(mut headings) = self.scanning.try_lock() else { return known };
+        match scan(&self.roots, &mut headings) {
+            Ok(found) => {
+                *self.known.lock().unwrap_or_else(PoisonError::into_inner) = found.clone();
+                found
             }
             Err(error) => {
                 tracing::error!("the slides cannot be listed: {error:#}");
@@ -121,13 +131,13 @@ impl Library {
         }
     }
 
-    fn known(&self) -> (Arc<List>, Instant) {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn known(&self) -> Known {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Where a slide is that has this identifier. Blocks, as [`list`](Self::list).
     pub(crate) fn find(&self, id: &str) -> Result<Place> {
-        if let Some(place) = self.known().0.get(id) {
+        if let Some(place) = self.known().list.get(id) {
             return Ok(place.clone());
         }
         let found = self.list().get(id).cloned();
@@ -153,6 +163,15 @@ pub(crate) fn location(place: &Place, id: &str) -> Result<String> {
     text.map_err(|_| Failure::not_found(format!("{id}: a path that is no text")))
 }
 
+/// The directory with the instances of a slide in DICOM; `None` if its location is of another one.
+pub(crate) fn instances(location: &str) -> Option<&Path> {
+    let path = Path::new(location);
+    if ends(location, INSTANCE) && path.is_file() {
+        return path.parent();
+    }
+    (path.is_dir() && !ends(location, STORE)).then_some(path)
+}
+
 fn is_address(location: &str) -> bool {
     ["http://", "https://", "s3://"].iter().any(|scheme| location.starts_with(scheme))
 }
@@ -170,8 +189,14 @@ fn is_printable(name: &str) -> bool {
     !name.is_empty() && !name.chars().any(char::is_control)
 }
 
-fn scan(roots: &[Root]) -> Anyhow<List> {
+fn scan(roots: &[Root], headings: &mut Headings) -> Anyhow<Known> {
     let mut list = List::new();
+    look(roots, headings, &mut list)?;
+    headings.sweep();
+    Ok(Known { list: Arc::new(list), at: Instant::now() })
+}
+
+fn look(roots: &[Root], headings: &mut Headings, list: &mut List) -> Anyhow<()> {
     let mut add = |id: String, place: Place| -> Anyhow<bool> {
         if let Some(other) = list.insert(id.clone(), place) {
             bail!("two slides are called {id}; the other one is {other:?}");
@@ -187,7 +212,7 @@ fn scan(roots: &[Root]) -> Anyhow<List> {
                 let within: Arc<Path> = path.as_path().into();
                 let mut todo = vec![(path.clone(), prefix.clone(), 0)];
                 while let Some((directory, prefix, depth)) = todo.pop() {
-                    let mut has_instances = false;
+                    let mut instances = Vec::new();
                     for (name, entry) in entries(&directory) {
                         let id = format!("{prefix}{name}");
                         let path = entry.path();
@@ -203,27 +228,39 @@ fn scan(roots: &[Root]) -> Anyhow<List> {
                                 let within = Some(Arc::clone(&within));
                                 if !add(id, Place::File { path, within })? {
                                     tracing::warn!("only {MOST} slides are served");
-                                    return Ok(list);
+                                    return Ok(());
                                 }
                             }
-                            Some(Kind::File) if ends(&name, INSTANCE) => has_instances = true,
+                            Some(Kind::File) if ends(&name, INSTANCE) => instances.push(path),
                             _ => {}
                         }
                     }
-                    if has_instances {
-                        let own = path.file_name().map(|name| name.to_string_lossy());
-                        let id = match prefix.trim_end_matches('/') {
-                            "" => own.unwrap_or_default().into_owned(),
-                            id => id.to_owned(),
-                        };
+                    if instances.is_empty() {
+                        continue;
+                    }
+                    let own = path.file_name().map(|name| name.to_string_lossy());
+                    let whole = match prefix.trim_end_matches('/') {
+                        "" => own.unwrap_or_default().into_owned(),
+                        id => id.to_owned(),
+                    };
+                    let found = headings.series(instances);
+                    // Where there is none, opening the directory says why.
+                    let slides = match found.len() {
+                        0 | 1 => vec![(whole, directory)],
+                        _ => found
+                            .into_iter()
+                            .map(|(uid, (file, _))| (format!("{prefix}{uid}"), file))
+                            .collect(),
+                    };
+                    for (id, path) in slides {
                         let within = Some(Arc::clone(&within));
-                        add(id, Place::File { path: directory, within })?;
+                        add(id, Place::File { path, within })?;
                     }
                 }
             }
         }
     }
-    Ok(list)
+    Ok(())
 }
 
 /// What is in a directory and has a name that can be shown. What cannot be read is not there.

@@ -14,6 +14,7 @@ use crate::failure::{Failure, Result, outside};
 use crate::flights::{Flight, Flights, Joined};
 use crate::library::{self, Library, Place};
 use crate::render::{colour, work};
+use crate::series;
 
 /// Whether a file is still the same is looked up when the last look is so old.
 const FRESH: Duration = Duration::from_secs(1);
@@ -136,7 +137,7 @@ impl Slides {
         let found = self.library.find(&id).and_then(|place| {
             let location = library::location(&place, &id)?;
             let stamp = self.stamp(&place, &location);
-            Ok((location, stamp, matches!(place, Place::File { .. })))
+            Ok((location, stamp, place))
         });
         let (opened, stamp) = match found {
             // Nothing is kept of names that clients make up.
@@ -144,13 +145,14 @@ impl Slides {
                 self.entries().pop(&id);
                 return flight.land(Err(failure), || {});
             }
-            Ok((location, stamp, is_file)) => {
+            Ok((location, stamp, place)) => {
                 // What was wrong with a file is so until it changes; a server may be well again.
+                let is_file = matches!(place, Place::File { .. });
                 let is_same =
                     |entry: &&Entry| entry.stamp == stamp && (is_file || entry.opened.is_ok());
                 let known =
                     self.entries().get(&id).filter(is_same).map(|entry| entry.opened.clone());
-                let opened = known.unwrap_or_else(|| self.open(&id, location, &stamp));
+                let opened = known.unwrap_or_else(|| self.open(&id, &place, location, &stamp));
                 (opened, stamp)
             }
         };
@@ -161,9 +163,15 @@ impl Slides {
         drop(old);
     }
 
-    fn open(&self, id: &str, location: String, stamp: &str) -> Opened {
+    fn open(&self, id: &str, place: &Place, location: String, stamp: &str) -> Opened {
         Counters::add(&self.counters.opened, 1);
-        match Slide::open(&location, work::limits()) {
+        let slide = match place {
+            Place::File { within: Some(root), .. } => {
+                Slide::open_within(&location, root, work::limits())
+            }
+            _ => Slide::open(&location, work::limits()),
+        };
+        match slide {
             Ok(slide) => Ok(Arc::new(Open {
                 converts: converts(&slide, id),
                 number: self.next.fetch_add(1, Ordering::Relaxed),
@@ -185,7 +193,11 @@ impl Slides {
         match (place, std::fs::metadata(location)) {
             (Place::File { .. }, Ok(data)) => {
                 let (seconds, nanoseconds) = (data.mtime(), data.mtime_nsec());
-                format!("{}-{}-{seconds}.{nanoseconds}", data.ino(), data.len())
+                let of = format!("{}-{}-{seconds}.{nanoseconds}", data.ino(), data.len());
+                match library::instances(location) {
+                    Some(directory) => format!("{of}-{}", series::stamp(directory)),
+                    None => of,
+                }
             }
             _ => format!("{}", self.started),
         }

@@ -61,7 +61,7 @@ const PROPERTIES: [(u32, &str); 9] = [
 ];
 
 /// Transfer syntaxes in which elements are not in explicit VR little endian.
-const OTHER_ENCODINGS: [&str; 3] =
+pub(super) const OTHER_ENCODINGS: [&str; 3] =
     ["1.2.840.10008.1.2", "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.1.99"];
 
 /// Where a dataset begins, and in which transfer syntax it is.

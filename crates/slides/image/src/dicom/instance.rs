@@ -5,8 +5,8 @@ use super::frames::Frames;
 use super::header::{self, Header};
 use super::{SLIDE, json};
 use crate::codec::Codec;
-use crate::source::Source;
-use crate::tile::{Colours, Layout};
+use crate::source::{self, Source};
+use crate::tile::{Colours, Layout, StoredTile};
 use crate::{Error, Limits, Result};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -127,6 +127,43 @@ impl Instance {
     /// The height of a frame in pixels.
     pub fn rows(&self) -> u32 {
         self.header.rows.into()
+    }
+
+    /// The bits of a sample.
+    pub fn bits(&self) -> u8 {
+        self.layout.bits
+    }
+
+    /// The length of its file in bytes.
+    pub fn length(&self) -> u64 {
+        self.source.length()
+    }
+
+    /// Bytes of its file, from byte `at` on.
+    ///
+    /// # Errors
+    /// A range that is not wholly inside, and what reading gives.
+    pub fn bytes(&self, at: u64, length: usize) -> Result<Bytes> {
+        Ok(source::read(&*self.source, at, length as u64)?.into())
+    }
+
+    /// Where in its file the pixels are, if they are not encapsulated: from byte, and how many.
+    pub fn native(&self) -> Option<(u64, u64)> {
+        self.pixels.length.map(|length| (self.pixels.at, length))
+    }
+
+    /// A frame as a tile, which can be decoded. The first one has the number 1.
+    ///
+    /// # Errors
+    /// As [`frame`](Self::frame).
+    pub fn tile(&self, number: u32) -> Result<StoredTile> {
+        let bytes = self.frame(number)?;
+        let name = format!("{}: frame {number}", self.name());
+        let mut layout = self.layout;
+        if bytes.is_empty() {
+            layout.codec = Codec::Absent;
+        }
+        Ok(StoredTile { name, layout, tables: Bytes::new(), bytes })
     }
 
     /// The bytes of a frame as they are stored. The first one has the number 1.

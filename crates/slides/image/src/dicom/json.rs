@@ -16,21 +16,17 @@ pub(super) fn write(
     start: u64,
     (vr, bulk): ([u8; 2], &str),
 ) -> Result<String> {
-    let mut writer = Writer { json: "{".into(), most: limits.tables as usize, empty: true };
+    let mut writer = Writer::new(limits);
     let mut cursor = Cursor::new(source, limits, start);
     if cursor.walk(&mut writer)?.is_some() {
         writer.key(super::element::PIXELS, vr);
         let _ = write!(writer.json, ",\"BulkDataURI\":{}}}", Value::from(bulk));
     }
-    writer.json.push('}');
-    if writer.json.len() > writer.most {
-        let what = format!("a dataset of {} bytes in JSON", writer.json.len());
-        return Err(Error::Limit { name: source.name().into(), what });
-    }
-    Ok(writer.json)
+    writer.finish(source.name())
 }
 
-struct Writer {
+/// Writes the elements that it visits.
+pub(super) struct Writer {
     json: String,
     most: usize,
     /// Whether nothing is in the innermost object or array yet.
@@ -38,6 +34,20 @@ struct Writer {
 }
 
 impl Writer {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self { json: "{".into(), most: limits.tables as usize, empty: true }
+    }
+
+    /// The object of all that was visited. The name is for errors.
+    pub(super) fn finish(mut self, name: &str) -> Result<String> {
+        self.json.push('}');
+        if self.json.len() > self.most {
+            let what = format!("a dataset of {} bytes in JSON", self.json.len());
+            return Err(Error::Limit { name: name.into(), what });
+        }
+        Ok(self.json)
+    }
+
     fn comma(&mut self) {
         if !self.empty {
             self.json.push(',');

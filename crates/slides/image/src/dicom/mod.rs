@@ -4,16 +4,18 @@
 mod element;
 mod frames;
 mod header;
+mod heading;
 mod instance;
 mod json;
 mod tiles;
 
 pub(crate) use header::is;
+pub use heading::Heading;
 pub use instance::Instance;
 
 use crate::grid::{Parts, microns};
 use crate::source::{FileSource, Source};
-use crate::{Error, Limits, Result};
+use crate::{Error, Limits, Result, within};
 use instance::Kind;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -54,13 +56,20 @@ pub(crate) fn open(source: &Arc<dyn Source>, limits: &Limits) -> Result<Parts> {
     parts(vec![Instance::open(source, limits)?], source.name(), limits)
 }
 
-/// Opens a file with the others of its series in the same directory.
-pub(crate) fn beside(path: &Path, source: &Arc<dyn Source>, limits: &Limits) -> Result<Parts> {
+/// Opens a file with the others of its series in the same directory, where links may lead to what
+/// is inside of `root`, or of that directory.
+pub(crate) fn beside(
+    path: &Path,
+    root: Option<&Path>,
+    source: &Arc<dyn Source>,
+    limits: &Limits,
+) -> Result<Parts> {
     let first = Instance::open(source, limits)?;
     let series = first.header.series.clone();
     let mut instances = vec![first];
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    for other in files(parent.unwrap_or(Path::new(".")), limits)? {
+    let parent = parent.unwrap_or(Path::new("."));
+    for other in files(parent, root.unwrap_or(parent), limits)? {
         // What is wrong with files of others is not asked.
         if other != path && series_of(&other, limits).ok().flatten().as_ref() == Some(&series) {
             instances.push(instance(&other, limits)?);
@@ -69,10 +78,11 @@ pub(crate) fn beside(path: &Path, source: &Arc<dyn Source>, limits: &Limits) -> 
     parts(instances, source.name(), limits)
 }
 
-/// Opens the only series in a directory; `None` if there is no slide.
-pub(crate) fn directory(path: &Path, limits: &Limits) -> Result<Option<Parts>> {
+/// Opens the only series in a directory, where links may lead to what is inside of `root`; `None` if
+/// there is no slide.
+pub(crate) fn directory(path: &Path, root: &Path, limits: &Limits) -> Result<Option<Parts>> {
     let mut found: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-    for file in files(path, limits)? {
+    for file in files(path, root, limits)? {
         if let Some(series) = series_of(&file, limits)? {
             found.entry(series).or_default().push(file);
         }
@@ -100,14 +110,18 @@ fn series_of(path: &Path, limits: &Limits) -> Result<Option<String>> {
     if is(&source)? { header::series(&source, limits) } else { Ok(None) }
 }
 
-/// The files in a directory, in the order of their names.
-fn files(directory: &Path, limits: &Limits) -> Result<Vec<PathBuf>> {
+/// The files in a directory, in the order of their names. Links that lead out of `root` are left
+/// out.
+fn files(directory: &Path, root: &Path, limits: &Limits) -> Result<Vec<PathBuf>> {
     let name = || directory.display().to_string();
     let io = |source| Error::Io { name: name(), source };
+    let root = within::real(root)?;
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(io)? {
-        let path = entry.map_err(io)?.path();
-        if path.is_file() {
+        let entry = entry.map_err(io)?;
+        let (kind, path) = (entry.file_type().map_err(io)?, entry.path());
+        let is_inside = || within::inside(&path, &root).is_ok_and(|real| real.is_file());
+        if kind.is_file() || (kind.is_symlink() && is_inside()) {
             paths.push(path);
         }
         if paths.len() > limits.files {

@@ -1,6 +1,7 @@
 //! Many files by name, of which some may be absent.
 
 use crate::source::{FileSource, Source};
+use crate::within;
 use crate::{Error, Result};
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
@@ -27,17 +28,27 @@ pub(crate) fn inside(store: &str, key: &str) -> Result<()> {
     Err(Error::Malformed { name: store.into(), at: 0, what })
 }
 
-/// The files of a directory.
+/// The files of a directory. A symbolic link counts if it leads to a file that is inside of it, or
+/// of a larger directory.
 #[derive(Debug)]
 pub struct DirectoryStore {
     name: String,
     root: PathBuf,
+    /// A real path.
+    within: PathBuf,
 }
 
 impl DirectoryStore {
     /// Names are from this directory on.
     pub fn new(root: &Path) -> Self {
-        Self { name: root.display().to_string(), root: root.to_owned() }
+        Self::within(root, root)
+    }
+
+    /// Links may lead to all files inside of `within`.
+    pub fn within(root: &Path, within: &Path) -> Self {
+        // What does not exist has no files that could be inside.
+        let within = within::real(within).unwrap_or_else(|_| within.to_owned());
+        Self { name: root.display().to_string(), root: root.to_owned(), within }
     }
 }
 
@@ -48,7 +59,9 @@ impl Store for DirectoryStore {
 
     fn open(&self, key: &str) -> Result<Option<Arc<dyn Source>>> {
         inside(&self.name, key)?;
-        match FileSource::open(&self.root.join(key)) {
+        let path = self.root.join(key);
+        let open = |real: PathBuf| FileSource::named(&real, path.display().to_string());
+        match within::inside(&path, &self.within).and_then(open) {
             Ok(source) => Ok(Some(Arc::new(source))),
             Err(Error::Io { source, .. })
                 if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>

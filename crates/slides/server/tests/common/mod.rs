@@ -1,6 +1,8 @@
 //! A server in this process, at a port of loopback, and a client.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub(crate) mod made;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

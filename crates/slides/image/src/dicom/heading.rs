@@ -1,0 +1,85 @@
+//! The beginning of a dataset: what a file says of its patient, study and series.
+
+use super::element::{Cursor, Visit};
+use super::header::{self, OTHER_ENCODINGS};
+use super::json::Writer;
+use crate::source::{FileSource, Source};
+use crate::{Limits, Result};
+use std::path::Path;
+
+/// What the first few hundred bytes of a file in DICOM say, by which slides are found that are not
+/// open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heading {
+    /// The UID of the study.
+    pub study: String,
+    /// The UID of the series.
+    pub series: String,
+    /// An object of the DICOM JSON model (PS3.18, annex F): of the study its UID, date, time,
+    /// identifier, description, accession number and referring physician; of the patient name,
+    /// identifier, birth date and sex; of the series its UID, number, description and modality.
+    /// Those are in it that the file has, each with 1024 bytes at most.
+    pub json: String,
+}
+
+/// What [`Heading::json`] has.
+const SHOWN: [u32; 16] = [
+    0x0008_0005,
+    0x0008_0020,
+    0x0008_0030,
+    0x0008_0050,
+    0x0008_0060,
+    0x0008_0090,
+    0x0008_1030,
+    0x0008_103e,
+    0x0010_0010,
+    0x0010_0020,
+    0x0010_0030,
+    0x0010_0040,
+    0x0020_000d,
+    0x0020_000e,
+    0x0020_0010,
+    0x0020_0011,
+];
+
+/// Of one value.
+const LONGEST: u64 = 1024;
+
+impl Heading {
+    /// Reads that of a file; `None` if it is none of a slide in DICOM, or is in an encoding that
+    /// cannot be read. No more of the file is looked at than its beginning.
+    ///
+    /// # Errors
+    /// What the file system says, and a beginning that is broken.
+    pub fn read(path: &Path, limits: &Limits) -> Result<Option<Self>> {
+        let source = FileSource::open(path)?;
+        if header::is(&source)? { Self::of(&source, limits) } else { Ok(None) }
+    }
+
+    fn of(source: &dyn Source, limits: &Limits) -> Result<Option<Self>> {
+        let start = header::start(source, limits)?;
+        if OTHER_ENCODINGS.contains(&start.syntax.as_str()) {
+            return Ok(None);
+        }
+        let mut writer = Writer::new(limits);
+        let mut cursor = Cursor::new(source, limits, start.at);
+        let (mut study, mut series, mut is_slide) = (String::new(), String::new(), false);
+        while !cursor.at_end() {
+            let element = cursor.element()?;
+            match element.tag {
+                0x0008_0016 => is_slide = cursor.text(&element)? == super::SLIDE,
+                0x0020_000d => study = cursor.text(&element)?,
+                0x0020_000e => series = cursor.text(&element)?,
+                tag if tag > SHOWN[SHOWN.len() - 1] => break,
+                _ => {}
+            }
+            let is_short = element.length.is_some_and(|length| length <= LONGEST);
+            if SHOWN.contains(&element.tag) && is_short && element.vr != *b"SQ" {
+                writer.value(&mut cursor, &element)?;
+            }
+            cursor.skip(&element)?;
+        }
+        let json = writer.finish(source.name())?;
+        Ok((is_slide && !series.is_empty()).then_some(Self { study, series, json }))
+    }
+}

@@ -1,0 +1,94 @@
+//! Which series in DICOM there are, by the beginnings of files, each of which is read once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use seekwire_slides_image::Heading;
+use sha2::{Digest, Sha256};
+
+use crate::render::work;
+
+/// What says whether a file is still the same: inode, length, time.
+type Stamp = (u64, u64, i64, i64);
+
+/// Those of a directory, by UID: the first of its files.
+pub(crate) type Found = BTreeMap<String, (PathBuf, Arc<Heading>)>;
+
+/// What is another one if a file in the directory is another one.
+pub(crate) fn stamp(directory: &Path) -> String {
+    let mut files: Vec<_> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .take(work::limits().files)
+        .filter_map(|entry| {
+            let data = fs::metadata(entry.path()).ok()?;
+            Some((entry.file_name(), data.ino(), data.len(), data.mtime(), data.mtime_nsec()))
+        })
+        .collect();
+    files.sort();
+    let mut hash = Sha256::new();
+    for (name, inode, length, seconds, nanoseconds) in files {
+        hash.update(name.as_bytes());
+        hash.update(b"/");
+        for number in [inode, length, seconds as u64, nanoseconds as u64] {
+            hash.update(number.to_le_bytes());
+        }
+    }
+    let digest = hash.finalize();
+    digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The beginnings of files that were read.
+#[derive(Debug, Default)]
+pub(crate) struct Headings {
+    known: HashMap<PathBuf, (Stamp, Option<Arc<Heading>>)>,
+    /// Those that were asked for since the scan began.
+    seen: HashMap<PathBuf, (Stamp, Option<Arc<Heading>>)>,
+}
+
+impl Headings {
+    /// The series of files of one directory. What is no slide, or is broken, is of none.
+    pub(crate) fn series(&mut self, mut files: Vec<PathBuf>) -> Found {
+        files.sort();
+        let mut found = Found::new();
+        for file in files {
+            let Some((heading, stamp)) = self.heading(&file) else { continue };
+            let Some(heading) = heading else {
+                self.seen.insert(file, (stamp, None));
+                continue;
+            };
+            let entry = found
+                .entry(heading.series.clone())
+                .or_insert_with(|| (file.clone(), Arc::clone(&heading)));
+            // Most are the same for all files of a series, and kept once.
+            let heading = if *entry.1 == *heading { Arc::clone(&entry.1) } else { heading };
+            self.seen.insert(file, (stamp, Some(heading)));
+        }
+        found
+    }
+
+    fn heading(&self, file: &Path) -> Option<(Option<Arc<Heading>>, Stamp)> {
+        let data = fs::metadata(file).ok()?;
+        let stamp = (data.ino(), data.len(), data.mtime(), data.mtime_nsec());
+        if let Some((known, heading)) = self.known.get(file) {
+            if *known == stamp {
+                return Some((heading.clone(), stamp));
+            }
+        }
+        let heading = Heading::read(file, &work::limits()).unwrap_or_else(|error| {
+            tracing::warn!("{error}");
+            None
+        });
+        Some((heading.map(Arc::new), stamp))
+    }
+
+    /// A scan has ended: files that were not asked for are forgotten.
+    pub(crate) fn sweep(&mut self) {
+        self.known = std::mem::take(&mut self.seen);
+    }
+}

@@ -1,0 +1,78 @@
+//! Slides in DICOM and OME-Zarr, made of the tiles and pixels of others by pydicom and zarr.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use seekwire_slides_image::{Codec, Colours, Limits, Region, Slide};
+use serde_json::{Value, json};
+
+use super::{run, script, vips};
+
+pub(crate) fn open(path: &Path) -> Slide {
+    Slide::open(path.to_str().unwrap(), Limits::default()).unwrap()
+}
+
+/// Runs one of the programs of the reader's own tests.
+fn make(program: &str, words: &[&str], directory: &Path, of: &Value) {
+    let specification = directory.join("specification.json");
+    fs::write(&specification, of.to_string()).unwrap();
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../image/tests/make");
+    let mut command = Command::new(script("slide-tools"));
+    run(command.arg(programs.join(program)).args(words).arg(&specification));
+}
+
+/// A pyramid in tiles of 64 x 64, of the part of the real slide that `odd` puts there.
+pub(crate) fn pyramid(directory: &Path, name: &str, compression: &str) -> Slide {
+    let options = "--tile --pyramid --tile-width 64 --tile-height 64";
+    vips(directory, &format!("tiffsave part.v {name} {options} --compression {compression}"));
+    open(&directory.join(name))
+}
+
+/// Writes a series into the directory `to`: an instance for each level, with the last digits of
+/// its UID, in files that begin with `name`.
+pub(crate) fn dicom(slide: &Slide, directory: &Path, to: &Path, name: &str, series: &str) {
+    fs::create_dir_all(to).unwrap();
+    let instances = slide.levels().into_iter().enumerate().map(|(level, found)| {
+        let frames = directory.join(format!("frames-{name}-{level}"));
+        fs::create_dir(&frames).unwrap();
+        let columns = found.width.div_ceil(found.tile_width);
+        let count = columns * found.height.div_ceil(found.tile_height);
+        for number in 0..count {
+            let tile = slide.tile(level, number % columns, number / columns).unwrap();
+            let bytes = tile.jpeg().unwrap().unwrap_or_else(|| tile.bytes().to_vec());
+            fs::write(frames.join(format!("{number:06}")), bytes).unwrap();
+        }
+        let layout = slide.tile(level, 0, 0).unwrap().layout();
+        let photometric = match layout.colours {
+            Colours::YCbCr => "YBR_FULL_422",
+            _ => "RGB",
+        };
+        json!({
+            "frames": frames, "jpeg": layout.codec == Codec::Jpeg, "photometric": photometric,
+            "samples": 3, "tile": [found.tile_width, found.tile_height],
+            "size": [found.width, found.height], "kind": "VOLUME",
+            "organization": "TILED_FULL", "table": "basic", "spacing": ["0.0005", "0.0005"],
+            "study": "1.2.826.0.1.1", "series": series, "uid": format!("{series}.{}", level + 1),
+            "file": to.join(format!("{name}{level}.dcm")),
+        })
+    });
+    let all: Value = instances.collect::<Vec<Value>>().into();
+    make("make_dicom.py", &["make"], directory, &all);
+}
+
+/// Writes an OME-Zarr image of the levels.
+pub(crate) fn zarr(slide: &Slide, directory: &Path, to: &Path) {
+    let levels = slide.levels().into_iter().enumerate().map(|(level, found)| {
+        let file = directory.join(format!("level-{level}"));
+        let whole = Region { x: 0, y: 0, width: found.width, height: found.height };
+        fs::write(&file, slide.read(level, whole).unwrap().pixels()).unwrap();
+        json!({"file": file, "size": [found.width, found.height]})
+    });
+    let levels: Vec<Value> = levels.collect();
+    let of = json!([{"version": 2, "type": "|u1", "axes": "cyx", "chunks": [1, 64, 64],
+        "compressor": {"id": "blosc", "cname": "lz4", "shuffle": 1}, "separator": "/",
+        "levels": levels, "out": to}]);
+    make("make_zarr.py", &[], directory, &of);
+}

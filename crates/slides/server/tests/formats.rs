@@ -1,0 +1,112 @@
+//! DICOM and OME-Zarr, as they are found in directories, through Deep Zoom and IIIF.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use common::made::{dicom, pyramid, zarr};
+use common::{Service, odd};
+use image::RgbImage;
+use seekwire_slides_image::{Region, Slide};
+
+fn render(slide: &Slide, (x, y, width, height): (u32, u32, u32, u32), to: (u32, u32)) -> RgbImage {
+    let region = Region { x: x.into(), y: y.into(), width, height };
+    let raster = slide.render(region, to.0, to.1).unwrap();
+    RgbImage::from_raw(to.0, to.1, raster.into_pixels()).unwrap()
+}
+
+#[test]
+fn series_and_images_in_directories_have_the_pixels_they_were_made_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    odd(directory);
+    let root = directory.join("root");
+    let study = root.join("case/study");
+    let jpeg = pyramid(directory, "jpeg.tif", "jpeg");
+    let raw = pyramid(directory, "raw.tif", "none");
+    dicom(&jpeg, directory, &study, "a", "1.2.826.0.1.2");
+    dicom(&raw, directory, &study, "b", "1.2.826.0.1.3");
+    dicom(&raw, directory, &root.join("case/alone"), "c", "1.2.826.0.1.4");
+    zarr(&raw, directory, &root.join("image.zarr"));
+    // What is no slide does not keep the others from being served.
+    fs::write(study.join("broken.dcm"), "no DICOM").unwrap();
+
+    let service = Service::of(&root);
+    let listed = service.get("/slides.json").json();
+    let ids: Vec<_> =
+        listed.as_array().unwrap().iter().map(|slide| slide["id"].as_str().unwrap()).collect();
+    let study = "case/study/1.2.826.0.1.";
+    let all = ["case/alone".to_owned(), format!("{study}2"), format!("{study}3")];
+    assert_eq!(ids[..3], all);
+    assert_eq!(ids[3..], ["image.zarr"]);
+    for (id, of, format) in [
+        (ids[0], &raw, "dicom"),
+        (ids[1], &jpeg, "dicom"),
+        (ids[2], &raw, "dicom"),
+        (ids[3], &raw, "ome-zarr"),
+    ] {
+        let id = id.replace('/', "%2F");
+        let properties = service.get(&format!("/slides/{id}/properties.json")).json();
+        assert_eq!(properties["format"], format, "{id}");
+        assert_eq!((&properties["width"], &properties["height"]), (&301.into(), &199.into()));
+        assert_eq!(properties["micronsPerPixel"], serde_json::json!([0.5, 0.5]), "{id}");
+        let descriptor = service.get(&format!("/{id}.dzi"));
+        assert!(descriptor.text().contains("TileSize=\"64\""), "{}", descriptor.text());
+        for (tile, part, to) in [
+            ("9/0_0", (0, 0, 64, 64), (64, 64)),
+            ("9/4_3", (256, 192, 45, 7), (45, 7)),
+            ("8/1_1", (128, 128, 128, 71), (64, 36)),
+            ("0/0_0", (0, 0, 301, 199), (1, 1)),
+        ] {
+            let theirs = service.get(&format!("/{id}_files/{tile}.png")).pixels();
+            assert_eq!(theirs, render(of, part, to), "{id}: {tile}");
+        }
+        let region = service.get(&format!("/iiif/3/{id}/11,23,200,150/100,75/0/default.png"));
+        assert_eq!(region.pixels(), render(of, (11, 23, 200, 150), (100, 75)), "{id}");
+        let region = service.get(&format!("/iiif/2/{id}/11,23,99,77/full/0/default.webp"));
+        assert_eq!(region.pixels(), render(of, (11, 23, 99, 77), (99, 77)), "{id}");
+    }
+    // A frame of DICOM is given out as it is stored.
+    let id = ids[1].replace('/', "%2F");
+    let before = service.count("tiles_decoded_total");
+    let tile = service.get(&format!("/{id}_files/9/1_2.jpg"));
+    let stored = jpeg.tile(0, 1, 2).unwrap().jpeg().unwrap().unwrap();
+    assert_eq!(tile.body[..stored.len()], stored);
+    assert_eq!(service.count("tiles_decoded_total"), before);
+}
+
+#[test]
+fn links_in_slides_do_not_lead_out_of_the_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    odd(directory);
+    let raw = pyramid(directory, "raw.tif", "none");
+    let root = directory.join("root");
+    dicom(&raw, directory, &root.join("series"), "a", "1.2.826.0.1.2");
+    zarr(&raw, directory, &root.join("image.zarr"));
+    // A level of the series, and one chunk.
+    fs::rename(root.join("series/a1.dcm"), directory.join("level.dcm")).unwrap();
+    symlink("../../level.dcm", root.join("series/a1.dcm")).unwrap();
+    let chunk = root.join("image.zarr/0/0/1/1");
+    fs::rename(&chunk, directory.join("chunk")).unwrap();
+    symlink(directory.join("chunk"), &chunk).unwrap();
+
+    let service = Service::of(&root);
+    let levels = |id: &str| {
+        let properties = service.get(&format!("/slides/{id}/properties.json")).json();
+        properties["levels"].as_array().unwrap().len()
+    };
+    assert_eq!(levels("series"), raw.levels().len() - 1);
+    assert_eq!(levels("image.zarr"), raw.levels().len());
+    assert_eq!(service.get("/image.zarr_files/9/0_0.png").status, 200);
+    let error = service.get("/image.zarr_files/9/1_1.png");
+    assert_eq!(error.status, 500);
+    assert!(error.text().starts_with("image.zarr/0/0/1/1: a symbolic link"), "{}", error.text());
+    // What is put into a series later is seen.
+    fs::remove_file(root.join("series/a1.dcm")).unwrap();
+    fs::copy(directory.join("level.dcm"), root.join("series/a1.dcm")).unwrap();
+    while levels("series") < raw.levels().len() {
+        std::thread::yield_now();
+    }
+}
