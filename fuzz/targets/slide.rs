@@ -24,6 +24,7 @@ fn limits() -> Limits {
         region_pixels: 1 << 14,
         side: 1 << 20,
         files: 4,
+        openslide: false,
     }
 }
 

@@ -46,6 +46,14 @@ pub enum Error {
         /// What is too large.
         what: String,
     },
+    /// What OpenSlide says is wrong with a file.
+    #[error("{name}: {what}")]
+    OpenSlide {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        what: String,
+    },
     /// A tile whose compressed bytes cannot be decoded.
     #[error("{tile}: {what}")]
     Tile {

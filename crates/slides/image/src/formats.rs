@@ -3,7 +3,7 @@
 use crate::grid::Parts;
 use crate::source::{self, FileSource, Source};
 use crate::zarr::{self, DirectoryStore};
-use crate::{Error, Limits, Result, dicom, tiff, within};
+use crate::{Error, Limits, Result, dicom, foreign, tiff, within};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -28,10 +28,14 @@ pub(crate) fn at(path: &Path, root: Option<&Path>, limits: &Limits) -> Result<Pa
         };
     }
     let source: Arc<dyn Source> = Arc::new(FileSource::open(path)?);
-    if !dicom::is(&*source)? {
-        return of(&source, limits);
+    let own = match dicom::is(&*source)? {
+        true => dicom::beside(path, root.as_deref(), &source, limits),
+        false => of(&source, limits),
+    };
+    match own {
+        Err(Error::Unsupported { name, what }) => foreign::instead(path, limits, name, what),
+        own => own,
     }
-    dicom::beside(path, root.as_deref(), &source, limits)
 }
 
 /// Opens what is one file.

@@ -23,6 +23,9 @@
 //!   StoredTile   compressed bytes -> Raster             tile.rs, codec.rs, blosc.rs, jpeg.rs
 //! ```
 //!
+//! What these formats refuse, OpenSlide may read ([`Limits::openslide`], foreign.rs): its tiles are
+//! pixels, decoded when they are read.
+//!
 //! Everything can be used by many threads at once, and nothing is kept but the tables of where
 //! tiles are: a cache of tiles belongs to the server. Files may be hostile: each is read within
 //! [`Limits`], and what is wrong with it is an [`Error`] that names it.
@@ -37,6 +40,7 @@ mod cached;
 mod codec;
 mod dicom;
 mod error;
+mod foreign;
 mod formats;
 mod grid;
 mod http;

@@ -22,6 +22,9 @@ pub struct Limits {
     pub side: u32,
     /// Files of a directory that are looked at for those of a series, and images of a group.
     pub files: usize,
+    /// Whether OpenSlide is asked, where it is installed, to read files that the readers of this
+    /// crate refuse. These limits bound the sizes of what it gives out, not what it does meanwhile.
+    pub openslide: bool,
 }
 
 impl Default for Limits {
@@ -36,6 +39,7 @@ impl Default for Limits {
             region_pixels: 64 << 20,
             side: 16 << 20,
             files: 4096,
+            openslide: false,
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::raster::Raster;
 use crate::source::Source;
 use crate::tile::StoredTile;
 use crate::zarr::Store;
-use crate::{CachedSource, Dicom, Error, Limits, Result, formats};
+use crate::{CachedSource, Dicom, Error, Limits, Result, foreign, formats};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -54,7 +54,8 @@ impl Slide {
     /// Opens a file, a directory, or what is at an address that begins with `http://` or
     /// `https://`. A directory has an OME-Zarr image, or the files of one series in DICOM. With one
     /// file in DICOM, those of the same series in its directory are opened. An address is that of a
-    /// file, or of an OME-Zarr image if its path ends in `.zarr`.
+    /// file, or of an OME-Zarr image if its path ends in `.zarr`. A file that none of the readers
+    /// here reads is tried by OpenSlide, if the limits allow it.
     ///
     /// Symbolic links in a directory, or beside a file in DICOM, count if they lead to what is in
     /// that directory.
@@ -92,6 +93,18 @@ impl Slide {
         Ok(Self { name: location.into(), limits, parts })
     }
 
+    /// Opens a file through OpenSlide, also one of a format that is read here.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); OpenSlide is not installed.
+    pub fn through_openslide(path: &Path, limits: Limits) -> Result<Self> {
+        let name = path.display().to_string();
+        match foreign::open(path, &limits) {
+            Ok(parts) => Ok(Self { name, limits, parts }),
+            Err(why) => Err(why.error(name)),
+        }
+    }
+
     /// Opens what another source has, of a format that is one file.
     ///
     /// # Errors
@@ -112,7 +125,8 @@ impl Slide {
         Ok(Self { name, limits, parts })
     }
 
-    /// `tiff`, `aperio`, `ome-tiff`, `dicom` or `ome-zarr`.
+    /// `tiff`, `aperio`, `ome-tiff`, `dicom` or `ome-zarr`; `openslide` if that reads it, whose
+    /// property `openslide.vendor` then says which format it is.
     pub fn format(&self) -> &'static str {
         self.parts.format
     }

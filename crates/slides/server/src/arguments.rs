@@ -29,7 +29,7 @@ pub(crate) enum Command {
 /// Serves the slides in directories, in files and on web servers by HTTP/1.1 and HTTP/2 (without
 /// encryption): a gallery, a viewer for each slide, and the addresses that other viewers ask for,
 /// by Deep Zoom and by the IIIF Image API. Formats are tiled TIFF and BigTIFF, Aperio SVS,
-/// OME-TIFF, DICOM and OME-Zarr.
+/// OME-TIFF, DICOM and OME-Zarr, and where OpenSlide is installed those that it reads.
 ///
 /// In a directory, all slides are served that are in it or below it, also those that come later.
 /// Files whose name begins with a dot are not, nor are links that lead out of the directory. A
@@ -114,6 +114,13 @@ pub(crate) struct Slides {
     /// Slides that stay open
     #[arg(long, value_name = "N", default_value = "64")]
     pub(crate) open_slides: NonZeroUsize,
+    /// Do not ask OpenSlide about files that are not read here
+    ///
+    /// OpenSlide is a library in C, which is used where it is installed. If strangers can put files
+    /// into the directories that are served, do without it: a fault in it is one of the server, and
+    /// files of some formats name other files by any path.
+    #[arg(long)]
+    pub(crate) no_openslide: bool,
     /// Pixels of the largest image that is given out; the largest width and height is 16384
     #[arg(long, value_name = "PIXELS", default_value_t = 16_777_216)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=268_435_456))]

@@ -15,8 +15,12 @@ use anyhow::{Context, Result as Anyhow, bail};
 use crate::failure::{Failure, Result, outside};
 use crate::series::Headings;
 
-/// Ends of the names of slides, in lower case.
-const EXTENSIONS: [&str; 6] = [".svs", ".tif", ".tiff", ".btf", ".tf2", ".tf8"];
+/// Ends of the names of slides, in lower case; from the second line on, of those that only OpenSlide
+/// reads.
+const EXTENSIONS: [&str; 14] = [
+    ".svs", ".tif", ".tiff", ".btf", ".tf2", ".tf8", //
+    ".ndpi", ".mrxs", ".scn", ".bif", ".vms", ".vmu", ".svslide", ".czi",
+];
 /// Of directories that are slides: images in OME-Zarr.
 const STORE: &str = ".zarr";
 /// Of files that make their directory a slide, or several: instances of series in DICOM.

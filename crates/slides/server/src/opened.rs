@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lru::LruCache;
-use seekwire_slides_image::{Error, Level, Slide};
+use seekwire_slides_image::{Error, Level, Limits, Slide};
 
 use crate::counters::Counters;
 use crate::failure::{Failure, Result, outside};
 use crate::flights::{Flight, Flights, Joined};
 use crate::library::{self, Library, Place};
-use crate::render::{colour, work};
+use crate::render::colour;
 use crate::series;
 
 /// Whether a file is still the same is looked up when the last look is so old.
@@ -73,6 +73,7 @@ struct Entry {
 /// The slides that are open, of those that there are.
 pub(crate) struct Slides {
     library: Library,
+    limits: Limits,
     entries: Mutex<LruCache<String, Entry>>,
     flights: Arc<Flights<String, Opened>>,
     next: AtomicU64,
@@ -83,10 +84,16 @@ pub(crate) struct Slides {
 
 impl Slides {
     /// Of which at most `most` are open, besides those that are being read.
-    pub(crate) fn new(library: Library, most: NonZeroUsize, counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(
+        library: Library,
+        most: NonZeroUsize,
+        limits: Limits,
+        counters: Arc<Counters>,
+    ) -> Self {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         Self {
             library,
+            limits,
             entries: Mutex::new(LruCache::new(most)),
             flights: Arc::new(Flights::new()),
             next: AtomicU64::new(0),
@@ -167,9 +174,9 @@ impl Slides {
         Counters::add(&self.counters.opened, 1);
         let slide = match place {
             Place::File { within: Some(root), .. } => {
-                Slide::open_within(&location, root, work::limits())
+                Slide::open_within(&location, root, self.limits.clone())
             }
-            _ => Slide::open(&location, work::limits()),
+            _ => Slide::open(&location, self.limits.clone()),
         };
         match slide {
             Ok(slide) => Ok(Arc::new(Open {

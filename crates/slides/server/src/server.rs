@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use axum::Router;
 use axum::http::HeaderValue;
+use seekwire_slides_image::Limits;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
@@ -20,7 +21,7 @@ use crate::counters::Counters;
 use crate::iiif::Most;
 use crate::library::Library;
 use crate::opened::Slides;
-use crate::render::{Bounds, Images};
+use crate::render::{Bounds, Images, work};
 use crate::web::gate::{self, Rate, Token};
 use crate::web::{self, App, connections};
 
@@ -53,6 +54,8 @@ pub struct Settings {
     pub memory: usize,
     /// Slides that stay open.
     pub open_slides: NonZeroUsize,
+    /// Whether OpenSlide is asked about files that are not read here.
+    pub openslide: bool,
     /// Pixels of the largest image along a side.
     pub max_side: u32,
     /// Pixels of the largest image.
@@ -86,6 +89,7 @@ impl Settings {
             tile_cache: 128 << 20,
             memory: 512 << 20,
             open_slides: NonZeroUsize::new(64).unwrap_or(NonZeroUsize::MIN),
+            openslide: true,
             max_side: 16_384,
             max_area: 16 << 20,
             rate: None,
@@ -109,6 +113,7 @@ impl Settings {
             tile_cache: options.tile_cache,
             memory: options.memory,
             open_slides: options.open_slides,
+            openslide: !options.no_openslide,
             max_area: options.max_area,
             rate: options.rate,
             requests: options.requests,
@@ -177,7 +182,12 @@ impl Server {
         let who = if settings.token.is_some() { "private" } else { "public" };
         let cache = HeaderValue::from_str(&format!("{who}, max-age={}", settings.max_age))?;
         let app = App {
-            slides: Arc::new(Slides::new(library, settings.open_slides, Arc::clone(&counters))),
+            slides: Arc::new(Slides::new(
+                library,
+                settings.open_slides,
+                Limits { openslide: settings.openslide, ..work::limits() },
+                Arc::clone(&counters),
+            )),
             images: Arc::new(Images::new(bounds, Arc::clone(&counters))?),
             counters,
             requests: Default::default(),

@@ -4,6 +4,7 @@ mod aperio;
 mod directory;
 mod grid;
 mod ome;
+mod scanner;
 
 use crate::grid::{Parts, microns};
 use crate::source::Source;
@@ -22,6 +23,9 @@ pub(crate) fn open(source: &Arc<dyn Source>, limits: &Limits) -> Result<Option<P
         return Err(reader.malformed(0, "no image"));
     };
     let description = reader.text(main, DESCRIPTION)?.unwrap_or_default();
+    if let Some(what) = scanner::of(&reader, &chain, &description)? {
+        return Err(reader.unsupported(what));
+    }
     let mut parts = Parts { icc: reader.bytes(main, ICC)?, ..Parts::default() };
     for (tag, key) in [(271, "tiff.Make"), (272, "tiff.Model"), (305, "tiff.Software")] {
         if let Some(text) = reader.text(main, tag)? {

@@ -1,0 +1,172 @@
+//! Slides that OpenSlide reads: formats for which there is no reader here, and what the readers
+//! here refuse.
+//!
+//! OpenSlide decodes what it reads, so a tile is its pixels.
+
+use crate::codec::Codec;
+use crate::grid::{Grid, Parts, Tiles, microns};
+use crate::tile::{Colours, Layout, StoredTile};
+use crate::{Error, Limits, Result};
+use bytes::Bytes;
+use seekwire_openslide::{self as openslide, Library};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Sides of tiles where OpenSlide does not say how they are stored.
+const SIDE: u32 = 512;
+
+/// Opens what the readers here have refused, or says why not.
+pub(crate) fn instead(path: &Path, limits: &Limits, name: String, what: String) -> Result<Parts> {
+    // It might wait for ever for who writes into a FIFO.
+    if !path.is_file() {
+        return Err(Error::Unsupported { name, what });
+    }
+    if !limits.openslide {
+        let what = format!("{what} (OpenSlide, which may read it, is not allowed)");
+        return Err(Error::Unsupported { name, what });
+    }
+    open(path, limits).map_err(|why| match why {
+        Why::OpenSlide(openslide::Error::Unknown) => {
+            Error::Unsupported { name, what: format!("{what}; OpenSlide does not read it either") }
+        }
+        Why::OpenSlide(error @ openslide::Error::Missing(_)) => {
+            let install = "install OpenSlide (on Debian: libopenslide0), which may read it";
+            Error::Unsupported { name, what: format!("{what}; {install}. {error}") }
+        }
+        why => why.error(name),
+    })
+}
+
+/// Why OpenSlide does not read a file.
+pub(crate) enum Why {
+    OpenSlide(openslide::Error),
+    Limit(String),
+}
+
+impl From<openslide::Error> for Why {
+    fn from(error: openslide::Error) -> Self {
+        Self::OpenSlide(error)
+    }
+}
+
+impl Why {
+    /// The error for a file.
+    pub(crate) fn error(self, name: String) -> Error {
+        match self {
+            Self::Limit(what) => Error::Limit { name, what },
+            Self::OpenSlide(error @ (openslide::Error::Missing(_) | openslide::Error::Unknown)) => {
+                Error::Unsupported { name, what: error.to_string() }
+            }
+            Self::OpenSlide(error) => {
+                // Files beside this one are named by their paths.
+                let parent = Path::new(&name).parent().unwrap_or(Path::new(""));
+                let what = error.to_string().replace(&format!("{}/", parent.display()), "");
+                Error::OpenSlide { name, what }
+            }
+        }
+    }
+}
+
+/// Opens a file.
+pub(crate) fn open(path: &Path, limits: &Limits) -> std::result::Result<Parts, Why> {
+    let slide = Arc::new(openslide::Slide::open(Library::get()?, path)?);
+    if slide.levels().len() > limits.directories {
+        return Err(Why::Limit(format!("{} levels", slide.levels().len())));
+    }
+    let properties = slide.properties(limits.value as usize)?;
+    let number = |name: &str| properties.get(name).and_then(|text| text.parse().ok());
+    let pixel = number("openslide.mpp-x").zip(number("openslide.mpp-y"));
+    let mut parts = Parts {
+        format: "openslide",
+        microns: pixel.and_then(|(x, y)| microns(x, y)),
+        icc: slide.icc(limits.value as usize)?,
+        ..Parts::default()
+    };
+    for (number, level) in slide.levels().iter().enumerate() {
+        let side = |side: u64| {
+            u32::try_from(side).ok().filter(|side| *side <= limits.side).ok_or_else(|| {
+                Why::Limit(format!("a level of {} x {} pixels", level.width, level.height))
+            })
+        };
+        let (width, height) = (side(level.width)?, side(level.height)?);
+        let is_usable = |(width, height): &(u32, u32)| {
+            (64..=2048).contains(width)
+                && (64..=2048).contains(height)
+                && u64::from(*width) * u64::from(*height) <= limits.tile_pixels
+        };
+        let layout = layout(level.tile.filter(is_usable).unwrap_or((SIDE, SIDE)));
+        let tiles = Box::new(Level { slide: Arc::clone(&slide), number, layout });
+        parts.levels.push(Grid { width, height, layout, tiles });
+    }
+    for (name, (width, height)) in slide.associated()? {
+        let pixels = u64::from(width) * u64::from(height);
+        let is_known = ["label", "macro", "thumbnail"].contains(&name.as_str());
+        if is_known && (1..=limits.tile_pixels.min(limits.region_pixels)).contains(&pixels) {
+            let (layout, slide) = (layout((width, height)), Arc::clone(&slide));
+            let tiles = Box::new(Associated { slide, name: name.clone(), layout });
+            parts.associated.insert(name, Grid { width, height, layout, tiles });
+        }
+    }
+    parts.properties = properties;
+    parts.sort();
+    Ok(parts)
+}
+
+struct Level {
+    slide: Arc<openslide::Slide>,
+    number: usize,
+    layout: Layout,
+}
+
+struct Associated {
+    slide: Arc<openslide::Slide>,
+    name: String,
+    layout: Layout,
+}
+
+impl Tiles for Level {
+    fn tile(&self, _: &Limits, name: String, (column, row): (u32, u32)) -> Result<StoredTile> {
+        let Layout { width, height, .. } = self.layout;
+        // The sides were looked at when the slide was opened.
+        let (x, y) = (u64::from(column) * u64::from(width), u64::from(row) * u64::from(height));
+        let pixels = self.slide.read(self.number, x, y, width, height);
+        stored(name, self.layout, pixels)
+    }
+}
+
+impl Tiles for Associated {
+    fn tile(&self, _: &Limits, name: String, _: (u32, u32)) -> Result<StoredTile> {
+        let Layout { width, height, .. } = self.layout;
+        let most = u64::from(width) * u64::from(height);
+        let read = self.slide.read_associated(&self.name, most);
+        let same = read.and_then(|(wide, high, pixels)| match (wide, high) == (width, height) {
+            true => Ok(pixels),
+            false => Err(openslide::Error::Broken("an image has changed".into())),
+        });
+        stored(name, self.layout, same)
+    }
+}
+
+fn stored(name: String, layout: Layout, pixels: openslide::Result<Vec<u8>>) -> Result<StoredTile> {
+    match pixels {
+        Ok(pixels) => Ok(StoredTile { name, layout, tables: Bytes::new(), bytes: pixels.into() }),
+        Err(error) => Err(Error::Tile { tile: name, what: error.to_string() }),
+    }
+}
+
+/// Red, green and blue, eight bits each.
+fn layout((width, height): (u32, u32)) -> Layout {
+    Layout {
+        width,
+        height,
+        codec: Codec::Raw,
+        colours: Colours::Rgb,
+        samples: 3,
+        bits: 8,
+        differences: false,
+        big_endian: false,
+        planes: false,
+        window: None,
+        fill: u16::MAX,
+    }
+}

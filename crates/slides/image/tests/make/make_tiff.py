@@ -1,0 +1,74 @@
+"""Makes slides in TIFF with tifffile.
+
+    make_tiff.py plain FILE        two levels of tiles in deflate, one of them not stored
+    make_tiff.py philips FILE      the same as scanners of Philips write it
+    make_tiff.py ndpi|scn|bif|trestle FILE   what shows that it is a file of Hamamatsu, Leica, Ventana or Trestle
+    make_tiff.py openslide         prints the directory that has OpenSlide 4
+"""
+
+import sys
+from pathlib import Path
+
+import numpy
+from tifffile import TiffWriter
+
+SIDE = 256
+
+
+def pixels(side):
+    """Red goes across, green goes down, as far as there are values."""
+    down, across = numpy.mgrid[0:side, 0:side]
+    step = 512 // side
+    return numpy.stack([across * step, down * step, numpy.full((side, side), 9)], axis=-1).astype("uint8")
+
+
+def philips():
+    def attribute(name, value, group="0x0028", kind="IString"):
+        return f'<Attribute Name="{name}" Group="{group}" Element="0x0030" PMSVR="{kind}">{value}</Attribute>'
+
+    def level(factor):
+        spacing = f"&quot;{0.00025 * factor}&quot; &quot;{0.0005 * factor}&quot;"
+        return f'<DataObject ObjectType="PixelDataRepresentation">{attribute("DICOM_PIXEL_SPACING", spacing)}</DataObject>'
+
+    levels = f"<Array>{level(1)}{level(2)}</Array>"
+    image = (
+        attribute("PIM_DP_IMAGE_TYPE", "WSI")
+        + attribute("DICOM_PIXEL_SPACING", "&quot;0.00025&quot; &quot;0.0005&quot;")
+        + attribute("PIIM_PIXEL_DATA_REPRESENTATION_SEQUENCE", levels)
+    )
+    images = f'<Array><DataObject ObjectType="DPScannedImage">{image}</DataObject></Array>'
+    return (
+        '<?xml version="1.0" encoding="UTF-8" ?><DataObject ObjectType="DPUfsImport">'
+        + attribute("DICOM_MANUFACTURER", "Nobody")
+        + attribute("PIM_DP_SCANNED_IMAGES", images)
+        + "</DataObject>"
+    )
+
+
+def write(path, **of):
+    options = {"photometric": "rgb", "tile": (SIDE, SIDE), "compression": "zlib", "metadata": None}
+    whole = pixels(512)
+    halves = (slice(0, SIDE), slice(SIDE, 512))
+    tiles = [whole[down, across] for down in halves for across in halves]
+    tiles[1] = None
+    with TiffWriter(path) as file:
+        file.write(iter(tiles), shape=whole.shape, dtype=whole.dtype, **options, **of)
+        file.write(pixels(256), **options, subfiletype=1)
+
+
+if sys.argv[1] == "plain":
+    write(sys.argv[2])
+elif sys.argv[1] == "philips":
+    write(sys.argv[2], description=philips(), software="Philips DP v1.0")
+elif sys.argv[1] == "ndpi":
+    write(sys.argv[2], extratags=[(65420, "I", 1, 1, True)])
+elif sys.argv[1] == "scn":
+    write(sys.argv[2], description='<scn xmlns="http://www.leica-microsystems.com/scn/2010/10/01"/>')
+elif sys.argv[1] == "bif":
+    write(sys.argv[2], extratags=[(700, "B", None, b"<?xml version='1.0'?><iScan/>", True)])
+elif sys.argv[1] == "trestle":
+    write(sys.argv[2], software="MedScan")
+else:
+    import openslide_bin
+
+    print(Path(openslide_bin.__file__).parent)

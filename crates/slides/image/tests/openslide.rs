@@ -1,0 +1,223 @@
+//! Slides through OpenSlide, which scripts/deps test installs, and as they are without it.
+
+mod common;
+
+use common::{aperio, base, make, open, ppm, psnr, run, vips, whole};
+use seekwire_slides_image::{Error, Limits, Region, Slide};
+use std::path::Path;
+use std::process::Command;
+
+/// Tells a test that it runs in a process where OpenSlide cannot be loaded.
+const WITHOUT: &str = "SEEKWIRE_TEST_WITHOUT_OPENSLIDE";
+
+fn allowed() -> Limits {
+    Limits { openslide: true, ..Limits::default() }
+}
+
+fn through(path: &Path) -> Result<Slide, Error> {
+    Slide::through_openslide(path, allowed())
+}
+
+#[test]
+fn a_real_slide_is_the_same_through_openslide() {
+    let path = aperio();
+    let (ours, theirs) = (open(&path), through(&path).unwrap());
+    assert_eq!(theirs.format(), "openslide");
+    assert_eq!(theirs.properties()["openslide.vendor"], "aperio");
+    assert_eq!(theirs.properties()["aperio.AppMag"], ours.properties()["aperio.AppMag"]);
+    assert_eq!(theirs.levels(), ours.levels());
+    assert_eq!(theirs.microns_per_pixel(), ours.microns_per_pixel());
+    // Over tiles, at the lower right corner, and beyond.
+    for (x, y, width, height) in [(0, 0, 1, 1), (235, 479, 301, 199), (2001, 2800, 400, 300)] {
+        let region = Region { x, y, width, height };
+        let (ours, theirs) = (ours.read(0, region).unwrap(), theirs.read(0, region).unwrap());
+        let ratio = psnr(&ours, &picture(&theirs));
+        assert!(ratio > 40.0, "{ratio} dB at {x}, {y}");
+    }
+    let names = |slide: &Slide| slide.associated_names().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(names(&theirs), names(&ours));
+    for name in names(&ours) {
+        let image = |slide: &Slide| slide.associated(&name).unwrap().unwrap();
+        let ratio = psnr(&image(&ours), &picture(&image(&theirs)));
+        assert!(ratio > 40.0, "{name}: {ratio} dB");
+    }
+    // Tiles are pixels, which another process takes as they are.
+    let tile = theirs.tile(0, 3, 2).unwrap();
+    let again = seekwire_slides_image::StoredTile::from_block(&tile.to_block().into()).unwrap();
+    let region = Region { x: 3 * 240, y: 2 * 240, width: 240, height: 240 };
+    let pixels = again.decode(&Limits::default()).unwrap();
+    assert_eq!(pixels, theirs.read(0, region).unwrap());
+    assert_eq!(theirs.stored_jpeg(0, region).unwrap(), None);
+}
+
+fn picture(raster: &seekwire_slides_image::Raster) -> image::RgbImage {
+    let pixels = raster.pixels().to_vec();
+    image::RgbImage::from_raw(raster.width(), raster.height(), pixels).unwrap()
+}
+
+#[test]
+fn every_level_of_a_pyramid_is_the_same_through_openslide() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    // Halves of halves: OpenSlide is asked in pixels of level 0.
+    base(directory);
+    vips(directory, "extract_area base.v even.v 0 0 1024 768");
+    vips(directory, "tiffsave even.v made.tif --tile --pyramid --compression deflate");
+    let file = directory.join("made.tif");
+    let (ours, theirs) = (open(&file), through(&file).unwrap());
+    assert_eq!(theirs.properties()["openslide.vendor"], "generic-tiff");
+    assert_eq!(theirs.levels(), ours.levels());
+    assert!(ours.levels().len() >= 3);
+    for number in 0..ours.levels().len() {
+        assert_eq!(whole(&theirs, number), whole(&ours, number), "level {number}");
+    }
+    assert_eq!(psnr(&whole(&theirs, 0), &ppm(directory, "even.v")), f64::INFINITY);
+    // A file that is read here is not given to OpenSlide.
+    let slide = Slide::open(file.to_str().unwrap(), allowed()).unwrap();
+    assert_eq!(slide.format(), "tiff");
+    // Larger than is allowed.
+    for limits in [Limits { side: 1000, ..allowed() }, Limits { directories: 2, ..allowed() }] {
+        let error = Slide::through_openslide(&file, limits).err().unwrap();
+        assert!(matches!(error, Error::Limit { .. }), "{error}");
+    }
+}
+
+/// A slide in the format of Philips with the pixels of a generic one, and its file.
+fn philips(directory: &Path) -> std::path::PathBuf {
+    let file = directory.join("philips.tiff");
+    make("make_tiff.py", &[Path::new("philips"), &file]);
+    file
+}
+
+#[test]
+fn what_is_not_read_here_is_read_through_openslide() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = philips(directory.path());
+    let location = file.to_str().unwrap();
+    let error = Slide::open(location, Limits::default()).err().unwrap().to_string();
+    if std::env::var_os(WITHOUT).is_some() {
+        let error = Slide::open(location, allowed()).err().unwrap();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        println!("without: {error}");
+        return;
+    }
+    assert!(error.contains("Philips TIFF (OpenSlide, which may read it, is not"), "{error}");
+    let slide = Slide::open(location, allowed()).unwrap();
+    assert_eq!((slide.format(), slide.levels().len()), ("openslide", 2));
+    assert_eq!(slide.properties()["openslide.vendor"], "philips");
+    assert_eq!(slide.properties()["philips.DICOM_MANUFACTURER"], "Nobody");
+    assert_eq!(slide.microns_per_pixel(), Some((0.5, 0.25)));
+    // Red goes across, green goes down; the second tile of level 0 was not scanned.
+    let pixel = |level, x, y| {
+        let region = Region { x, y, width: 1, height: 1 };
+        slide.read(level, region).unwrap().into_pixels()
+    };
+    assert_eq!(pixel(0, 7, 300), [7, 44, 9]);
+    assert_eq!(pixel(0, 256 + 7, 7), [255; 3]);
+    assert_eq!(pixel(1, 9, 40), [18, 80, 9]);
+
+    // What nobody knows, and what cannot be had.
+    for (name, bytes) in [("a.tif", &b"PNG, perhaps"[..]), ("b.ndpi", b""), ("c.tif", b"II\x2a\0")]
+    {
+        let file = directory.path().join(name);
+        std::fs::write(&file, bytes).unwrap();
+        let error = Slide::open(file.to_str().unwrap(), allowed()).err().unwrap().to_string();
+        assert!(error.contains("OpenSlide does not read it either"), "{error}");
+    }
+    let error = Slide::open(directory.path().to_str().unwrap(), allowed()).err().unwrap();
+    assert!(!error.to_string().contains("OpenSlide"), "{error}");
+    let error = through(&directory.path().join("none")).err().unwrap();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+}
+
+#[test]
+fn slides_of_scanners_are_not_read_as_other_tiffs() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("slide.tif");
+    for (kind, what) in [
+        ("ndpi", "Hamamatsu NDPI"),
+        ("scn", "Leica SCN"),
+        ("bif", "Ventana BIF"),
+        ("trestle", "Trestle TIFF"),
+    ] {
+        make("make_tiff.py", &[Path::new(kind), &file]);
+        let error = Slide::open(file.to_str().unwrap(), Limits::default()).err().unwrap();
+        assert!(matches!(error, Error::Unsupported { .. }), "{kind}: {error}");
+        assert!(error.to_string().contains(what), "{kind}: {error}");
+    }
+}
+
+#[test]
+fn a_broken_tile_is_an_error_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = philips(directory.path());
+    let mut bytes = std::fs::read(&file).unwrap();
+    // The stream of the last tile of level 0: what zlib cannot be.
+    let slide = Slide::open(file.to_str().unwrap(), allowed()).unwrap();
+    let ours = {
+        let plain = directory.path().join("plain.tiff");
+        make("make_tiff.py", &[Path::new("plain"), &plain]);
+        open(&plain)
+    };
+    let stored = ours.tile(0, 1, 1).unwrap();
+    let place = bytes.windows(stored.bytes().len()).rposition(|part| part == &stored.bytes()[..]);
+    let place = place.unwrap();
+    bytes[place..place + 16].fill(0xff);
+    let good = whole(&slide, 0);
+    std::fs::write(&file, &bytes).unwrap();
+
+    let slide = Slide::open(file.to_str().unwrap(), allowed()).unwrap();
+    let part = |x, y| Region { x, y, width: 256, height: 256 };
+    let read = |x, y| slide.read(0, part(x, y));
+    for _ in 0..2 {
+        let error = read(256, 256).unwrap_err();
+        assert!(matches!(error, Error::Tile { .. }), "{error}");
+        assert!(error.to_string().contains("level 0, tile 1, 1: OpenSlide: "), "{error}");
+        // The others are there, at once and for others.
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| read(0, 256).unwrap())).collect();
+            for thread in threads {
+                let found = thread.join().unwrap();
+                assert_eq!(found.pixels()[..3], good.pixels()[256 * 3 * 512..][..3]);
+            }
+        });
+    }
+    // Cut: what it says of the file names no directory.
+    std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    let error = Slide::through_openslide(&file, allowed()).err().unwrap().to_string();
+    assert!(error.matches(directory.path().to_str().unwrap()).count() <= 1, "{error}");
+}
+
+#[test]
+fn without_openslide_an_error_says_what_to_install() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["libopenslide.so.0", "libopenslide.so.1"] {
+        std::fs::write(directory.path().join(name), "no library").unwrap();
+    }
+    let output = run(Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "what_is_not_read_here_is_read_through_openslide"])
+        .env("LD_LIBRARY_PATH", directory.path())
+        .env(WITHOUT, "1"));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line =
+        text.lines().find(|line| line.contains("without: ")).unwrap_or_else(|| panic!("{text}"));
+    assert!(line.contains("Philips TIFF; install OpenSlide (on Debian: libopenslide0)"), "{line}");
+    assert!(line.contains("libopenslide.so.1: ") && line.contains("libopenslide.so.0: "), "{line}");
+}
+
+/// Version 4, which has other functions besides, as PyPI has it.
+#[test]
+fn a_newer_openslide_does_the_same() {
+    let place = make("make_tiff.py", &[Path::new("openslide")]);
+    let place = String::from_utf8(place.stdout).unwrap();
+    let output = run(Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--test-threads", "2"])
+        .args([
+            "a_real_slide_is_the_same_through_openslide",
+            "a_broken_tile_is_an_error_of_its_own",
+        ])
+        .args(["every_level_of_a_pyramid_is_the_same_through_openslide"])
+        .args(["what_is_not_read_here_is_read_through_openslide"])
+        .env("LD_LIBRARY_PATH", place.trim_end()));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("4 passed"));
+}

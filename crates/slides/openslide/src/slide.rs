@@ -1,0 +1,162 @@
+//! An open slide.
+
+use crate::handle::Handle;
+use crate::library::Library;
+use crate::{Error, Result, pixels};
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// One level of a slide.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Level {
+    /// In pixels.
+    pub width: u64,
+    /// In pixels.
+    pub height: u64,
+    /// How many pixels of level 0 are one of this level, along a side.
+    pub downsample: f64,
+    /// Width and height of a tile as it is stored, where OpenSlide says it.
+    pub tile: Option<(u32, u32)>,
+}
+
+/// An open slide. Any number of threads may use it at once.
+pub struct Slide {
+    library: &'static Library,
+    path: CString,
+    handle: Mutex<Arc<Handle>>,
+    levels: Vec<Level>,
+    background: [u8; 3],
+}
+
+impl Slide {
+    /// Opens a file. Formats that have several files are opened by the one that names the others.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] and [`Error::Broken`]; a path with a zero byte.
+    pub fn open(library: &'static Library, path: &Path) -> Result<Self> {
+        let path = CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| Error::Argument("a path with a zero byte".into()))?;
+        let handle = Handle::open(library, &path)?;
+        let levels = levels(&handle)?;
+        let background = handle.property(c"openslide.background-color");
+        let background = background.and_then(|text| pixels::colour(&text)).unwrap_or([255; 3]);
+        Ok(Self { library, path, handle: Mutex::new(Arc::new(handle)), levels, background })
+    }
+
+    /// The levels, the largest first; there is one at least.
+    pub fn levels(&self) -> &[Level] {
+        &self.levels
+    }
+
+    /// What the slide says of itself, in at most so many bytes; what is beyond them is left out.
+    ///
+    /// # Errors
+    /// [`Error::Broken`].
+    pub fn properties(&self, most: usize) -> Result<BTreeMap<String, String>> {
+        self.call(|handle| handle.properties(most))
+    }
+
+    /// The colour profile of the levels. There is none where it has more than so many bytes, and
+    /// in versions of OpenSlide before 4.
+    ///
+    /// # Errors
+    /// [`Error::Broken`].
+    pub fn icc(&self, most: usize) -> Result<Option<Vec<u8>>> {
+        self.call(|handle| handle.profile(most))
+    }
+
+    /// The names of the associated images, with width and height in pixels.
+    ///
+    /// # Errors
+    /// [`Error::Broken`].
+    pub fn associated(&self) -> Result<BTreeMap<String, (u32, u32)>> {
+        self.call(|handle| {
+            let names = handle.associated_names().into_iter();
+            let sized = names.filter_map(|name| {
+                let size = handle.associated_size(&name)?;
+                Some((name.into_string().ok()?, size))
+            });
+            sized.collect()
+        })
+    }
+
+    /// Width, height and pixels of an associated image, three bytes each: red, green and blue,
+    /// over the background. It may have at most so many pixels.
+    ///
+    /// # Errors
+    /// [`Error::Broken`]; no such image, or one with more pixels.
+    pub fn read_associated(&self, name: &str, most: u64) -> Result<(u32, u32, Vec<u8>)> {
+        let none = || Error::Argument(format!("no image {name} of at most {most} pixels"));
+        let key = CString::new(name).map_err(|_| none())?;
+        let found = self.call(|handle| handle.associated(&key, most))?;
+        let (width, height, found) = found.ok_or_else(none)?;
+        Ok((width, height, pixels::over(&found, self.background)))
+    }
+
+    /// The pixels of a level from `x`, `y` of that level on, three bytes each: red, green and blue,
+    /// over the background, which is also what lies beyond the border. Takes four bytes of memory
+    /// more for each pixel meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Broken`]; a level that does not exist.
+    pub fn read(&self, level: usize, x: u64, y: u64, width: u32, height: u32) -> Result<Vec<u8>> {
+        let none = || Error::Argument(format!("no level {level}"));
+        let Level { downsample, .. } = self.levels.get(level).ok_or_else(none)?;
+        // The nearest pixel of level 0: that is how OpenSlide is asked.
+        let main = |place: u64| (place as f64 * downsample).round() as i64;
+        let at = (main(x), main(y));
+        let number = i32::try_from(level).map_err(|_| none())?;
+        let found = self.call(|handle| handle.read(number, at, width, height))?;
+        Ok(pixels::over(&found, self.background))
+    }
+
+    fn current(&self) -> MutexGuard<'_, Arc<Handle>> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks a handle. An error stays with it, and may be that of another thread's call: so it is
+    /// asked again by a new one, which others get only if there was no error.
+    fn call<T>(&self, ask: impl Fn(&Handle) -> T) -> Result<T> {
+        let handle = Arc::clone(&self.current());
+        let answer = ask(&handle);
+        if handle.check().is_ok() {
+            return Ok(answer);
+        }
+        drop((handle, answer));
+        let handle = Handle::open(self.library, &self.path)?;
+        if levels(&handle)? != self.levels {
+            return Err(Error::Broken("the file has changed since it was opened".into()));
+        }
+        let answer = ask(&handle);
+        handle.check()?;
+        let old = std::mem::replace(&mut *self.current(), Arc::new(handle));
+        // Closed without the lock.
+        drop(old);
+        Ok(answer)
+    }
+}
+
+fn levels(handle: &Handle) -> Result<Vec<Level>> {
+    let found = handle.levels();
+    handle.check()?;
+    let level = |(number, (width, height, downsample)): (usize, (i64, i64, f64))| {
+        let side = |side| {
+            let name = CString::new(format!("openslide.level[{number}].tile-{side}")).ok()?;
+            handle.property(&name)?.parse().ok()
+        };
+        let (width, height) = (u64::try_from(width).ok()?, u64::try_from(height).ok()?);
+        let is_sound = width > 0 && height > 0 && downsample.is_finite() && downsample > 0.0;
+        is_sound.then(|| Level {
+            width,
+            height,
+            downsample,
+            tile: side("width").zip(side("height")),
+        })
+    };
+    let levels: Option<Vec<Level>> = found.into_iter().enumerate().map(level).collect();
+    let levels = levels.filter(|levels| !levels.is_empty());
+    levels.ok_or_else(|| Error::Broken("a slide without pixels".into()))
+}
