@@ -28,7 +28,7 @@ pub(crate) enum Command {
 ///
 /// Serves the slides in directories, in files and on web servers by HTTP/1.1 and HTTP/2 (without
 /// encryption): a gallery, a viewer for each slide, and the addresses that other viewers ask for,
-/// by Deep Zoom and by the IIIF Image API. Formats are tiled TIFF and BigTIFF, Aperio SVS,
+/// by Deep Zoom, the IIIF Image API and DICOMweb. Formats are tiled TIFF and BigTIFF, Aperio SVS,
 /// OME-TIFF, DICOM and OME-Zarr, and where OpenSlide is installed those that it reads.
 ///
 /// In a directory, all slides are served that are in it or below it, also those that come later.
@@ -52,6 +52,7 @@ Addresses:
   /ID_files/LEVEL/COLUMN_ROW.jpg          Deep Zoom: tile; .png and .webp, too
   /iiif/3/ID/info.json                    IIIF Image API 3.0, level 2; /iiif/2 is version 2.1
   /iiif/3/ID/full/max/0/default.jpg       an image; region, size, rotation, quality.format
+  /dicomweb/studies                       DICOMweb for slides in DICOM: WADO-RS and QIDO-RS
   /healthz                                \"ok\", for whoever looks whether the server is alive
   /metrics                                counts, for Prometheus
 

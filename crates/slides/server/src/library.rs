@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result as Anyhow, bail};
 
 use crate::failure::{Failure, Result, outside};
-use crate::series::Headings;
+use crate::series::{Headings, Index, Series};
 
 /// Ends of the names of slides, in lower case; from the second line on, of those that only OpenSlide
 /// reads.
@@ -51,6 +51,16 @@ pub(crate) enum Place {
     Address(String),
 }
 
+impl Place {
+    /// The file that it is, if it is one.
+    fn file(&self) -> Option<PathBuf> {
+        match self {
+            Self::File { path, .. } if path.is_file() => Some(path.clone()),
+            _ => None,
+        }
+    }
+}
+
 /// All slides, by identifier.
 pub(crate) type List = BTreeMap<String, Place>;
 
@@ -67,6 +77,8 @@ pub(crate) struct Library {
 #[derive(Debug, Clone)]
 struct Known {
     list: Arc<List>,
+    /// Those of the slides that are in DICOM.
+    series: Arc<Index>,
     at: Instant,
 }
 
@@ -114,6 +126,16 @@ impl Library {
     /// meanwhile.
     pub(crate) fn list(&self) -> Arc<List> {
         self.looked().list
+    }
+
+    /// The series in DICOM that there were at the last scan; as [`list`](Self::list).
+    pub(crate) fn series(&self) -> Arc<Index> {
+        self.looked().series
+    }
+
+    /// The same, without a scan. Does not block.
+    pub(crate) fn known_series(&self) -> Arc<Index> {
+        self.known().series
     }
 
     fn looked(&self) -> Known {
@@ -194,13 +216,13 @@ fn is_printable(name: &str) -> bool {
 }
 
 fn scan(roots: &[Root], headings: &mut Headings) -> Anyhow<Known> {
-    let mut list = List::new();
-    look(roots, headings, &mut list)?;
+    let (mut list, mut index) = (List::new(), Index::new());
+    look(roots, headings, &mut list, &mut index)?;
     headings.sweep();
-    Ok(Known { list: Arc::new(list), at: Instant::now() })
+    Ok(Known { list: Arc::new(list), series: Arc::new(index), at: Instant::now() })
 }
 
-fn look(roots: &[Root], headings: &mut Headings, list: &mut List) -> Anyhow<()> {
+fn look(roots: &[Root], headings: &mut Headings, list: &mut List, index: &mut Index) -> Anyhow<()> {
     let mut add = |id: String, place: Place| -> Anyhow<bool> {
         if let Some(other) = list.insert(id.clone(), place) {
             bail!("two slides are called {id}; the other one is {other:?}");
@@ -210,6 +232,11 @@ fn look(roots: &[Root], headings: &mut Headings, list: &mut List) -> Anyhow<()> 
     for root in roots {
         match root {
             Root::Slide { id, place } => {
+                if let Some(path) = place.file() {
+                    for (_, heading, files) in headings.series(vec![path]).into_values() {
+                        enter(index, Series { id: id.clone(), heading, files });
+                    }
+                }
                 add(id.clone(), place.clone())?;
             }
             Root::Directory { path, prefix } => {
@@ -249,13 +276,17 @@ fn look(roots: &[Root], headings: &mut Headings, list: &mut List) -> Anyhow<()> 
                     };
                     let found = headings.series(instances);
                     // Where there is none, opening the directory says why.
-                    let slides = match found.len() {
-                        0 | 1 => vec![(whole, directory)],
-                        _ => found
-                            .into_iter()
-                            .map(|(uid, (file, _))| (format!("{prefix}{uid}"), file))
-                            .collect(),
-                    };
+                    let is_one = found.len() < 2;
+                    let alone = (whole.clone(), directory.clone());
+                    let mut slides = if found.is_empty() { vec![alone] } else { Vec::new() };
+                    for (uid, (file, heading, files)) in found {
+                        let (id, path) = match is_one {
+                            true => (whole.clone(), directory.clone()),
+                            false => (format!("{prefix}{uid}"), file),
+                        };
+                        enter(index, Series { id: id.clone(), heading, files });
+                        slides.push((id, path));
+                    }
                     for (id, path) in slides {
                         let within = Some(Arc::clone(&within));
                         add(id, Place::File { path, within })?;
@@ -265,6 +296,12 @@ fn look(roots: &[Root], headings: &mut Headings, list: &mut List) -> Anyhow<()> 
         }
     }
     Ok(())
+}
+
+/// Of a series that is there twice, the first one counts.
+fn enter(index: &mut Index, series: Series) {
+    let key = (series.heading.study.clone(), series.heading.series.clone());
+    index.entry(key).or_insert(series);
 }
 
 /// What is in a directory and has a name that can be shown. What cannot be read is not there.

@@ -12,11 +12,24 @@ use sha2::{Digest, Sha256};
 
 use crate::render::work;
 
+/// A series that is a slide.
+#[derive(Debug, Clone)]
+pub(crate) struct Series {
+    /// The identifier of the slide.
+    pub(crate) id: String,
+    pub(crate) heading: Arc<Heading>,
+    /// Files whose names say that they are instances.
+    pub(crate) files: usize,
+}
+
+/// All of them, by the UIDs of study and series.
+pub(crate) type Index = BTreeMap<(String, String), Series>;
+
 /// What says whether a file is still the same: inode, length, time.
 type Stamp = (u64, u64, i64, i64);
 
-/// Those of a directory, by UID: the first of its files.
-pub(crate) type Found = BTreeMap<String, (PathBuf, Arc<Heading>)>;
+/// Those of a directory, by UID: the first of its files, and how many there are.
+pub(crate) type Found = BTreeMap<String, (PathBuf, Arc<Heading>, usize)>;
 
 /// What is another one if a file in the directory is another one.
 pub(crate) fn stamp(directory: &Path) -> String {
@@ -64,7 +77,8 @@ impl Headings {
             };
             let entry = found
                 .entry(heading.series.clone())
-                .or_insert_with(|| (file.clone(), Arc::clone(&heading)));
+                .or_insert_with(|| (file.clone(), Arc::clone(&heading), 0));
+            entry.2 += 1;
             // Most are the same for all files of a series, and kept once.
             let heading = if *entry.1 == *heading { Arc::clone(&entry.1) } else { heading };
             self.seen.insert(file, (stamp, Some(heading)));

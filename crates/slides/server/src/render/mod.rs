@@ -27,7 +27,7 @@ use std::sync::Arc;
 use anyhow::Result as Anyhow;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use seekwire_slides_image::{Format, Raster, Region};
+use seekwire_slides_image::{Format, Raster, Region, StoredTile};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::bounded::Bounded;
@@ -40,7 +40,7 @@ use farm::Farm;
 use plan::{Part, Plan};
 use tiles::Tiles;
 use turn::{Quality, Turn};
-use work::Orders;
+use work::{Orders, Pixels};
 
 /// What an image shows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -322,6 +322,39 @@ impl Images {
         let mut pixels = raster.into_pixels();
         orders.append(&mut pixels, None);
         self.finish(open, pixels).await
+    }
+
+    /// A frame of an instance in DICOM, which nobody else is likely to want in this way: it is made
+    /// for each that asks. Stored JPEG is given out as it is, if its colours are to stay.
+    pub(crate) async fn frame(&self, open: &Open, tile: StoredTile, kind: Kind) -> Image {
+        let icc = open.slide.icc().filter(|_| open.converts);
+        if kind == Kind::Jpeg && icc.is_none() {
+            if let Some(jpeg) = tile.jpeg().map_err(|error| open.wrong(&error))? {
+                Counters::add(&self.counters.stored, 1);
+                return Ok(jpeg.into());
+            }
+        }
+        let layout = tile.layout();
+        let area = u64::from(layout.width) * u64::from(layout.height);
+        let _memory = self.memory(area, area).await?;
+        let answer = self.tiles.farm().run(tile.to_block(), || true).await;
+        let answer = answer.map_err(|failure| open.outside(failure))?;
+        Counters::add(&self.counters.decoded, 1);
+        let wrong = || Failure::internal("the decoded frame has not its size");
+        let pixels = answer.and_then(Pixels::of).ok_or_else(wrong)?;
+        let orders = Orders {
+            width: pixels.width,
+            height: pixels.height,
+            part: (0.0, 0.0, f64::from(pixels.width), f64::from(pixels.height)),
+            to: (pixels.width, pixels.height),
+            turn: Turn::default(),
+            quality: Quality::Colour,
+            converts: icc.is_some(),
+            format: self.format(kind),
+        };
+        let mut block = pixels.bytes.to_vec();
+        orders.append(&mut block, icc);
+        self.finish(open, block).await
     }
 
     fn format(&self, kind: Kind) -> Format {

@@ -89,7 +89,7 @@ impl App {
     }
 
     /// The address of this server, without a slash at the end.
-    fn address(&self, uri: &Uri, headers: &HeaderMap) -> Result<String> {
+    pub(super) fn address(&self, uri: &Uri, headers: &HeaderMap) -> Result<String> {
         if let Some(base) = &self.base {
             return Ok(base.clone());
         }

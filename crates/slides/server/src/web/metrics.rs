@@ -14,14 +14,16 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 pub(crate) enum Route {
     DeepZoom,
     Iiif,
+    DicomWeb,
     /// Of one slide: the viewer, properties, associated images.
     Slide,
     Other,
 }
 
-const ROUTES: [(Route, &str); 4] = [
+const ROUTES: [(Route, &str); 5] = [
     (Route::DeepZoom, "deepzoom"),
     (Route::Iiif, "iiif"),
+    (Route::DicomWeb, "dicomweb"),
     (Route::Slide, "slide"),
     (Route::Other, "other"),
 ];
@@ -30,6 +32,8 @@ impl Route {
     pub(crate) fn of(path: &str) -> Self {
         if path.starts_with("/iiif/") {
             Self::Iiif
+        } else if path.starts_with("/dicomweb/") {
+            Self::DicomWeb
         } else if path.starts_with("/slides/") {
             Self::Slide
         } else if path.ends_with(".dzi") || path.contains("_files/") {

@@ -5,15 +5,18 @@
 //! around        access log, counts, rate, token, number of requests, time
 //!   pages       gallery, viewer and what they are made of
 //!   images      Deep Zoom, IIIF, associated images, properties
+//!   dicomweb    WADO-RS and QIDO-RS                       (its first page has a map)
 //!   metrics     counts for Prometheus
 //! response      headers that all answers have, entity tags
 //! ```
 
 pub(crate) mod connections;
+mod dicomweb;
 pub(crate) mod gate;
 mod images;
 mod metrics;
 mod pages;
+mod range;
 mod response;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -79,6 +82,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/iiif/{version}/{id}", get(images::iiif_base))
         .route("/iiif/{version}/{id}/info.json", get(images::iiif_information))
         .route("/iiif/{version}/{id}/{region}/{size}/{rotation}/{file}", get(images::iiif_image))
+        .merge(dicomweb::routes())
         .route("/{file}", get(images::descriptor))
         .route("/{files}/{level}/{tile}", get(images::tile))
         .fallback(|| async { Failure::not_found("there is nothing at this address") })

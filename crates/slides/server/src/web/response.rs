@@ -89,7 +89,10 @@ pub(crate) fn linked(mut response: Response, links: &str) -> Response {
 /// What everybody's pages may read. No cookie is sent with such requests, nor needed.
 const SHARED: [(&str, &str); 2] = [
     ("access-control-allow-origin", "*"),
-    ("access-control-expose-headers", "ETag, Link, Retry-After"),
+    (
+        "access-control-expose-headers",
+        "Accept-Ranges, Content-Range, ETag, Link, Retry-After, Warning",
+    ),
 ];
 
 /// What is true of all answers.
@@ -115,7 +118,7 @@ pub(crate) fn preflight() -> Response {
     *response.status_mut() = StatusCode::NO_CONTENT;
     for (name, value) in [
         ("access-control-allow-methods", "GET, HEAD, OPTIONS"),
-        ("access-control-allow-headers", "Authorization, If-None-Match"),
+        ("access-control-allow-headers", "Accept, Authorization, If-None-Match, If-Range, Range"),
         ("access-control-max-age", "86400"),
         ("allow", "GET, HEAD, OPTIONS"),
     ] {

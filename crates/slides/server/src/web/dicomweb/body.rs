@@ -1,0 +1,162 @@
+//! Answers in pieces that are read when they are sent, so that the largest file takes no more memory
+//! than one piece of it.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::iter;
+use std::sync::{Arc, LazyLock};
+
+use axum::body::Body;
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use seekwire_slides_image::Instance;
+use tokio::sync::Semaphore;
+
+use super::accept::Offer;
+use crate::failure::{Failure, Result};
+use crate::opened::Open;
+
+/// Bytes of a file that are read at once.
+const CHUNK: u64 = 256 << 10;
+
+/// Datasets that are made JSON at a time: the largest take as much memory as the tables of a slide.
+static DATASETS: Semaphore = Semaphore::const_new(4);
+
+/// Between parts. Nobody could put it into a file beforehand.
+pub(super) static BOUNDARY: LazyLock<String> = LazyLock::new(|| {
+    let random = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", random(), random())
+});
+
+/// An instance of a slide that stays open for it.
+#[derive(Clone)]
+pub(super) struct Held {
+    pub(super) open: Arc<Open>,
+    number: usize,
+}
+
+impl Held {
+    /// All that a slide has.
+    pub(super) fn all(open: &Arc<Open>) -> Vec<Self> {
+        let count = open.slide.dicom().map_or(0, |dicom| dicom.instances().count());
+        (0..count).map(|number| Self { open: Arc::clone(open), number }).collect()
+    }
+
+    pub(super) fn of(open: &Arc<Open>, uid: &str) -> Option<Self> {
+        let number = open.slide.dicom()?.instances().position(|one| one.uid() == uid)?;
+        Some(Self { open: Arc::clone(open), number })
+    }
+
+    pub(super) fn instance(&self) -> Result<&Instance> {
+        let found = self.open.slide.dicom().and_then(|dicom| dicom.instances().nth(self.number));
+        found.ok_or_else(|| Failure::internal("the slide has another number of instances"))
+    }
+}
+
+type Read = Box<dyn FnOnce(&Instance) -> seekwire_slides_image::Result<Bytes> + Send>;
+
+/// A piece of an answer.
+pub(super) enum Piece {
+    Text(Bytes),
+    /// Bytes of a file, from one on.
+    File(Held, u64, usize),
+    /// A frame, from 1.
+    Frame(Held, u32),
+    /// A dataset in JSON, and the address of its pixels.
+    Dataset(Held, String),
+}
+
+pub(super) fn text(text: impl Into<String>) -> Piece {
+    Piece::Text(Bytes::from(text.into()))
+}
+
+impl Piece {
+    /// Reads it.
+    async fn load(self) -> Result<Bytes> {
+        let _permit = match &self {
+            Self::Dataset(..) => Some(DATASETS.acquire().await),
+            _ => None,
+        };
+        let (held, read): (Held, Read) = match self {
+            Self::Text(text) => return Ok(text),
+            Self::File(held, at, length) => (held, Box::new(move |of| of.bytes(at, length))),
+            Self::Frame(held, number) => (held, Box::new(move |of| of.frame(number))),
+            Self::Dataset(held, bulk) => {
+                (held, Box::new(move |of| of.json(&bulk).map(Bytes::from)))
+            }
+        };
+        let reading = tokio::task::spawn_blocking(move || {
+            read(held.instance()?).map_err(|error| held.open.wrong(&error))
+        });
+        reading.await.map_err(|_| Failure::internal("reading it panicked"))?
+    }
+}
+
+/// Bytes of the file of an instance.
+pub(super) fn file(held: Held, from: u64, to: u64) -> impl Iterator<Item = Piece> + Send {
+    (from..to).step_by(CHUNK as usize).map(move |at| {
+        let length = CHUNK.min(to - at) as usize;
+        Piece::File(held.clone(), at, length)
+    })
+}
+
+/// What stands before the contents of a part, of that type.
+pub(super) fn head(kind: &str, is_first: bool) -> Piece {
+    let before = if is_first { "" } else { "\r\n" };
+    text(format!("{before}--{}\r\nContent-Type: {kind}\r\n\r\n", *BOUNDARY))
+}
+
+/// What stands behind the last part.
+pub(super) fn tail() -> impl Iterator<Item = Piece> + Send {
+    iter::once(text(format!("\r\n--{}--\r\n", *BOUNDARY)))
+}
+
+/// An answer of a type. What cannot be read of its beginning is a failure; later, the answer ends
+/// before its end.
+pub(super) async fn answer(
+    offer: &Offer<'_>,
+    pieces: impl Iterator<Item = Piece> + Send + 'static,
+) -> Result<Response> {
+    let kind = match offer.is_multipart {
+        true => format!("{offer}; boundary={}", *BOUNDARY),
+        false => offer.to_string(),
+    };
+    // As far as is known without reading more than one thing: a short answer is all of that.
+    let mut pieces = pieces;
+    let (mut ready, mut rest) = (Vec::new(), None);
+    let mut has_read = false;
+    for piece in pieces.by_ref() {
+        let is_text = matches!(piece, Piece::Text(_));
+        if has_read && !is_text {
+            rest = Some(piece);
+            break;
+        }
+        has_read |= !is_text;
+        ready.extend_from_slice(&piece.load().await?);
+    }
+    let ready = Bytes::from(ready);
+    let body = match rest {
+        None => Body::from(ready),
+        Some(next) => {
+            let ready = iter::once(Piece::Text(ready));
+            stream(ready.chain(iter::once(next)).chain(pieces))
+        }
+    };
+    let mut response = Response::new(body);
+    let kind = HeaderValue::from_str(&kind).map_err(|_| Failure::internal("a broken type"))?;
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+/// Pieces, each of which is read when those before it were sent. What cannot be read ends it.
+pub(super) fn stream(pieces: impl Iterator<Item = Piece> + Send + 'static) -> Body {
+    let load = |piece: Piece| async move {
+        let failed = |failure: Failure| io::Error::other(failure.what.to_string());
+        piece.load().await.map_err(failed)
+    };
+    Body::from_stream(stream::iter(pieces).then(load))
+}

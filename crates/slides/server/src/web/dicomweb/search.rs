@@ -1,0 +1,385 @@
+//! QIDO-RS (DICOM PS3.18, section 10.6): which studies, series and instances there are. Studies and
+//! series are matched by what the beginnings of their files say; no slide is opened for that.
+
+use std::collections::BTreeSet;
+
+use axum::extract::{Path, Query, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, WARNING};
+use axum::http::{HeaderMap, HeaderValue, Uri};
+use axum::response::Response;
+use serde_json::{Map, Value, json};
+
+use super::accept::{self, Offer};
+use super::body::Held;
+use super::{Address, JSON, Parameters, index, is_uid, place, root, slides};
+use crate::failure::{Failure, Result};
+use crate::series::Series;
+use crate::web::{Shared, response};
+
+/// Results of one answer, if the client does not want less.
+const MOST: usize = 1000;
+
+/// What can be matched: tag and name.
+const MATCHED: [(&str, &str); 17] = [
+    ("00080018", "SOPInstanceUID"),
+    ("00080020", "StudyDate"),
+    ("00080030", "StudyTime"),
+    ("00080050", "AccessionNumber"),
+    ("00080060", "Modality"),
+    ("00080061", "ModalitiesInStudy"),
+    ("00080090", "ReferringPhysicianName"),
+    ("00081030", "StudyDescription"),
+    ("0008103E", "SeriesDescription"),
+    ("00100010", "PatientName"),
+    ("00100020", "PatientID"),
+    ("00100030", "PatientBirthDate"),
+    ("00100040", "PatientSex"),
+    ("0020000D", "StudyInstanceUID"),
+    ("0020000E", "SeriesInstanceUID"),
+    ("00200010", "StudyID"),
+    ("00200011", "SeriesNumber"),
+];
+
+const INSTANCE: &str = "00080018";
+const MODALITY: &str = "00080060";
+const MODALITIES: &str = "00080061";
+const STUDY: &str = "0020000D";
+const SERIES: &str = "0020000E";
+
+type Object = Map<String, Value>;
+
+/// What is looked for.
+#[derive(Debug, Default)]
+struct Search {
+    /// Tags and what their values have to be like.
+    matches: Vec<(&'static str, String)>,
+    limit: usize,
+    offset: usize,
+}
+
+impl Search {
+    fn of(address: &Address, query: &[(String, String)]) -> Result<Self> {
+        let mut search = Self { limit: MOST, ..Self::default() };
+        let (study, series) = (address.study.as_ref(), address.series.as_ref());
+        for (tag, uid) in [(STUDY, study), (SERIES, series)] {
+            if let Some(uid) = uid {
+                search.matches.push((tag, uid.clone()));
+            }
+        }
+        for (name, value) in query {
+            let number = || {
+                let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+                let number = value.parse::<usize>().ok().filter(|_| is_number);
+                number.ok_or_else(|| Failure::bad(format!("{name}: a number")))
+            };
+            let is_same = |(tag, word): &&(&str, &str)| {
+                tag.eq_ignore_ascii_case(name) || word.eq_ignore_ascii_case(name)
+            };
+            match &**name {
+                "limit" => search.limit = number()?.min(MOST),
+                "offset" => search.offset = number()?,
+                name => match MATCHED.iter().find(is_same) {
+                    // An empty one, and a star, fit everything.
+                    Some(_) if value.is_empty() || value == "*" => {}
+                    Some((tag, _)) => search.matches.push((tag, value.clone())),
+                    // Whoever asks for something must not be given everything.
+                    None if is_attribute(name) => {
+                        let known: Vec<&str> = MATCHED.iter().map(|(_, word)| *word).collect();
+                        let what = format!("{name} is not matched here, but {}", known.join(", "));
+                        return Err(Failure::bad(what));
+                    }
+                    None => {}
+                },
+            }
+        }
+        Ok(search)
+    }
+
+    /// Whether an object has all that is looked for, but what only instances have.
+    fn fits(&self, object: &Object) -> bool {
+        self.matches.iter().filter(|(tag, _)| *tag != INSTANCE).all(|(tag, wanted)| {
+            let tag = if *tag == MODALITIES { MODALITY } else { *tag };
+            object.get(tag).is_some_and(|element| is_like(element, wanted))
+        })
+    }
+
+    /// Whether there may be an instance of that UID.
+    fn has_instance(&self, uid: &str) -> bool {
+        let mut wanted = self.matches.iter().filter(|(tag, _)| *tag == INSTANCE);
+        wanted.all(|(_, wanted)| is_in_list(uid, wanted))
+    }
+
+    /// The page of the results, and how many there are after it.
+    fn page(&self, results: Vec<Object>) -> (Vec<Object>, usize) {
+        let rest = results.len().saturating_sub(self.offset.saturating_add(self.limit));
+        (results.into_iter().skip(self.offset).take(self.limit).collect(), rest)
+    }
+}
+
+/// A tag, or a name of an attribute: they begin with a capital letter, and parameters do not.
+fn is_attribute(name: &str) -> bool {
+    let is_tag = name.len() == 8 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_tag || name.starts_with(|first: char| first.is_ascii_uppercase())
+}
+
+fn is_in_list(uid: &str, wanted: &str) -> bool {
+    wanted.split([',', '\\']).any(|wanted| wanted.trim() == uid)
+}
+
+/// Whether a value of an element is as it is wanted (PS3.4, section C.2.2.2).
+fn is_like(element: &Value, wanted: &str) -> bool {
+    let vr = element["vr"].as_str().unwrap_or_default();
+    let values = element["Value"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let texts = values.iter().flat_map(|value| match value {
+        Value::Object(name) => name.values().filter_map(Value::as_str).map(str::to_owned).collect(),
+        Value::String(text) => vec![text.clone()],
+        other => vec![other.to_string()],
+    });
+    let mut texts = texts;
+    match vr {
+        "UI" => texts.any(|text| is_in_list(&text, wanted)),
+        "DA" | "TM" if wanted.contains('-') => {
+            let (from, to) = wanted.split_once('-').unwrap_or_default();
+            // Texts of the same form are in the order of what they mean.
+            texts.any(|text| {
+                let end: String = text.chars().take(to.len()).collect();
+                *text >= *from && (to.is_empty() || *end <= *to)
+            })
+        }
+        "PN" => texts.any(|text| is_pattern_of(&wanted.to_lowercase(), &text.to_lowercase())),
+        _ => texts.any(|text| is_pattern_of(wanted, &text)),
+    }
+}
+
+/// Whether a text is like a pattern, in which `*` is any text and `?` any character.
+fn is_pattern_of(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), text.chars().collect());
+    let (mut at, mut place) = (0, 0);
+    // The last star, and the place in the text that is tried next behind it.
+    let mut star = None;
+    while place < text.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                star = Some((at, place + 1));
+                at += 1;
+            }
+            Some(one) if *one == '?' || *one == text[place] => {
+                at += 1;
+                place += 1;
+            }
+            _ => {
+                let Some((before, next)) = star else { return false };
+                (at, place) = (before + 1, next);
+                star = Some((before, next + 1));
+            }
+        }
+    }
+    pattern[at..].iter().all(|rest| *rest == '*')
+}
+
+fn element(vr: &str, value: impl Into<Value>) -> Value {
+    json!({"vr": vr, "Value": [value.into()]})
+}
+
+/// What the file of a series says.
+fn object(series: &Series) -> Object {
+    // It was written here.
+    serde_json::from_str(&series.heading.json).unwrap_or_default()
+}
+
+fn answer(search: &Search, offer: &Offer<'_>, results: Vec<Object>) -> Result<Response> {
+    let (page, rest) = search.page(results);
+    let text = Value::from(page.into_iter().map(Value::from).collect::<Vec<_>>()).to_string();
+    let mut response = response::body(JSON, text);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(offer.kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    if rest > 0 {
+        let warning = format!("299 seekwire \"there are {rest} more results, from offset on\"");
+        if let Ok(warning) = HeaderValue::from_str(&warning) {
+            headers.insert(WARNING, warning);
+        }
+    }
+    Ok(response)
+}
+
+const OFFERS: [Offer<'static>; 2] = [
+    Offer { is_multipart: false, kind: JSON, syntax: "", is_special: false },
+    Offer { is_multipart: false, kind: "application/json", syntax: "", is_special: false },
+];
+
+/// `/studies`
+pub(super) async fn studies(
+    State(app): Shared,
+    Query(query): Parameters,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let offer = accept::choose(&headers, &query, &OFFERS)?;
+    let search = Search::of(&Address::default(), &query)?;
+    let root = root(&app, &uri, &headers)?;
+    let index = index(&app).await?;
+    let mut results = Vec::new();
+    let mut all = index.iter().map(|((study, _), series)| (study, series)).peekable();
+    while let Some((study, first)) = all.next() {
+        let mut group = vec![first];
+        while let Some((_, next)) = all.next_if(|(of, _)| *of == study) {
+            group.push(next);
+        }
+        let objects: Vec<Object> = group.iter().map(|series| object(series)).collect();
+        if !objects.iter().any(|object| search.fits(object)) {
+            continue;
+        }
+        let modalities: BTreeSet<&str> = objects
+            .iter()
+            .filter_map(|object| object.get(MODALITY)?["Value"][0].as_str())
+            .collect();
+        let modalities: Vec<&str> = modalities.into_iter().collect();
+        let files: usize = group.iter().map(|series| series.files).sum();
+        let mut found = objects.first().cloned().unwrap_or_default();
+        for tag in [MODALITY, SERIES, "0008103E", "00200011"] {
+            found.remove(tag);
+        }
+        found.insert(MODALITIES.into(), json!({"vr": "CS", "Value": modalities}));
+        found.insert("00081190".into(), element("UR", format!("{root}/studies/{study}")));
+        found.insert("00201206".into(), element("IS", group.len()));
+        found.insert("00201208".into(), element("IS", files));
+        results.push(found);
+    }
+    answer(&search, offer, results)
+}
+
+/// `/series`, of all studies or of one
+pub(super) async fn series(
+    State(app): Shared,
+    Path(address): Path<Address>,
+    Query(query): Parameters,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let offer = accept::choose(&headers, &query, &OFFERS)?;
+    address.uids()?;
+    let search = Search::of(&address, &query)?;
+    let root = root(&app, &uri, &headers)?;
+    let mut results = Vec::new();
+    for ((study, series), found) in index(&app).await?.iter() {
+        let mut object = object(found);
+        if search.fits(&object) {
+            let place = format!("{root}/studies/{study}/series/{series}");
+            object.insert("00081190".into(), element("UR", place));
+            object.insert("00201209".into(), element("IS", found.files));
+            results.push(object);
+        }
+    }
+    answer(&search, offer, results)
+}
+
+/// `/instances`, of a study or of a series
+pub(super) async fn instances(
+    State(app): Shared,
+    Path(address): Path<Address>,
+    Query(query): Parameters,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let offer = accept::choose(&headers, &query, &OFFERS)?;
+    let search = Search::of(&address, &query)?;
+    let root = root(&app, &uri, &headers)?;
+    let mut results = Vec::new();
+    for open in slides(&app, &address).await? {
+        let Some(dicom) = open.slide.dicom() else { continue };
+        let known = app.slides.library().known_series();
+        let key = (dicom.study().to_owned(), dicom.series().to_owned());
+        let of_series = known.get(&key).map(object).unwrap_or_default();
+        if !search.fits(&of_series) {
+            continue;
+        }
+        for held in Held::all(&open) {
+            let one = held.instance()?;
+            if !is_uid(one.uid()) || !search.has_instance(one.uid()) {
+                continue;
+            }
+            let mut object = of_series.clone();
+            for (tag, value) in [
+                ("00080016", element("UI", one.class())),
+                (INSTANCE, element("UI", one.uid())),
+                ("00081190", element("UR", place(&root, &held)?)),
+                ("00083002", element("UI", one.transfer_syntax())),
+                ("00280008", element("IS", one.frames())),
+                ("00280010", element("US", one.rows())),
+                ("00280011", element("US", one.columns())),
+                ("00280100", element("US", one.bits())),
+            ] {
+                object.insert(tag.into(), value);
+            }
+            results.push(object);
+        }
+    }
+    answer(&search, offer, results)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_matched_as_the_standard_says() {
+        let name =
+            json!({"vr": "PN", "Value": [{"Alphabetic": "Doe^Jane", "Ideographic": "某^某"}]});
+        let date = json!({"vr": "DA", "Value": ["20240229"]});
+        let uid = json!({"vr": "UI", "Value": ["1.2.3"]});
+        let text = json!({"vr": "LO", "Value": ["Case 7"]});
+        let none = json!({"vr": "LO"});
+        for (element, wanted, expected) in [
+            (&name, "doe^jane", true),
+            (&name, "DOE*", true),
+            (&name, "*jane*", true),
+            (&name, "某*", true),
+            (&name, "doe", false),
+            (&date, "20240229", true),
+            (&date, "20240101-20241231", true),
+            (&date, "20240301-", false),
+            (&date, "-20240229", true),
+            (&date, "-2024", true),
+            (&date, "20230101-20231231", false),
+            (&uid, "1.2.3", true),
+            (&uid, "9,1.2.3", true),
+            (&uid, "1.2", false),
+            (&uid, "1.2.*", false),
+            (&text, "Case ?", true),
+            (&text, "case 7", false),
+            (&text, "*a*e*7*", true),
+            (&text, "**??????**", true),
+            (&text, "???????", false),
+            (&none, "a", false),
+        ] {
+            assert_eq!(is_like(element, wanted), expected, "{element} {wanted}");
+        }
+        assert!(!is_pattern_of(&"*a".repeat(1000), &"b".repeat(10_000)));
+    }
+
+    #[test]
+    fn what_is_not_matched_is_refused() {
+        let search = |pairs: &[(&str, &str)]| {
+            let pairs: Vec<(String, String)> =
+                pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+            Search::of(&Address::default(), &pairs)
+        };
+        let found = search(&[
+            ("PatientID", "7"),
+            ("00100010", "*"),
+            ("limit", "10"),
+            ("offset", "3"),
+            ("fuzzymatching", "true"),
+            ("includefield", "all"),
+        ]);
+        let found = found.unwrap();
+        assert_eq!((found.limit, found.offset), (10, 3));
+        assert_eq!(found.matches, [("00100020", "7".to_owned())]);
+        for wrong in [("limit", "-1"), ("offset", "x"), ("PixelData", "1"), ("00400512", "a")] {
+            assert!(search(&[wrong]).is_err(), "{wrong:?}");
+        }
+        assert_eq!(search(&[("limit", "999999")]).unwrap().limit, MOST);
+    }
+}

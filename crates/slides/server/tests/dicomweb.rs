@@ -1,0 +1,270 @@
+//! DICOMweb: against a client from PyPI and pydicom, and what is asked for wrongly.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use common::made::{dicom, open, pyramid};
+use common::{Answer, Service, odd, run, script};
+use seekwire_slides_image::{Region, Slide};
+
+const STUDY: &str = "/dicomweb/studies/1.2.826.0.1.1";
+const JPEG: &str = "1.2.840.10008.1.2.4.50";
+
+/// A study of two series in one directory: JPEG in the first one, native pixels in the second.
+struct Study {
+    directory: tempfile::TempDir,
+    jpeg: Slide,
+    raw: Slide,
+}
+
+impl Study {
+    fn new() -> Self {
+        // Made once for all tests.
+        static MADE: OnceLock<Vec<(PathBuf, Vec<u8>)>> = OnceLock::new();
+        let made = MADE.get_or_init(|| {
+            let directory = tempfile::tempdir().unwrap();
+            let place = directory.path();
+            odd(place);
+            for (name, compression, series) in [("a", "jpeg", 2), ("b", "none", 3)] {
+                let slide = pyramid(place, &format!("{name}.tif"), compression);
+                let series = format!("1.2.826.0.1.{series}");
+                dicom(&slide, place, &place.join("root/study"), name, &series);
+            }
+            let files = fs::read_dir(place.join("root/study")).unwrap();
+            let files = files.map(|file| Path::new("root/study").join(file.unwrap().file_name()));
+            let files = files.chain(["a.tif", "b.tif"].map(PathBuf::from));
+            files.map(|file| (file.clone(), fs::read(place.join(file)).unwrap())).collect()
+        });
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path();
+        fs::create_dir_all(place.join("root/study")).unwrap();
+        for (file, bytes) in made {
+            fs::write(place.join(file), bytes).unwrap();
+        }
+        let [jpeg, raw] = ["a.tif", "b.tif"].map(|name| open(&place.join(name)));
+        Self { directory, jpeg, raw }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.directory.path().join("root")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.root().join("study").join(name)
+    }
+}
+
+/// The address of an instance: of series 2 or 3, from number 1.
+fn instance(series: u32, number: u32) -> String {
+    format!("{STUDY}/series/1.2.826.0.1.{series}/instances/1.2.826.0.1.{series}.{number}")
+}
+
+#[test]
+fn a_client_reads_all_that_pydicom_reads() {
+    let study = Study::new();
+    let service = Service::of(&study.root());
+    let python = script("dicomweb-client");
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/dicomweb.py");
+    let address = format!("http://{}/dicomweb", service.address);
+    let mut command = Command::new(python);
+    let output = run(command.arg(program).arg(address).arg(study.root().join("study")));
+    let count = study.jpeg.levels().len() + study.raw.levels().len();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), format!("{count} instances"));
+}
+
+#[test]
+fn frames_come_as_they_are_stored_or_as_they_can_be_shown() {
+    let study = Study::new();
+    let service = Service::of(&study.root());
+    let ask = |path: &str, accept: &str| service.ask("GET", path, &[("accept", accept)]);
+    let frame = format!("{}/frames/7", instance(2, 1));
+    let tile = study.jpeg.tile(0, 1, 1).unwrap();
+    let stored = tile.jpeg().unwrap().unwrap();
+    let alone = ask(&frame, "image/jpeg");
+    let kind = format!("image/jpeg; transfer-syntax={JPEG}");
+    assert_eq!((alone.status, alone.header("content-type")), (200, &*kind));
+    assert_eq!((alone.header("vary"), &alone.body[..stored.len()]), ("accept", &*stored));
+
+    let parts = ask(&frame, "multipart/related; type=\"image/jpeg\"");
+    let kind = parts.header("content-type");
+    let outer =
+        format!("multipart/related; type=\"image/jpeg\"; transfer-syntax={JPEG}; boundary=");
+    let boundary = kind.strip_prefix(&outer).unwrap_or_else(|| panic!("{kind}"));
+    let head = format!("--{boundary}\r\nContent-Type: image/jpeg; transfer-syntax={JPEG}\r\n\r\n");
+    let tail = format!("\r\n--{boundary}--\r\n");
+    assert_eq!(parts.body, [head.as_bytes(), &alone.body, tail.as_bytes()].concat());
+    // Both have tags, which are not the same.
+    for (answer, accept) in [(&alone, "image/jpeg"), (&parts, "*/*")] {
+        let etag = answer.header("etag");
+        let headers = [("accept", accept), ("if-none-match", etag)];
+        assert_eq!(service.ask("GET", &frame, &headers).status, 304, "{accept}");
+    }
+    assert_ne!(alone.header("etag"), parts.header("etag"));
+
+    let native = format!("{}/frames/1", instance(3, 1));
+    for (path, accept, status) in [
+        (&frame, "multipart/related; type=application/octet-stream; transfer-syntax=*", 200),
+        (&frame, "multipart/related; type=application/octet-stream", 406),
+        (&frame, "multipart/related; type=\"image/jp2\"", 406),
+        (&frame, "image/jpeg; transfer-syntax=1.2.840.10008.1.2.4.70", 406),
+        (&frame, "text/html", 406),
+        (&frame, "*/*", 200),
+        (&native, "multipart/related; type=application/octet-stream", 200),
+        (&native, "application/octet-stream", 200),
+        (&native, "multipart/related; type=\"image/jpeg\"", 406),
+        (&format!("{}/frames/1,2", instance(3, 1)), "application/octet-stream", 406),
+        (&instance(2, 1), "application/dicom+json", 406),
+        (&format!("{}/metadata", instance(2, 1)), "application/dicom+xml", 406),
+        (&format!("{}/metadata", instance(2, 1)), "application/json", 200),
+        (&STUDY.replace("/1.2.826.0.1.1", ""), "text/html", 406),
+    ] {
+        let answer = ask(path, accept);
+        assert_eq!(answer.status, status, "{path} {accept}: {}", said(&answer));
+        assert_eq!(answer.header("access-control-allow-origin"), "*");
+    }
+    let bytes = ask(&native, "application/octet-stream");
+    assert_eq!(bytes.body, study.raw.tile(0, 0, 0).unwrap().bytes()[..]);
+
+    // Pixels of rendered frames.
+    let shown = ask(&format!("{native}/rendered"), "image/png").pixels();
+    let region = Region { x: 0, y: 0, width: 64, height: 64 };
+    assert_eq!(shown.as_raw(), study.raw.read(0, region).unwrap().pixels());
+    let jpeg = service.get(&format!("{frame}/rendered"));
+    assert_eq!(jpeg.header("content-type"), "image/jpeg");
+    // It has an even length.
+    assert_eq!(jpeg.body, alone.body);
+    assert_eq!(ask(&format!("{frame}/rendered"), "image/gif").status, 406);
+    assert_eq!(service.get(&format!("{frame}/rendered?viewport=1,1")).status, 501);
+    assert_eq!(service.get(&format!("{}/frames/1,2/rendered", instance(2, 1))).status, 400);
+    assert_eq!(service.get(&format!("{frame}/rendered?accept=image/webp")).pixels().width(), 64);
+}
+
+fn said(answer: &Answer) -> String {
+    String::from_utf8_lossy(&answer.body).chars().take(200).collect()
+}
+
+#[test]
+fn files_come_whole_and_in_ranges() {
+    let study = Study::new();
+    let service = Service::of(&study.root());
+    let file = fs::read(study.file("a0.dcm")).unwrap();
+    let path = instance(2, 1);
+    let whole = service.get(&path);
+    let kind = format!("application/dicom; transfer-syntax={JPEG}");
+    assert_eq!((whole.status, whole.header("content-type")), (200, &*kind));
+    assert_eq!(whole.header("content-length"), file.len().to_string());
+    assert_eq!(whole.header("accept-ranges"), "bytes");
+    assert!(whole.body == file);
+    let head = service.ask("HEAD", &path, &[]);
+    assert_eq!((head.status, head.body.len()), (200, 0));
+    assert_eq!(head.header("content-length"), file.len().to_string());
+
+    let etag = whole.header("etag");
+    assert_eq!(service.ask("GET", &path, &[("if-none-match", etag)]).status, 304);
+    let (length, middle) = (file.len(), file.len() / 2);
+    for (range, from, to) in [
+        ("bytes=128-131".to_owned(), 128, 132),
+        (format!("bytes={middle}-"), middle, length),
+        ("bytes=-99".to_owned(), length - 99, length),
+    ] {
+        let part = service.ask("GET", &path, &[("range", &range), ("if-range", etag)]);
+        assert_eq!(part.status, 206, "{range}");
+        let place = format!("bytes {from}-{}/{length}", to - 1);
+        assert_eq!(part.header("content-range"), place);
+        assert!(part.body == file[from..to], "{range}");
+        let other = service.ask("GET", &path, &[("range", &range), ("if-range", "\"x\"")]);
+        assert_eq!((other.status, other.body.len()), (200, length));
+    }
+    let beyond = service.ask("GET", &path, &[("range", "bytes=999999999-")]);
+    assert_eq!((beyond.status, beyond.body.len()), (416, 0));
+    assert_eq!(beyond.header("content-range"), format!("bytes */{length}"));
+
+    // A series is the files, one after the other.
+    let accept = [("accept", "multipart/related; type=\"application/dicom\"; transfer-syntax=*")];
+    let series = service.ask("GET", &format!("{STUDY}/series/1.2.826.0.1.2"), &accept);
+    let kind = series.header("content-type");
+    let boundary = format!("--{}", kind.rsplit_once("boundary=").unwrap().1);
+    let starts: Vec<usize> = (0..series.body.len() - boundary.len())
+        .filter(|at| series.body[*at..].starts_with(boundary.as_bytes()))
+        .collect();
+    assert_eq!(starts.len(), study.jpeg.levels().len() + 1);
+    for (level, places) in starts.windows(2).enumerate() {
+        let part = &series.body[places[0]..places[1] - 2];
+        let file = fs::read(study.file(&format!("a{level}.dcm"))).unwrap();
+        assert!(part.ends_with(&file), "{level}");
+    }
+    // The pixels of native frames are bytes of the file.
+    let bulk = format!("{}/bulkdata/7FE00010", instance(3, 1));
+    let headers = [("accept", "application/octet-stream"), ("range", "bytes=12288-24575")];
+    let part = service.ask("GET", &bulk, &headers);
+    assert_eq!((part.status, part.body.len()), (206, 12_288));
+    assert_eq!(part.body, study.raw.tile(0, 1, 0).unwrap().bytes()[..]);
+}
+
+#[test]
+fn what_is_asked_for_wrongly_is_refused_and_the_server_goes_on() {
+    let study = Study::new();
+    // Cut in the middle of its frames.
+    let whole = fs::read(study.file("b0.dcm")).unwrap();
+    let root = study.root();
+    fs::create_dir(root.join("cut")).unwrap();
+    let mut cut = whole[..whole.len() / 2].to_vec();
+    let uid = b"1.2.826.0.1.3";
+    for at in 0..cut.len() - uid.len() {
+        if cut[at..].starts_with(uid) {
+            cut[at + uid.len() - 1] = b'9';
+        }
+    }
+    fs::write(root.join("cut/a.dcm"), cut).unwrap();
+    let service = Service::of(&root);
+    let list = |count: usize| format!("{}/frames/{}1", instance(2, 1), "1,".repeat(count));
+    for (path, status) in [
+        (format!("{}/frames/0", instance(2, 1)), 400),
+        (format!("{}/frames/-1", instance(2, 1)), 400),
+        (format!("{}/frames/1-3", instance(2, 1)), 400),
+        (format!("{}/frames/1,,2", instance(2, 1)), 400),
+        (format!("{}/frames/", instance(2, 1)), 404),
+        (format!("{}/frames/21", instance(2, 1)), 404),
+        (format!("{}/frames/4294967297", instance(2, 1)), 404),
+        (format!("{}/frames/99999999999999999999999", instance(2, 1)), 400),
+        (list(1023), 200),
+        (list(1024), 400),
+        (list(15_000), 400),
+        (instance(2, 99), 404),
+        (instance(2, 1).replace(".1.2/", ".1.3/"), 404),
+        (instance(2, 1).replace("1.2.826.0.1.1", "1.2.826.0.1.7"), 404),
+        (instance(2, 1).replace("1.2.826.0.1.2.1", "..%2F..%2Fa0.dcm"), 400),
+        (format!("{STUDY}/series/..%2F.."), 400),
+        (format!("{STUDY}/series/%00"), 400),
+        (format!("{STUDY}/series/%ff"), 400),
+        (format!("{STUDY}/series/{}", "1".repeat(65)), 400),
+        (format!("{STUDY}/series/{}", "1".repeat(64)), 404),
+        ("/dicomweb/studies/a".to_owned(), 400),
+        ("/dicomweb/studies/1.2.3".to_owned(), 404),
+        ("/dicomweb/studies/1.2.3/metadata".to_owned(), 404),
+        ("/dicomweb/studies?limit=-1".to_owned(), 400),
+        ("/dicomweb/studies?PixelData=1".to_owned(), 400),
+        ("/dicomweb/nothing".to_owned(), 404),
+        ("/dicomweb".to_owned(), 404),
+        (format!("{}/bulkdata/00100010", instance(2, 1)), 404),
+        (format!("{}/thumbnail", instance(2, 1)), 404),
+        (format!("{STUDY}/series/1.2.826.0.1.9"), 500),
+    ] {
+        let answer = service.get(&path);
+        assert_eq!(answer.status, status, "{path:.200}: {}", said(&answer));
+        assert!(!said(&answer).contains(root.to_str().unwrap()), "{path}");
+    }
+    let broken = service.get(&format!("{STUDY}/series/1.2.826.0.1.9/metadata"));
+    assert!(broken.text().starts_with("cut/"), "{}", broken.text());
+    // It is found, and what else there is in the study is, too.
+    let found = service.get(&format!("{STUDY}/series")).json();
+    assert_eq!(found.as_array().unwrap().len(), 3);
+    let limited = service.get("/dicomweb/series?limit=1&offset=1");
+    assert!(limited.header("warning").contains("1 more results"), "{limited:?}");
+    assert_eq!(service.get(&instance(2, 1)).status, 200);
+    assert_eq!(service.ask("POST", "/dicomweb/studies", &[]).status, 405);
+}
