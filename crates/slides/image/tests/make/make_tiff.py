@@ -3,6 +3,7 @@
     make_tiff.py plain FILE        two levels of tiles in deflate, one of them not stored
     make_tiff.py philips FILE      the same as scanners of Philips write it
     make_tiff.py ndpi|scn|bif|trestle FILE   what shows that it is a file of Hamamatsu, Leica, Ventana or Trestle
+    make_tiff.py ome UNIT FILE     OME-TIFF: the same two levels, and a label; pixels of 0.5 by 0.25 of that unit
     make_tiff.py openslide         prints the directory that has OpenSlide 4
 """
 
@@ -60,6 +61,14 @@ if sys.argv[1] == "plain":
     write(sys.argv[2])
 elif sys.argv[1] == "philips":
     write(sys.argv[2], description=philips(), software="Philips DP v1.0")
+elif sys.argv[1] == "ome":
+    options = {"photometric": "rgb", "tile": (SIDE, SIDE), "compression": "zlib"}
+    unit = sys.argv[2]
+    size = {"PhysicalSizeX": 0.5, "PhysicalSizeXUnit": unit, "PhysicalSizeY": 0.25, "PhysicalSizeYUnit": unit}
+    with TiffWriter(sys.argv[3], ome=True, bigtiff=True) as file:
+        file.write(pixels(512), **options, subifds=1, metadata={"axes": "YXS", "Name": "scan <1>", **size})
+        file.write(pixels(256), **options, subfiletype=1)
+        file.write(pixels(256)[:100], photometric="rgb", metadata={"axes": "YXS", "Name": "Label image"})
 elif sys.argv[1] == "ndpi":
     write(sys.argv[2], extratags=[(65420, "I", 1, 1, True)])
 elif sys.argv[1] == "scn":
