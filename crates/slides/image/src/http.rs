@@ -1,13 +1,17 @@
-//! Files on a web server, by range requests (RFC 9110, section 14).
+//! Files on a web server, by range requests (RFC 9110, section 14), and objects in a bucket of S3,
+//! by the same, signed.
 
+use crate::s3::{self, Bucket};
 use crate::source::{Source, check};
+use crate::tls;
 use crate::zarr::{Store, inside};
 use crate::{Error, Result};
 use std::fmt::Write;
 use std::io::Read;
 use std::sync::Arc;
-use std::time::Duration;
-use ureq::Agent;
+use std::time::{Duration, SystemTime};
+use ureq::http::Response;
+use ureq::{Agent, Body};
 
 /// How often a request is made before its failure is final.
 const ATTEMPTS: u32 = 3;
@@ -19,13 +23,15 @@ const WHOLE: Duration = Duration::from_secs(60);
 const FIRST: u64 = 64 << 10;
 
 /// A file on a web server, or an object of a store that has addresses, signed ones included. The
-/// server must answer ranges. Redirections are followed: who lets strangers choose addresses must
-/// check these.
+/// server must answer ranges. Redirections are followed, but not from a bucket of S3: who lets
+/// strangers choose addresses must check these.
 #[derive(Debug)]
 pub struct HttpSource {
     name: String,
     url: String,
     agent: Agent,
+    /// Signs the requests.
+    bucket: Option<Arc<Bucket>>,
     length: u64,
     etag: Option<String>,
     first: Vec<u8>,
@@ -46,19 +52,48 @@ enum Failure {
 }
 
 const ABSENT: &str = "404 Not Found";
+const CHANGED: &str = "the file has changed since it was opened";
+/// Bytes of an answer in which a code is looked for.
+const COMPLAINT: u64 = 4096;
 
-fn agent() -> Agent {
-    Agent::config_builder()
+/// What makes requests for files of an address; `name` is for errors.
+fn agent(name: &str, url: &str, is_bucket: bool) -> Result<Agent> {
+    if url.starts_with("https:") {
+        tls::check().map_err(|what| Error::Unsupported { name: name.to_owned(), what })?;
+    }
+    let mut configuration = Agent::config_builder()
         .timeout_connect(Some(CONNECT))
         .timeout_global(Some(WHOLE))
-        .http_status_as_error(false)
-        .build()
-        .new_agent()
+        .http_status_as_error(false);
+    if is_bucket {
+        // It would ask elsewhere without a signature.
+        configuration = configuration.max_redirects(0).max_redirects_will_error(false);
+    }
+    // Also for others: they may lead to one with https.
+    #[cfg(feature = "https")]
+    let configuration = configuration.tls_config(tls::configuration());
+    Ok(configuration.build().new_agent())
 }
 
 /// An address without what is often a signature.
 fn public(url: &str) -> String {
     url.split(['?', '#']).next().unwrap_or(url).to_owned()
+}
+
+/// The answer to a request that has failed, as far as S3 says it by a code in XML.
+fn complaint(response: &mut Response<Body>) -> String {
+    let status = response.status().to_string();
+    let mut body = String::new();
+    let _ = response.body_mut().as_reader().take(COMPLAINT).read_to_string(&mut body);
+    let code = body.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
+    let code = code.filter(|(code, _)| code.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+    match (code, response.headers().get("x-amz-bucket-region")) {
+        (_, Some(region)) if response.status().is_redirection() => {
+            format!("{status}: the bucket is in the region {region:?}")
+        }
+        (Some((code, _)), _) => format!("{status}: {code}"),
+        _ => status,
+    }
 }
 
 impl HttpSource {
@@ -67,19 +102,24 @@ impl HttpSource {
     /// # Errors
     /// No connection, no such file, no ranges, or `https` in a build without it.
     pub fn open(url: &str) -> Result<Self> {
-        let absent = || Error::Http { name: public(url), what: ABSENT.into() };
-        Self::find(url, agent())?.ok_or_else(absent)
+        let (name, url, bucket) = match Bucket::of(url)? {
+            Some((bucket, key)) => (url.to_owned(), bucket.url(&key), Some(Arc::new(bucket))),
+            None => (public(url), url.to_owned(), None),
+        };
+        let agent = agent(&name, &url, bucket.is_some())?;
+        let absent = || Error::Http { name: name.clone(), what: ABSENT.into() };
+        Self::find(name.clone(), url, agent, bucket)?.ok_or_else(absent)
     }
 
     /// As [`open`](Self::open), over the connections of an agent; `None` if there is no such file.
-    fn find(url: &str, agent: Agent) -> Result<Option<Self>> {
-        let name = public(url);
-        if url.starts_with("https:") && !cfg!(feature = "https") {
-            let what = "https, which this program was built without".into();
-            return Err(Error::Unsupported { name, what });
-        }
-        let url = url.to_owned();
-        let mut source = Self { name, url, agent, length: 0, etag: None, first: Vec::new() };
+    fn find(
+        name: String,
+        url: String,
+        agent: Agent,
+        bucket: Option<Arc<Bucket>>,
+    ) -> Result<Option<Self>> {
+        let (etag, first) = (None, Vec::new());
+        let mut source = Self { name, url, agent, bucket, length: 0, etag, first };
         let Some(first) = source.part(0, FIRST)? else { return Ok(None) };
         source.length = first.whole;
         source.first = first.bytes;
@@ -111,9 +151,19 @@ impl HttpSource {
 
     fn attempt(&self, at: u64, length: u64) -> std::result::Result<Part, Failure> {
         let last = at + length - 1;
-        let mut request = self.agent.get(&self.url).header("Range", format!("bytes={at}-{last}"));
+        let range = format!("bytes={at}-{last}");
+        let mut request = self.agent.get(&self.url).header("Range", &range);
+        for (name, value) in self
+            .bucket
+            .iter()
+            .flat_map(|bucket| bucket.signed(&self.url, &range, SystemTime::now()))
+        {
+            request = request.header(name, value);
+        }
         if let Some(etag) = &self.etag {
-            request = request.header("If-Range", etag);
+            // S3 knows the second one only.
+            let condition = if self.bucket.is_none() { "If-Range" } else { "If-Match" };
+            request = request.header(condition, etag);
         }
         let mut response = request.call().map_err(|error| match error {
             ureq::Error::BadUri(_) | ureq::Error::Http(_) => Failure::Final(error.to_string()),
@@ -122,13 +172,12 @@ impl HttpSource {
         let status = response.status();
         match status.as_u16() {
             206 => {}
-            200 if self.etag.is_some() => {
-                return Err(Failure::Final("the file has changed since it was opened".into()));
-            }
+            200 if self.etag.is_some() => return Err(Failure::Final(CHANGED.into())),
+            412 => return Err(Failure::Final(CHANGED.into())),
             200 => return Err(Failure::Final("the server does not answer ranges".into())),
             404 => return Err(Failure::Absent),
-            408 | 429 | 500..=599 => return Err(Failure::Passing(status.to_string())),
-            _ => return Err(Failure::Final(status.to_string())),
+            408 | 429 | 500..=599 => return Err(Failure::Passing(complaint(&mut response))),
+            _ => return Err(Failure::Final(complaint(&mut response))),
         }
         let header = |name| {
             response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
@@ -136,10 +185,12 @@ impl HttpSource {
         let range = header("content-range").unwrap_or_default();
         let (to, whole) = whole(&range, at, last)
             .ok_or_else(|| Failure::Final(format!("bytes {at}-{last} came as \"{range}\"")))?;
-        if self.length != 0 && whole != self.length {
-            return Err(Failure::Final("the file has changed since it was opened".into()));
-        }
         let etag = header("etag");
+        // A server may know no conditions.
+        let other = self.etag.is_some() && etag.is_some() && etag != self.etag;
+        if other || (self.length != 0 && whole != self.length) {
+            return Err(Failure::Final(CHANGED.into()));
+        }
         let mut bytes = vec![0; (to - at + 1) as usize];
         response
             .body_mut()
@@ -187,21 +238,33 @@ impl Source for HttpSource {
     }
 }
 
-/// Files on a web server whose addresses begin alike. What follows a question mark in the address
-/// is asked with each.
+/// Files on a web server, or objects in a bucket of S3, whose addresses begin alike. What follows a
+/// question mark in the address is asked with each.
 #[derive(Debug)]
 pub struct HttpStore {
     name: String,
+    url: String,
     query: String,
     agent: Agent,
+    bucket: Option<Arc<Bucket>>,
 }
 
 impl HttpStore {
     /// Names are from this address on, which needs no `/` at its end.
-    pub fn new(url: &str) -> Self {
-        let name = public(url);
+    ///
+    /// # Errors
+    /// A bucket of S3 that is not known how to ask, and no certificates for `https`.
+    pub fn new(url: &str) -> Result<Self> {
+        let is_object = url.starts_with(s3::SCHEME);
+        let name = if is_object { url.to_owned() } else { public(url) };
         let query = url[name.len()..].split('#').next().unwrap_or_default().to_owned();
-        Self { name: name.trim_end_matches('/').to_owned(), query, agent: agent() }
+        let name = name.trim_end_matches('/').to_owned();
+        let (url, bucket) = match Bucket::of(&name)? {
+            Some((bucket, key)) => (bucket.url(&key), Some(Arc::new(bucket))),
+            None => (name.clone(), None),
+        };
+        let agent = agent(&name, &url, bucket.is_some())?;
+        Ok(Self { name, url, query, agent, bucket })
     }
 }
 
@@ -212,20 +275,26 @@ impl Store for HttpStore {
 
     fn open(&self, key: &str) -> Result<Option<Arc<dyn Source>>> {
         inside(&self.name, key)?;
-        let mut url = format!("{}/", self.name);
-        for byte in key.bytes() {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                    url.push(byte.into());
-                }
-                _ => {
-                    // Nothing fails that writes into a text.
-                    let _ = write!(url, "%{byte:02X}");
-                }
-            }
-        }
-        url.push_str(&self.query);
-        let found = HttpSource::find(&url, self.agent.clone())?;
+        let url = format!("{}/{}{}", self.url, encoded(key), self.query);
+        let name = format!("{}/{key}", self.name);
+        let found = HttpSource::find(name, url, self.agent.clone(), self.bucket.clone())?;
         Ok(found.map(|source| Arc::new(source) as Arc<dyn Source>))
     }
+}
+
+/// A path in an address.
+pub(crate) fn encoded(path: &str) -> String {
+    let mut encoded = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                encoded.push(byte.into());
+            }
+            _ => {
+                // Nothing fails that writes into a text.
+                let _ = write!(encoded, "%{byte:02X}");
+            }
+        }
+    }
+    encoded
 }

@@ -47,10 +47,12 @@ mod http;
 mod jpeg;
 mod limits;
 mod raster;
+mod s3;
 mod slide;
 mod source;
 mod tiff;
 mod tile;
+mod tls;
 mod within;
 mod zarr;
 

@@ -63,8 +63,9 @@ impl Slide {
     /// # Errors
     /// What cannot be read, is of no known format, is broken, or is beyond the limits.
     pub fn open(location: &str, limits: Limits) -> Result<Self> {
-        if location.starts_with("http://") || location.starts_with("https://") {
-            let store = HttpStore::new(location);
+        let schemes = ["http://", "https://", "s3://"];
+        if schemes.iter().any(|scheme| location.starts_with(scheme)) {
+            let store = HttpStore::new(location)?;
             if store.name().ends_with(".zarr") {
                 return Self::from_store(store, limits);
             }
@@ -72,12 +73,6 @@ impl Slide {
                 CachedSource::new(HttpSource::open(location)?, REMOTE),
                 limits,
             );
-        }
-        if location.starts_with("s3://") {
-            return Err(Error::Unsupported {
-                name: location.into(),
-                what: "s3: give the object's https address, signed if it is not public".into(),
-            });
         }
         let parts = formats::at(Path::new(location), None, &limits)?;
         Ok(Self { name: location.into(), limits, parts })

@@ -62,6 +62,10 @@ Addresses:
 
 Environment:
   SEEKWIRE_SLIDES_TOKEN=TOKEN  as what --token-file has
+  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
+                               who asks for s3://BUCKET/KEY; if not set, requests are not signed
+  AWS_REGION, AWS_ENDPOINT_URL where the buckets are [default: us-east-1 of AWS]
+  SSL_CERT_FILE=FILE           whom to believe by https:// instead of the system's authorities
 
 Signals:
   SIGTERM, SIGINT  accept nothing new, answer what was asked for, and end
@@ -76,7 +80,7 @@ Examples:
   seekwire slides /data/slides --listen 0.0.0.0:80 --token-file token --rate 200
   curl -H \"Authorization: Bearer $(cat token)\" http://host/slides.json")]
 pub(crate) struct Slides {
-    /// Directories, files, and addresses that begin with http://
+    /// Directories, files, and addresses that begin with http://, https:// or s3://
     #[arg(value_name = "DIR|FILE|URL", required = true, value_hint = ValueHint::AnyPath)]
     pub(crate) locations: Vec<String>,
     /// Listen at this address; if PORT is 0, the system picks one

@@ -204,10 +204,13 @@ fn is_address(location: &str) -> bool {
 
 /// The last part of the path of an address.
 fn name_in(address: &str) -> Anyhow<String> {
-    let path = address.split(['?', '#']).next().unwrap_or_default();
+    // Keys of S3 are written as they are.
+    let is_object = address.starts_with("s3://");
+    let path = address.split(['?', '#']).next().filter(|_| !is_object).unwrap_or(address);
     let name = path.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default();
-    let name = percent_encoding::percent_decode_str(name).decode_utf8();
-    let name = name.ok().filter(|name| is_printable(name) && !name.ends_with(':'));
+    let decoded = percent_encoding::percent_decode_str(name).decode_utf8();
+    let name = if is_object { Some(name.into()) } else { decoded.ok() };
+    let name = name.filter(|name| is_printable(name) && !name.ends_with(':'));
     Ok(name.with_context(|| format!("{path}: an address without a name"))?.into_owned())
 }
 
@@ -412,8 +415,11 @@ mod tests {
         fs::write(outer.path().join("any-name"), "").unwrap();
         let path = |name: &str| text(&outer.path().join(name));
         let address = "http://host/dir/b%20c.tif?key=x".to_owned();
-        let library = Library::new(&[path("one"), path("two"), path("any-name"), address]).unwrap();
-        assert_eq!(ids(&library), ["any-name", "b c.tif", "one/a.svs", "two/a.svs"]);
+        let object = "s3://bucket/dir/100% a?.svs".to_owned();
+        let named = [path("one"), path("two"), path("any-name"), address, object];
+        let library = Library::new(&named).unwrap();
+        let all = ["100% a?.svs", "any-name", "b c.tif", "one/a.svs", "two/a.svs"];
+        assert_eq!(ids(&library), all);
         let same = Library::new(&[path("one"), path("three/one")]).unwrap_err();
         assert!(same.to_string().contains("two slides are called one/a.svs"), "{same}");
         assert!(Library::new(&[path("none")]).unwrap_err().to_string().contains("none"));

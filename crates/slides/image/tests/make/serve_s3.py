@@ -1,0 +1,63 @@
+"""A server of S3, by moto, with the files of a directory in the bucket `slides`.
+
+    serve_s3.py DIRECTORY
+
+Prints a line of JSON: the address, the keys of a user who may do everything, and those of a guest with a token. Then obeys lines of standard input, and
+answers each with one: `check` has it check signatures and what users may do, `put KEY FILE` replaces an object. All may read the
+objects before. It ends with its input.
+"""
+
+import json
+import logging
+import os
+import sys
+import urllib.request
+from pathlib import Path
+
+os.environ["AWS_DEFAULT_REGION"] = "eu-west-1"
+os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "nobody"
+
+import boto3
+from moto.server import ThreadedMotoServer
+
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+host, port = server.get_host_and_port()
+address = f"http://{host}:{port}"
+
+
+def client(service, **keys):
+    return boto3.client(service, endpoint_url=address, **keys)
+
+
+users = client("iam")
+users.create_user(UserName="reader")
+key = users.create_access_key(UserName="reader")["AccessKey"]
+allowed = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
+users.put_user_policy(UserName="reader", PolicyName="all", PolicyDocument=json.dumps(allowed))
+# The same for a time, with a token.
+trust = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": "*"}}]}
+role = users.create_role(RoleName="guest", AssumeRolePolicyDocument=json.dumps(trust))["Role"]
+users.put_role_policy(RoleName="guest", PolicyName="all", PolicyDocument=json.dumps(allowed))
+guest = client("sts").assume_role(RoleArn=role["Arn"], RoleSessionName="test")["Credentials"]
+objects = client("s3", aws_access_key_id=key["AccessKeyId"], aws_secret_access_key=key["SecretAccessKey"])
+objects.create_bucket(Bucket="slides", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+root = Path(sys.argv[1])
+for file in sorted(root.rglob("*")):
+    if file.is_file():
+        public = {"ACL": "public-read"}
+        objects.upload_file(str(file), "slides", file.relative_to(root).as_posix(), ExtraArgs=public)
+told = {"address": address, "id": key["AccessKeyId"], "secret": key["SecretAccessKey"]}
+told |= {"guest": guest["AccessKeyId"], "guest_secret": guest["SecretAccessKey"], "token": guest["SessionToken"]}
+print(json.dumps(told), flush=True)
+
+for line in sys.stdin:
+    words = line.rstrip("\n").split("\t")
+    if words[0] == "put":
+        objects.put_object(Bucket="slides", Key=words[1], Body=Path(words[2]).read_bytes())
+    else:
+        plain = {"Content-Type": "text/plain"}
+        request = urllib.request.Request(f"{address}/moto-api/reset-auth", b"0", plain)
+        urllib.request.urlopen(request).close()
+    print("done", flush=True)
