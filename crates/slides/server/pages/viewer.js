@@ -7,8 +7,6 @@
     if (typeof OpenSeadragon === "undefined") {
         return;
     }
-    const width = Number(place.dataset.width);
-    const height = Number(place.dataset.height);
     const microns = Number(place.dataset.microns);
 
     const viewer = OpenSeadragon({
@@ -17,6 +15,11 @@
         showNavigationControl: false,
         showNavigator: true,
         navigatorPosition: "TOP_RIGHT",
+        navigatorAutoFade: false,
+        navigatorOpacity: 1,
+        navigatorBackground: "#ffffff",
+        navigatorBorderColor: "#d5d9de",
+        navigatorDisplayRegionColor: "#0b57a4",
         gestureSettingsTouch: { pinchRotate: true },
         maxZoomPixelRatio: 4,
         // Slides are looked at, not compared pixel by pixel: this does not fade.
@@ -117,7 +120,4 @@
             say(location.href);
         }
     });
-
-    // For tests in a browser.
-    place.dataset.ready = width + "x" + height;
 })();

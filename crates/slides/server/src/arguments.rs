@@ -48,6 +48,8 @@ Addresses:
   /slides/ID/properties.json              size, levels, microns per pixel, what the file says
   /slides/ID/label.jpg                    an associated image: label, macro
   /slides/ID/thumbnail.jpg?width=N        the slide with at most N pixels along a side
+  /slides/ID/annotations.json?bbox=L,T,R,B&zoom=Z
+                                          annotations in a view, as GeoJSON
   /ID.dzi                                 Deep Zoom: descriptor
   /ID_files/LEVEL/COLUMN_ROW.jpg          Deep Zoom: tile; .png and .webp, too
   /iiif/3/ID/info.json                    IIIF Image API 3.0, level 2; /iiif/2 is version 2.1
@@ -113,6 +115,12 @@ pub(crate) struct Slides {
     /// Bytes of decoded tiles to keep
     #[arg(long, value_name = "BYTES", default_value = "128MiB", value_parser = size)]
     pub(crate) tile_cache: usize,
+    /// Bytes of annotations to keep
+    ///
+    /// One file may take up to seven eighths of it, which is about ten million points in the
+    /// default.
+    #[arg(long, value_name = "BYTES", default_value = "128MiB", value_parser = size)]
+    pub(crate) annotation_cache: usize,
     /// Bytes for images that are being made; requests wait for their turn
     #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = size)]
     pub(crate) memory: usize,

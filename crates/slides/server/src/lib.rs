@@ -4,6 +4,7 @@
 //! web        addresses, pages, who may ask; connections              (its first page has a map)
 //! iiif, deepzoom   what addresses of images mean: a picture
 //! render     a picture out of a slide: as stored, or through filters (its first page has a map)
+//! annotations  GeoJSON beside a slide, by view                    (its first page has a map)
 //! opened     open slides, each once                                  opened, library, series
 //! flights    one piece of work for all that ask for the same
 //! bounded    what was used last, within bytes
@@ -17,6 +18,7 @@
 // They panic if the stream cannot be written: `seekwire_program::tell` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod annotations;
 mod arguments;
 mod bounded;
 mod counters;

@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 
+use crate::annotations::Annotations;
 use crate::arguments::Slides as Options;
 use crate::counters::Counters;
 use crate::iiif::Most;
@@ -50,6 +51,8 @@ pub struct Settings {
     pub image_cache: usize,
     /// Decoded tiles that are kept.
     pub tile_cache: usize,
+    /// Annotations that are kept; a little less of it is what one file may take.
+    pub annotations: usize,
     /// Images that are being made.
     pub memory: usize,
     /// Slides that stay open.
@@ -87,6 +90,7 @@ impl Settings {
             quality: 80,
             image_cache: 256 << 20,
             tile_cache: 128 << 20,
+            annotations: 128 << 20,
             memory: 512 << 20,
             open_slides: NonZeroUsize::new(64).unwrap_or(NonZeroUsize::MIN),
             openslide: true,
@@ -111,6 +115,7 @@ impl Settings {
             quality: options.quality,
             image_cache: options.image_cache,
             tile_cache: options.tile_cache,
+            annotations: options.annotation_cache,
             memory: options.memory,
             open_slides: options.open_slides,
             openslide: !options.no_openslide,
@@ -189,6 +194,7 @@ impl Server {
                 Arc::clone(&counters),
             )),
             images: Arc::new(Images::new(bounds, Arc::clone(&counters))?),
+            annotations: Arc::new(Annotations::new(settings.annotations)),
             counters,
             requests: Default::default(),
             most: Most { side: settings.max_side, area: settings.max_area },

@@ -115,9 +115,12 @@ pub(crate) fn text(app: &App) -> String {
     text.family("cache_bytes", "gauge", "Bytes that are kept.");
     text.sample("cache_bytes", "of=\"images\"", images.0 as f64);
     text.sample("cache_bytes", "of=\"tiles\"", tiles.0 as f64);
+    let annotations = app.annotations.bytes();
+    text.sample("cache_bytes", "of=\"annotations\"", annotations.0 as f64);
     text.family("cache_limit_bytes", "gauge", "Bytes that may be kept.");
     text.sample("cache_limit_bytes", "of=\"images\"", images.1 as f64);
     text.sample("cache_limit_bytes", "of=\"tiles\"", tiles.1 as f64);
+    text.sample("cache_limit_bytes", "of=\"annotations\"", annotations.1 as f64);
     let open = app.slides.count() as f64;
     text.single("slides_open", "gauge", "Slides that are open.", open);
     let about = "Requests that are being answered, this one among them.";

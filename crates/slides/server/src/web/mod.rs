@@ -6,10 +6,12 @@
 //!   pages       gallery, viewer and what they are made of
 //!   images      Deep Zoom, IIIF, associated images, properties
 //!   dicomweb    WADO-RS and QIDO-RS                       (its first page has a map)
+//!   annotations what is annotated in a view
 //!   metrics     counts for Prometheus
 //! response      headers that all answers have, entity tags
 //! ```
 
+mod annotations;
 pub(crate) mod connections;
 mod dicomweb;
 pub(crate) mod gate;
@@ -32,6 +34,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::Semaphore;
 
+use crate::annotations::Annotations;
 use crate::counters::Counters;
 use crate::failure::Failure;
 use crate::iiif::Most;
@@ -45,6 +48,7 @@ use metrics::{Requests, Route};
 pub(crate) struct App {
     pub(crate) slides: Arc<Slides>,
     pub(crate) images: Arc<Images>,
+    pub(crate) annotations: Arc<Annotations>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) requests: Requests,
     pub(crate) most: Most,
@@ -78,6 +82,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/metrics", get(exposition))
         .route("/slides/{id}", get(pages::viewer))
         .route("/slides/{id}/properties.json", get(images::properties))
+        .route("/slides/{id}/annotations.json", get(annotations::view))
         .route("/slides/{id}/{file}", get(images::associated))
         .route("/iiif/{version}/{id}", get(images::iiif_base))
         .route("/iiif/{version}/{id}/info.json", get(images::iiif_information))

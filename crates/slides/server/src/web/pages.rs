@@ -10,7 +10,6 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::deepzoom;
 use crate::failure::{Failure, Result};
 use crate::library::List;
 use crate::web::images::encoded;
@@ -20,9 +19,14 @@ use crate::web::{App, Shared, response};
 const OPENSEADRAGON: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openseadragon.js"));
 
 /// Files that pages are made with: name, type, content.
-static ASSETS: [(&str, &str, &[u8]); 3] = [
+static ASSETS: [(&str, &str, &[u8]); 4] = [
     ("style.css", "text/css; charset=utf-8", include_bytes!("../../pages/style.css")),
     ("viewer.js", "text/javascript; charset=utf-8", include_bytes!("../../pages/viewer.js")),
+    (
+        "annotations.js",
+        "text/javascript; charset=utf-8",
+        include_bytes!("../../pages/annotations.js"),
+    ),
     ("openseadragon.js", "text/javascript; charset=utf-8", OPENSEADRAGON),
 ];
 
@@ -116,6 +120,7 @@ pub(super) async fn viewer(State(app): Shared, Path(id): Path<String>) -> Result
             format!("<a href=\"{address}\">{}</a>", escaped(name))
         })
         .collect();
+    let annotated = if app.beside(&id).await?.is_some() { "yes" } else { "no" };
     let missing = match OPENSEADRAGON.is_empty() {
         true => "This server was built without its viewer, OpenSeadragon.",
         false => "",
@@ -125,8 +130,8 @@ pub(super) async fn viewer(State(app): Shared, Path(id): Path<String>) -> Result
         ("{{address}}", encoded(&open.id)),
         ("{{width}}", width.to_string()),
         ("{{height}}", height.to_string()),
-        ("{{side}}", deepzoom::side(&open.levels).to_string()),
         ("{{microns}}", microns.unwrap_or_default()),
+        ("{{annotated}}", annotated.to_owned()),
         ("{{associated}}", associated.join(" ")),
         ("{{missing}}", missing.to_owned()),
     ];

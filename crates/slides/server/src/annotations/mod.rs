@@ -1,0 +1,161 @@
+//! Annotations of slides: GeoJSON in a file beside the slide, and what of it is in a view.
+//!
+//! ```text
+//! beside ── file ── guard ── read ── index (kept, one flight each) ── view ──> answer
+//! ```
+//!
+//! - guard: no text too long, nothing nested too deep
+//! - read: GeoJSON, as it comes, within a budget of memory
+//! - index: features, the largest first, and a tree of boxes
+//! - view: cut to a view, with no more than can be seen there
+
+mod guard;
+mod index;
+mod read;
+mod view;
+
+use std::fs::{self, File};
+use std::io::{self, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::http::StatusCode;
+use serde::de::DeserializeSeed;
+
+use crate::bounded::Bounded;
+use crate::failure::{Failure, Result};
+use crate::flights::{Flights, Joined};
+use crate::library::Place;
+use guard::Guard;
+use index::{Builder, Index};
+use read::{Budget, Document};
+pub(crate) use view::View;
+
+/// The largest file that is read.
+const LARGEST: u64 = 1 << 30;
+
+/// A file as it was at some time.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Beside {
+    path: PathBuf,
+    /// What of it says whether it is the same.
+    pub(crate) stamp: String,
+}
+
+impl Beside {
+    /// What clients may know of it.
+    fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+}
+
+/// The file with the annotations of a slide, if there is one: `case.svs.geojson` or `case.geojson`
+/// for `case.svs`. It may be a link, but not out of the directory that is served. Blocks.
+pub(crate) fn beside(place: &Place) -> Option<Beside> {
+    let Place::File { path, within } = place else { return None };
+    let name = path.file_name()?.to_str()?;
+    let short = name.rsplit_once('.').map_or(name, |(short, _)| short);
+    let shorter = short.strip_suffix(".ome").unwrap_or(short);
+    [name, short, shorter].iter().find_map(|name| {
+        let real = fs::canonicalize(path.with_file_name(format!("{name}.geojson"))).ok()?;
+        let data = fs::metadata(&real).ok()?;
+        let is_inside = within.as_ref().is_none_or(|within| real.starts_with(within));
+        let (seconds, nanoseconds) = (data.mtime(), data.mtime_nsec());
+        let stamp = format!("{}-{}-{seconds}.{nanoseconds}", data.ino(), data.len());
+        (is_inside && data.is_file()).then_some(Beside { path: real, stamp })
+    })
+}
+
+type Found = Result<Arc<Index>>;
+
+/// The annotations that were used last.
+pub(crate) struct Annotations {
+    kept: Bounded<Beside, Found>,
+    flights: Arc<Flights<Beside, Found>>,
+    /// One file is read at a time, so that no more memory is taken than for one.
+    reading: Mutex<()>,
+    /// Bytes that one file may take here.
+    limit: usize,
+}
+
+impl Annotations {
+    /// Of which at most `bytes` are kept.
+    pub(crate) fn new(bytes: usize) -> Self {
+        let flights = Arc::new(Flights::new());
+        // A little less, so that what could be read can be kept.
+        let limit = bytes - bytes / 8;
+        Self { kept: Bounded::new(bytes), flights, reading: Mutex::new(()), limit }
+    }
+
+    /// Bytes that are kept, and may be kept.
+    pub(crate) fn bytes(&self) -> (usize, usize) {
+        self.kept.bytes()
+    }
+
+    async fn index(self: &Arc<Self>, beside: &Beside) -> Found {
+        let ticket = match self.flights.join(beside, || self.kept.get(beside)) {
+            Joined::Ready(found) => return found,
+            Joined::Later(ticket) => ticket,
+            Joined::First(ticket, flight) => {
+                let (annotations, beside) = (Arc::clone(self), beside.clone());
+                tokio::task::spawn_blocking(move || {
+                    let found = annotations.read(&beside);
+                    let kept = found.clone();
+                    let bytes = kept.as_ref().map_or(0, |index| index.bytes());
+                    flight.land(found, || annotations.kept.put(beside, kept, bytes));
+                });
+                ticket
+            }
+        };
+        ticket.wait().await.unwrap_or_else(|| Err(Failure::unavailable("the server ends")))
+    }
+
+    fn read(&self, beside: &Beside) -> Found {
+        let _one = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = indexed(&beside.path, self.limit);
+        if let Ok(index) = &read {
+            let (count, bytes) = (index.count(), index.bytes());
+            tracing::debug!(file = beside.name(), count, bytes, "annotations");
+        }
+        read.map(Arc::new).map_err(|failure| {
+            let what = format!("{}: {}", beside.name(), failure.what);
+            tracing::warn!("{what}");
+            Failure { what: what.into(), ..failure }
+        })
+    }
+
+    /// What is in a view, as GeoJSON: pixels of level 0.
+    pub(crate) async fn view(self: &Arc<Self>, beside: &Beside, view: View) -> Result<Vec<u8>> {
+        let index = self.index(beside).await?;
+        let made = tokio::task::spawn_blocking(move || {
+            serde_json::to_vec(&view::collection(&index, view)).map_err(|error| error.to_string())
+        });
+        let made = made.await.map_err(|_| Failure::internal("the annotations cannot be cut"))?;
+        made.map_err(Failure::internal)
+    }
+}
+
+fn indexed(path: &Path, limit: usize) -> Result<Index> {
+    let wrong = |error: &io::Error| Failure::internal(error.to_string());
+    let file = File::open(path).map_err(|error| wrong(&error))?;
+    let size = file.metadata().map_err(|error| wrong(&error))?.len();
+    let large = |what: String| Failure::new(StatusCode::NOT_IMPLEMENTED, what);
+    if size > LARGEST {
+        return Err(large(format!("{} MiB, of {} at most", size >> 20, LARGEST >> 20)));
+    }
+    // It may grow while it is read.
+    let from = BufReader::with_capacity(64 << 10, Guard::new(file, LARGEST));
+    let (mut builder, budget) = (Builder::default(), Budget::new(limit));
+    let mut json = serde_json::Deserializer::from_reader(from);
+    let document = Document { builder: &mut builder, budget: &budget };
+    let read = document.deserialize(&mut json).and_then(|()| json.end());
+    match read {
+        Ok(()) => Ok(builder.finish()),
+        Err(error) if budget.is_spent() => Err(large(error.to_string())),
+        Err(error) => Err(Failure::internal(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,484 @@
+//! GeoJSON (RFC 7946) as programs of microscopy write it: features whose coordinates are pixels of
+//! level 0, with names and classes as QuPath has them. It is read piece by piece, and each piece is
+//! paid for out of a budget before it is kept.
+
+use std::cell::Cell;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::index::{Builder, Kind, Named};
+
+/// Beyond this there is no slide, and 32 bits are no longer enough for a pixel.
+const FURTHEST: f64 = 1e7;
+
+/// Arrays in one another, of coordinates: those of a `MultiPolygon`.
+const DEEPEST: u8 = 4;
+
+/// Bytes that a list takes besides what is in it.
+const LIST: usize = 32;
+
+/// Bytes that may still be taken.
+pub(super) struct Budget {
+    left: Cell<usize>,
+    is_spent: Cell<bool>,
+}
+
+impl Budget {
+    pub(super) fn new(bytes: usize) -> Self {
+        Self { left: Cell::new(bytes), is_spent: Cell::new(false) }
+    }
+
+    pub(super) fn spend<E: Error>(&self, bytes: usize) -> Result<(), E> {
+        let Some(left) = self.left.get().checked_sub(bytes) else {
+            self.is_spent.set(true);
+            return Err(E::custom("too many annotations, or points of them"));
+        };
+        self.left.set(left);
+        Ok(())
+    }
+
+    /// Whether more was wanted than there was.
+    pub(super) fn is_spent(&self) -> bool {
+        self.is_spent.get()
+    }
+}
+
+/// Coordinates, before it is known of what.
+#[derive(Debug)]
+pub(super) enum Node {
+    Number(f64),
+    Position([f32; 2]),
+    Line(Vec<[f32; 2]>),
+    Nested(Vec<Node>),
+}
+
+#[derive(Clone, Copy)]
+struct Coordinates<'a> {
+    budget: &'a Budget,
+    depth: u8,
+}
+
+impl<'de> DeserializeSeed<'de> for Coordinates<'_> {
+    type Value = Node;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<Node, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Coordinates<'_> {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("coordinates")
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Node, E> {
+        Ok(Node::Number(number))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Node, E> {
+        Ok(Node::Number(number as f64))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Node, E> {
+        Ok(Node::Number(number as f64))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Node, A::Error> {
+        let Some(depth) = self.depth.checked_sub(1) else {
+            return Err(A::Error::custom("coordinates are nested too deep"));
+        };
+        let inner = Self { depth, ..self };
+        let mixed = || A::Error::custom("coordinates are no list of the same things");
+        match from.next_element_seed(inner)? {
+            None => Ok(Node::Nested(Vec::new())),
+            Some(Node::Number(x)) => {
+                let Some(Node::Number(y)) = from.next_element_seed(inner)? else {
+                    return Err(A::Error::custom("a position has two numbers"));
+                };
+                // A height is of no use here.
+                while from.next_element::<IgnoredAny>()?.is_some() {}
+                if x.abs() > FURTHEST || y.abs() > FURTHEST {
+                    return Err(A::Error::custom(format_args!("no slide has a pixel {x}, {y}")));
+                }
+                Ok(Node::Position([x as f32, y as f32]))
+            }
+            Some(Node::Position(first)) => {
+                self.budget.spend(LIST)?;
+                let mut line = vec![first];
+                while let Some(node) = from.next_element_seed(inner)? {
+                    let Node::Position(position) = node else { return Err(mixed()) };
+                    self.budget.spend(size_of_val(&position))?;
+                    line.push(position);
+                }
+                Ok(Node::Line(line))
+            }
+            Some(first) => {
+                let mut nested = vec![first];
+                while let Some(node) = from.next_element_seed(inner)? {
+                    self.budget.spend(LIST)?;
+                    match node {
+                        Node::Line(_) | Node::Nested(_) => nested.push(node),
+                        _ => return Err(mixed()),
+                    }
+                }
+                Ok(Node::Nested(nested))
+            }
+        }
+    }
+}
+
+/// A text or a number; nothing of anything else.
+#[derive(Debug, Default)]
+struct Text(String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct OfText;
+        impl<'de> Visitor<'de> for OfText {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
+                Ok(Text(text.to_owned()))
+            }
+
+            fn visit_f64<E>(self, number: f64) -> Result<Text, E> {
+                Ok(Text(number.to_string()))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Text, E> {
+                Ok(Text(number.to_string()))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Text, E> {
+                Ok(Text(number.to_string()))
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Text, E> {
+                Ok(Text::default())
+            }
+
+            fn visit_unit<E>(self) -> Result<Text, E> {
+                Ok(Text::default())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Text, A::Error> {
+                while from.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Text::default())
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Text, A::Error> {
+                while from.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Text::default())
+            }
+        }
+        from.deserialize_any(OfText)
+    }
+}
+
+/// Red, green and blue: as a list, as a number of 24 bits, or as `#rrggbb`; nothing of anything
+/// else.
+#[derive(Debug, Default, Clone, Copy)]
+struct Colour(Option<[u8; 3]>);
+
+impl Colour {
+    fn of_number(number: i64) -> Self {
+        let [blue, green, red, ..] = number.to_le_bytes();
+        Self(Some([red, green, blue]))
+    }
+}
+
+impl<'de> Deserialize<'de> for Colour {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct OfColour;
+        impl<'de> Visitor<'de> for OfColour {
+            type Value = Colour;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a colour")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Colour, E> {
+                let digits = text.strip_prefix('#').filter(|digits| digits.len() == 6);
+                let number = digits.and_then(|digits| i64::from_str_radix(digits, 16).ok());
+                Ok(number.map_or(Colour::default(), Colour::of_number))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Colour, E> {
+                Ok(Colour::of_number(number))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Colour, E> {
+                Ok(Colour::of_number(number as i64))
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Colour, E> {
+                Ok(Colour::default())
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Colour, E> {
+                Ok(Colour::default())
+            }
+
+            fn visit_unit<E>(self) -> Result<Colour, E> {
+                Ok(Colour::default())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Colour, A::Error> {
+                let mut parts = [0; 3];
+                let mut count = 0;
+                while let Some(Text(part)) = from.next_element()? {
+                    let value = part.parse::<u8>().ok();
+                    match (parts.get_mut(count), value) {
+                        (Some(place), Some(value)) => *place = value,
+                        (None, _) => {}
+                        (Some(_), None) => count = parts.len(),
+                    }
+                    count += 1;
+                }
+                // With how much can be seen through, as a fourth one.
+                Ok(Colour(matches!(count, 3 | 4).then_some(parts)))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Colour, A::Error> {
+                while from.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Colour::default())
+            }
+        }
+        from.deserialize_any(OfColour)
+    }
+}
+
+/// What an annotation is of.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Class {
+    name: Text,
+    color: Colour,
+    /// As QuPath had it before.
+    #[serde(rename = "colorRGB")]
+    number: Colour,
+}
+
+/// A class by itself, or only its name.
+#[derive(Debug, Default)]
+struct Classification(Class);
+
+impl<'de> Deserialize<'de> for Classification {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct OfClass;
+        impl<'de> Visitor<'de> for OfClass {
+            type Value = Classification;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a class or its name")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Classification, E> {
+                Ok(Classification(Class { name: Text(text.to_owned()), ..Class::default() }))
+            }
+
+            fn visit_unit<E>(self) -> Result<Classification, E> {
+                Ok(Classification::default())
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, from: A) -> Result<Classification, A::Error> {
+                let from = serde::de::value::MapAccessDeserializer::new(from);
+                Class::deserialize(from).map(Classification)
+            }
+        }
+        from.deserialize_any(OfClass)
+    }
+}
+
+/// Of a feature, what is shown here.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Properties {
+    name: Text,
+    color: Colour,
+    #[serde(rename = "colorRGB")]
+    number: Colour,
+    stroke: Colour,
+    classification: Classification,
+}
+
+impl Properties {
+    fn named(self) -> Named {
+        let Class { name, color, number } = self.classification.0;
+        Named {
+            name: self.name.0,
+            class: name.0,
+            class_colour: color.0.or(number.0),
+            colour: self.color.0.or(self.number.0).or(self.stroke.0),
+        }
+    }
+}
+
+/// Kind and coordinates of a geometry; nothing of one that has none.
+#[derive(Clone, Copy)]
+struct Geometry<'a>(&'a Budget);
+
+impl<'de> DeserializeSeed<'de> for Geometry<'_> {
+    type Value = Option<(String, Node)>;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Geometry<'_> {
+    type Value = Option<(String, Node)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a geometry or null")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
+        let (mut kind, mut node) = (None, None);
+        while let Some(key) = from.next_key::<String>()? {
+            match &*key {
+                "type" => kind = Some(from.next_value::<Text>()?.0),
+                "coordinates" => {
+                    let coordinates = Coordinates { budget: self.0, depth: DEEPEST };
+                    node = Some(from.next_value_seed(coordinates)?);
+                }
+                _ => drop(from.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(kind.zip(node))
+    }
+}
+
+/// A collection of features, a list of them, or one: into the builder.
+pub(super) struct Document<'a> {
+    pub(super) builder: &'a mut Builder,
+    pub(super) budget: &'a Budget,
+}
+
+impl<'de> DeserializeSeed<'de> for Document<'_> {
+    type Value = ();
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Document<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a FeatureCollection or a Feature of GeoJSON")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<(), A::Error> {
+        let Self { builder, budget } = self;
+        loop {
+            let feature = Feature { builder: &mut *builder, budget, is_inner: true };
+            if from.next_element_seed(feature)?.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, from: A) -> Result<(), A::Error> {
+        Feature { builder: self.builder, budget: self.budget, is_inner: false }.visit_map(from)
+    }
+}
+
+/// One feature; on the outside it may be a collection of them.
+struct Feature<'a> {
+    builder: &'a mut Builder,
+    budget: &'a Budget,
+    is_inner: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for Feature<'_> {
+    type Value = ();
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Feature<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a Feature of GeoJSON")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<(), A::Error> {
+        let Self { builder, budget, is_inner } = self;
+        let (mut geometry, mut properties) = (None, Properties::default());
+        let mut is_collection = false;
+        while let Some(key) = from.next_key::<String>()? {
+            match &*key {
+                "geometry" => geometry = from.next_value_seed(Geometry(budget))?,
+                "properties" => {
+                    properties = from.next_value::<Option<Properties>>()?.unwrap_or_default();
+                }
+                "features" if !is_inner => {
+                    is_collection = true;
+                    from.next_value_seed(Features { builder: &mut *builder, budget })?;
+                }
+                _ => drop(from.next_value::<IgnoredAny>()?),
+            }
+        }
+        match geometry {
+            Some((kind, node)) => {
+                let Some(kind) = Kind::of(&kind) else {
+                    builder.skip();
+                    return Ok(());
+                };
+                budget.spend(Builder::FEATURE)?;
+                let named = properties.named();
+                budget.spend(named.bytes())?;
+                builder.add(kind, node, named).map_err(A::Error::custom)
+            }
+            None if is_collection => Ok(()),
+            None if is_inner => {
+                builder.skip();
+                Ok(())
+            }
+            None => Err(A::Error::custom("no Feature or FeatureCollection of GeoJSON")),
+        }
+    }
+}
+
+/// The list in a collection.
+struct Features<'a> {
+    builder: &'a mut Builder,
+    budget: &'a Budget,
+}
+
+impl<'de> DeserializeSeed<'de> for Features<'_> {
+    type Value = ();
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Features<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of features")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, from: A) -> Result<(), A::Error> {
+        Document { builder: self.builder, budget: self.budget }.visit_seq(from)
+    }
+}

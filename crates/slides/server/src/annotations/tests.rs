@@ -1,0 +1,194 @@
+use super::*;
+use serde_json::{Value, json};
+use std::os::unix::fs::symlink;
+
+fn read(text: &str) -> Result<Index> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.geojson");
+    fs::write(&path, text).unwrap();
+    indexed(&path, 1 << 20)
+}
+
+fn shown(text: &str, bbox: &str, zoom: f32) -> Value {
+    let index = read(text).unwrap();
+    let view = View::parse(Some(bbox), Some(zoom)).unwrap();
+    serde_json::to_value(view::collection(&index, view)).unwrap()
+}
+
+fn square(left: f32, top: f32, side: f32, properties: &Value) -> Value {
+    let (right, bottom) = (left + side, top + side);
+    let ring = [[left, top], [right, top], [right, bottom], [left, bottom], [left, top]];
+    json!({
+        "type": "Feature",
+        "id": "a8ed4bcf-8a3f-4b0b-a3b8-6a3e1f2a4a11",
+        "geometry": { "type": "Polygon", "coordinates": [ring] },
+        "properties": properties,
+    })
+}
+
+#[test]
+fn what_qupath_writes_is_understood() {
+    let features = json!([
+        square(10.0, 10.0, 100.0, &json!({
+            "objectType": "annotation",
+            "name": "Region <1>",
+            "classification": { "name": "Tumor", "color": [200, 10, 20] },
+            "isLocked": true,
+            "measurements": [{ "name": "Area", "value": 1.5 }],
+        })),
+        square(50.0, 50.0, 10.0, &json!({
+            "classification": { "name": "Stroma", "colorRGB": -6895466 },
+        })),
+        square(60.0, 60.0, 20.0, &json!({ "name": null, "color": [1, 2, 3, 255], "classification": null })),
+        {
+            "type": "Feature",
+            "geometry": { "type": "MultiPoint", "coordinates": [[1, 2, 99], [3.5, 4]] },
+            "properties": { "stroke": "#0a0B0c", "name": 7 },
+            "nucleusGeometry": { "type": "Polygon", "coordinates": [[[0, 0], [1, 1], [0, 1]]] },
+        },
+        { "type": "Feature", "geometry": { "type": "LineString", "coordinates": [[0, 0], [9, 9]] }, "properties": null },
+        { "type": "Feature", "geometry": null, "properties": {} },
+        { "type": "Feature", "geometry": { "type": "GeometryCollection", "geometries": [] }, "properties": {} },
+        { "type": "Feature", "geometry": { "type": "MultiPolygon", "coordinates": [
+            [[[0, 0], [90, 0], [90, 90], [0, 0]], [[40, 10], [60, 10], [60, 20], [40, 10]]],
+            [[[200, 200], [210, 200], [210, 210], [200, 200]]],
+        ] } },
+    ]);
+    let text = json!({ "type": "FeatureCollection", "features": features }).to_string();
+    let all = shown(&text, "0,0,1000,1000", 1.0);
+    assert_eq!((&all["total"], &all["skipped"]), (&json!(6), &json!(2)));
+    let of = |field: &str| -> Vec<Value> {
+        let features = all["features"].as_array().unwrap().iter();
+        features.map(|feature| feature["properties"][field].clone()).collect()
+    };
+    // The largest first.
+    assert_eq!(of("name"), ["", "Region <1>", "", "", "", "7"]);
+    let colours = ["#c80000", "#c80a14", "#010203", "#96c896", "#c80000", "#0a0b0c"];
+    assert_eq!(of("color"), colours);
+    assert_eq!(of("class")[1], "Tumor");
+    assert_eq!(all["classes"][1], json!({ "name": "Stroma", "color": "#96c896" }));
+    let areas = &all["features"][0]["geometry"];
+    assert_eq!(areas["type"], "MultiPolygon");
+    let sizes: Vec<usize> = areas["coordinates"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|area| area.as_array().unwrap().len())
+        .collect();
+    assert_eq!(sizes, [2, 1]);
+    // A list of features, and a single one, are read likewise.
+    assert_eq!(read(&features.to_string()).unwrap().count(), 6);
+    assert_eq!(read(&features[0].to_string()).unwrap().count(), 1);
+}
+
+#[test]
+fn only_what_is_in_the_view_is_given_and_cut_to_it() {
+    let mut features: Vec<Value> = (0..100)
+        .map(|number| {
+            let (x, y) = ((number % 10) as f32 * 100.0, (number / 10) as f32 * 100.0);
+            square(x, y, 10.0, &json!({ "name": number.to_string() }))
+        })
+        .collect();
+    features.push(square(-5000.0, -5000.0, 20_000.0, &json!({ "name": "all" })));
+    let text = json!({ "type": "FeatureCollection", "features": features }).to_string();
+    let some = shown(&text, "95,95,215,115", 2.0);
+    let names: Vec<&str> = some["features"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|feature| feature["properties"]["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names[0], "all");
+    assert_eq!(names.len(), 3);
+    let ring = some["features"][0]["geometry"]["coordinates"][0][0].as_array().unwrap();
+    for point in ring {
+        let (x, y) = (point[0].as_f64().unwrap(), point[1].as_f64().unwrap());
+        assert!((95.0..=215.0).contains(&x) && (95.0..=115.0).contains(&y), "{point}");
+    }
+    assert_eq!(ring.first(), ring.last());
+    // From afar they are dots.
+    let far = shown(&text, "-6000,-6000,20000,20000", 0.05);
+    assert_eq!(far["features"][1]["geometry"]["type"], "Point");
+    assert_eq!(far["total"], 101);
+}
+
+#[test]
+fn an_answer_is_bounded_and_says_what_is_left_out() {
+    let points = |count: usize| {
+        let points = (0..count).map(|at| json!([at % 1000, at / 1000]));
+        points.collect::<Vec<Value>>()
+    };
+    let features = points(9000).into_iter().map(
+        |point| json!({ "type": "Feature", "geometry": { "type": "Point", "coordinates": point } }),
+    );
+    let text = json!({ "type": "FeatureCollection", "features": features.collect::<Vec<_>>() })
+        .to_string();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.geojson");
+    fs::write(&path, &text).unwrap();
+    let index = indexed(&path, 16 << 20).unwrap();
+    let view = View::parse(None, None).unwrap();
+    let all = view::collection(&index, view);
+    assert_eq!((all.total, all.features.len()), (9000, 4000));
+    assert!(index.bytes() < 16 << 20);
+}
+
+#[test]
+fn what_is_broken_or_hostile_is_refused() {
+    let feature = |geometry: &str| format!("{{\"type\":\"Feature\",\"geometry\":{geometry}}}");
+    let polygon = |coordinates: &str| {
+        feature(&format!("{{\"type\":\"Polygon\",\"coordinates\":{coordinates}}}"))
+    };
+    for (text, status) in [
+        (String::new(), 500),
+        ("{}".to_owned(), 500),
+        ("7".to_owned(), 500),
+        ("{\"features\":[{\"type\":".to_owned(), 500),
+        ("{\"features\":7}".to_owned(), 500),
+        (format!("{} 7", polygon("[]")), 500),
+        (polygon("[[1,2],[3,4]]"), 500),
+        (polygon("[[[1,2],[3]]]"), 500),
+        (polygon("[[[1,2],[[3,4]]]]"), 500),
+        (polygon("[[[[[[1,2]]]]]]"), 500),
+        (polygon("[[[1e9,2],[3,4],[5,6]]]"), 500),
+        (polygon("[[[1e999,2],[3,4],[5,6]]]"), 500),
+        (polygon("\"text\""), 500),
+        (feature("{\"type\":\"Point\",\"coordinates\":[[[1,2]]]}"), 500),
+        ("[".repeat(100_000), 500),
+        (format!("{{\"a\":{}", "[".repeat(100_000)), 500),
+        // More than the budget of the tests.
+        (polygon(&format!("[[{}[1,2]]]", "[1,2],".repeat(200_000))), 501),
+        (polygon(&format!("[{}[]]", "[],".repeat(100_000))), 501),
+        (format!("[{}]", vec![polygon("[[[1,2],[3,4],[5,6]]]"); 20_000].join(",")), 501),
+    ] {
+        let failure = read(&text).err().unwrap_or_else(|| panic!("{text:.60} is read"));
+        assert_eq!(failure.status.as_u16(), status, "{text:.60}: {failure}");
+    }
+    // Nothing in it is no error.
+    assert_eq!(read("{\"type\":\"FeatureCollection\",\"features\":[]}").unwrap().count(), 0);
+    assert_eq!(read(&polygon("[]")).unwrap().skipped, 1);
+}
+
+#[test]
+fn files_beside_a_slide_are_found_and_links_stay_inside() {
+    let outer = tempfile::tempdir().unwrap();
+    let root = outer.path().canonicalize().unwrap().join("root");
+    fs::create_dir(&root).unwrap();
+    let found = |name: &str| {
+        let within = Some(Arc::from(root.as_path()));
+        beside(&Place::File { path: root.join(name), within }).map(|beside| beside.name())
+    };
+    assert_eq!(found("a.svs"), None);
+    fs::write(root.join("a.geojson"), "{}").unwrap();
+    assert_eq!(found("a.svs").as_deref(), Some("a.geojson"));
+    assert_eq!(found("a.ome.tiff").as_deref(), Some("a.geojson"));
+    fs::write(root.join("a.svs.geojson"), "{}").unwrap();
+    assert_eq!(found("a.svs").as_deref(), Some("a.svs.geojson"));
+    fs::write(outer.path().join("secret.geojson"), "{}").unwrap();
+    symlink("../secret.geojson", root.join("b.geojson")).unwrap();
+    fs::create_dir(root.join("c.geojson")).unwrap();
+    assert_eq!((found("b.svs"), found("c.svs")), (None, None));
+    symlink("a.geojson", root.join("d.geojson")).unwrap();
+    assert_eq!(found("d.svs").as_deref(), Some("a.geojson"));
+    assert_eq!(beside(&Place::Address("http://host/a.svs".into())), None);
+}

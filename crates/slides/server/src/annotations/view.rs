@@ -1,0 +1,380 @@
+//! What of an index is in a view: cut to it, and with no more points than can be seen there.
+
+use std::collections::BinaryHeap;
+
+use serde::Serialize;
+
+use super::index::{Colour, Feature, Index, Kind, Point};
+
+/// Features of one answer; the largest ones.
+const FEATURES: usize = 4000;
+/// Points of one answer.
+const POINTS: usize = 100_000;
+/// Classes that are named in one answer.
+const CLASSES: usize = 32;
+
+/// Pixels of the screen by which a line may be off.
+const OFF: f32 = 0.5;
+/// Pixels of the screen of what is only a dot there.
+const DOT: f32 = 2.0;
+
+/// A part of the slide on a screen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct View {
+    /// Left, top, right, bottom, in pixels of level 0.
+    pub(crate) bounds: [f32; 4],
+    /// Pixels of the screen for each of these.
+    pub(crate) zoom: f32,
+}
+
+impl View {
+    /// From `?bbox=` and `?zoom=`; all at full size if they are not there. `None`: they are none.
+    pub(crate) fn parse(bbox: Option<&str>, zoom: Option<f32>) -> Option<Self> {
+        let bounds = match bbox {
+            None => [f32::MIN, f32::MIN, f32::MAX, f32::MAX],
+            Some(text) => {
+                let mut sides = [0.0; 4];
+                let mut words = text.split(',');
+                for side in &mut sides {
+                    *side = words.next()?.parse().ok().filter(|side: &f32| side.is_finite())?;
+                }
+                let [left, top, right, bottom] = sides;
+                let is_box = words.next().is_none() && left <= right && top <= bottom;
+                is_box.then_some(sides)?
+            }
+        };
+        let zoom = zoom.unwrap_or(1.0);
+        (zoom > 0.0 && zoom.is_finite()).then_some(Self { bounds, zoom })
+    }
+}
+
+/// A collection of GeoJSON.
+#[derive(Debug, Serialize)]
+pub(super) struct Collection<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// Of annotations whose boxes are in the view; those that are not here were too many.
+    pub(super) total: usize,
+    /// Of the file, those that are not shown.
+    skipped: usize,
+    classes: Vec<ClassOut<'a>>,
+    pub(super) features: Vec<FeatureOut<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct ClassOut<'a> {
+    name: &'a str,
+    color: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct FeatureOut<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    id: u32,
+    pub(super) geometry: Geometry,
+    properties: PropertiesOut<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct PropertiesOut<'a> {
+    name: &'a str,
+    class: Option<&'a str>,
+    color: String,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(tag = "type", content = "coordinates")]
+pub(super) enum Geometry {
+    Point(Point),
+    MultiPoint(Vec<Point>),
+    MultiLineString(Vec<Vec<Point>>),
+    MultiPolygon(Vec<Vec<Vec<Point>>>),
+}
+
+impl Geometry {
+    fn points(&self) -> usize {
+        match self {
+            Self::Point(_) => 1,
+            Self::MultiPoint(points) => points.len(),
+            Self::MultiLineString(lines) => lines.iter().map(Vec::len).sum(),
+            Self::MultiPolygon(areas) => areas.iter().flatten().map(Vec::len).sum(),
+        }
+    }
+}
+
+fn hexadecimal([red, green, blue]: Colour) -> String {
+    format!("#{red:02x}{green:02x}{blue:02x}")
+}
+
+/// What is in a view.
+pub(super) fn collection(index: &Index, view: View) -> Collection<'_> {
+    let (total, numbers) = largest(index, view);
+    let mut left = POINTS;
+    let mut features = Vec::new();
+    for number in numbers {
+        let feature = index.feature(number);
+        let Some(geometry) = geometry(index, feature, view) else { continue };
+        let Some(fewer) = left.checked_sub(geometry.points()) else { break };
+        left = fewer;
+        let class = feature.class.map(|class| &*index.classes[class as usize].name);
+        let color = hexadecimal(index.colour(feature));
+        let properties = PropertiesOut { name: &feature.name, class, color };
+        features.push(FeatureOut { kind: "Feature", id: number, geometry, properties });
+    }
+    let classes = index.classes.iter().take(CLASSES);
+    let classes =
+        classes.map(|class| ClassOut { name: &class.name, color: hexadecimal(class.colour) });
+    let classes = classes.collect();
+    Collection { kind: "FeatureCollection", total, skipped: index.skipped, classes, features }
+}
+
+/// How many there are, and the numbers of the largest ones, these first.
+fn largest(index: &Index, view: View) -> (usize, Vec<u32>) {
+    let mut total = 0;
+    let mut heap = BinaryHeap::new();
+    for number in index.within(view.bounds) {
+        total += 1;
+        if heap.len() < FEATURES {
+            heap.push(number);
+        } else if let Some(mut last) = heap.peek_mut() {
+            if number < *last {
+                *last = number;
+            }
+        }
+    }
+    (total, heap.into_sorted_vec())
+}
+
+/// A feature as it is seen in the view; `None`: its box is in it, but nothing of it.
+fn geometry(index: &Index, feature: &Feature, view: View) -> Option<Geometry> {
+    let [left, top, right, bottom] = feature.bounds;
+    let within = view.bounds;
+    if feature.kind != Kind::Points && feature.extent() * view.zoom < DOT {
+        let middle = [(left + right) / 2.0, (top + bottom) / 2.0];
+        return Some(Geometry::Point(rounded(middle)));
+    }
+    let is_inside =
+        within[0] <= left && within[1] <= top && within[2] >= right && within[3] >= bottom;
+    let off = OFF / view.zoom;
+    let parts = index.parts(feature);
+    match feature.kind {
+        Kind::Points => {
+            let points = parts.flat_map(|(points, _)| points);
+            let points: Vec<Point> = points.filter(|point| has(within, **point)).copied().collect();
+            match points[..] {
+                [] => None,
+                [point] => Some(Geometry::Point(point)),
+                _ => Some(Geometry::MultiPoint(thinned(&points, off, 1))),
+            }
+        }
+        Kind::Lines => {
+            let mut lines = Vec::new();
+            for (points, _) in parts {
+                match is_inside {
+                    true => lines.push(thinned(points, off, 2)),
+                    false => {
+                        let pieces = cut_line(points, within).into_iter();
+                        lines.extend(pieces.map(|piece| thinned(&piece, off, 2)));
+                    }
+                }
+            }
+            (!lines.is_empty()).then_some(Geometry::MultiLineString(lines))
+        }
+        Kind::Areas => {
+            let mut areas: Vec<Vec<Vec<Point>>> = Vec::new();
+            let mut is_there = false;
+            for (points, is_outer) in parts {
+                let mut ring = match is_inside {
+                    true => thinned(points, off, 3),
+                    false => thinned(&cut_area(points, within), off, 3),
+                };
+                let is_seen = ring.len() > 2;
+                if let Some(first) = ring.first().copied() {
+                    ring.push(first);
+                }
+                match (is_outer, areas.last_mut()) {
+                    (true, _) => {
+                        is_there = is_seen;
+                        if is_seen {
+                            areas.push(vec![ring]);
+                        }
+                    }
+                    // A hole in what is not there is none.
+                    (false, Some(area)) if is_there && is_seen => area.push(ring),
+                    _ => {}
+                }
+            }
+            (!areas.is_empty()).then_some(Geometry::MultiPolygon(areas))
+        }
+    }
+}
+
+fn has([left, top, right, bottom]: [f32; 4], [x, y]: Point) -> bool {
+    (left..=right).contains(&x) && (top..=bottom).contains(&y)
+}
+
+/// To hundredths of a pixel.
+fn rounded([x, y]: Point) -> Point {
+    [x, y].map(|number| (number * 100.0).round() / 100.0)
+}
+
+/// Leaves out what is no further than `off` from the point before, but `least` of them.
+fn thinned(points: &[Point], off: f32, least: usize) -> Vec<Point> {
+    let mut kept: Vec<Point> = Vec::new();
+    let mut last: Option<Point> = None;
+    let too_few = points.len() <= least;
+    for (at, point) in points.iter().enumerate() {
+        let is_near = last.is_some_and(|[x, y]| (point[0] - x).hypot(point[1] - y) < off);
+        // The end of a line stays where it is.
+        let is_end = least == 2 && at + 1 == points.len();
+        if too_few || is_end || !is_near {
+            kept.push(rounded(*point));
+            last = Some(*point);
+        }
+    }
+    kept
+}
+
+/// Where a line from `a` to `b` enters and leaves the box, as parts of its length (Liang and
+/// Barsky, ACM Transactions on Graphics 3(1), 1984).
+fn inside(a: Point, b: Point, [left, top, right, bottom]: [f32; 4]) -> Option<(f32, f32)> {
+    let [across, down] = [b[0] - a[0], b[1] - a[1]];
+    let (mut enters, mut leaves) = (0.0_f32, 1.0_f32);
+    for (step, room) in
+        [(-across, a[0] - left), (across, right - a[0]), (-down, a[1] - top), (down, bottom - a[1])]
+    {
+        if step == 0.0 {
+            if room < 0.0 {
+                return None;
+            }
+        } else if step < 0.0 {
+            enters = enters.max(room / step);
+        } else {
+            leaves = leaves.min(room / step);
+        }
+    }
+    (enters <= leaves).then_some((enters, leaves))
+}
+
+/// The pieces of a line that are in the box.
+fn cut_line(points: &[Point], within: [f32; 4]) -> Vec<Vec<Point>> {
+    let mut pieces: Vec<Vec<Point>> = Vec::new();
+    let mut goes_on = false;
+    for pair in points.windows(2) {
+        let (a, b) = (pair[0], pair[1]);
+        let Some((enters, leaves)) = inside(a, b, within) else {
+            goes_on = false;
+            continue;
+        };
+        let at = |part: f32| match part {
+            0.0 => a,
+            1.0 => b,
+            _ => [a[0] + (b[0] - a[0]) * part, a[1] + (b[1] - a[1]) * part],
+        };
+        match pieces.last_mut() {
+            Some(piece) if goes_on && enters == 0.0 => piece.push(at(leaves)),
+            _ => pieces.push(vec![at(enters), at(leaves)]),
+        }
+        goes_on = leaves == 1.0;
+    }
+    pieces
+}
+
+/// The part of an area that is in the box, by cutting at one side after another (Sutherland and
+/// Hodgman, Communications of the ACM 17(1), 1974). Parts of it that have no connection there are
+/// connected along the sides of the box.
+fn cut_area(points: &[Point], [left, top, right, bottom]: [f32; 4]) -> Vec<Point> {
+    let mut ring = points.to_vec();
+    for (axis, limit, is_least) in
+        [(0, left, true), (0, right, false), (1, top, true), (1, bottom, false)]
+    {
+        let is_in = |point: Point| match is_least {
+            true => point[axis] >= limit,
+            false => point[axis] <= limit,
+        };
+        let Some(mut before) = ring.last().copied() else { return ring };
+        let mut cut = Vec::with_capacity(ring.len());
+        for point in ring {
+            if is_in(before) != is_in(point) {
+                let part = (limit - before[axis]) / (point[axis] - before[axis]);
+                let mut border =
+                    [0, 1].map(|axis| before[axis] + (point[axis] - before[axis]) * part);
+                border[axis] = limit;
+                cut.push(border);
+            }
+            if is_in(point) {
+                cut.push(point);
+            }
+            before = point;
+        }
+        ring = cut;
+    }
+    ring
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOX: [f32; 4] = [0.0, 0.0, 10.0, 10.0];
+
+    #[test]
+    fn lines_are_cut_into_what_is_inside() {
+        let zigzag = [[-5.0, 5.0], [5.0, 5.0], [15.0, 5.0], [5.0, 15.0], [5.0, 5.0]];
+        let pieces = cut_line(&zigzag, BOX);
+        assert_eq!(pieces[0], [[0.0, 5.0], [5.0, 5.0], [10.0, 5.0]]);
+        assert_eq!(pieces.last().unwrap(), &[[5.0, 10.0], [5.0, 5.0]]);
+        assert!(cut_line(&[[-5.0, -5.0], [-5.0, 20.0]], BOX).is_empty());
+        let through = cut_line(&[[-10.0, -10.0], [20.0, 20.0]], BOX);
+        assert_eq!(through.len(), 1);
+    }
+
+    #[test]
+    fn areas_are_cut_to_the_box() {
+        let large = [[-5.0, -5.0], [20.0, -5.0], [20.0, 20.0], [-5.0, 20.0]];
+        let mut cut = cut_area(&large, BOX);
+        cut.sort_by(|one, other| one.partial_cmp(other).unwrap());
+        assert_eq!(cut, [[0.0, 0.0], [0.0, 10.0], [10.0, 0.0], [10.0, 10.0]]);
+        assert!(cut_area(&[[20.0, 0.0], [30.0, 0.0], [30.0, 9.0]], BOX).is_empty());
+        assert!(cut_area(&[], BOX).is_empty());
+        for point in cut_area(&[[5.0, -5.0], [15.0, 5.0], [5.0, 15.0], [-5.0, 5.0]], BOX) {
+            assert!(has(BOX, point), "{point:?}");
+        }
+    }
+
+    #[test]
+    fn points_that_cannot_be_told_apart_are_one() {
+        let line: Vec<Point> = (0..1000).map(|x| [x as f32 / 100.0, 0.0]).collect();
+        assert_eq!(
+            thinned(&line, 1.0, 2),
+            [
+                [0.0, 0.0],
+                [1.0, 0.0],
+                [2.0, 0.0],
+                [3.0, 0.0],
+                [4.0, 0.0],
+                [5.0, 0.0],
+                [6.0, 0.0],
+                [7.0, 0.0],
+                [8.0, 0.0],
+                [9.0, 0.0],
+                [9.99, 0.0]
+            ]
+        );
+        assert_eq!(thinned(&line[..2], 1.0, 2).len(), 2);
+    }
+
+    #[test]
+    fn views_are_boxes() {
+        let view = View::parse(Some("1,-2,3.5,4"), Some(0.5)).unwrap();
+        assert_eq!(view, View { bounds: [1.0, -2.0, 3.5, 4.0], zoom: 0.5 });
+        assert!(View::parse(None, None).is_some());
+        for wrong in ["", "1,2,3", "1,2,3,4,5", "3,2,1,4", "1,4,3,2", "a,2,3,4", "NaN,2,3,4"] {
+            assert_eq!(View::parse(Some(wrong), None), None, "{wrong}");
+        }
+        for zoom in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+            assert_eq!(View::parse(None, Some(zoom)), None, "{zoom}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `/slides/{id}/annotations.json`: what is annotated in a view of a slide.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::Response;
+use serde::Deserialize;
+
+use crate::annotations::{self, Beside, View};
+use crate::failure::{Failure, Result};
+use crate::web::{App, Shared, response};
+
+/// Behind `?`.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Wanted {
+    bbox: Option<String>,
+    zoom: Option<f32>,
+}
+
+impl App {
+    /// The file with the annotations of a slide, if there is one.
+    pub(super) async fn beside(&self, id: &str) -> Result<Option<Beside>> {
+        let (slides, id) = (Arc::clone(&self.slides), id.to_owned());
+        let look = move || slides.library().find(&id).map(|place| annotations::beside(&place));
+        let found = tokio::task::spawn_blocking(look).await;
+        found.map_err(|_| Failure::internal("the annotations cannot be looked for"))?
+    }
+}
+
+/// `/slides/{id}/annotations.json?bbox=LEFT,TOP,RIGHT,BOTTOM&zoom=Z`
+pub(super) async fn view(
+    State(app): Shared,
+    Path(id): Path<String>,
+    Query(wanted): Query<Wanted>,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let view = View::parse(wanted.bbox.as_deref(), wanted.zoom).ok_or_else(|| {
+        Failure::bad("bbox=LEFT,TOP,RIGHT,BOTTOM in pixels of the slide, and zoom= above 0")
+    })?;
+    let none = || Failure::not_found(format!("{id}: there are no annotations"));
+    let beside = app.beside(&id).await?.ok_or_else(none)?;
+    let etag = response::etag(&[env!("CARGO_PKG_VERSION"), &beside.stamp, &format!("{view:?}")]);
+    // They are drawn on while they are looked at, so each time it is asked whether they changed.
+    let cache = HeaderValue::from_static("no-cache");
+    if response::has(&headers, &etag) {
+        return Ok(response::kept(response::not_modified(), etag, &cache));
+    }
+    let json = app.annotations.view(&beside, view).await?;
+    Ok(response::kept(response::body("application/geo+json", json), etag, &cache))
+}

@@ -1,0 +1,323 @@
+//! The pages in a real browser: a gallery and a viewer as they are used, at two widths. Pictures of
+//! what was seen are left in `tmp/slides-in-a-browser` of the target directory.
+
+mod common;
+#[path = "common/browser.rs"]
+mod driver;
+
+use std::path::{Path, PathBuf};
+
+use common::{Service, aperio};
+use driver::{Browser, Page};
+use image::RgbImage;
+use serde_json::json;
+
+/// OpenSeadragon's viewer, in the page.
+const VIEWER: &str = "OpenSeadragon.getViewer(document.getElementById('slide'))";
+
+/// All that is to be drawn has been drawn, and nothing moves.
+const SETTLED: &str = "(() => { const viewer = OpenSeadragon.getViewer(document.getElementById('slide'));
+    const item = viewer.world.getItemAt(0);
+    const is_near = (one, other) => Math.abs(one - other) < 1e-6;
+    const view = viewer.viewport;
+    return item.getFullyLoaded()
+        && is_near(view.getZoom(true), view.getZoom()) && is_near(view.getRotation(true), view.getRotation())
+        && view.getCenter(true).distanceTo(view.getCenter()) < 1e-6; })()";
+
+fn keep(page: &mut Page<'_>, name: &str) -> RgbImage {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("slides-in-a-browser");
+    std::fs::create_dir_all(&directory).unwrap();
+    let picture = page.picture();
+    std::fs::write(directory.join(format!("{name}.png")), &picture).unwrap();
+    image::load_from_memory(&picture).unwrap().into_rgb8()
+}
+
+/// Differences of colours, averaged over blocks first: what is half a pixel off is not told.
+fn difference(one: &RgbImage, other: &RgbImage) -> f64 {
+    assert_eq!(one.dimensions(), other.dimensions());
+    const SIDE: u32 = 8;
+    let (mut sum, mut count) = (0.0, 0);
+    for top in (0..one.height() / SIDE * SIDE).step_by(SIDE as usize) {
+        for left in (0..one.width() / SIDE * SIDE).step_by(SIDE as usize) {
+            for colour in 0..3 {
+                let mean = |image: &RgbImage| {
+                    let all = (0..SIDE * SIDE).map(|at| {
+                        let pixel = image.get_pixel(left + at % SIDE, top + at / SIDE);
+                        f64::from(pixel.0[colour])
+                    });
+                    all.sum::<f64>() / f64::from(SIDE * SIDE)
+                };
+                sum += (mean(one) - mean(other)).abs();
+                count += 1;
+            }
+        }
+    }
+    sum / f64::from(count)
+}
+
+/// Whether the slide is where it should be: what is drawn around the middle of the view, against
+/// what IIIF gives for it.
+fn check_pixels(page: &mut Page<'_>, service: &Service, picture: &RgbImage, quarters: u32) {
+    let place = page.value(&format!(
+        "(() => {{ const viewer = {VIEWER}, view = viewer.viewport, size = view.getContainerSize();
+            const box = document.getElementById('slide').getBoundingClientRect();
+            const middle = view.viewportToImageCoordinates(view.getCenter());
+            return [box.x, box.y, size.x, size.y, middle.x, middle.y,
+                view.viewportToImageZoom(view.getZoom())]; }})()"
+    ));
+    let of = |at: usize| place[at].as_f64().unwrap();
+    // Without the controls at the borders.
+    let side = (of(2).min(of(3)) * 0.5 / 16.0).floor() * 16.0;
+    let (left, top) = (of(0) + (of(2) - side) / 2.0, of(1) + (of(3) - side) / 2.0);
+    let extent = side / of(6);
+    let address = format!(
+        "/iiif/3/aperio.svs/{},{},{},{}/^{side},{side}/{}/default.png",
+        (of(4) - extent / 2.0).round(),
+        (of(5) - extent / 2.0).round(),
+        extent.round(),
+        extent.round(),
+        quarters * 90
+    );
+    let expected = service.get(&address).pixels();
+    let (left, top) = (left.round() as u32, top.round() as u32);
+    let seen = image::imageops::crop_imm(picture, left, top, side as u32, side as u32).to_image();
+    let off = difference(&seen, &expected);
+    assert!(off < 7.0, "{address}: {off}");
+    // It is no empty place at which they agree.
+    let flat = RgbImage::from_pixel(side as u32, side as u32, *expected.get_pixel(0, 0));
+    assert!(difference(&expected, &flat) > 10.0, "{address}");
+}
+
+/// The length that the scale bar has, over that which it says.
+fn scale(page: &mut Page<'_>, microns: f64) -> f64 {
+    let text = page.value("document.querySelector('#scale span').textContent");
+    let (number, unit) = text.as_str().unwrap().split_once(' ').unwrap();
+    let factor = match unit {
+        "µm" => 1.0,
+        "mm" => 1000.0,
+        other => panic!("{other}"),
+    };
+    let says = number.parse::<f64>().unwrap() * factor;
+    let pixels = page.number("document.getElementById('scale').getBoundingClientRect().width");
+    // By what is seen of the slide, not by what the page has its length from.
+    let seen = page.number(&format!(
+        "(() => {{ const viewer = {VIEWER};
+            const one = viewer.viewport.imageToWindowCoordinates(new OpenSeadragon.Point(0, 0));
+            const other = viewer.viewport.imageToWindowCoordinates(new OpenSeadragon.Point(1000, 0));
+            return one.distanceTo(other) / 1000; }})()"
+    ));
+    pixels / seen * microns / says
+}
+
+/// No element is outside of the window, and what lies over the slide does not lie on each other.
+fn check_layout(page: &mut Page<'_>) {
+    let wrong = page.value(
+        "(() => {
+            const wrong = [];
+            const root = document.documentElement;
+            if (root.scrollWidth > innerWidth) wrong.push('wider than the window: ' + root.scrollWidth);
+            const box = (element) => element.getBoundingClientRect();
+            const seen = (selector) => [...document.querySelectorAll(selector)].filter((element) => box(element).width > 0);
+            for (const element of seen('button, a, h1, .navigator, #scale, #legend')) {
+                const { left, right, top, bottom } = box(element);
+                if (left < 0 || top < 0 || right > innerWidth + 0.5 || bottom > innerHeight + 0.5) {
+                    wrong.push('outside: ' + element.outerHTML.slice(0, 80));
+                }
+            }
+            const over = seen('header, footer, .navigator, #scale, #legend');
+            over.forEach((one, at) => over.slice(at + 1).forEach((other) => {
+                const [p, q] = [box(one), box(other)];
+                const across = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+                const down = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+                if (across > 1 && down > 1) wrong.push(one.outerHTML.slice(0, 60) + ' on ' + other.outerHTML.slice(0, 60));
+            }));
+            return wrong;
+        })()",
+    );
+    assert_eq!(wrong, json!([]));
+}
+
+/// The real slide, with annotations, in a directory of its own.
+fn slide(directory: &Path) -> PathBuf {
+    let square = |left: u32, top: u32, side: u32| {
+        let (right, bottom) = (left + side, top + side);
+        json!([[[left, top], [right, top], [right, bottom], [left, bottom], [left, top]]])
+    };
+    let feature = |name: &str, class: &str, color: [u8; 3], coordinates| {
+        json!({
+            "type": "Feature",
+            "geometry": { "type": "Polygon", "coordinates": coordinates },
+            "properties": { "name": name, "classification": { "name": class, "color": color } },
+        })
+    };
+    let features = json!([
+        feature("Region 1", "Tumor", [200, 0, 0], square(300, 500, 900)),
+        feature("Region 2 <b>", "Stroma", [0, 110, 60], square(1300, 1900, 500)),
+    ]);
+    let collection = json!({ "type": "FeatureCollection", "features": features });
+    std::fs::copy(aperio(), directory.join("aperio.svs")).unwrap();
+    std::fs::write(directory.join("aperio.geojson"), collection.to_string()).unwrap();
+    directory.to_owned()
+}
+
+#[test]
+fn in_a_browser_slides_are_found_and_looked_at() {
+    let directory = tempfile::tempdir().unwrap();
+    let service = Service::of(&slide(directory.path()));
+    let properties = service.get("/slides/aperio.svs/properties.json").json();
+    let microns = properties["micronsPerPixel"][0].as_f64().unwrap();
+    let mut browser = Browser::start();
+    for (width, height) in [(1280, 800), (390, 844)] {
+        let has_touch = width < 500;
+        let mut page = browser.page(width, height, has_touch);
+        page.open(&format!("http://{}/", service.address));
+        page.until("document.images.length === 1 && document.images[0].naturalWidth > 100");
+        check_layout(&mut page);
+        keep(&mut page, &format!("gallery-{width}"));
+
+        page.click("li a");
+        page.until("location.pathname === '/slides/aperio.svs'");
+        page.until(SETTLED);
+        page.until("document.querySelectorAll('#legend .swatch').length === 2");
+        check_layout(&mut page);
+        let picture = keep(&mut page, &format!("viewer-{width}"));
+        let colours: std::collections::HashSet<_> = picture.pixels().map(|pixel| pixel.0).collect();
+        assert!(colours.len() > 1000, "{} colours", colours.len());
+        assert!((scale(&mut page, microns) - 1.0).abs() < 0.02);
+        // The slide in small, at the top right.
+        let small = page.value(
+            "(() => { const small = document.querySelector('.navigator');
+                return [small.getBoundingClientRect().width, getComputedStyle(small).opacity]; })()",
+        );
+        assert!(small[0].as_f64() > Some(50.0) && small[1] == "1", "{small}");
+
+        page.click("#outlines");
+        page.until("document.getElementById('legend').hidden");
+        let picture = keep(&mut page, &format!("viewer-plain-{width}"));
+        check_pixels(&mut page, &service, &picture, 0);
+
+        // Closer, and to the side.
+        let middle = page.value(
+            "(() => { const box = document.getElementById('slide').getBoundingClientRect();
+                return [box.x + box.width / 2, box.y + box.height / 2]; })()",
+        );
+        let (x, y) = (middle[0].as_f64().unwrap(), middle[1].as_f64().unwrap());
+        let zoom = format!("{VIEWER}.viewport.getZoom()");
+        let before = page.number(&zoom);
+        if has_touch {
+            page.click("#in");
+            page.click("#in");
+        } else {
+            // Those that come too soon after another one do not count.
+            while page.number(&zoom) < before * 1.6 {
+                page.wheel((x, y));
+            }
+        }
+        assert!(page.number(&zoom) > before * 1.5);
+        let centre = format!("{VIEWER}.viewport.getCenter().x");
+        let before = page.number(&centre);
+        page.drag((x + 60.0, y), (x - 60.0, y + 20.0), has_touch);
+        page.until(&format!("{centre} > {before} + 0.01"));
+        page.until(SETTLED);
+        let picture = keep(&mut page, &format!("viewer-closer-{width}"));
+        check_pixels(&mut page, &service, &picture, 0);
+        assert!((scale(&mut page, microns) - 1.0).abs() < 0.02);
+
+        // A quarter to the right, and the link to that.
+        page.click("#right");
+        page.until(&format!("{VIEWER}.viewport.getRotation(true) === 90"));
+        page.until(SETTLED);
+        page.until("location.hash.includes('rotation=90')");
+        let picture = keep(&mut page, &format!("viewer-turned-{width}"));
+        check_pixels(&mut page, &service, &picture, 1);
+        let view = format!(
+            "(() => {{ const view = {VIEWER}.viewport, middle = view.getCenter();
+                return [middle.x, middle.y, view.getZoom(), view.getRotation()]; }})()"
+        );
+        let expected = page.value(&view);
+        let link = page.value("location.href").as_str().unwrap().to_owned();
+        assert_eq!(page.complaints(), Vec::<String>::new());
+        drop(page);
+
+        let mut page = browser.page(width, height, has_touch);
+        page.open(&link);
+        page.until(SETTLED);
+        let found = page.value(&view);
+        for at in 0..4 {
+            let (found, expected) = (found[at].as_f64().unwrap(), expected[at].as_f64().unwrap());
+            assert!(
+                (found - expected).abs() < 1e-4 * expected.abs().max(1.0),
+                "{found} {expected}"
+            );
+        }
+        page.until("document.querySelectorAll('#legend .swatch').length === 2");
+        check_layout(&mut page);
+        let again = keep(&mut page, &format!("viewer-linked-{width}"));
+        assert!(difference(&again, &picture) < 30.0);
+        page.click("#share");
+        page.until("document.getElementById('message').textContent.length > 0");
+        page.click("#home");
+        page.until(&format!("{VIEWER}.viewport.getRotation(true) === 0"));
+        page.until(SETTLED);
+        assert_eq!(page.complaints(), Vec::<String>::new());
+    }
+    assert_eq!(service.count("decoded_twice_total"), 0);
+}
+
+/// Pixels of the canvas with annotations that are not empty.
+const DRAWN: &str = "(() => { const canvas = document.querySelector('canvas.annotations');
+    const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+    return pixels.reduce((sum, value, at) => sum + (at % 4 === 3 && value > 0 ? 1 : 0), 0); })()";
+
+#[test]
+fn in_a_browser_annotations_are_where_they_belong() {
+    let directory = tempfile::tempdir().unwrap();
+    let service = Service::of(&slide(directory.path()));
+    let mut browser = Browser::start();
+    let mut page = browser.page(1000, 800, false);
+    page.open(&format!("http://{}/slides/aperio.svs", service.address));
+    page.until(SETTLED);
+    page.until(&format!("{DRAWN} > 1000"));
+    // The corners of the first region have its colour there, also when the slide is turned.
+    for turn in 0..2 {
+        if turn == 1 {
+            page.click("#left");
+            page.until(&format!("{VIEWER}.viewport.getRotation(true) === -90"));
+            page.until(SETTLED);
+        }
+        let corners = page.value(&format!(
+            "[[300, 500], [1200, 500], [1200, 1400], [300, 1400]].map(([x, y]) => {{
+                const place = {VIEWER}.viewport.imageToViewerElementCoordinates(new OpenSeadragon.Point(x, y));
+                const context = document.querySelector('canvas.annotations').getContext('2d');
+                return [...context.getImageData(Math.round(place.x), Math.round(place.y), 1, 1).data];
+            }})"
+        ));
+        for corner in corners.as_array().unwrap() {
+            assert!(corner[0].as_u64() > Some(150) && corner[1].as_u64() < Some(60), "{corners}");
+        }
+    }
+    keep(&mut page, "annotations-turned");
+    let legend = "[...document.querySelectorAll('#legend p')].map((line) => line.textContent)";
+    assert_eq!(page.value(legend), json!(["Tumor", "Stroma"]));
+    page.click("#outlines");
+    page.until(&format!("{DRAWN} === 0"));
+    page.click("#outlines");
+    page.until(&format!("{DRAWN} > 1000"));
+    assert_eq!(page.complaints(), Vec::<String>::new());
+
+    // A broken file is told; the slide is shown all the same.
+    std::fs::write(directory.path().join("aperio.geojson"), "{\"features\": [7]}").unwrap();
+    page.open(&format!("http://{}/slides/aperio.svs", service.address));
+    page.until(SETTLED);
+    page.until("document.getElementById('legend').innerText.startsWith('aperio.geojson: ')");
+    keep(&mut page, "annotations-broken");
+    // And one that is gone is not asked for.
+    std::fs::remove_file(directory.path().join("aperio.geojson")).unwrap();
+    page.complaints();
+    drop(page);
+    let mut page = browser.page(1000, 800, false);
+    page.open(&format!("http://{}/slides/aperio.svs", service.address));
+    page.until(SETTLED);
+    assert_eq!(page.value("document.getElementById('outlines').hidden"), true);
+    assert_eq!(page.complaints(), Vec::<String>::new());
+}

@@ -1,0 +1,301 @@
+//! Chromium without a screen, told what to do by the DevTools protocol
+//! (<https://chromedevtools.github.io/devtools-protocol/>): commands and events in JSON, each with a
+//! zero behind it, through two pipes.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use image::RgbImage;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// So long a browser may take for anything.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// A browser with a profile of its own, which ends when this is dropped.
+pub(crate) struct Browser {
+    child: Child,
+    commands: ChildStdin,
+    messages: Receiver<Value>,
+    /// That came while an answer was waited for.
+    events: VecDeque<Value>,
+    next: u64,
+    _profile: TempDir,
+}
+
+/// The program, by the names that distributions give it.
+fn program() -> &'static str {
+    let names = ["chromium", "chromium-headless-shell"];
+    let is_there = |name: &&&str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
+    };
+    names.iter().find(is_there).expect("chromium is installed (scripts/deps test installs it)")
+}
+
+impl Browser {
+    pub(crate) fn start() -> Self {
+        let profile = tempfile::tempdir().unwrap();
+        // It reads commands from the third descriptor and writes answers to the fourth.
+        let mut child = Command::new("sh")
+            .args([
+                "-c",
+                "exec \"$@\" 3<&0 4>&1 0</dev/null 1>/dev/null 2>/dev/null",
+                "sh",
+                program(),
+            ])
+            .args(["--headless", "--remote-debugging-pipe", "--no-first-run", "--hide-scrollbars"])
+            // Root cannot have the sandbox, and the pages are our own.
+            // Without graphics hardware, drawing by WebGL takes five times as long as by canvas.
+            .args(["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+            .args(["--disable-background-networking", "--disable-component-update"])
+            .args(["--disable-sync", "--force-device-scale-factor=1", "--disable-3d-apis"])
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .arg("about:blank")
+            .env("HOME", profile.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (tell, messages) = channel();
+        let mut answers = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            let mut message = Vec::new();
+            while answers.read_until(0, &mut message).is_ok_and(|count| count > 0) {
+                message.pop();
+                let value = serde_json::from_slice(&message).expect("JSON");
+                if tell.send(value).is_err() {
+                    break;
+                }
+                message.clear();
+            }
+        });
+        let commands = child.stdin.take().unwrap();
+        let events = VecDeque::new();
+        Self { child, commands, messages, events, next: 1, _profile: profile }
+    }
+
+    fn call(&mut self, session: Option<&str>, method: &str, parameters: Value) -> Value {
+        let id = self.next;
+        self.next += 1;
+        let mut command = json!({ "id": id, "method": method, "params": parameters });
+        if let Some(session) = session {
+            command["sessionId"] = session.into();
+        }
+        self.commands.write_all(format!("{command}\0").as_bytes()).unwrap();
+        loop {
+            let message = self.message(method);
+            if message["id"] == id {
+                assert!(message["error"].is_null(), "{method}: {}", message["error"]);
+                return message["result"].clone();
+            }
+            self.events.push_back(message);
+        }
+    }
+
+    fn message(&mut self, why: &str) -> Value {
+        let message = self.messages.recv_timeout(PATIENCE);
+        message.unwrap_or_else(|error| panic!("{why}: the browser says nothing: {error}"))
+    }
+
+    /// A page of that size; with touch, as on a telephone.
+    pub(crate) fn page(&mut self, width: u32, height: u32, has_touch: bool) -> Page<'_> {
+        let created = self.call(None, "Target.createTarget", json!({ "url": "about:blank" }));
+        let target = created["targetId"].as_str().unwrap().to_owned();
+        let attach = json!({ "targetId": target, "flatten": true });
+        let attached = self.call(None, "Target.attachToTarget", attach);
+        let session = attached["sessionId"].as_str().unwrap().to_owned();
+        let mut page = Page { browser: self, session, target, complaints: Vec::new() };
+        for domain in ["Page", "Runtime", "Network", "Log"] {
+            page.call(&format!("{domain}.enable"), json!({}));
+        }
+        page.call(
+            "Emulation.setDeviceMetricsOverride",
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": has_touch }),
+        );
+        page.call("Emulation.setTouchEmulationEnabled", json!({ "enabled": has_touch }));
+        page
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let close = json!({ "id": self.next, "method": "Browser.close" });
+        let _ = self.commands.write_all(format!("{close}\0").as_bytes());
+        // It says nothing more when it has ended.
+        loop {
+            match self.messages.recv_timeout(PATIENCE) {
+                Ok(_) => {}
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                    let _ = self.child.kill();
+                    break;
+                }
+            }
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// One page, which is closed when this is dropped.
+pub(crate) struct Page<'a> {
+    browser: &'a mut Browser,
+    session: String,
+    target: String,
+    /// Errors and warnings on the console, and requests that have failed.
+    complaints: Vec<String>,
+}
+
+impl Page<'_> {
+    pub(crate) fn call(&mut self, method: &str, parameters: Value) -> Value {
+        let session = self.session.clone();
+        self.browser.call(Some(&session), method, parameters)
+    }
+
+    pub(crate) fn open(&mut self, address: &str) {
+        // The same page at another fragment would not be loaded.
+        self.call("Page.navigate", json!({ "url": "about:blank" }));
+        let answer = self.call("Page.navigate", json!({ "url": address }));
+        assert!(answer["errorText"].is_null(), "{address}: {answer}");
+    }
+
+    /// What an expression in the page is worth, once its promise is kept.
+    pub(crate) fn value(&mut self, expression: &str) -> Value {
+        let parameters =
+            json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
+        let answer = self.call("Runtime.evaluate", parameters);
+        let exception = &answer["exceptionDetails"];
+        assert!(exception.is_null(), "{expression}: {exception}");
+        answer["result"]["value"].clone()
+    }
+
+    pub(crate) fn number(&mut self, expression: &str) -> f64 {
+        let value = self.value(expression);
+        value.as_f64().unwrap_or_else(|| panic!("{expression} is {value}"))
+    }
+
+    /// Waits until a condition holds in the page: it is looked at each time that it is drawn.
+    pub(crate) fn until(&mut self, condition: &str) {
+        let holds = self.value(&format!(
+            "new Promise((resolve) => {{
+                const end = performance.now() + {};
+                const look = () => {{
+                    let holds = false;
+                    try {{ holds = Boolean({condition}); }} catch {{ holds = false; }}
+                    if (holds || performance.now() > end) {{ resolve(holds); }}
+                    else {{ requestAnimationFrame(look); }}
+                }};
+                look();
+            }})",
+            PATIENCE.as_millis() / 2
+        ));
+        assert_eq!(holds, true, "{condition}: {:?}", self.complaints());
+    }
+
+    /// Presses and releases the left button in the middle of an element.
+    pub(crate) fn click(&mut self, selector: &str) {
+        let place = self.value(&format!(
+            "(() => {{ const box = document.querySelector('{selector}').getBoundingClientRect();
+                return [box.x + box.width / 2, box.y + box.height / 2]; }})()"
+        ));
+        let (x, y) = (place[0].as_f64().unwrap(), place[1].as_f64().unwrap());
+        for kind in ["mousePressed", "mouseReleased"] {
+            self.mouse(kind, x, y);
+        }
+    }
+
+    fn mouse(&mut self, kind: &str, x: f64, y: f64) {
+        let button = if kind == "mouseMoved" { "none" } else { "left" };
+        let buttons = u8::from(kind != "mouseReleased");
+        let event = json!({
+            "type": kind, "x": x, "y": y, "button": button, "buttons": buttons, "clickCount": 1,
+        });
+        self.call("Input.dispatchMouseEvent", event);
+    }
+
+    /// Drags from one point to another one, with the mouse or a finger.
+    pub(crate) fn drag(&mut self, from: (f64, f64), to: (f64, f64), has_touch: bool) {
+        let between =
+            |part: f64| (from.0 + (to.0 - from.0) * part, from.1 + (to.1 - from.1) * part);
+        let steps = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
+        for (number, (x, y)) in steps.map(between).into_iter().enumerate() {
+            if has_touch {
+                let kind = if number == 0 { "touchStart" } else { "touchMove" };
+                let event = json!({ "type": kind, "touchPoints": [{ "x": x, "y": y }] });
+                self.call("Input.dispatchTouchEvent", event);
+            } else {
+                self.mouse(if number == 0 { "mousePressed" } else { "mouseMoved" }, x, y);
+            }
+        }
+        match has_touch {
+            true => {
+                let event = json!({ "type": "touchEnd", "touchPoints": [] });
+                self.call("Input.dispatchTouchEvent", event);
+            }
+            false => self.mouse("mouseReleased", to.0, to.1),
+        }
+    }
+
+    /// Turns the wheel by a notch, away from the hand.
+    pub(crate) fn wheel(&mut self, (x, y): (f64, f64)) {
+        let event = json!({ "type": "mouseWheel", "x": x, "y": y, "deltaX": 0, "deltaY": -100 });
+        self.call("Input.dispatchMouseEvent", event);
+    }
+
+    /// What is seen, as a file in PNG.
+    pub(crate) fn picture(&mut self) -> Vec<u8> {
+        let answer = self.call("Page.captureScreenshot", json!({ "format": "png" }));
+        STANDARD.decode(answer["data"].as_str().unwrap()).unwrap()
+    }
+
+    pub(crate) fn pixels(&mut self) -> RgbImage {
+        image::load_from_memory(&self.picture()).unwrap().into_rgb8()
+    }
+
+    /// All that has gone wrong in the page until now.
+    pub(crate) fn complaints(&mut self) -> Vec<String> {
+        // Events before the answer to this have come.
+        self.call("Runtime.evaluate", json!({ "expression": "0" }));
+        let session = self.session.clone();
+        let events = self.browser.events.drain(..).filter(|event| event["sessionId"] == *session);
+        let complaints = events.filter_map(|event| {
+            let of = &event["params"];
+            match event["method"].as_str().unwrap_or_default() {
+                "Runtime.consoleAPICalled" if of["type"] != "log" && of["type"] != "info" => {
+                    Some(format!("console: {}: {}", of["type"], of["args"]))
+                }
+                "Runtime.exceptionThrown" => Some(format!("exception: {}", of["exceptionDetails"])),
+                // What the driver of the graphics says is not about the page.
+                "Log.entryAdded" if of["entry"]["source"] == "rendering" => None,
+                "Log.entryAdded" if of["entry"]["level"] != "verbose" => {
+                    Some(format!("log: {}", of["entry"]))
+                }
+                // The page gives up itself what it no longer wants.
+                "Network.loadingFailed" if of["canceled"] != true => Some(format!("failed: {of}")),
+                "Network.responseReceived" if of["response"]["status"].as_u64() >= Some(400) => {
+                    let response = &of["response"];
+                    Some(format!("{}: {}", response["status"], response["url"]))
+                }
+                _ => None,
+            }
+        });
+        let complaints: Vec<String> = complaints.collect();
+        self.complaints.extend(complaints);
+        self.complaints.clone()
+    }
+}
+
+impl Drop for Page<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let target = self.target.clone();
+            self.browser.call(None, "Target.closeTarget", json!({ "targetId": target }));
+        }
+    }
+}
