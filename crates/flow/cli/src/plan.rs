@@ -82,10 +82,11 @@ fn measure(running: &Arc<Running>, units: &[String], longest: Duration) -> Resul
     for argument in units {
         let unit = running.submit(Unit::new(argument.clone()));
         let (done, outcome) = channel();
-        thread::spawn(move || {
+        let wait = move || {
             // Nobody asks for it once the time is over.
             let _ = done.send(unit.wait());
-        });
+        };
+        thread::Builder::new().spawn(wait).context("cannot start a thread")?;
         match outcome.recv_timeout(longest.saturating_sub(began.elapsed())) {
             Ok(Ok(report)) => done_units.push(report.took),
             Ok(Err(failure)) => bail!("{}", printable(&failure.to_string())),

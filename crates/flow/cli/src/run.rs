@@ -117,14 +117,15 @@ fn watch_all(
     metrics: Option<TcpListener>,
 ) -> Result<ExitCode> {
     let watching = Arc::clone(running);
-    let losses = thread::spawn(move || {
+    let tell_of_losses = move || {
         let mut known = 0;
         while let Some(loss) = watching.next_loss(known) {
             known += 1;
             let line = printable(&loss.to_string());
             screen::tell(format_args!("seekwire: {line}; other copies do its work"));
         }
-    });
+    };
+    let losses = thread::Builder::new().spawn(tell_of_losses).context("cannot start a thread")?;
     let units = options.units.len().max(1);
     let watched = Arc::new(Watched::new(Arc::clone(running), name, units));
     let must_serve = metrics.is_some();
@@ -196,7 +197,7 @@ pub(crate) fn end_well_at_signals(trace: Option<Arc<Trace>>) -> Result<()> {
     let ending = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
     let ending = ending.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
     let mut signals = Signals::new(ending).context("cannot catch signals")?;
-    thread::spawn(move || {
+    let at_signals = move || {
         for signal in signals.forever() {
             exec::end_all();
             screen::close_soon();
@@ -207,6 +208,7 @@ pub(crate) fn end_well_at_signals(trace: Option<Arc<Trace>>) -> Result<()> {
             // It ends as if nobody had caught it.
             let _ = signal_hook::low_level::emulate_default_handler(signal);
         }
-    });
+    };
+    thread::Builder::new().spawn(at_signals).context("cannot start a thread")?;
     Ok(())
 }

@@ -254,13 +254,15 @@ fn wait_for_ours<'a>(
             continue;
         }
         // Now: a look may have left a full ring for TCP.
-        let mut asked = ours.masked(fds);
-        let mut short = ours.is_in_doubt(fds).then_some(Connection::DOUBT);
+        let (mut asked, held_up) = ours.masked(fds);
+        let mut short = if held_up { Some(Connection::MOMENT) } else { ours.doubt(fds) };
         for (at, socket) in &ours.sockets {
             let doorbell = socket.connection.doorbell_for(interest(&fds[*at]));
             let heard =
                 doorbell.and_then(|doorbell| guarded_raw(|| sleep.hear(doorbell)).flatten());
-            short = if doorbell.is_some() && heard.is_none() { Some(SHORT) } else { short };
+            if doorbell.is_some() && heard.is_none() {
+                short = Some(short.map_or(SHORT, |short| short.min(SHORT)));
+            }
             asked.push(pollfd { fd: heard.map_or(-1, Fd::raw), events: POLLIN, revents: 0 });
         }
         let left = timeout.left_at_most(short).map(timespec);
@@ -363,7 +365,7 @@ impl Ours<'_> {
     /// and errno is set.
     fn ask_kernel(&self, fds: &mut [pollfd]) -> bool {
         for _ in 0..MOST_QUESTIONS {
-            let mut asked = self.masked(fds);
+            let (mut asked, _) = self.masked(fds);
             if !look(&mut asked) {
                 return false;
             }
@@ -390,8 +392,8 @@ impl Ours<'_> {
             let news = guarded_raw(|| self.add_ready(fds)).unwrap_or(false);
             // Where the peer has gone meanwhile, the kernel knows of the room that was kept from
             // it.
-            let same =
-                self.masked(fds).iter().zip(&asked).all(|(now, then)| now.events == then.events);
+            let (now, _) = self.masked(fds);
+            let same = now.iter().zip(&asked).all(|(now, then)| now.events == then.events);
             if !news && same {
                 break;
             }
@@ -438,7 +440,7 @@ impl Ours<'_> {
         let awake = first.spinner.spin(|| {
             looks += 1;
             if !all_attached && looks.is_multiple_of(LOOKS_PER_QUESTION) {
-                let mut asked = self.masked(fds);
+                let (mut asked, _) = self.masked(fds);
                 answered = look(&mut asked) && asked.iter().any(|entry| entry.revents != 0);
             }
             answered || self.any_ready(fds)
@@ -450,11 +452,12 @@ impl Ours<'_> {
         }
     }
 
-    /// Whether perhaps nothing will end the sleep when something becomes ready.
-    fn is_in_doubt(&self, fds: &[pollfd]) -> bool {
+    /// How long the sleep may be, if perhaps nothing will end it when something becomes ready.
+    fn doubt(&self, fds: &[pollfd]) -> Option<Duration> {
         let socket =
             |&(at, socket): &(usize, &SocketRef)| socket.connection.is_in_doubt(interest(&fds[at]));
-        self.sockets.iter().any(socket) || self.sets.iter().any(|(_, set)| set.is_in_doubt())
+        let of_sockets = self.sockets.iter().any(socket).then_some(Connection::DOUBT);
+        self.sets.iter().filter_map(|(_, set)| set.doubt()).chain(of_sockets).min()
     }
 
     fn arm(&self, fds: &[pollfd]) -> SmallVec<[Interest; 8]> {
@@ -520,22 +523,28 @@ impl Ours<'_> {
         }
     }
 
-    /// The list for the kernel: where sends travel on the ring, room in the TCP socket means
-    /// nothing; where something is to be retransmitted, it is wanted in any case.
-    fn masked(&self, fds: &[pollfd]) -> Asked {
+    /// The list for the kernel: where sends do not go by TCP, room in the TCP socket means nothing;
+    /// where something is to be retransmitted, it is wanted in any case. And whether somebody is to
+    /// look again soon, since nobody tells of the room that was left out.
+    fn masked(&self, fds: &[pollfd]) -> (Asked, bool) {
+        let mut held_up = false;
         let mut asked: Asked = fds.iter().map(|entry| pollfd { revents: 0, ..*entry }).collect();
         for &(at, socket) in &self.sockets {
             // The call has the file, though another thread has closed the number.
             if socket.connection.is_closed() {
                 asked[at].fd = socket.connection.fd().raw();
             }
+            let is_held_up = fds[at].events & WRITE != 0 && socket.connection.is_held_up();
+            held_up |= is_held_up;
             if socket.connection.tx_on_ring() {
                 asked[at].events &= !WRITE;
             } else if socket.connection.retransmits() {
                 asked[at].events |= POLLOUT;
+            } else if is_held_up {
+                asked[at].events &= !WRITE;
             }
         }
-        asked
+        (asked, held_up)
     }
 }
 

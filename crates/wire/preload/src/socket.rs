@@ -30,6 +30,8 @@ pub(crate) const RETRANSMITS: u8 = 4;
 /// The peer rings its doorbell. A connection that only seeks has one for library memory alone.
 pub(crate) const ATTACHED: u8 = 8;
 pub(crate) const SEEKING: u8 = 16;
+/// A receiver keeps sends from TCP, so the kernel's EPOLLOUT means nothing.
+pub(crate) const HELD_UP: u8 = 32;
 
 /// A socket made by socket() or accept(), from its first to its last fd number in this process.
 pub(crate) struct Socket {
@@ -113,6 +115,8 @@ impl Socket {
             show | TX_ON_RING
         } else if self.connection.retransmits() {
             show | RETRANSMITS
+        } else if self.connection.is_held_up() {
+            show | HELD_UP
         } else {
             show
         }

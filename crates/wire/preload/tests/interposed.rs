@@ -317,7 +317,7 @@ macro_rules! programs {
     )*};
 }
 
-programs! { receive send close half poll crowd epoll members signals once fork retransmit kept threads leave }
+programs! { receive send close half poll crowd epoll members signals once fork retransmit kept held threads leave }
 programs! { unseen uring handler }
 programs! { flags pointers control zerocopy shared alias }
 programs! { fork_fails fork_signal }

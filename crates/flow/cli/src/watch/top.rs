@@ -92,12 +92,13 @@ fn list(asked: &[(Place, Status)]) -> String {
 fn watch(client: &Client, place: &Place, first: Status) -> Result<()> {
     screen::open(Target::Output);
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot catch signals")?;
-    thread::spawn(move || {
+    let at_signals = move || {
         for signal in signals.forever() {
             screen::close_soon();
             let _ = signal_hook::low_level::emulate_default_handler(signal);
         }
-    });
+    };
+    thread::Builder::new().spawn(at_signals).context("cannot start a thread")?;
     screen::draw(&view::text(&Status::default(), &first));
     let mut view = View::new(first);
     let ended = loop {

@@ -7,6 +7,7 @@
 
 use std::io::IoSlice;
 use std::net::Shutdown;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use seekwire_protocol::switch::RxStep;
@@ -79,6 +80,8 @@ impl Connection {
             self.has_left_ring(link, tx, calls);
         }
         if carrier == Ok(Carrier::Ring) && !was_on_ring {
+            // A read that keeps it from TCP from now on is another one.
+            link.watch.held_up_since.store(0, Ordering::Relaxed);
             socket::push(self.fd());
         }
         carrier

@@ -122,13 +122,18 @@ impl Connection {
             }
             std::thread::yield_now();
         }
-        if link.ring.queue.peer_has_closed() || link.peer_is_dead() || self.has_error() {
+        if self.is_nobody_inside(link) {
             return Ok(true);
         }
         if lasts(&link.watch.held_up_since) > INSIDE {
             return Err(self.violated(link, Violation));
         }
         Ok(false)
+    }
+
+    /// Whether whoever was inside a read has gone, and does not leave it any more.
+    fn is_nobody_inside(&self, link: &Link) -> bool {
+        link.ring.queue.peer_has_closed() || link.peer_is_dead() || self.has_error()
     }
 
     /// TCP has ended, and the ring says nothing of it. Where a process was killed that had not
@@ -284,16 +289,42 @@ impl Connection {
         self.is_starved(want) || (want.read && self.is_deaf())
     }
 
-    /// Whether a receiver keeps this end from TCP, by being inside a read: nobody tells when it has
-    /// left, so to wait is to try again soon.
+    /// Whether a send of this end's was kept from TCP by a receiver that is inside a read, and none
+    /// was let through since. Nobody tells when the read is over.
+    #[inline]
+    #[must_use]
+    pub fn was_held_up(&self) -> bool {
+        self.attached().is_some_and(|link| link.watch.held_up_since.load(Ordering::Relaxed) != 0)
+    }
+
+    /// Whether the read that [kept a send from TCP](Self::was_held_up) is not over yet: so long the
+    /// kernel's room means nothing, and to wait is to look again after a
+    /// [moment](Connection::MOMENT). A receiver that stays inside for too long is the next send's
+    /// to judge.
+    #[inline]
     #[must_use]
     pub fn is_held_up(&self) -> bool {
-        self.attached().is_some_and(|link| link.watch.held_up_since.load(Ordering::Relaxed) != 0)
+        self.was_held_up() && self.is_still_held_up()
+    }
+
+    #[cold]
+    fn is_still_held_up(&self) -> bool {
+        let Some(link) = self.attached() else { return false };
+        let since = &link.watch.held_up_since;
+        if !link.ring.queue.is_kept_from_tcp() || self.is_nobody_inside(link) {
+            // Who has seen it once sees it from then on, until the next send.
+            since.store(0, Ordering::Relaxed);
+            return false;
+        }
+        lasts(since) <= INSIDE
     }
 
     /// How long to wait for a receiver until it is looked whether TCP has something to say of it,
     /// or of its bytes.
     pub const DOUBT: Duration = Duration::from_millis(100);
+
+    /// How long to wait for what nobody tells of and what takes microseconds.
+    pub const MOMENT: Duration = Duration::from_millis(1);
 
     /// Whether the number does not stand for the socket any more: somebody has closed it by a
     /// system call that nobody saw, and the kernel may have handed it out again. Closed by a call

@@ -152,3 +152,31 @@ fn a_peer_that_stays_inside_a_read_for_a_minute_is_reset() {
     assert_eq!(to.send(&[IoSlice::new(b"by TCP")], flags), Ok(6));
     assert_eq!(to.attached().unwrap().watch.held_up_since.load(Ordering::Relaxed), 0);
 }
+
+#[test]
+fn the_time_inside_a_read_begins_anew_once_the_sender_was_on_the_ring() {
+    let _alone = crate::fork::ALONE.lock();
+    let (_sockets, from, to) = attached();
+    let flags = SendFlags { no_signal: true, ..SendFlags::default() };
+    let link = to.attached().unwrap();
+    let is_held_up = || {
+        set(&from, UNBOUNDED_READ, 1);
+        to.overflow(link).unwrap();
+        to.send(&[IoSlice::new(b"by TCP")], flags)
+    };
+    assert_eq!(to.send(&[IoSlice::new(b"by the ring")], flags), Ok(11));
+    assert_eq!(is_held_up(), Err(Errno::AGAIN));
+    assert!(to.is_held_up());
+    let since = &link.watch.held_up_since;
+    let before = since.load(Ordering::Relaxed);
+    since.store(before.saturating_sub(61_000_000_000).max(1), Ordering::Relaxed);
+    // All that was on the ring: the next send goes there again.
+    let flags_to_receive = RecvFlags { dont_wait: true, ..RecvFlags::default() };
+    assert_eq!(from.recv(&mut [IoSliceMut::new(&mut [0; 11])], flags_to_receive), Ok(11));
+    assert_eq!(to.send(&[IoSlice::new(b"by the ring")], flags), Ok(11));
+    assert!(!to.was_held_up());
+    assert_eq!(is_held_up(), Err(Errno::AGAIN));
+    // Who has seen that the read is over needs no send to know.
+    set(&from, UNBOUNDED_READ, 0);
+    assert!(to.was_held_up() && !to.is_held_up() && !to.was_held_up());
+}

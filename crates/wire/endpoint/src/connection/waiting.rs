@@ -1,7 +1,6 @@
 //! Waiting for an attached connection, in a call on it alone.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use seekwire_protocol::Carrier;
 use seekwire_transport::Errno;
@@ -18,8 +17,6 @@ use super::readiness::events;
 use super::state::Connection;
 use super::terms::Interest;
 use super::waiters::Counted;
-
-const MOMENT: Duration = Duration::from_millis(1);
 
 /// A wait of one who receives.
 pub(super) struct ToReceive<'c> {
@@ -196,7 +193,7 @@ impl Connection {
     ) -> Result<(), Errno> {
         call.not_interrupted()?;
         let Some(until) = limit.until(self) else { return Ok(()) };
-        let sleep = call.sleep(until.at_most(MOMENT));
+        let sleep = call.sleep(until.at_most(Self::MOMENT));
         let socket = of_socket.map_or(Fd::new(-1), |_| sleep.fd);
         let slept = poll::wait(Fd::new(-1), socket, of_socket.unwrap_or_default(), sleep.until);
         drop(sleep);
@@ -296,12 +293,13 @@ impl Connection {
                     || (now.tx_on_ring, now.retransmits) != (begun.tx_on_ring, begun.retransmits)
                     || link.ring.queue.wants_attention()
             };
-            let room = begun.retransmits || (want.write && !begun.tx_on_ring);
+            let held_up = want.write && self.is_held_up();
+            let room = begun.retransmits || (want.write && !begun.tx_on_ring && !held_up);
             let of_socket = Events { write: room, ..wanted };
             let in_vain = call.begin_wait()?;
-            let short = in_vain || self.is_in_doubt(want);
-            let sleep = call.sleep(if in_vain {
-                until.at_most(MOMENT)
+            let short = in_vain || held_up || self.is_in_doubt(want);
+            let sleep = call.sleep(if in_vain || held_up {
+                until.at_most(Self::MOMENT)
             } else if short {
                 until.at_most(Self::DOUBT)
             } else {
@@ -352,6 +350,7 @@ impl Connection {
         };
         let q = &link.ring.queue;
         let tx_on_ring = q.tx_on_ring();
+        let held_up = self.is_held_up();
         let ready = || {
             q.has_record()
                 || (tx_on_ring && q.has_room())
@@ -359,9 +358,14 @@ impl Connection {
                 || q.wants_attention()
                 || q.tx_on_ring() != tx_on_ring
         };
-        let of_socket = Events { write: !tx_on_ring || q.to_retransmit() > 0, ..either };
-        let short = self.is_starved(Interest { write: true, ..Interest::default() });
-        let this_time = if short { until.at_most(Self::DOUBT) } else { until };
+        let room = !tx_on_ring && !held_up;
+        let of_socket = Events { write: room || q.to_retransmit() > 0, ..either };
+        let short = held_up || self.is_starved(Interest { write: true, ..Interest::default() });
+        let this_time = match held_up {
+            true => until.at_most(Self::MOMENT),
+            false if short => until.at_most(Self::DOUBT),
+            false => until,
+        };
         let want = Events { read: true, ..Events::WRITE };
         let wait = Wait { want, published: 0, socket: self.fd(), of_socket, until: this_time };
         match link.ring.sleep(&wait, ready, || self.others_are_called()) {

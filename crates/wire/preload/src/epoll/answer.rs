@@ -9,7 +9,7 @@ use super::events::Events;
 use super::tag::{Subject, Tag};
 use super::turns::Ready;
 use super::typed::State;
-use super::watch::{ALWAYS, ONE_SHOT, WRITE};
+use super::watch::{ALWAYS, ONE_SHOT, Sends, WRITE};
 
 /// A walk through the kernel's ready list by one question after another. What the library changes
 /// in the set goes to the end of the list, behind what is told again: then another walk begins.
@@ -147,7 +147,8 @@ impl State {
                         let wanted = watch.wanted();
                         let _ = watch.tell(epfd, tag.watch, wanted);
                     }
-                    if events & WRITE != 0 && watch.socket.connection.tx_on_ring() {
+                    let now = Sends::of(&watch.socket.connection);
+                    if events & WRITE != 0 && (now.on_ring || now.held_up) {
                         events &= !WRITE;
                         self.refresh(tag.watch, epfd);
                     } else if watch.sends.retransmit {

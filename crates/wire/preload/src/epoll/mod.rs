@@ -25,6 +25,7 @@
 //!                  of a socket          turns     who is reported
 //!   set            one set              owner     to which process      sharing     notes for others
 //!   state, watch   its connections      ask, listed   the kernel        tag, events
+//!                                         reminder
 //!                                         typed   with the table's sockets
 //! ```
 
@@ -36,6 +37,7 @@ mod left;
 mod listed;
 mod owner;
 mod registrations;
+mod reminder;
 pub(crate) mod set;
 mod shared;
 mod sharing;

@@ -44,15 +44,15 @@ impl<S: Share> Set<S> {
         });
     }
 
-    /// A thread is about to sleep on the set; true if it is to look again soon.
-    pub(super) fn falls_asleep(&self, state: &mut State<S>) -> bool {
-        let is_watchful = !state.in_doubt.is_empty();
+    /// A thread is about to sleep on the set; how soon it is to look again, if soon.
+    pub(super) fn falls_asleep(&self, state: &mut State<S>) -> Option<Duration> {
+        let doubt = state.doubt();
         state.sleepers += 1;
-        state.watchful += usize::from(is_watchful);
+        state.watchful += usize::from(doubt.is_some());
         if let Some(Some(sharing)) = self.sharing.get() {
             sharing.asleep().fetch_add(1, Ordering::SeqCst);
         }
-        is_watchful
+        doubt
     }
 
     pub(super) fn is_awake(&self, state: &mut State<S>, was_watchful: bool) {

@@ -3,8 +3,9 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use seekwire_endpoint::SetSpinner;
+use seekwire_endpoint::{Connection, SetSpinner};
 
 use super::sharing::Sharing;
 use super::state::State;
@@ -61,11 +62,13 @@ impl<S: Share> Set<S> {
         self.watched.store(true, Ordering::SeqCst);
     }
 
-    /// From now on somebody may sleep on this set without waiting on it.
+    /// From now on somebody may sleep on this set in the kernel, without waiting on it.
     pub(crate) fn set_watched(&self) {
         self.watched.store(true, Ordering::Release);
         if let Some(epfd) = self.number() {
-            self.state.lock().arm_for_sleepers(epfd);
+            let mut state = self.state.lock();
+            state.is_watched_by_kernel = true;
+            state.arm_for_sleepers(epfd);
         }
     }
 
@@ -80,14 +83,12 @@ impl<S: Share> Set<S> {
         })
     }
 
-    /// Whether perhaps no doorbell will be rung for what it was prepared for, or another process
-    /// may answer one that is: the sleep is to be a short one.
-    pub(crate) fn is_in_doubt(&self) -> bool {
-        self.sharing.get().is_some()
-            || self
-                .state
-                .lock_in_handler()
-                .is_none_or(|mut state| !state.in_doubt.is_empty() || state.has_left())
+    /// How long the sleep is to be, if perhaps no doorbell will be rung for what it was prepared
+    /// for, or another process may answer one that is.
+    pub(crate) fn doubt(&self) -> Option<Duration> {
+        let Some(mut state) = self.state.lock_in_handler() else { return Some(Connection::DOUBT) };
+        let of_set = self.sharing.get().is_some() || state.has_left();
+        state.doubt().or_else(|| of_set.then_some(Connection::DOUBT))
     }
 
     /// Whether an event is ready that the kernel does not know of.

@@ -3,11 +3,14 @@
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::time::Duration;
 
 use libc::{POLLIN, epoll_event, pollfd};
+use seekwire_endpoint::Connection;
 use seekwire_transport::Errno;
 
 use super::listed;
+use super::reminder::Reminder;
 use super::sharing::Sharing;
 use super::tag::{self, GENERATIONS, MAX_WATCHES, Op, Subject, Tag};
 use super::watch::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT, Sends, Share, Watch};
@@ -45,6 +48,10 @@ pub(super) struct State<S> {
     /// received on the ring.
     pub(super) left: Vec<Watch<S>>,
     pub(super) is_left_first: bool,
+    /// Somebody may sleep in the kernel until the set becomes readable, without a call on it.
+    pub(super) is_watched_by_kernel: bool,
+    /// From the first doubt on that nobody else would look at again.
+    reminder: Option<Reminder>,
 }
 
 impl<S: Share> State<S> {
@@ -67,6 +74,8 @@ impl<S: Share> State<S> {
             sharing: None,
             left: Vec::new(),
             is_left_first: false,
+            is_watched_by_kernel: false,
+            reminder: None,
         }
     }
 
@@ -233,8 +242,8 @@ impl<S: Share> State<S> {
         self.at(index).is_some_and(|watch| watch.parked && watch.fd == fd)
     }
 
-    /// Keeps EPOLLOUT from the kernel exactly while sends travel on the ring, and asks for it
-    /// exactly while something is to be retransmitted besides.
+    /// Keeps EPOLLOUT from the kernel exactly while sends travel on the ring or are held up, and
+    /// asks for it exactly while something is to be retransmitted besides.
     pub(super) fn refresh(&mut self, index: u32, epfd: c_int) {
         let Some(watch) = self.at(index) else { return };
         if !watch.is_stale() {
@@ -349,6 +358,7 @@ impl<S: Share> State<S> {
             self.remove(index, None);
         }
         self.left.clear();
+        self.reminder = None;
     }
 
     /// The number of a new wait.
@@ -370,8 +380,8 @@ impl<S: Share> State<S> {
     }
 
     /// Notes a watch that is in doubt; true if it was not known as one.
-    fn note_doubt(&mut self, index: u32) -> bool {
-        let is_new = self.at(index).is_some_and(|watch| watch.is_in_doubt())
+    pub(super) fn note_doubt(&mut self, index: u32) -> bool {
+        let is_new = self.at(index).is_some_and(|watch| watch.doubt().is_some())
             && !self.in_doubt.contains(&index);
         if is_new {
             self.in_doubt.push(index);
@@ -383,6 +393,21 @@ impl<S: Share> State<S> {
     pub(super) fn heat_doubtful(&mut self) {
         for index in std::mem::take(&mut self.in_doubt) {
             self.heat(index);
+        }
+    }
+
+    /// How long a sleep may be, if somebody is in doubt.
+    pub(super) fn doubt(&self) -> Option<Duration> {
+        let watch = |index: &u32| self.watches.get(*index as usize)?.as_ref();
+        let doubts = self.in_doubt.iter().map(|index| watch(index).and_then(Watch::doubt));
+        doubts.map(|doubt| doubt.unwrap_or(Connection::DOUBT)).min()
+    }
+
+    /// Has the kernel tell of room from now on where a read is over that kept sends from TCP: of
+    /// that nobody is told.
+    pub(super) fn refresh_doubtful(&mut self, epfd: c_int) {
+        for at in 0..self.in_doubt.len() {
+            self.refresh(self.in_doubt[at], epfd);
         }
     }
 
@@ -406,11 +431,30 @@ impl<S: Share> State<S> {
     /// watch that has something to report, and one if a watch is in doubt and nobody would look at
     /// it again.
     pub(super) fn arm_for_sleepers(&mut self, epfd: c_int) {
+        if self.is_watched_by_kernel && self.sleepers == 0 {
+            self.heat_doubtful();
+            self.arm_all(epfd);
+            return self.remind(epfd);
+        }
         let has_new_doubt = self.arm_all(epfd);
-        // Those who sleep until the set becomes readable are not counted.
+        // Those who poll the set are not counted.
         let calls = if self.sleepers == 0 { has_new_doubt } else { self.watchful == 0 };
         if calls && let Some(watch) = self.in_doubt.last().copied().and_then(|index| self.at(index))
         {
+            watch.socket.connection.ring_own_doorbell();
+        }
+    }
+
+    /// Makes the set readable soon, if somebody is in doubt.
+    fn remind(&mut self, epfd: c_int) {
+        let Some(doubt) = self.doubt() else { return };
+        if self.reminder.is_none() {
+            self.reminder = Reminder::new(epfd).ok();
+        }
+        let is_set = self.reminder.as_ref().is_some_and(|reminder| reminder.set(doubt).is_ok());
+        let last = self.in_doubt.last().copied();
+        if !is_set && let Some(watch) = last.and_then(|index| self.at(index)) {
+            // Awake until then.
             watch.socket.connection.ring_own_doorbell();
         }
     }
@@ -520,6 +564,7 @@ impl<S: Share> State<S> {
     /// not here.
     pub(super) fn after_fork_child(&mut self) {
         (self.sleepers, self.watchful, self.asking) = (0, 0, 0);
+        self.reminder = None;
         for index in 0..self.watches.len() as u32 {
             if let Some(watch) = self.at(index) {
                 watch.forget_arm();

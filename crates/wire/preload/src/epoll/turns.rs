@@ -197,6 +197,7 @@ impl State {
             watch.idle = watch.idle.saturating_add(1);
             let is_over = watch.idle > IDLE_LOOKS;
             if watch.disabled || is_over && !self.arm_watch(index, epfd) {
+                self.note_doubt(index);
                 self.cool(index);
                 continue;
             }

@@ -8,9 +8,9 @@
 //! other.
 
 use std::ffi::c_int;
+use std::time::Duration;
 
 use libc::epoll_event;
-use seekwire_endpoint::Connection;
 use seekwire_transport::sys::signal::HeldBack;
 
 use super::answer::Lap;
@@ -42,8 +42,8 @@ enum Found {
     Failed,
     /// Every connection is armed and this thread is counted among the sleepers.
     Nothing {
-        /// It may sleep for a short time only, because perhaps no doorbell will be rung for one.
-        is_short: bool,
+        /// It may sleep for so long only, because perhaps no doorbell will be rung for one.
+        doubt: Option<Duration>,
     },
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn wait(
         let short = match guarded_raw(|| look(set, epfd, events, max as usize, timeout.is_none())) {
             Some(Found::Events(count)) => return count as c_int,
             Some(Found::Failed) => return -1,
-            Some(Found::Nothing { is_short }) => is_short.then_some(Connection::DOUBT),
+            Some(Found::Nothing { doubt }) => doubt,
             None => return sleep(&mut timeout, signals.as_ref()),
         };
         let sleeping = Sleeping { set, is_watchful: short.is_some() };
@@ -126,6 +126,10 @@ fn look(set: &Set, epfd: c_int, events: *mut epoll_event, max: usize, only_look:
     let mut ask = only_look;
     loop {
         let mut state = set.state.lock();
+        state.refresh_doubtful(epfd);
+        if state.is_watched_by_kernel {
+            state.heat_doubtful();
+        }
         let round = state.round();
         match gather(set, epfd, state, round, &mut events, ask) {
             Some(held) => state = held,
@@ -151,7 +155,7 @@ fn look(set: &Set, epfd: c_int, events: *mut epoll_event, max: usize, only_look:
             }
         }
         if !state.arm(epfd) {
-            return Found::Nothing { is_short: set.falls_asleep(&mut state) };
+            return Found::Nothing { doubt: set.falls_asleep(&mut state) };
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_short};
 use std::ops::Deref;
 use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
 
 use libc::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLPRI,
@@ -234,7 +235,7 @@ impl<S: Share> Watch<S> {
     fn ask_kernel(&mut self, ended: bool) -> u32 {
         let connection = &self.socket.connection;
         let mut open = if connection.carriers().1 == Carrier::Tcp { self.events & READ } else { 0 };
-        if !connection.tx_on_ring() && !connection.retransmits() {
+        if Sends::of(connection) == Sends::default() {
             open |= self.events & WRITE;
         }
         if open == 0 && !ended {
@@ -340,9 +341,13 @@ impl<S: Share> Watch<S> {
         self.events & EDGE == 0 || self.fresh || self.starved != self.socket.starved()
     }
 
-    /// Whether perhaps no doorbell will be rung for what it is armed for.
-    pub(super) fn is_in_doubt(&self) -> bool {
-        self.armed.as_ref().is_some_and(|at| self.socket.connection.is_in_doubt(at.interest))
+    /// How long a sleep may be, if perhaps no doorbell will be rung for what it is armed for.
+    pub(super) fn doubt(&self) -> Option<Duration> {
+        let interest = self.armed.as_ref()?.interest;
+        match self.sends {
+            Sends { held_up: true, .. } if interest.write => Some(Connection::MOMENT),
+            _ => self.socket.connection.is_in_doubt(interest).then_some(Connection::DOUBT),
+        }
     }
 
     pub(super) fn disarm(&mut self) {
@@ -364,7 +369,7 @@ impl<S: Share> Watch<S> {
     /// What the kernel has to report of the application's fd.
     pub(super) fn wanted(&self) -> u32 {
         match self.sends {
-            Sends { on_ring: true, .. } => self.events & !WRITE,
+            Sends { on_ring: true, .. } | Sends { held_up: true, .. } => self.events & !WRITE,
             Sends { retransmit: true, .. } => self.events | EPOLLOUT as u32,
             Sends { .. } => self.events,
         }
@@ -450,10 +455,13 @@ impl<S: Share> Watch<S> {
 }
 
 /// What room in the kernel's socket means to a connection.
-#[derive(Copy, Clone, Eq, PartialEq)]
+#[derive(Copy, Clone, Default, Eq, PartialEq)]
 pub(super) struct Sends {
     /// Nothing: sends travel on the ring. EPOLLOUT is kept from the kernel.
     pub(super) on_ring: bool,
+    /// Nothing: a receiver keeps sends from TCP ([`Connection::is_held_up`]). EPOLLOUT is kept from
+    /// the kernel.
+    pub(super) held_up: bool,
     /// That it can retransmit. EPOLLOUT is asked of the kernel for the library's own sake: see
     /// [`seekwire_endpoint::Readiness::retransmits`].
     pub(super) retransmit: bool,
@@ -461,7 +469,9 @@ pub(super) struct Sends {
 
 impl Sends {
     pub(super) fn of(connection: &Connection) -> Sends {
-        Sends { on_ring: connection.tx_on_ring(), retransmit: connection.retransmits() }
+        let retransmit = connection.retransmits();
+        let held_up = !retransmit && connection.is_held_up();
+        Sends { on_ring: connection.tx_on_ring(), held_up, retransmit }
     }
 }
 

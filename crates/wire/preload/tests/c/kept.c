@@ -1,13 +1,14 @@
 /*
  * A receiver that stands still for so long that its sender leaves the full ring, and the kernel takes as much as it can:
- * nothing is lost if the receiver then goes on, or hands its socket to libc, which knows nothing of the ring.
+ * however the sender waits. Nothing is lost if the receiver then goes on, or hands its socket to libc, which knows nothing
+ * of the ring.
  */
 #include "common.h"
+#include "room.h"
 
 #define TOTAL (16 << 20)
-
-enum how { BLOCK, POLL, SELECT, LEVEL, EDGE, HOWS };
-static const char *const names[HOWS] = {"block", "poll", "select", "level", "edge"};
+/* More than a ring takes, and less than the kernel does, as it is by default (tcp_wmem, 4 MiB). */
+#define MOST_OF_TCP (3 << 20)
 
 static char message[TOTAL];
 
@@ -36,24 +37,6 @@ static void serve(int listener, int told, int hands_over)
     exit(0);
 }
 
-/* Waits for room; 0 if there is none for a while. */
-static int wait_for_room(enum how how, int set, int fd, int timeout)
-{
-    struct pollfd entry = {.fd = fd, .events = POLLOUT};
-    struct epoll_event event;
-    struct timeval limit = {timeout / 1000, timeout % 1000 * 1000};
-    fd_set out;
-    switch (how) {
-    case SELECT:
-        FD_ZERO(&out);
-        FD_SET(fd, &out);
-        return select(fd + 1, NULL, &out, NULL, &limit);
-    case LEVEL:
-    case EDGE: return epoll_wait(set, &event, 1, timeout);
-    default: return poll(&entry, 1, timeout);
-    }
-}
-
 static void send_to_nobody(enum how how, int hands_over)
 {
     struct sockaddr_in address;
@@ -62,7 +45,7 @@ static void send_to_nobody(enum how how, int hands_over)
     pid_t child = fork();
     if (child == 0)
         serve(listener, told[0], hands_over);
-    int fd = socket(AF_INET, SOCK_STREAM, 0), set = epoll_create1(0);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
     CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) == 0);
     char c;
     for (int i = 0; i < 32; i++) {
@@ -70,8 +53,7 @@ static void send_to_nobody(enum how how, int hands_over)
         read_all(fd, &c, 1);
     }
     struct timeval limit = {0, 300000};
-    struct epoll_event event = {.events = EPOLLOUT | (how == EDGE ? EPOLLET : 0)};
-    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    int set = set_with(how, fd);
     CHECK(how != BLOCK || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0);
     for (size_t sent = 0; sent < TOTAL;) {
         size_t left = TOTAL - sent, most = 100000;
@@ -82,6 +64,7 @@ static void send_to_nobody(enum how how, int hands_over)
             continue;
         int waits = how == BLOCK || wait_for_room(how, set, fd, has_told ? -1 : 300) == 0;
         if (waits && !has_told) {
+            printf("%s: %s\n", names[how], sent > MOST_OF_TCP ? "as much as TCP takes" : "less than TCP takes");
             write_all(told[1], "!", 1);
             has_told = 1;
         }

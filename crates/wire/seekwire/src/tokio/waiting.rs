@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
+use std::time::Duration;
 
 use ::tokio::runtime::Handle;
 use ::tokio::task::coop;
@@ -139,8 +140,8 @@ impl Waiting {
             // Brought to the ring by this attempt, or by another task meanwhile.
             let is_new = !attached && connection.is_some_and(Connection::is_attached);
             if !is_new {
-                if connection.is_some_and(|connection| self.is_in_doubt(connection, want)) {
-                    self.wake_soon();
+                if let Some(soon) = connection.and_then(|connection| self.doubt(connection, want)) {
+                    self.wake_within(soon);
                 }
                 return Poll::Pending;
             }
@@ -194,15 +195,18 @@ impl Waiting {
         *armed = Interest { read: armed.read || want.read, write: armed.write || want.write };
     }
 
-    /// Whether perhaps nobody tells of what is waited for.
-    fn is_in_doubt(&self, connection: &Connection, want: Interest) -> bool {
+    /// How soon to look again, if perhaps nobody tells of what is waited for.
+    fn doubt(&self, connection: &Connection, want: Interest) -> Option<Duration> {
         let is_deaf = connection.is_attached() && self.doorbell.get().is_none();
-        is_deaf || connection.is_in_doubt(want) || (want.write && connection.is_held_up())
+        if want.write && connection.was_held_up() {
+            return Some(Connection::MOMENT);
+        }
+        (is_deaf || connection.is_in_doubt(want)).then_some(Connection::DOUBT)
     }
 
-    fn wake_soon(&self) {
+    fn wake_within(&self, soon: Duration) {
         let mut timer = lock(&self.timer);
-        timer.as_mut().reset(Instant::now() + Connection::DOUBT);
+        timer.as_mut().reset(Instant::now() + soon);
         // Over already: they look again at once.
         if timer.as_mut().poll(&mut Context::from_waker(&self.waker)).is_ready() {
             self.waiters.wake_all();

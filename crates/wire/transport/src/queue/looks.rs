@@ -87,6 +87,16 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.get(layout::RX_CARRIER) == Carrier::Ring as u64
     }
 
+    /// Whether the receiver is inside a read that keeps this end's sends from TCP, as
+    /// [`Tx::may_use_tcp`](super::Tx::may_use_tcp) says of the next one. A hint when taken without
+    /// the lock.
+    #[must_use]
+    pub fn is_kept_from_tcp(&self) -> bool {
+        let unbounded_read = self.peer.load(layout::UNBOUNDED_READ, Ordering::SeqCst) != 0;
+        let consumed = self.peer.load(layout::CONSUMED, Ordering::SeqCst);
+        !self.tx_on_ring() && !self.tx_switch().may_use_tcp(consumed, unbounded_read)
+    }
+
     /// Whether this end's sending direction was shut down.
     #[must_use]
     pub fn is_shut(&self) -> bool {

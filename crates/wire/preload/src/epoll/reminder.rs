@@ -1,0 +1,39 @@
+//! Makes a set readable after a while.
+//!
+//! Who sleeps until a set becomes readable, in a set that has it or in io_uring, sleeps in the
+//! kernel: it does not look again by itself where perhaps no doorbell will be rung. So a timer in
+//! the set ends that sleep, and the wait on the set that follows looks.
+
+use std::ffi::c_int;
+use std::io;
+use std::time::Duration;
+
+use rustix::fd::AsFd;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use seekwire_transport::sys::fd::Placed;
+
+use super::tag::{self, Op, Tag};
+use super::watch::{EDGE, READ};
+
+pub(super) struct Reminder(Placed);
+
+impl Reminder {
+    pub(super) fn new(epfd: c_int) -> io::Result<Reminder> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = Placed::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?;
+        tag::control(epfd, Op::Add, timer.fd().raw(), READ | EDGE, Tag::NOTHING.encode()?)?;
+        Ok(Reminder(timer))
+    }
+
+    /// Once, `soon` from now.
+    pub(super) fn set(&self, soon: Duration) -> io::Result<()> {
+        let nothing = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let it_value = Timespec { tv_sec: 0, tv_nsec: i64::from(soon.subsec_nanos()) };
+        let when = Itimerspec { it_interval: nothing, it_value };
+        timerfd_settime(self.0.as_fd(), TimerfdTimerFlags::empty(), &when)?;
+        Ok(())
+    }
+}

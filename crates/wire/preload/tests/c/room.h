@@ -1,0 +1,82 @@
+/* The ways to wait for room to send. */
+#ifndef ROOM_H
+#define ROOM_H
+
+#include "common.h"
+
+/* LOOKS: after many waits that did not sleep, since something else was ready. NESTED: in another set. */
+enum how { BLOCK, POLL, SELECT, LEVEL, EDGE, LOOKS, NESTED, HOWS };
+static const char *const names[HOWS] = {"block", "poll", "select", "level", "edge", "looks", "nested"};
+
+/* A set for one of the ways, with `fd` in it. */
+static int set_with(enum how how, int fd)
+{
+    int set = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLOUT | (how >= EDGE ? EPOLLET : 0), .data.fd = fd};
+    CHECK(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    return set;
+}
+
+static long long now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000LL + time.tv_nsec / 1000000;
+}
+
+/* Waits on a set beside something that is always ready. */
+static int look_and_wait(int set, int fd, int timeout)
+{
+    int ready[2], found = 0;
+    struct epoll_event events[2], event = {.events = EPOLLIN};
+    CHECK(pipe(ready) == 0 && write(ready[1], "x", 1) == 1);
+    event.data.fd = ready[0];
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, ready[0], &event) == 0);
+    for (int i = 0; i < 20 && !found; i++) {
+        int n = epoll_wait(set, events, 2, 0);
+        for (int at = 0; at < n; at++)
+            found |= events[at].data.fd == fd;
+    }
+    CHECK(epoll_ctl(set, EPOLL_CTL_DEL, ready[0], NULL) == 0 && close(ready[0]) == 0 && close(ready[1]) == 0);
+    return found ? 1 : epoll_wait(set, events, 1, timeout);
+}
+
+/* Waits on a set that has the set. It may be called although nothing is there. */
+static int wait_in_another(int set, int timeout)
+{
+    int outer = epoll_create1(0), n = 0;
+    struct epoll_event event = {.events = EPOLLIN};
+    CHECK(outer >= 0 && epoll_ctl(outer, EPOLL_CTL_ADD, set, &event) == 0);
+    long long until = now() + timeout, left = timeout;
+    while (n == 0 && (timeout < 0 || left >= 0)) {
+        if (epoll_wait(outer, &event, 1, timeout < 0 ? -1 : (int)left) == 1)
+            n = epoll_wait(set, &event, 1, 0);
+        left = until - now();
+        if (left == 0)
+            break;
+    }
+    CHECK(close(outer) == 0);
+    return n;
+}
+
+/* Waits for room, for ever if `timeout` (ms) is negative; 0 if there is none for a while. */
+static int wait_for_room(enum how how, int set, int fd, int timeout)
+{
+    struct pollfd entry = {.fd = fd, .events = POLLOUT};
+    struct epoll_event event;
+    struct timeval limit = {timeout / 1000, timeout % 1000 * 1000};
+    fd_set out;
+    switch (how) {
+    case SELECT:
+        FD_ZERO(&out);
+        FD_SET(fd, &out);
+        return select(fd + 1, NULL, &out, NULL, timeout < 0 ? NULL : &limit);
+    case LEVEL:
+    case EDGE: return epoll_wait(set, &event, 1, timeout);
+    case LOOKS: return look_and_wait(set, fd, timeout);
+    case NESTED: return wait_in_another(set, timeout);
+    default: return poll(&entry, 1, timeout);
+    }
+}
+
+#endif
