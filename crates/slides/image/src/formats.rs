@@ -19,12 +19,17 @@ pub(crate) fn at(path: &Path, root: Option<&Path>, limits: &Limits) -> Result<Pa
         if zarr::is(path) {
             return zarr::open(Arc::new(DirectoryStore::within(path, root)), limits);
         }
-        return match dicom::directory(path, root, limits)? {
-            Some(parts) => Ok(parts),
-            None => Err(Error::Unsupported {
+        return match dicom::directory(path, root, limits) {
+            Ok(Some(parts)) => Ok(parts),
+            Ok(None) => Err(Error::Unsupported {
                 name: path.display().to_string(),
                 what: "a directory with neither an OME-Zarr image nor a slide in DICOM".into(),
             }),
+            Err(Error::Unsupported { name, what }) => match dicom::of_one(path, root, limits)? {
+                Some(file) => foreign::instead(&file, limits, name, what),
+                None => Err(Error::Unsupported { name, what }),
+            },
+            Err(error) => Err(error),
         };
     }
     let source: Arc<dyn Source> = Arc::new(FileSource::open(path)?);

@@ -31,8 +31,10 @@
 //! [`Limits`], and what is wrong with it is an [`Error`] that names it.
 //!
 //! Compression is none, LZW, deflate or JPEG, and in OME-Zarr Blosc, Zstandard, gzip or LZ4, of 8
-//! bits (or 16, of which 8 are shown) in grey, RGB or, in JPEG, YCbCr. JPEG 2000 is named as not
-//! supported, and so is what has more channels than a picture.
+//! bits (or 16, of which 8 are shown) in grey, RGB or, in JPEG, YCbCr. JPEG 2000 is refused, and so
+//! is what has more channels than a picture: OpenSlide may read these. (Of decoders of JPEG 2000,
+//! hayro-jpeg2000 has no unsafe code, but needs a newer Rust than this crate promises; openjpeg-sys
+//! is C, and openjp2 is C translated to Rust.)
 #![forbid(unsafe_code)]
 
 mod blosc;

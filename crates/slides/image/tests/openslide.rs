@@ -2,13 +2,16 @@
 
 mod common;
 
-use common::{aperio, base, make, open, ppm, psnr, run, vips, whole};
+use common::{aperio, base, make, make_of, open, ppm, psnr, run, vips, whole};
 use seekwire_slides_image::{Error, Limits, Region, Slide};
 use std::path::Path;
 use std::process::Command;
 
 /// Tells a test that it runs in a process where OpenSlide cannot be loaded.
 const WITHOUT: &str = "SEEKWIRE_TEST_WITHOUT_OPENSLIDE";
+
+/// Tells one that it is version 4 that is loaded.
+const NEWER: &str = "SEEKWIRE_TEST_NEWER_OPENSLIDE";
 
 fn allowed() -> Limits {
     Limits { openslide: true, ..Limits::default() }
@@ -147,6 +150,64 @@ fn slides_of_scanners_are_not_read_as_other_tiffs() {
     }
 }
 
+/// Four tiles of a picture as files of JPEG 2000, `0.jp2` and so on, and the picture.
+fn jpeg_2000(directory: &Path) -> image::RgbImage {
+    base(directory);
+    vips(directory, "extract_area base.v even.v 0 0 512 512");
+    for number in 0..4 {
+        let (x, y) = (number % 2 * 256, number / 2 * 256);
+        vips(directory, &format!("extract_area even.v tile.v {x} {y} 256 256"));
+        vips(directory, &format!("jp2ksave tile.v {number}.jp2 --lossless"));
+    }
+    ppm(directory, "even.v")
+}
+
+#[test]
+fn jpeg_2000_is_read_through_openslide() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let picture = jpeg_2000(directory);
+    let file = directory.join("slide.svs");
+    make("make_tiff.py", &[Path::new("jpeg2000"), directory, &file]);
+    let error = Slide::open(file.to_str().unwrap(), Limits::default()).err().unwrap().to_string();
+    assert!(error.contains("compression by JPEG 2000 (OpenSlide, which may read it"), "{error}");
+    let slide = Slide::open(file.to_str().unwrap(), allowed()).unwrap();
+    assert_eq!(slide.properties()["openslide.vendor"], "aperio");
+    assert_eq!(psnr(&whole(&slide, 0), &picture), f64::INFINITY);
+
+    // In DICOM, which OpenSlide reads from version 4 on: a file, and the directory that it is in.
+    let frames = directory.join("frames");
+    std::fs::create_dir(&frames).unwrap();
+    for number in 0..4 {
+        let bytes = std::fs::read(directory.join(format!("{number}.jp2"))).unwrap();
+        let at = bytes.windows(4).position(|name| name == b"jp2c").unwrap();
+        std::fs::write(frames.join(format!("{number}")), &bytes[at + 4..]).unwrap();
+    }
+    let series = directory.join("series");
+    std::fs::create_dir(&series).unwrap();
+    let file = series.join("1.dcm");
+    let of = serde_json::json!([{
+        "file": file, "frames": frames, "jpeg": true, "syntax": "1.2.840.10008.1.2.4.90",
+        "photometric": "YBR_RCT", "samples": 3, "tile": [256, 256], "size": [512, 512],
+        "kind": "VOLUME", "organization": "TILED_FULL", "table": "basic", "study": "1.2.826.0.1.1",
+        "series": "1.2.826.0.1.2", "spacing": ["0.0006", "0.0005"],
+    }]);
+    make_of("make_dicom.py", &[Path::new("make")], directory, &of);
+    for place in [&file, &series] {
+        let slide = Slide::open(place.to_str().unwrap(), allowed());
+        if std::env::var_os(NEWER).is_none() {
+            let error = slide.err().unwrap().to_string();
+            assert!(error.contains("JPEG 2000; OpenSlide does not read it either"), "{error}");
+            continue;
+        }
+        let slide = slide.unwrap();
+        assert_eq!(slide.properties()["openslide.vendor"], "dicom");
+        assert_eq!(slide.microns_per_pixel(), Some((0.5, 0.6)));
+        assert_eq!(slide.icc(), Some(&b"profile!"[..]));
+        assert_eq!(psnr(&whole(&slide, 0), &picture), f64::INFINITY);
+    }
+}
+
 #[test]
 fn a_broken_tile_is_an_error_of_its_own() {
     let directory = tempfile::tempdir().unwrap();
@@ -217,7 +278,9 @@ fn a_newer_openslide_does_the_same() {
             "a_broken_tile_is_an_error_of_its_own",
         ])
         .args(["every_level_of_a_pyramid_is_the_same_through_openslide"])
+        .args(["jpeg_2000_is_read_through_openslide"])
         .args(["what_is_not_read_here_is_read_through_openslide"])
+        .env(NEWER, "1")
         .env("LD_LIBRARY_PATH", place.trim_end()));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("4 passed"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("5 passed"));
 }

@@ -81,12 +81,7 @@ pub(crate) fn beside(
 /// Opens the only series in a directory, where links may lead to what is inside of `root`; `None` if
 /// there is no slide.
 pub(crate) fn directory(path: &Path, root: &Path, limits: &Limits) -> Result<Option<Parts>> {
-    let mut found: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-    for file in files(path, root, limits)? {
-        if let Some(series) = series_of(&file, limits)? {
-            found.entry(series).or_default().push(file);
-        }
-    }
+    let found = by_series(path, root, limits)?;
     let name = path.display().to_string();
     if found.len() > 1 {
         let series: Vec<String> = found.into_keys().take(8).collect();
@@ -97,6 +92,23 @@ pub(crate) fn directory(path: &Path, root: &Path, limits: &Limits) -> Result<Opt
     let instances: Result<Vec<Instance>> =
         files.iter().map(|file| instance(file, limits)).collect();
     parts(instances?, &name, limits).map(Some)
+}
+
+/// A file of the only series in a directory.
+pub(crate) fn of_one(path: &Path, root: &Path, limits: &Limits) -> Result<Option<PathBuf>> {
+    let mut found = by_series(path, root, limits)?.into_values();
+    let (first, other) = (found.next(), found.next());
+    Ok(first.filter(|_| other.is_none()).and_then(|files| files.into_iter().next()))
+}
+
+fn by_series(path: &Path, root: &Path, limits: &Limits) -> Result<BTreeMap<String, Vec<PathBuf>>> {
+    let mut found: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    for file in files(path, root, limits)? {
+        if let Some(series) = series_of(&file, limits)? {
+            found.entry(series).or_default().push(file);
+        }
+    }
+    Ok(found)
 }
 
 fn instance(path: &Path, limits: &Limits) -> Result<Instance> {
