@@ -2,6 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 
@@ -81,7 +82,10 @@ Examples:
   seekwire slides case-7.svs http://archive.example/slides/42.tiff
   seekwire slides /data/slides --listen 0.0.0.0:80 --token-file token --rate 200
   curl -H \"Authorization: Bearer $(cat token)\" http://host/slides.json")]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Slides {
+    #[command(subcommand)]
+    pub(crate) action: Option<Action>,
     /// Directories, files, and addresses that begin with http://, https:// or s3://
     #[arg(value_name = "DIR|FILE|URL", required = true, value_hint = ValueHint::AnyPath)]
     pub(crate) locations: Vec<String>,
@@ -102,6 +106,11 @@ pub(crate) struct Slides {
     /// has it in a cookie from then on. Only /healthz is open to all.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) token_file: Option<PathBuf>,
+    /// Let in whoever has an address that is signed by the secret in the first line of FILE
+    ///
+    /// `seekwire slides sign` signs addresses. With --token-file, either opens the server.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) secret_file: Option<PathBuf>,
     /// Threads that decode, and as many that scale and encode [default: the number of processors]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
@@ -167,6 +176,38 @@ pub(crate) struct Slides {
     /// What to write to standard error: off, error, warn, info (each request, too) or debug
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log: tracing_subscriber::filter::LevelFilter,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Action {
+    Sign(Sign),
+}
+
+/// Sign addresses, each of which lets in whoever has it, for a time
+///
+/// Prints each address with `expires` and `signature` at its end. A server that has the same secret
+/// by --secret-file answers it without a token until then. If it is that of a viewer, as /slides/ID,
+/// the browser that opens it gets all of that slide; any other one is for itself only.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+The signature is an HMAC-SHA256 by the secret, in hexadecimal digits, over the word `address`, a
+line feed, and the address from its first slash on, up to before &signature=. Whoever has the secret
+can make one; nothing is kept of it. Another secret ends all of them.
+
+Examples:
+  openssl rand -hex 32 > secret
+  seekwire slides /data/slides --secret-file secret
+  seekwire slides sign --secret-file secret --valid 7d https://slides.example/slides/case-7.svs")]
+pub(crate) struct Sign {
+    /// Addresses as browsers send them, whole or from the first slash on
+    #[arg(value_name = "ADDRESS", required = true, value_hint = ValueHint::Url)]
+    pub(crate) addresses: Vec<String>,
+    /// The secret of the server is in the first line of FILE
+    #[arg(long, value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
+    pub(crate) secret_file: PathBuf,
+    /// How long an address lets in from now on, such as 90m, 12h or 7d
+    #[arg(long, value_name = "TIME", default_value = "1d", value_parser = crate::sign::duration)]
+    pub(crate) valid: Duration,
 }
 
 /// A number of bytes.

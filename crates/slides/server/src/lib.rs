@@ -31,6 +31,7 @@ mod opened;
 mod render;
 mod series;
 mod server;
+mod sign;
 mod web;
 
 use std::process::ExitCode;

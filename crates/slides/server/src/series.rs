@@ -11,6 +11,7 @@ use seekwire_slides_image::Heading;
 use sha2::{Digest, Sha256};
 
 use crate::render::work;
+use crate::web::response::hexadecimal;
 
 /// A series that is a slide.
 #[derive(Debug, Clone)]
@@ -52,8 +53,7 @@ pub(crate) fn stamp(directory: &Path) -> String {
             hash.update(number.to_le_bytes());
         }
     }
-    let digest = hash.finalize();
-    digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(&hash.finalize()[..8])
 }
 
 /// The beginnings of files that were read.

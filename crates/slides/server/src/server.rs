@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -17,13 +18,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 
 use crate::annotations::Annotations;
-use crate::arguments::Slides as Options;
+use crate::arguments::{Action, Slides as Options};
 use crate::counters::Counters;
 use crate::iiif::Most;
 use crate::library::Library;
 use crate::opened::Slides;
 use crate::render::{Bounds, Images, work};
+use crate::sign;
 use crate::web::gate::{self, Rate, Token};
+use crate::web::signed::Key;
 use crate::web::{self, App, connections};
 
 /// Holds the token, if no file does.
@@ -43,6 +46,8 @@ pub struct Settings {
     pub base_url: Option<String>,
     /// What clients must know.
     pub token: Option<String>,
+    /// By which addresses are signed that let in whoever has them.
+    pub secret: Option<String>,
     /// Threads that decode, and as many that encode.
     pub threads: NonZeroUsize,
     /// Of JPEG, from 1 to 100.
@@ -86,6 +91,7 @@ impl Settings {
             listen: "127.0.0.1:0".to_owned(),
             base_url: None,
             token: None,
+            secret: None,
             threads: available_parallelism().unwrap_or(NonZeroUsize::MIN),
             quality: 80,
             image_cache: 256 << 20,
@@ -111,6 +117,7 @@ impl Settings {
             listen: options.listen.clone(),
             base_url: options.base_url.clone(),
             token: token(options)?,
+            secret: options.secret_file.as_deref().map(secret).transpose()?,
             threads: options.threads.unwrap_or(new.threads),
             quality: options.quality,
             image_cache: options.image_cache,
@@ -153,6 +160,13 @@ fn token(options: &Options) -> Result<Option<String>> {
     Ok(Some(token))
 }
 
+/// The secret that a file has.
+pub(crate) fn secret(path: &Path) -> Result<String> {
+    let from = path.display().to_string();
+    let text = fs::read_to_string(path).with_context(|| from.clone())?;
+    sign::secret(&text, &from)
+}
+
 /// A server that listens.
 pub struct Server {
     listener: TcpListener,
@@ -184,7 +198,8 @@ impl Server {
         let listener = TcpListener::bind(&settings.listen).await;
         let listener = listener.with_context(|| format!("cannot listen at {}", settings.listen))?;
         // With a token, no cache that others share may have what one was given.
-        let who = if settings.token.is_some() { "private" } else { "public" };
+        let is_open = settings.token.is_none() && settings.secret.is_none();
+        let who = if is_open { "public" } else { "private" };
         let cache = HeaderValue::from_str(&format!("{who}, max-age={}", settings.max_age))?;
         let app = App {
             slides: Arc::new(Slides::new(
@@ -201,6 +216,8 @@ impl Server {
             base: settings.base_url,
             cache,
             token: settings.token.as_deref().map(Token::new),
+            key: settings.secret.as_deref().map(Key::new),
+            is_encrypted: false,
             rate: settings.rate.map(Rate::new),
             permits: Semaphore::new(settings.requests as usize),
             most_requests: settings.requests as usize,
@@ -229,6 +246,9 @@ impl Server {
 
 /// `seekwire slides`
 pub(crate) fn command(options: &Options) -> Result<()> {
+    if let Some(Action::Sign(options)) = &options.action {
+        return sign::command(options);
+    }
     tracing_subscriber::fmt()
         .with_max_level(options.log)
         .with_ansi(false)

@@ -78,8 +78,8 @@ pub(crate) fn beside(
     parts(instances, source.name(), limits)
 }
 
-/// Opens the only series in a directory, where links may lead to what is inside of `root`; `None` if
-/// there is no slide.
+/// Opens the only series in a directory, where links may lead to what is inside of `root`; `None`
+/// if there is no slide.
 pub(crate) fn directory(path: &Path, root: &Path, limits: &Limits) -> Result<Option<Parts>> {
     let found = by_series(path, root, limits)?;
     let name = path.display().to_string();

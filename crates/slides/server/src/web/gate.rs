@@ -47,10 +47,17 @@ impl Token {
     }
 }
 
-/// Has a browser send the token from now on, to this server only.
-pub(crate) fn cookie(token: &str) -> Option<HeaderValue> {
-    let cookie = format!("{NAME}={token}; Path=/; HttpOnly; SameSite=Strict");
-    HeaderValue::from_str(&cookie).ok()
+/// Has a browser send the token from now on, to this server only. `end` is [`manners`].
+pub(crate) fn cookie(token: &str, end: &str) -> Option<HeaderValue> {
+    HeaderValue::from_str(&format!("{NAME}={token}; {end}")).ok()
+}
+
+/// How a browser has to treat cookies: no page can read them, and no other site can use them.
+pub(crate) fn manners(is_encrypted: bool) -> &'static str {
+    match is_encrypted {
+        true => "Path=/; HttpOnly; SameSite=Strict; Secure",
+        false => "Path=/; HttpOnly; SameSite=Strict",
+    }
 }
 
 /// Whether a token can be in headers and cookies.

@@ -102,7 +102,8 @@ impl App {
                 && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte))
         };
         let host = host.filter(is_host).ok_or_else(|| Failure::bad("Host: no name of a host"))?;
-        Ok(format!("http://{host}"))
+        let scheme = if self.is_encrypted { "https" } else { "http" };
+        Ok(format!("{scheme}://{host}"))
     }
 }
 

@@ -4,6 +4,7 @@
 //! connections   accepts them, HTTP/1.1 and HTTP/2
 //! around        access log, counts, rate, token, number of requests, time
 //!   pages       gallery, viewer and what they are made of
+//!   (signed     addresses that let in)
 //!   images      Deep Zoom, IIIF, associated images, properties
 //!   dicomweb    WADO-RS and QIDO-RS                       (its first page has a map)
 //!   annotations what is annotated in a view
@@ -19,7 +20,8 @@ mod images;
 mod metrics;
 mod pages;
 mod range;
-mod response;
+pub(crate) mod response;
+pub(crate) mod signed;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -58,6 +60,10 @@ pub(crate) struct App {
     pub(crate) cache: HeaderValue,
     /// Whether clients must know a secret.
     pub(crate) token: Option<Token>,
+    /// Whether addresses that are signed let in.
+    pub(crate) key: Option<signed::Key>,
+    /// Whether clients reach this server by TLS.
+    pub(crate) is_encrypted: bool,
     pub(crate) rate: Option<Rate>,
     pub(crate) permits: Semaphore,
     /// How many there are in all.
@@ -68,6 +74,37 @@ pub(crate) struct App {
 impl App {
     fn in_flight(&self) -> usize {
         self.most_requests.saturating_sub(self.permits.available_permits())
+    }
+
+    /// Whether a request may come in; if so, the cookie by which others can after it.
+    fn entry(&self, request: &Request) -> Option<Option<HeaderValue>> {
+        let (headers, uri) = (request.headers(), request.uri());
+        let is_open = self.token.is_none() && self.key.is_none();
+        if is_open || self.token.as_ref().is_some_and(|token| token.is_in(headers)) {
+            return Some(None);
+        }
+        let key = self.key.as_ref()?;
+        let now = signed::now();
+        let address = uri.path_and_query().map_or("", |address| address.as_str());
+        if let Some(until) = key.admits(address, now) {
+            let id = signed::slide(uri.path()).filter(|_| uri.path().starts_with("/slides/"));
+            let end = gate::manners(self.is_encrypted);
+            return Some(id.and_then(|id| key.cookie(&id, until, now, end)));
+        }
+        key.has_cookie(uri.path(), headers, now).then_some(None)
+    }
+
+    /// To who may not come in.
+    fn closed(&self) -> Response {
+        if self.token.is_none() {
+            let what = "a signed address is needed, and the time of one ends";
+            return Failure::new(StatusCode::FORBIDDEN, what).into_response();
+        }
+        let what = "a token is needed: as Authorization: Bearer, or once as ?token= at /";
+        let mut response = Failure::new(StatusCode::UNAUTHORIZED, what).into_response();
+        let challenge = HeaderValue::from_static("Bearer realm=\"seekwire slides\"");
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        response
     }
 }
 
@@ -134,35 +171,35 @@ async fn admitted(app: &App, peer: IpAddr, request: Request, next: Next) -> Resp
     if request.method() == Method::OPTIONS {
         return response::preflight();
     }
-    if let Some(token) = &app.token {
-        if let Some(response) = login(token, &request) {
-            return response;
-        }
-        if !token.is_in(request.headers()) {
-            let what = "a token is needed: as Authorization: Bearer, or once as ?token= at /";
-            let mut response = Failure::new(StatusCode::UNAUTHORIZED, what).into_response();
-            let challenge = HeaderValue::from_static("Bearer realm=\"seekwire slides\"");
-            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
-            return response;
-        }
+    if let Some(response) = app.token.as_ref().and_then(|token| login(app, token, &request)) {
+        return response;
     }
+    let cookie = match app.entry(&request) {
+        Some(cookie) => cookie,
+        None => return app.closed(),
+    };
     let Ok(_permit) = app.permits.try_acquire() else {
         Counters::add(&app.counters.refused, 1);
         return Failure::unavailable("too many requests at a time").into_response();
     };
-    match tokio::time::timeout(app.timeout, next.run(request)).await {
+    let mut response = match tokio::time::timeout(app.timeout, next.run(request)).await {
         Ok(response) => response,
         Err(_) => Failure::unavailable("it takes too long").into_response(),
+    };
+    if let Some(cookie) = cookie.filter(|_| response.status().is_success()) {
+        response.headers_mut().append(SET_COOKIE, cookie);
     }
+    response
 }
 
 /// To a browser that brings the token in an address: a cookie, and the address without it.
-fn login(token: &Token, request: &Request) -> Option<Response> {
+fn login(app: &App, token: &Token, request: &Request) -> Option<Response> {
     let path = request.uri().path();
     let pairs = request.uri().query()?.split('&');
     let given = pairs.filter_map(|pair| pair.strip_prefix("token=")).next()?;
     let given = percent_encoding::percent_decode_str(given).decode_utf8().ok()?;
-    let cookie = gate::cookie(&given).filter(|_| token.is(&given))?;
+    let cookie =
+        gate::cookie(&given, gate::manners(app.is_encrypted)).filter(|_| token.is(&given))?;
     let mut response = Response::new(axum::body::Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
     let headers = response.headers_mut();

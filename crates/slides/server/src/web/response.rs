@@ -44,15 +44,20 @@ pub(crate) fn etag(parts: &[&str]) -> HeaderValue {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part.as_bytes());
     }
-    let digest = hash.finalize();
-    let mut text = String::with_capacity(34);
-    text.push('"');
-    for byte in &digest[..16] {
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text.push('"');
+    let text = format!("\"{}\"", hexadecimal(&hash.finalize()[..16]));
     // Of hexadecimal digits, so it is one.
     HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
+}
+
+/// Two digits for each byte.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.extend(
+            [byte >> 4, byte & 15].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])),
+        );
+    }
+    text
 }
 
 /// Whether the client has just that (RFC 9110, section 13.1.2).
@@ -102,6 +107,8 @@ pub(crate) fn finish(mut response: Response, method: &Method) -> Response {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    // An address may be signed.
+    headers.insert("referrer-policy", HeaderValue::from_static("same-origin"));
     if method == Method::HEAD {
         let length = axum::body::HttpBody::size_hint(response.body()).exact();
         *response.body_mut() = Body::empty();

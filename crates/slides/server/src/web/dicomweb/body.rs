@@ -1,5 +1,5 @@
-//! Answers in pieces that are read when they are sent, so that the largest file takes no more memory
-//! than one piece of it.
+//! Answers in pieces that are read when they are sent, so that the largest file takes no more
+//! memory than one piece of it.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};

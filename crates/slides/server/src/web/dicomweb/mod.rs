@@ -1,5 +1,5 @@
-//! DICOMweb of slides in DICOM: WADO-RS and the searches of QIDO-RS (DICOM PS3.18, sections 10.4 and
-//! 10.6). Files and frames are given out as they are stored.
+//! DICOMweb of slides in DICOM: WADO-RS and the searches of QIDO-RS (DICOM PS3.18, sections 10.4
+//! and 10.6). Files and frames are given out as they are stored.
 //!
 //! ```text
 //! search   studies, series, instances: found by the beginnings of files, which a scan has read

@@ -1,0 +1,213 @@
+//! Addresses that let in whoever has them, for a time: they end in the second at which that is
+//! over, and in an HMAC-SHA256 (RFC 2104) over all that stands before it. Nothing is kept for one,
+//! so a program without this server can make one, too, if it has the secret.
+//!
+//! A viewer is more than one address. Whoever opens one that is signed gets a cookie, by which the
+//! same slide can be asked for until the same second, and nothing else.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::http::header::COOKIE;
+use axum::http::{HeaderMap, HeaderValue};
+use hmac::{Hmac, Mac};
+use sha2::{Digest, Sha256};
+
+use super::response::hexadecimal;
+
+const EXPIRES: &str = "expires=";
+const SIGNATURE: &str = "&signature=";
+
+/// What cookies for slides begin with; some digits of a hash of the identifier follow.
+const NAME: &str = "seekwire_slides_link_";
+
+/// A secret is not shorter than this, in bytes.
+pub(crate) const SHORTEST: usize = 16;
+
+/// Seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+}
+
+/// A secret by which addresses are signed.
+pub(crate) struct Key(Hmac<Sha256>);
+
+impl Key {
+    pub(crate) fn new(secret: &str) -> Self {
+        // It takes secrets of every length.
+        let key = Hmac::new_from_slice(secret.as_bytes());
+        Self(key.unwrap_or_else(|_| Hmac::new(&Default::default())))
+    }
+
+    /// Over an address from its first slash on, with the time.
+    fn of_address(&self, address: &str) -> Hmac<Sha256> {
+        self.0.clone().chain_update(b"address\n").chain_update(address)
+    }
+
+    /// Over a slide, with the time.
+    fn of_slide(&self, id: &str, until: u64) -> Hmac<Sha256> {
+        self.0.clone().chain_update(format!("slide\n{until}\n{id}"))
+    }
+
+    /// An address, from its first slash on, with what lets its owner in.
+    pub(crate) fn sign(&self, address: &str, until: u64) -> String {
+        let sign = if address.contains('?') { '&' } else { '?' };
+        let signed = format!("{address}{sign}{EXPIRES}{until}");
+        let signature = hexadecimal(&self.of_address(&signed).finalize().into_bytes());
+        format!("{signed}{SIGNATURE}{signature}")
+    }
+
+    /// Until when an address lets in; `None`: it is not signed, or that is over.
+    pub(super) fn admits(&self, address: &str, now: u64) -> Option<u64> {
+        let (signed, signature) = address.rsplit_once(SIGNATURE)?;
+        let (before, until) = signed.rsplit_once(EXPIRES)?;
+        let is_number = until.bytes().all(|byte| byte.is_ascii_digit());
+        let until = until.parse().ok().filter(|until| is_number && *until >= now)?;
+        let is_whole = before.ends_with(['?', '&']);
+        // Takes as long whichever byte is another one.
+        let is_right = self.of_address(signed).verify_slice(&bytes(signature)?).is_ok();
+        (is_whole && is_right).then_some(until)
+    }
+
+    /// Has a browser ask for the rest of a slide, too, for as long as the address of it lets in.
+    pub(super) fn cookie(&self, id: &str, until: u64, now: u64, end: &str) -> Option<HeaderValue> {
+        let signature = hexadecimal(&self.of_slide(id, until).finalize().into_bytes());
+        let (name, left) = (name(id), until.saturating_sub(now));
+        let cookie = format!("{name}={until}.{signature}; Max-Age={left}; {end}");
+        HeaderValue::from_str(&cookie).ok()
+    }
+
+    /// Whether a request for a path comes with a cookie of the slide that this is of.
+    pub(super) fn has_cookie(&self, path: &str, headers: &HeaderMap, now: u64) -> bool {
+        let texts = headers.get_all(COOKIE).into_iter().filter_map(|one| one.to_str().ok());
+        let mut cookies = texts
+            .flat_map(|text| text.split(';'))
+            .filter_map(|pair| pair.trim().split_once('='))
+            .filter(|(name, _)| name.starts_with(NAME));
+        // What the viewer is made with is the same for all, and has no secrets.
+        if path.starts_with("/static/") {
+            return cookies.next().is_some();
+        }
+        let Some(id) = slide(path) else { return false };
+        let expected = name(&id);
+        cookies.any(|(name, value)| {
+            let parts = value.split_once('.').filter(|_| name == expected);
+            let Some((until, signature)) = parts else { return false };
+            let is_right = |until: u64| {
+                let signature = bytes(signature).unwrap_or_default();
+                until >= now && self.of_slide(&id, until).verify_slice(&signature).is_ok()
+            };
+            until.parse().is_ok_and(is_right)
+        })
+    }
+}
+
+fn name(id: &str) -> String {
+    format!("{NAME}{}", hexadecimal(&Sha256::digest(id)[..8]))
+}
+
+/// The identifier of the slide that a path is of, if it is one of the ways to a slide.
+pub(super) fn slide(path: &str) -> Option<String> {
+    let path = path.strip_prefix('/')?;
+    let (first, rest) = path.split_once('/').unwrap_or((path, ""));
+    let id = match first {
+        "slides" => rest.split('/').next()?,
+        "iiif" => rest.split('/').nth(1)?,
+        _ if rest.is_empty() => first.strip_suffix(".dzi")?,
+        _ => first.strip_suffix("_files")?,
+    };
+    let id = percent_encoding::percent_decode_str(id).decode_utf8().ok()?;
+    (!id.is_empty()).then(|| id.into_owned())
+}
+
+fn bytes(hexadecimal: &str) -> Option<Vec<u8>> {
+    let digits = hexadecimal.as_bytes();
+    if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let pairs = (0..digits.len()).step_by(2);
+    pairs.map(|at| u8::from_str_radix(&hexadecimal[at..at + 2], 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "0123456789abcdef";
+
+    #[test]
+    fn an_address_lets_in_until_its_time_and_no_other_does() {
+        let key = Key::new(SECRET);
+        for address in [
+            "/",
+            "/slides/a%2Fb.svs",
+            "/iiif/3/a/full/max/0/default.jpg?icc=raw",
+            "/?a=b&expires=1",
+        ] {
+            let signed = key.sign(address, 1000);
+            assert!(signed.starts_with(address), "{signed}");
+            assert_eq!(key.admits(&signed, 999), Some(1000), "{signed}");
+            assert_eq!(key.admits(&signed, 1000), Some(1000));
+            assert_eq!(key.admits(&signed, 1001), None);
+            assert_eq!(Key::new("another secret..").admits(&signed, 0), None);
+            for (from, to) in [
+                ("expires=1000", "expires=2000"),
+                ("expires=1000", "expires=+1000"),
+                ("expires=1000", "xexpires=1000"),
+                ("/", "//"),
+                ("signature=", "signature=0"),
+            ] {
+                let changed = signed.replacen(from, to, 1);
+                assert_eq!(key.admits(&changed, 0), None, "{changed}");
+            }
+            for more in ["&a=b", "0", "#"] {
+                assert_eq!(key.admits(&format!("{signed}{more}"), 0), None);
+            }
+            assert_eq!(key.admits(address, 0), None);
+        }
+        // What others have to make, too: HMAC-SHA256 as openssl computes it.
+        assert_eq!(
+            key.sign("/slides/a.svs", 4_102_444_800),
+            "/slides/a.svs?expires=4102444800&signature=\
+             e6c41128e8570565ffbbea8af5b00d05be5ef1d092e7b17d13c0e25159b4d4ff"
+        );
+    }
+
+    #[test]
+    fn a_cookie_is_for_one_slide() {
+        let key = Key::new(SECRET);
+        let cookie = key.cookie("case/a.svs", 1000, 900, "Path=/").unwrap();
+        let cookie = cookie.to_str().unwrap();
+        assert!(cookie.ends_with("; Max-Age=100; Path=/"), "{cookie}");
+        let mut headers = HeaderMap::new();
+        let pair = format!("a=b; {}; c=d", cookie.split(';').next().unwrap());
+        headers.insert(COOKIE, pair.parse().unwrap());
+        for (path, expected) in [
+            ("/slides/case%2Fa.svs", true),
+            ("/slides/case%2Fa.svs/thumbnail.jpg", true),
+            ("/case%2Fa.svs.dzi", true),
+            ("/case%2Fa.svs_files/0/0_0.jpg", true),
+            ("/iiif/3/case%2Fa.svs/info.json", true),
+            ("/iiif/2/case%2Fa.svs/full/max/0/default.jpg", true),
+            ("/static/viewer.js", true),
+            ("/slides/case%2Fb.svs", false),
+            ("/slides/case", false),
+            ("/", false),
+            ("/slides.json", false),
+            ("/metrics", false),
+            ("/dicomweb/studies", false),
+            ("/case%2Fa.svs", false),
+        ] {
+            assert_eq!(key.has_cookie(path, &headers, 1000), expected, "{path}");
+            assert!(!key.has_cookie(path, &HeaderMap::new(), 1000), "{path}");
+            let is_static = path.starts_with("/static/");
+            assert_eq!(key.has_cookie(path, &headers, 1001), is_static, "{path}");
+            let other = Key::new("another secret..");
+            assert_eq!(other.has_cookie(path, &headers, 1000), is_static, "{path}");
+        }
+        for cookie in ["x", "1000", "1000.", "9999.00", "1000.zz", "1000.é"] {
+            let pair = format!("{}={cookie}", name("case/a.svs"));
+            headers.insert(COOKIE, HeaderValue::from_bytes(pair.as_bytes()).unwrap());
+            assert!(!key.has_cookie("/slides/case%2Fa.svs", &headers, 0), "{cookie}");
+        }
+    }
+}
