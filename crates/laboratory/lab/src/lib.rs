@@ -4,13 +4,15 @@
 //! command         `seekwire lab`, `demo` and `calibrate`, from the command line
 //! demo            the short tour of real programs, for `seekwire demo`
 //! experiments     what is measured: sockets, ring-size, pairs, connections, programs, seek, seek-fragments,
-//!                 mailbox, nic, zeromq, models, flow-demand, flow-reaction, flow-latency, flow-updates, flow-peers
+//!                 mailbox, nic, zeromq, models, flow-demand, flow-reaction, flow-latency, flow-updates, flow-peers,
+//!                 slides
 //!   programs      iperf3, redis, http, sockperf and grpc, as pairs of server and client
 //!   bench         two processes of our own that exchange bytes: streambench (C, unmodified) or peer (Rust API)
 //!   search        messages received in another order than they came in, and what that costs the receiver
 //!   imaging       an image through filters on several hosts, over `seekwire-flow` (peer)
 //!   network       two hosts, their interfaces, and what passes between them
 //!   pipeline      what the stages of a pipeline do, in whatever runtime (peer, and programs of their own)
+//!   slides        servers of whole slides, and those that ask them for tiles
 //!   messaging     programs that exchange messages over libzmq (of their own) or mailboxes (peer)
 //!   compiled      C programs, compiled when first needed
 //!   limits        what the memory of this machine can do
@@ -62,6 +64,7 @@ mod report;
 pub mod run;
 pub mod schedule;
 mod search;
+mod slides;
 pub mod stats;
 mod streambench;
 mod text;

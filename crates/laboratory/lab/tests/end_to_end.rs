@@ -37,7 +37,8 @@ fn every_experiment_is_described() {
             "flow-reaction",
             "flow-latency",
             "flow-updates",
-            "flow-peers"
+            "flow-peers",
+            "slides"
         ]
     );
     assert!(experiments().iter().all(|experiment| experiment.about().len() > 40));
@@ -72,6 +73,21 @@ fn zeromq_cannot_run_where_its_programs_were_not_built() {
     let [(name, why)] = &all.skipped[..] else { panic!("{all:?}") };
     assert!(name == "zeromq" && error.ends_with(why.as_str()), "{name}: {why}");
     assert!(all.completed.is_empty() && all.failed.is_empty(), "{all:?}");
+}
+
+#[test]
+fn slides_cannot_be_compared_where_their_server_was_not_built() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let peer = Some(directory.path().join("bin/seekwire-lab"));
+    let options = Options { quick: true, out: out.clone(), peer, ..Options::default() };
+    let error = || seekwire_lab::run(&["slides"], &options).unwrap_err().to_string();
+    assert!(error().contains("seekwire-slides") && error().contains("make build"), "{}", error());
+    // With a server, there is still nothing to be served.
+    fs::create_dir_all(directory.path().join("bin")).unwrap();
+    fs::write(directory.path().join("bin/seekwire-slides"), "").unwrap();
+    assert!(error().contains("scripts/slide"), "{}", error());
+    assert!(!out.exists(), "nothing may have run");
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod seek;
 mod seek_fragments;
 mod seek_module;
 mod seekable;
+mod slides;
 mod sockets;
 pub(crate) mod yasmin;
 mod zeromq;
@@ -52,6 +53,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &flow::latency::Latency,
         &flow::updates::Updates,
         &flow_peers::FlowPeers,
+        &slides::Slides,
     ]
 }
 

@@ -1,0 +1,318 @@
+//! One run of one server.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use serde_json::{Value, json};
+
+use super::{
+    CACHED, COLD, CPU, EFFORT, FIRST, HELD, LOAD, MEDIAN, MISSING, PEAK, PSNR, RATE, SIZE, TAIL,
+    TWICE, closed, real, viewers,
+};
+use crate::record::Metric;
+use crate::schedule::Trial;
+use crate::slides::http::Client;
+use crate::slides::load::{self, Ask, Lane, Measured, Pace};
+use crate::slides::material::{Material, Slide};
+use crate::slides::picture::Picture;
+use crate::slides::servers::{BOUNDS, Peer, Server, Servers};
+use crate::slides::trace::{self, Wish};
+use crate::slides::usage::Usage;
+use crate::slides::view::{View, What};
+
+/// What a server has to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Work {
+    /// For so many connections, without a pause.
+    Closed(What, u64),
+    /// For so many viewers that pan.
+    Viewers(What, u64),
+    /// A first tile of a slide that it has not opened.
+    Cold,
+    /// All tiles of the real slide, one after the other.
+    Real(What),
+}
+
+/// Regions that a closed load has at most.
+const REGIONS: usize = 4000;
+/// Views that are asked for before a load, so that every process has opened the slide, and not in
+/// it.
+const BEFORE: usize = 32;
+/// Connections of a viewer, as browsers have for a server.
+const CONNECTIONS: usize = 6;
+/// For an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Pictures that are compared, and their least contrast: those of nothing would all be alike.
+const COMPARED: usize = 3;
+const CONTRAST: f64 = 12.0;
+/// Servers scale in ways of their own, also to half a pixel beside each other. So squares of so many
+/// pixels are compared: of the same place, they have more than so many dB in common, and of one that
+/// is 16 pixels beside it, less.
+const SQUARE: usize = 4;
+const SAME: f64 = 22.0;
+
+type Pictures = Vec<(View, Picture)>;
+/// Which slide, and what of it.
+type Part = (String, What);
+
+pub(super) struct Bench {
+    servers: Servers,
+    material: Material,
+    quick: bool,
+    /// What vips makes of some views.
+    expected: RefCell<BTreeMap<Part, Result<Pictures, String>>>,
+    /// Of each server that has shown the right pictures: the PSNR of the worst one.
+    shown: RefCell<BTreeMap<(Peer, Part), f64>>,
+    violation: OnceCell<String>,
+}
+
+impl Bench {
+    pub(super) fn new(command: &Path, material: Material, quick: bool) -> Self {
+        let servers = Servers::new(command, &material.directory);
+        let (expected, shown, violation) = Default::default();
+        Self { servers, material, quick, expected, shown, violation }
+    }
+
+    /// How long a load takes: at most if it is closed.
+    pub(super) fn milliseconds(&self, is_open: bool) -> u64 {
+        match (self.quick, is_open) {
+            (true, false) => 300,
+            (true, true) => 1000,
+            (false, false) => 1500,
+            (false, true) => 3000,
+        }
+    }
+
+    /// What must never be, if it was.
+    pub(super) fn violation(&self) -> Option<String> {
+        self.violation.get().cloned()
+    }
+
+    /// The slides, for reports.
+    pub(super) fn slides(&self) -> Result<Value> {
+        let Material { real, pyramid, flat, large, .. } = &self.material;
+        let of = |slide: &Slide, what: &str| -> Result<Value> {
+            let Slide { width, height, tile, .. } = slide;
+            let mebibytes = self.material.bytes(slide)? as f64 / f64::from(1 << 20);
+            let text = format!("{what}: {width} x {height} pixels in tiles of {tile}");
+            Ok(format!("{text}, {mebibytes:.0} MiB").into())
+        };
+        Ok(json!([
+            of(real, "real, one level (all of \"real slide\")")?,
+            of(pyramid, "synthetic, all levels (stored tiles, regions)")?,
+            of(flat, "synthetic, one level (decoded tiles)")?,
+            of(large, "synthetic, all levels (cold open)")?,
+        ]))
+    }
+
+    pub(super) fn run(&self, peer: Peer, work: Work, trial: &mut Trial) -> Result<()> {
+        match work {
+            Work::Closed(what, connections) => self.closed(peer, what, connections, trial),
+            Work::Viewers(what, count) => self.viewers(peer, what, count, trial),
+            Work::Cold => self.cold(peer, trial),
+            Work::Real(what) => self.real(peer, what, trial),
+        }
+    }
+
+    fn slide(&self, what: What) -> &Slide {
+        match what {
+            What::Stored | What::Regions => &self.material.pyramid,
+            What::Decoded => &self.material.flat,
+        }
+    }
+
+    /// A server that has shown the right pictures, and has the slide open in all its processes.
+    fn server(&self, peer: Peer, slide: &Slide, what: What) -> Result<Server> {
+        let server = self.servers.start(peer)?;
+        let part = (slide.file.clone(), what);
+        let is_known = self.shown.borrow().contains_key(&(peer, part.clone()));
+        if !is_known {
+            let worst = self.compare(&server, slide, what);
+            let worst = worst.map_err(|error| server.explain(error))?;
+            self.shown.borrow_mut().insert((peer, part), worst);
+        }
+        Ok(server)
+    }
+
+    /// The PSNR of the worst of some pictures.
+    fn compare(&self, server: &Server, slide: &Slide, what: What) -> Result<f64> {
+        let mut expected = self.expected.borrow_mut();
+        let part = (slide.file.clone(), what);
+        let expected = expected
+            .entry(part)
+            .or_insert_with(|| self.pictures(slide, what).map_err(|error| format!("{error:#}")));
+        let expected = expected.as_ref().map_err(|why| anyhow!("{why}"))?;
+        let mut client = Client::connect(server.address, PATIENCE)?;
+        let mut worst = f64::INFINITY;
+        for (view, picture) in expected {
+            let path = path(server, slide, *view)?;
+            let body = client.get(&path)?;
+            let shown = Picture::of_jpeg(&body).with_context(|| {
+                let text = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
+                format!("{path}: {}", text.split_whitespace().collect::<Vec<_>>().join(" "))
+            })?;
+            let psnr = shown.psnr(picture).with_context(|| path.clone())?;
+            let common = shown.coarse(SQUARE)?.psnr(&picture.coarse(SQUARE)?)?;
+            if common < SAME {
+                let wrong = format!("{path}: another picture, with {common:.1} dB in common");
+                if server.peer == Peer::Seekwire {
+                    let _ = self.violation.set(wrong.clone());
+                }
+                return Err(anyhow!(wrong));
+            }
+            worst = worst.min(psnr);
+        }
+        Ok(worst)
+    }
+
+    /// Some views in which there is something to be seen.
+    fn pictures(&self, slide: &Slide, what: What) -> Result<Pictures> {
+        let mut found = Pictures::new();
+        for view in what.views(slide, REGIONS).into_iter().take(30) {
+            let picture = self.material.expected(slide, view)?;
+            if picture.contrast() >= CONTRAST {
+                found.push((view, picture));
+            }
+            if found.len() == COMPARED {
+                return Ok(found);
+            }
+        }
+        Err(anyhow!("{} of {} show nothing to compare", what.name(), slide.file))
+    }
+
+    fn closed(&self, peer: Peer, what: What, connections: u64, trial: &mut Trial) -> Result<()> {
+        let slide = self.slide(what);
+        let server = self.server(peer, slide, what)?;
+        let views = what.views(slide, REGIONS);
+        let paths = views.iter().map(|view| path(&server, slide, *view));
+        let paths: Vec<String> = paths.collect::<Result<_>>()?;
+        let (before, paths) = paths.split_at(BEFORE.min(paths.len() / 4));
+        self.load(&server, before, connections, PATIENCE)?;
+        let time = Duration::from_millis(self.milliseconds(false));
+        let time = if trial.is_warm_up() { time / 4 } else { time };
+        let idle = server.usage();
+        let measured = self.load(&server, paths, connections, time)?;
+        let case = closed(what, connections);
+        let x = Some(connections as f64);
+        trial.record(&case, x, RATE, measured.rate());
+        self.record(&server, (slide, what), (&case, x), &measured, idle, trial)
+    }
+
+    fn load(
+        &self,
+        server: &Server,
+        paths: &[String],
+        connections: u64,
+        time: Duration,
+    ) -> Result<Measured> {
+        let asks = (0..paths.len()).map(|path| Ask { due: Duration::ZERO, path }).collect();
+        let lanes = [Lane { connections: connections as usize, asks }];
+        let measured = load::run(server.address, paths, &lanes, Pace::Closed(time));
+        measured.map_err(|error| server.explain(error))
+    }
+
+    fn viewers(&self, peer: Peer, what: What, count: u64, trial: &mut Trial) -> Result<()> {
+        let slide = self.slide(what);
+        let server = self.server(peer, slide, what)?;
+        let grid = what.grid(slide);
+        let time = Duration::from_millis(self.milliseconds(true));
+        let time = if trial.is_warm_up() { time / 4 } else { time };
+        let number = |wish: &Wish| wish.row as usize * grid.columns as usize + wish.column as usize;
+        let views = (0..grid.rows)
+            .flat_map(|row| (0..grid.columns).map(move |column| what.tile(column, row)));
+        let paths = views.map(|view| path(&server, slide, view));
+        let paths: Vec<String> = paths.collect::<Result<_>>()?;
+        let lane = |viewer| {
+            let wishes = trace::viewer(grid, viewer, time);
+            let asks = wishes.iter().map(|wish| Ask { due: wish.at, path: number(wish) });
+            Lane { connections: CONNECTIONS, asks: asks.collect() }
+        };
+        let lanes: Vec<Lane> = (0..count).map(lane).collect();
+        // The first tiles are those that the first viewer sees in any case.
+        self.load(&server, &paths[..BEFORE.min(paths.len() / 4)], CONNECTIONS as u64, PATIENCE)?;
+        let idle = server.usage();
+        let measured = load::run(server.address, &paths, &lanes, Pace::Open);
+        let measured = measured.map_err(|error| server.explain(error))?;
+        let (case, x) = (viewers(what, count), Some(count as f64));
+        let all = measured.answers + measured.unanswered;
+        trial.record(&case, x, MISSING, 100.0 * measured.unanswered as f64 / all as f64);
+        self.record(&server, (slide, what), (&case, x), &measured, idle, trial)
+    }
+
+    fn real(&self, peer: Peer, what: What, trial: &mut Trial) -> Result<()> {
+        let slide = &self.material.real;
+        let server = self.server(peer, slide, what)?;
+        let views = what.views(slide, 0);
+        let paths = views.iter().map(|view| path(&server, slide, *view));
+        let paths: Vec<String> = paths.collect::<Result<_>>()?;
+        let idle = server.usage();
+        let measured = self.load(&server, &paths, 1, PATIENCE)?;
+        trial.record(real(what), None, RATE, measured.rate());
+        self.record(&server, (slide, what), (&real(what), None), &measured, idle, trial)
+    }
+
+    /// What all loads have in common.
+    fn record(
+        &self,
+        server: &Server,
+        (slide, what): (&Slide, What),
+        (case, x): (&str, Option<f64>),
+        measured: &Measured,
+        idle: Usage,
+        trial: &mut Trial,
+    ) -> Result<()> {
+        let used = server.usage();
+        let cpu = used.cpu.saturating_sub(idle.cpu).as_secs_f64();
+        let mut record = |metric: Metric, value: f64| trial.record(case, x, metric, value);
+        for (metric, which) in [(MEDIAN, 0.5), (TAIL, 0.99)] {
+            let quantile = measured.latencies.quantile(which).context("nothing was measured")?;
+            record(metric, quantile as f64 / 1e6);
+        }
+        record(CPU, 100.0 * cpu / measured.seconds);
+        record(EFFORT, 1e6 * cpu / measured.answers as f64);
+        record(SIZE, measured.bytes as f64 / measured.answers as f64 / 1024.0);
+        record(PEAK, used.peak as f64 / f64::from(1 << 20));
+        record(LOAD, 100.0 * measured.cpu.as_secs_f64() / measured.seconds);
+        let part = (slide.file.clone(), what);
+        if let Some(psnr) = self.shown.borrow().get(&(server.peer, part)) {
+            record(PSNR, *psnr);
+        }
+        if server.peer == Peer::Seekwire {
+            let allowed = BOUNDS.iter().sum::<u64>() << 20;
+            record(HELD, used.peak.saturating_sub(idle.resident) as f64 / allowed as f64);
+            record(TWICE, server.count("decoded_twice_total")?);
+        }
+        Ok(())
+    }
+
+    fn cold(&self, peer: Peer, trial: &mut Trial) -> Result<()> {
+        let slide = &self.material.large;
+        // Compared before, since that opens it.
+        drop(self.server(peer, slide, What::Stored)?);
+        let server = self.servers.start(peer)?;
+        let cached = self.material.forget(slide)?;
+        let side = slide.tile;
+        let view = View::Tile(slide.width / side / 2, slide.height / side / 2);
+        let path = path(&server, slide, view)?;
+        let mut client = Client::connect(server.address, PATIENCE)?;
+        let began = Instant::now();
+        let body = client.get(&path).map_err(|error| server.explain(error))?;
+        let took = began.elapsed();
+        ensure!(body.starts_with(&[0xff, 0xd8]), "{path}: no JPEG");
+        trial.record(COLD, None, FIRST, took.as_secs_f64() * 1e3);
+        trial.record(COLD, None, PEAK, server.usage().peak as f64 / f64::from(1 << 20));
+        if let Some(bytes) = cached {
+            trial.record(COLD, None, CACHED, bytes as f64 / f64::from(1 << 20));
+        }
+        Ok(())
+    }
+}
+
+fn path(server: &Server, slide: &Slide, view: View) -> Result<String> {
+    let path = server.path(slide, view);
+    path.with_context(|| format!("{} has no address for this", server.peer.name()))
+}

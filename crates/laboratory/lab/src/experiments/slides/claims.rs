@@ -1,0 +1,127 @@
+//! The goals, judged by a result of `slides`.
+
+use super::{COLD, COUNTS, FIRST, GOAL, HELD, RATE, TAIL, TWICE, closed, viewers};
+use crate::claim::{Claim, Criterion, Estimate, Source};
+use crate::outcome::{At, ResultFile};
+use crate::record::Metric;
+use crate::slides::servers::Peer;
+use crate::slides::view::What;
+
+type Evidence = Result<Estimate, String>;
+
+fn at<'a>(case: &'a str, metric: Metric) -> At<'a> {
+    At { case, variant: Peer::Seekwire.name(), metric: metric.name }
+}
+
+fn over_iipsrv(result: &ResultFile, what: What) -> Evidence {
+    Estimate::ratio(result, at(&closed(what, GOAL), RATE))
+}
+
+fn median(result: &ResultFile, case: &str, metric: Metric) -> Evidence {
+    Estimate::median(result, at(case, metric))
+}
+
+/// Of all cases in which something is decoded or kept, the one with the largest number.
+fn worst(result: &ResultFile, metric: Metric) -> Evidence {
+    let is_wanted = |metric: Metric| {
+        move |row: &&crate::record::Row| {
+            row.variant == Peer::Seekwire.name() && row.metric == metric.name
+        }
+    };
+    let spreads = result.rows.iter().filter(is_wanted(metric)).filter_map(|row| row.spread);
+    let worst = spreads.max_by(|one, other| one.max.total_cmp(&other.max));
+    Estimate::of(&worst.ok_or_else(|| format!("{} was not measured", metric.name))?)
+}
+
+/// With as many viewers as there were.
+fn memory(result: &ResultFile) -> Evidence {
+    let of = |count: &u64| median(result, &viewers(What::Decoded, *count), HELD);
+    COUNTS.iter().rev().map(of).find(Result::is_ok).unwrap_or_else(|| of(&GOAL))
+}
+
+pub(super) const CLAIMS: &[Claim] = &[
+    Claim {
+        title: "stored tiles over iipsrv",
+        statement: "Stored tiles that pass through are at least three times as many as those of iipsrv.",
+        source: Source::Goal,
+        published: "",
+        measure: "stored tiles per second on 16 connections, over iipsrv",
+        unit: "",
+        evidence: |result| over_iipsrv(result, What::Stored),
+        criterion: Criterion::AtLeast(3.0),
+        better: None,
+        otherwise: "iipsrv is not that much slower",
+    },
+    Claim {
+        title: "stored tiles",
+        statement: "More than 10,000 stored tiles are given out in a second.",
+        source: Source::Goal,
+        published: "",
+        measure: "stored tiles per second on 16 connections",
+        unit: "1/s",
+        evidence: |result| median(result, &closed(What::Stored, GOAL), RATE),
+        criterion: Criterion::Above(10_000.0),
+        better: None,
+        otherwise: "there are fewer, with the load on the same processors",
+    },
+    Claim {
+        title: "decoded tiles over iipsrv",
+        statement: "Tiles that have to be decoded are at least 1.5 times as many as those of iipsrv.",
+        source: Source::Goal,
+        published: "",
+        measure: "decoded tiles per second on 16 connections, over iipsrv",
+        unit: "",
+        evidence: |result| over_iipsrv(result, What::Decoded),
+        criterion: Criterion::AtLeast(1.5),
+        better: None,
+        otherwise: "decoding and encoding take iipsrv hardly longer",
+    },
+    Claim {
+        title: "latency of decoded tiles",
+        statement: "While 16 viewers pan, 99 of 100 decoded tiles come within 50 ms.",
+        source: Source::Goal,
+        published: "",
+        measure: "decoded tiles for 16 viewers that pan: latency p99, from when a tile was due",
+        unit: "ms",
+        evidence: |result| median(result, &viewers(What::Decoded, GOAL), TAIL),
+        criterion: Criterion::Below(50.0),
+        better: None,
+        otherwise: "some wait longer than that",
+    },
+    Claim {
+        title: "first tile of a slide",
+        statement: "A slide that nobody has opened shows a tile within 200 ms.",
+        source: Source::Goal,
+        published: "",
+        measure: "from the request to the first tile of a slide that is not in the page cache",
+        unit: "ms",
+        evidence: |result| median(result, COLD, FIRST),
+        criterion: Criterion::Below(200.0),
+        better: None,
+        otherwise: "opening it takes longer",
+    },
+    Claim {
+        title: "decoded twice",
+        statement: "No tile is decoded while it is being decoded or kept.",
+        source: Source::Goal,
+        published: "",
+        measure: "stored tiles that were decoded twice, in the worst case",
+        unit: "",
+        evidence: |result| worst(result, TWICE),
+        criterion: Criterion::AtMost(0.0),
+        better: None,
+        otherwise: "some are",
+    },
+    Claim {
+        title: "memory",
+        statement: "The server grows by no more than its options allow.",
+        source: Source::Goal,
+        published: "",
+        measure: "decoded tiles for the most viewers: growth of the server over what its caches and images may hold",
+        unit: "",
+        evidence: memory,
+        criterion: Criterion::AtMost(1.0),
+        better: None,
+        otherwise: "it grows by more",
+    },
+];

@@ -1,0 +1,235 @@
+//! Tables, plots and the summary of `slides`.
+
+use serde_json::Value;
+
+use super::{
+    CACHED, COLD, CPU, EFFORT, FIRST, GOAL, LOAD, MEDIAN, MISSING, PEAK, PEERS, PSNR, RATE, SIZE,
+    TAIL, TWICE, closed, viewers,
+};
+use crate::experiments::by_size::spread;
+use crate::experiments::curves;
+use crate::outcome::{Findings, Key, Recorded, Table};
+use crate::plot::{Axis, Figure, Scale};
+use crate::record::{Metric, Row, Samples, Selector};
+use crate::slides::servers::Peer;
+use crate::slides::view::What;
+
+/// What a table shows of all cases in which it was measured.
+struct View {
+    title: &'static str,
+    note: &'static str,
+    metric: Metric,
+}
+
+const VIEWS: [View; 7] = [
+    View {
+        title: "Answers per second",
+        note: "Connections ask without a pause. Each tile or region is asked for once, of a server that was just \
+               started and has the slide open; what caches hold of it is no advantage. On the real slide, one \
+               connection asks for all tiles.",
+        metric: RATE,
+    },
+    View {
+        title: "Latency p50, ms",
+        note: "Viewers: from when a tile was due. Connections: from when it was asked for.",
+        metric: MEDIAN,
+    },
+    View { title: "Latency p99, ms", note: "The same.", metric: TAIL },
+    View {
+        title: "Not answered, %",
+        note: "Tiles that viewers did not have five seconds after the last one was due; latencies count them with the \
+               time that they had waited.",
+        metric: MISSING,
+    },
+    View {
+        title: "Processor time of the server for an answer, µs",
+        note: "All processes of a server, user and system, with those in front of it.",
+        metric: EFFORT,
+    },
+    View {
+        title: "Size of an answer, KiB",
+        note: "Stored tiles are as large as the slide has them, all else as the encoders make it, with a quality of 80.",
+        metric: SIZE,
+    },
+    View {
+        title: "Memory peak, MiB",
+        note: "The most that each process of a server has had (VmHWM), added up. What they share counts for each.",
+        metric: PEAK,
+    },
+];
+
+pub(super) fn findings(recorded: Recorded<'_>) -> Findings {
+    let rows = recorded.samples.rows(Peer::Iipsrv.name());
+    let mut tables: Vec<Table> = VIEWS.iter().map(|view| table(view, &rows)).collect();
+    tables.push(cold(&rows));
+    tables.push(busy(&rows));
+    tables.push(pictures(&rows));
+    tables.retain(|table| !table.rows.is_empty());
+    Findings { summary: summary(recorded.samples), tables, figures: figures(&rows) }
+}
+
+/// The cases of a metric, in the order in which they were measured.
+fn cases(rows: &[Row], metric: Metric) -> Vec<&str> {
+    let mut cases: Vec<&str> = Vec::new();
+    for row in rows.iter().filter(|row| row.metric == metric.name) {
+        if !cases.contains(&row.case.as_str()) {
+            cases.push(&row.case);
+        }
+    }
+    cases
+}
+
+fn median(rows: &[Row], case: &str, peer: Peer, metric: Metric) -> Value {
+    spread(rows, case, peer.name(), metric).map(|spread| spread.median).into()
+}
+
+fn columns<'a>(first: &'a str, others: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    std::iter::once(first).chain(others).map(str::to_owned).collect()
+}
+
+fn table(view: &View, rows: &[Row]) -> Table {
+    let line = |case: &str| -> Vec<Value> {
+        let cells = PEERS.iter().map(|peer| median(rows, case, *peer, view.metric));
+        std::iter::once(case.into()).chain(cells).collect()
+    };
+    Table {
+        title: view.title.to_owned(),
+        note: view.note.to_owned(),
+        columns: columns("case", PEERS.iter().map(|peer| peer.name())),
+        rows: cases(rows, view.metric).into_iter().map(line).collect(),
+    }
+}
+
+fn cold(rows: &[Row]) -> Table {
+    let line = |peer: &Peer| {
+        let first = spread(rows, COLD, peer.name(), FIRST)?;
+        let rest = [first.min.into(), first.max.into(), median(rows, COLD, *peer, CACHED)];
+        let begin = [peer.name().into(), Value::from(first.median)];
+        Some(begin.into_iter().chain(rest).collect::<Vec<Value>>())
+    };
+    Table {
+        title: "First tile of a slide that nobody has opened".to_owned(),
+        note: "From the request to the last byte of a tile in the middle of the large synthetic slide, by a server that \
+               was just started. The kernel was asked to forget the file; the last column is what it kept. What the \
+               file system knows about where the file is stays in memory."
+            .to_owned(),
+        columns: columns("server", ["median, ms", "min, ms", "max, ms", "in the page cache, MiB"]),
+        rows: PEERS.iter().filter_map(line).collect(),
+    }
+}
+
+fn busy(rows: &[Row]) -> Table {
+    let line = |case: &str| -> Vec<Value> {
+        let of = |metric| {
+            let cell = move |peer: &Peer| median(rows, case, *peer, metric);
+            PEERS.iter().map(cell).collect::<Vec<_>>()
+        };
+        let shown = of(CPU).into_iter().zip(of(LOAD)).map(|(server, load)| {
+            match (server.as_f64(), load.as_f64()) {
+                (Some(server), Some(load)) => format!("{server:.0} + {load:.0}").into(),
+                _ => Value::Null,
+            }
+        });
+        std::iter::once(case.into()).chain(shown).collect()
+    };
+    Table {
+        title: "Processors in use, %".to_owned(),
+        note: "The server's processes + the load's thread; 100 % is one processor. Where the load has nearly 100 %, it \
+               is what limits the answers."
+            .to_owned(),
+        columns: columns("case", PEERS.iter().map(|peer| peer.name())),
+        rows: cases(rows, LOAD).into_iter().map(line).collect(),
+    }
+}
+
+fn pictures(rows: &[Row]) -> Table {
+    let view = View {
+        title: "Pictures beside those of vips, PSNR in dB",
+        note: "The worst one of three places. 99: the same pixels. Servers scale in ways of their own, and encode, so \
+               that it is their means of 4 x 4 pixels that are to be the same, before anything is measured.",
+        metric: PSNR,
+    };
+    table(&view, rows)
+}
+
+fn figures(rows: &[Row]) -> Vec<Figure> {
+    let names = PEERS.map(Peer::name);
+    let figure = |file: &str, title: &str, what: What, metric: Metric, who: &str, y: Scale| {
+        let is_wanted = |row: &&Row| {
+            row.case.starts_with(what.name()) && row.x.is_some() && row.case.contains(who)
+        };
+        let rows: Vec<Row> = rows.iter().filter(is_wanted).cloned().collect();
+        let x = Axis { label: format!("{who}s"), scale: Scale::Log2 };
+        curves(file, title, x, y, metric, &rows, &names)
+    };
+    let (log, stored, decoded) = (Scale::Log10, What::Stored, What::Decoded);
+    vec![
+        figure("stored.svg", "Stored tiles per second", stored, RATE, "connection", log),
+        figure("decoded.svg", "Decoded tiles per second", decoded, RATE, "connection", log),
+        figure(
+            "stored-p99.svg",
+            "Stored tiles while viewers pan, p99",
+            stored,
+            TAIL,
+            "viewer",
+            log,
+        ),
+        figure(
+            "decoded-p99.svg",
+            "Decoded tiles while viewers pan, p99",
+            decoded,
+            TAIL,
+            "viewer",
+            log,
+        ),
+    ]
+}
+
+fn summary(samples: &Samples) -> Vec<Key> {
+    fn of(peer: Peer, case: &str, metric: Metric) -> Selector<'_> {
+        Selector { case, variant: peer.name(), metric }
+    }
+    let seekwire = |case: &str, metric| samples.median(of(Peer::Seekwire, case, metric));
+    let ratio = |what| {
+        let case = closed(what, GOAL);
+        let these = of(Peer::Seekwire, &case, RATE);
+        samples.ratio(these, of(Peer::Iipsrv, &case, RATE)).map(|ratio| ratio.value)
+    };
+    let twice = samples.0.iter().filter(|sample| sample.metric == Some(TWICE));
+    let twice = twice.filter_map(|sample| sample.outcome.clone().ok());
+    let keys = [
+        (
+            "passthrough_vs_iipsrv",
+            "stored tiles per second on 16 connections, over iipsrv; higher is better",
+            ratio(What::Stored),
+        ),
+        (
+            "passthrough_tiles_per_s",
+            "stored tiles per second on 16 connections; higher is better",
+            seekwire(&closed(What::Stored, GOAL), RATE),
+        ),
+        (
+            "decoded_vs_iipsrv",
+            "decoded tiles per second on 16 connections, over iipsrv; higher is better",
+            ratio(What::Decoded),
+        ),
+        (
+            "decoded_p99_ms",
+            "decoded tiles for 16 viewers that pan: latency p99 in ms, from when a tile was due; lower is better",
+            seekwire(&viewers(What::Decoded, GOAL), TAIL),
+        ),
+        (
+            "cold_open_ms",
+            "from the request to the first tile of a slide that is not in the page cache, ms; lower is better",
+            seekwire(COLD, FIRST),
+        ),
+        (
+            "decoded_twice",
+            "stored tiles that were decoded while they were being decoded or kept, in the worst run; lower is better",
+            twice.reduce(f64::max),
+        ),
+    ];
+    keys.into_iter()
+        .filter_map(|(name, meaning, value)| Key::measured(name, meaning, value))
+        .collect()
+}

@@ -1,0 +1,437 @@
+//! Asks a server from many connections, and measures: one thread that waits for all of them, so
+//! that the load takes little of the processors that the server wants.
+//!
+//! At a closed pace, a connection asks as soon as it has its answer: that shows how many answers
+//! there can be. At an open one, requests are due at fixed times, as those of people are who do not
+//! wait for a server before they move their mouse. Their latency counts from when they were due, also
+//! if no connection was free by then: a server that falls behind is not asked less ("coordinated
+//! omission").
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::http::{self, Answer};
+use crate::launch::interrupt;
+use crate::messaging::Latencies;
+
+/// Connections that share requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Lane {
+    pub(crate) connections: usize,
+    /// By the time when they are due.
+    pub(crate) asks: Vec<Ask>,
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ask {
+    /// From the beginning of the load on. Without meaning at a closed pace.
+    pub(crate) due: Duration,
+    /// Which of the paths.
+    pub(crate) path: usize,
+}
+
+/// When requests are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// As soon as a connection is free; none after that time.
+    Closed(Duration),
+    /// When they are due.
+    Open,
+}
+
+/// What came of a load.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    pub(crate) answers: u64,
+    /// Of bodies.
+    pub(crate) bytes: u64,
+    /// Until the last answer.
+    pub(crate) seconds: f64,
+    /// One that was not answered has the time that it had waited by the end.
+    pub(crate) latencies: Latencies,
+    /// Of an open pace.
+    pub(crate) unanswered: u64,
+    /// Processor time of the load itself.
+    pub(crate) cpu: Duration,
+}
+
+impl Measured {
+    /// Answers in a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.answers as f64 / self.seconds
+    }
+}
+
+/// For what is still missing when all was asked for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// For connections, and for answers at a closed pace.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Asks for `paths` as the lanes say.
+///
+/// # Errors
+///
+/// An answer that is no JPEG of status 200; a connection that is not to be had; none at a closed
+/// pace; an interruption.
+pub(crate) fn run(
+    address: SocketAddr,
+    paths: &[String],
+    lanes: &[Lane],
+    pace: Pace,
+) -> Result<Measured> {
+    let mut load = Load::new(address, paths, lanes, pace)?;
+    let cpu = own_cpu();
+    load.began = Instant::now();
+    let end = load.until_done()?;
+    let measured = Measured {
+        answers: load.answers,
+        bytes: load.bytes,
+        seconds: load.last.as_secs_f64(),
+        unanswered: load.give_up(end),
+        latencies: load.latencies,
+        cpu: own_cpu().saturating_sub(cpu),
+    };
+    ensure!(measured.answers > 0, "nothing was answered");
+    Ok(measured)
+}
+
+fn own_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+struct Connection {
+    /// Opened when it is first needed, as browsers do: servers that have a thread for each connection
+    /// would wait in vain on one that asks for nothing.
+    stream: Option<TcpStream>,
+    lane: usize,
+    answer: Answer,
+    /// The request that it waits for, and from when its latency counts.
+    waits: Option<(usize, Duration)>,
+    /// Whether it was sent again, because the server ended the connection instead of answering.
+    is_second: bool,
+}
+
+struct Waiting {
+    /// Connections without a request.
+    idle: Vec<usize>,
+    asks: VecDeque<Ask>,
+}
+
+struct Load {
+    address: SocketAddr,
+    requests: Vec<Vec<u8>>,
+    pace: Pace,
+    epoll: OwnedFd,
+    connections: Vec<Connection>,
+    lanes: Vec<Waiting>,
+    busy: usize,
+    began: Instant,
+    buffer: Vec<u8>,
+    answers: u64,
+    bytes: u64,
+    /// When the last answer came.
+    last: Duration,
+    latencies: Latencies,
+}
+
+impl Load {
+    fn new(address: SocketAddr, paths: &[String], lanes: &[Lane], pace: Pace) -> Result<Self> {
+        let (mut connections, mut waiting) = (Vec::new(), Vec::new());
+        for (number, lane) in lanes.iter().enumerate() {
+            let first = connections.len();
+            connections.extend((0..lane.connections).map(|_| Connection {
+                stream: None,
+                lane: number,
+                answer: Answer::default(),
+                waits: None,
+                is_second: false,
+            }));
+            let idle = (first..connections.len()).rev().collect();
+            waiting.push(Waiting { idle, asks: lane.asks.iter().copied().collect() });
+        }
+        Ok(Self {
+            address,
+            requests: paths.iter().map(|path| http::request(address, path)).collect(),
+            pace,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            connections,
+            lanes: waiting,
+            busy: 0,
+            began: Instant::now(),
+            buffer: vec![0; 256 << 10],
+            answers: 0,
+            bytes: 0,
+            last: Duration::ZERO,
+            latencies: Latencies::new()?,
+        })
+    }
+
+    /// Until all is answered, or it is no use to wait any longer. Returns when that was.
+    fn until_done(&mut self) -> Result<Duration> {
+        let due = self.lanes.iter().filter_map(|lane| lane.asks.back()).map(|ask| ask.due).max();
+        let limit = match self.pace {
+            Pace::Closed(time) => time + LIMIT,
+            Pace::Open => due.unwrap_or_default() + PATIENCE,
+        };
+        let mut events = Vec::with_capacity(256);
+        loop {
+            interrupt::check()?;
+            let now = self.began.elapsed();
+            if let Pace::Closed(time) = self.pace {
+                if now >= time {
+                    self.lanes.iter_mut().for_each(|lane| lane.asks.clear());
+                }
+            }
+            self.send_what_is_due(now)?;
+            let is_done = self.busy == 0 && self.lanes.iter().all(|lane| lane.asks.is_empty());
+            if is_done || now >= limit {
+                let is_late = !is_done && self.pace != Pace::Open;
+                ensure!(!is_late, "no answer for {} s", LIMIT.as_secs());
+                return Ok(now);
+            }
+            let left = self.next_due(limit).saturating_sub(self.began.elapsed());
+            let timeout = Timespec::try_from(left).unwrap_or_default();
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error).context("cannot wait for answers"),
+            }
+            for event in events.drain(..) {
+                self.receive(event.data.u64() as usize)?;
+            }
+        }
+    }
+
+    /// When something is to be sent, unless an answer comes first.
+    fn next_due(&self, limit: Duration) -> Duration {
+        if let Pace::Closed(time) = self.pace {
+            // The queue is emptied then.
+            return if self.began.elapsed() < time { time } else { limit };
+        }
+        let sendable = self.lanes.iter().filter(|lane| !lane.idle.is_empty());
+        sendable.filter_map(|lane| Some(lane.asks.front()?.due)).min().unwrap_or(limit).min(limit)
+    }
+
+    fn send_what_is_due(&mut self, now: Duration) -> Result<()> {
+        for number in 0..self.lanes.len() {
+            loop {
+                let lane = &mut self.lanes[number];
+                let is_due = |ask: &Ask| self.pace != Pace::Open || ask.due <= now;
+                let Some(ask) = lane.asks.front().copied().filter(is_due) else { break };
+                let Some(connection) = lane.idle.pop() else { break };
+                lane.asks.pop_front();
+                let from = match self.pace {
+                    Pace::Closed(_) => self.began.elapsed(),
+                    Pace::Open => ask.due,
+                };
+                self.busy += 1;
+                self.connections[connection].waits = Some((ask.path, from));
+                self.send(connection)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what a connection waits for.
+    fn send(&mut self, number: usize) -> Result<()> {
+        let connection = &mut self.connections[number];
+        let Some((path, _)) = connection.waits else { return Ok(()) };
+        connection.answer.clear();
+        let request = &self.requests[path];
+        let stream = match &mut connection.stream {
+            Some(stream) => stream,
+            closed => closed.insert(open(self.address, &self.epoll, number)?),
+        };
+        match stream.write(request) {
+            // Nothing lies in the socket's buffer before it, so it is taken as a whole.
+            Ok(length) if length == request.len() => Ok(()),
+            Ok(_) => bail!("the server takes only a part of a request"),
+            Err(error) if is_gone(&error) => self.ended(number),
+            Err(error) => Err(error).context("cannot send a request"),
+        }
+    }
+
+    /// Of a connection that the server has ended; what was sent on it is sent again on another one.
+    fn ended(&mut self, number: usize) -> Result<()> {
+        let connection = &mut self.connections[number];
+        connection.stream = None;
+        if connection.waits.is_none() {
+            return Ok(());
+        }
+        ensure!(!connection.is_second, "the server ends connections instead of answering");
+        connection.is_second = true;
+        self.send(number)
+    }
+
+    /// Takes what has come on a connection.
+    fn receive(&mut self, number: usize) -> Result<()> {
+        let connection = &mut self.connections[number];
+        let Some(stream) = &mut connection.stream else { return Ok(()) };
+        let length = match stream.read(&mut self.buffer) {
+            Ok(length) => length,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                return Ok(());
+            }
+            Err(error) if is_gone(&error) => 0,
+            Err(error) => return Err(error).context("cannot receive an answer"),
+        };
+        if length == 0 {
+            ensure!(connection.answer.is_empty() || connection.waits.is_none(), "half an answer");
+            return self.ended(number);
+        }
+        let Some((path, from)) = connection.waits else { bail!("an answer to no request") };
+        if !connection.answer.push(&self.buffer[..length])? {
+            return Ok(());
+        }
+        let answer = &connection.answer;
+        if answer.status() != 200 || !answer.is_jpeg() {
+            let request = String::from_utf8_lossy(&self.requests[path]);
+            let line = request.lines().next().unwrap_or_default();
+            bail!("{line}: {}", answer.complaint());
+        }
+        self.last = self.began.elapsed();
+        self.latencies.add(self.last.saturating_sub(from));
+        self.answers += 1;
+        self.bytes += answer.length() as u64;
+        self.busy -= 1;
+        if answer.closes() {
+            connection.stream = None;
+        }
+        connection.waits = None;
+        connection.is_second = false;
+        self.lanes[connection.lane].idle.push(number);
+        Ok(())
+    }
+
+    /// Counts what is not answered by `end`, with the time that it has waited.
+    fn give_up(&mut self, end: Duration) -> u64 {
+        let sent = self.connections.iter().filter_map(|connection| Some(connection.waits?.1));
+        let unsent = self.lanes.iter().flat_map(|lane| lane.asks.iter().map(|ask| ask.due));
+        let late: Vec<Duration> = sent.chain(unsent).collect();
+        for from in &late {
+            self.latencies.add(end.saturating_sub(*from));
+        }
+        late.len() as u64
+    }
+}
+
+fn open(address: SocketAddr, epoll: &OwnedFd, number: usize) -> Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, LIMIT)
+        .with_context(|| format!("cannot connect to {address}"))?;
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    let data = epoll::EventData::new_u64(number as u64);
+    epoll::add(epoll, &stream, data, epoll::EventFlags::IN)?;
+    Ok(stream)
+}
+
+/// The server has ended the connection.
+fn is_gone(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Answers each request after so long; ends a connection after so many.
+    fn server(delay: Duration, most: usize) -> (SocketAddr, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (stream, counter) = (stream.unwrap(), Arc::clone(&counter));
+                std::thread::spawn(move || serve(stream, delay, most, &counter));
+            }
+        });
+        (address, asked)
+    }
+
+    fn serve(stream: TcpStream, delay: Duration, most: usize, counter: &AtomicUsize) {
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let mut stream = stream;
+        for _ in 0..most {
+            let Some(Ok(line)) = lines.next() else { return };
+            while lines.next().is_some_and(|line| !line.unwrap_or_default().is_empty()) {}
+            counter.fetch_add(1, Ordering::SeqCst);
+            std::thread::sleep(delay);
+            let (status, body) = match line.contains("wrong") {
+                true => ("404 Not Found", &b"none"[..]),
+                false => ("200 OK", &b"\xff\xd8\xff\xd9"[..]),
+            };
+            let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
+            let _ = stream.write_all(&[head.as_bytes(), body].concat());
+        }
+    }
+
+    fn lane(connections: usize, dues: &[u64]) -> Lane {
+        let ask = |due: &u64| Ask { due: Duration::from_millis(*due), path: 0 };
+        Lane { connections, asks: dues.iter().map(ask).collect() }
+    }
+
+    fn paths(path: &str) -> Vec<String> {
+        vec![path.to_owned()]
+    }
+
+    #[test]
+    fn all_is_asked_once_at_a_closed_pace_also_over_connections_that_end() {
+        for most in [usize::MAX, 3] {
+            let (address, asked) = server(Duration::ZERO, most);
+            let lanes = [lane(4, &[0; 50])];
+            let measured = run(address, &paths("/a"), &lanes, Pace::Closed(LIMIT)).unwrap();
+            assert_eq!((measured.answers, measured.bytes, measured.unanswered), (50, 200, 0));
+            assert_eq!((measured.latencies.count(), asked.load(Ordering::SeqCst)), (50, 50));
+            assert!(measured.rate() > 0.0 && measured.seconds > 0.0);
+        }
+    }
+
+    #[test]
+    fn nothing_new_is_asked_for_when_the_time_is_over() {
+        let (address, asked) = server(Duration::ZERO, usize::MAX);
+        let lanes = [lane(2, &[0; 50])];
+        let error = run(address, &paths("/a"), &lanes, Pace::Closed(Duration::ZERO)).unwrap_err();
+        assert!(error.to_string().contains("nothing was answered"));
+        assert_eq!(asked.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn latency_counts_from_when_a_request_was_due() {
+        // Three are due at once on one connection of a server that takes 20 ms for each.
+        let (address, _) = server(Duration::from_millis(20), usize::MAX);
+        let lanes = [lane(1, &[5, 5, 5]), lane(1, &[])];
+        let measured = run(address, &paths("/a"), &lanes, Pace::Open).unwrap();
+        assert_eq!((measured.answers, measured.unanswered), (3, 0));
+        let quantile = |which| measured.latencies.quantile(which).unwrap();
+        assert!(quantile(1.0) >= 59_000_000 && quantile(0.0) >= 19_000_000, "{measured:?}");
+    }
+
+    #[test]
+    fn a_wrong_answer_is_an_error_that_names_the_request() {
+        let (address, _) = server(Duration::ZERO, usize::MAX);
+        let lanes = [lane(1, &[0])];
+        let error = run(address, &paths("/wrong"), &lanes, Pace::Closed(LIMIT)).unwrap_err();
+        let text = format!("{error:#}");
+        assert!(text.contains("GET /wrong") && text.contains("status 404: none"), "{text}");
+    }
+}

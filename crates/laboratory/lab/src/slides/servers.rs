@@ -1,0 +1,412 @@
+//! This project's server and its peers: how they are started on this host, and their addresses for
+//! the same views.
+
+use std::cell::OnceCell;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use tempfile::TempDir;
+
+use super::http::Client;
+use super::material::Slide;
+use super::usage::{self, Usage};
+use super::view::{Region, View};
+use crate::launch::{self, Error, Mode, Program, Running};
+
+/// Who serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Peer {
+    Seekwire,
+    Iipsrv,
+    WsiStreamer,
+    Openslide,
+    LargeImage,
+}
+
+/// What this project's server may hold: encoded images, decoded tiles, and images that are being
+/// made, in MiB.
+pub(crate) const BOUNDS: [u64; 3] = [64, 64, 128];
+/// Of JPEG, the same for all.
+const QUALITY: &str = "80";
+/// For a server to start.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const OPENSLIDE: &str = include_str!("../../peer/slides_openslide.py");
+const LARGE_IMAGE: &str = include_str!("../../peer/slides_large_image.py");
+
+/// Where Debian has it.
+const IIPSRV: [&str; 2] = ["/usr/lib/iipimage-server/iipsrv.fcgi", "/usr/lib/cgi-bin/iipsrv.fcgi"];
+
+/// Starts servers of the slides in a directory.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    /// The program of the laboratory, beside which the others are.
+    command: PathBuf,
+    directory: PathBuf,
+    /// One for each processor, for those that have processes.
+    processes: usize,
+    pythons: [OnceCell<Result<PathBuf, String>>; 2],
+}
+
+/// A server that listens at 127.0.0.1. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) peer: Peer,
+    pub(crate) address: SocketAddr,
+    processes: Vec<Running>,
+    /// Settings, scripts and logs.
+    _files: TempDir,
+}
+
+impl Server {
+    /// Its address for a view, if it has one.
+    pub(crate) fn path(&self, slide: &Slide, view: View) -> Option<String> {
+        self.peer.path(slide, view)
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        let groups: Vec<u32> = self.processes.iter().map(Running::id).collect();
+        usage::of_groups(&groups)
+    }
+
+    /// A count of this project's server.
+    ///
+    /// # Errors
+    ///
+    /// If it does not have it.
+    pub(crate) fn count(&self, name: &str) -> Result<f64> {
+        let metrics = Client::connect(self.address, PATIENCE)?.get("/metrics")?;
+        let metrics = String::from_utf8_lossy(&metrics).into_owned();
+        let mark = format!("seekwire_slides_{name} ");
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&mark));
+        let value = value.with_context(|| format!("the server does not count {name}"))?;
+        value.trim().parse().with_context(|| format!("{name}: {value}"))
+    }
+
+    /// `error`, or why there is nobody any more who could answer.
+    pub(crate) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        match self.processes.iter().find_map(Running::obituary) {
+            Some(obituary) => error.context(obituary),
+            None => error,
+        }
+    }
+}
+
+impl Peer {
+    /// As tables name it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Seekwire => "Seekwire",
+            Self::Iipsrv => "iipsrv",
+            Self::WsiStreamer => "wsi-streamer",
+            Self::Openslide => "OpenSlide Deep Zoom",
+            Self::LargeImage => "large_image",
+        }
+    }
+
+    fn path(self, slide: &Slide, view: View) -> Option<String> {
+        let Slide { file, width, height, tile, images } = slide;
+        let Region { x, y, width: wide, height: high, to } = view.region(slide);
+        // The last level of Deep Zoom is the slide.
+        let last = u32::BITS - (width.max(height) - 1).leading_zeros();
+        let iiif = format!("{x},{y},{wide},{high}/{},{}/0/default.jpg", to.0, to.1);
+        Some(match (self, view) {
+            (Self::Seekwire, View::Tile(column, row)) => {
+                format!("/{file}_files/{last}/{column}_{row}.jpg")
+            }
+            (Self::Seekwire, View::Half(column, row)) => {
+                format!("/{file}_files/{}/{column}_{row}.jpg", last - 1)
+            }
+            (Self::Seekwire, View::Region(_)) => format!("/iiif/3/{file}/{iiif}"),
+            (Self::Iipsrv, View::Tile(column, row)) => {
+                let number = row * width.div_ceil(*tile) + column;
+                // It counts resolutions from the smallest one on, and takes all images for such.
+                format!("/iipsrv?FIF={file}&JTL={},{number}", images - 1)
+            }
+            (Self::Iipsrv, View::Half(..) | View::Region(_)) => {
+                format!("/iipsrv?IIIF={file}/{iiif}")
+            }
+            (Self::WsiStreamer, View::Tile(column, row)) => {
+                format!("/tiles/{file}/0/{column}/{row}.jpg")
+            }
+            (Self::Openslide, View::Tile(column, row)) => {
+                format!("/{tile}/{file}_files/{last}/{column}_{row}.jpg")
+            }
+            (Self::Openslide, View::Half(column, row)) => {
+                format!("/{tile}/{file}_files/{}/{column}_{row}.jpg", last - 1)
+            }
+            // The levels above the slide itself.
+            (Self::LargeImage, View::Tile(column, row)) => format!("/{file}/0/{column}/{row}.jpg"),
+            (Self::LargeImage, View::Half(column, row)) => format!("/{file}/1/{column}/{row}.jpg"),
+            (Self::LargeImage, View::Region(_)) => {
+                format!("/{file}/region/{x},{y},{wide},{high}/{},{}.jpg", to.0, to.1)
+            }
+            (Self::WsiStreamer, View::Half(..) | View::Region(_))
+            | (Self::Openslide, View::Region(_)) => return None,
+        })
+    }
+}
+
+impl Servers {
+    pub(crate) fn new(command: &Path, directory: &Path) -> Self {
+        let processes = std::thread::available_parallelism().map_or(1, usize::from);
+        let (command, directory) = (command.to_owned(), directory.to_owned());
+        Self { command, directory, processes, pythons: Default::default() }
+    }
+
+    /// Starts one, which has not looked at any slide yet.
+    ///
+    /// # Errors
+    ///
+    /// If it is not installed, with what to do about that, or does not start.
+    pub(crate) fn start(&self, peer: Peer) -> Result<Server> {
+        const ATTEMPTS: usize = 3;
+        let mut attempt = 1;
+        loop {
+            // A port is free only until somebody takes it.
+            let error = match self.try_start(peer) {
+                Ok(server) => return Ok(server),
+                Err(error) => error,
+            };
+            let ended_early = matches!(error.downcast_ref(), Some(Error::EndedEarly { .. }));
+            if !ended_early || attempt == ATTEMPTS {
+                return Err(error);
+            }
+            attempt += 1;
+        }
+    }
+
+    fn try_start(&self, peer: Peer) -> Result<Server> {
+        let files = tempfile::tempdir().context("cannot make a directory for a server")?;
+        let port = launch::free_port()?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let processes = match peer {
+            Peer::Seekwire => vec![self.seekwire(address)?],
+            Peer::Iipsrv => self.iipsrv(port, files.path())?,
+            Peer::WsiStreamer => self.wsi_streamer(port, files.path())?,
+            Peer::Openslide => vec![self.python(0, address, files.path())?],
+            Peer::LargeImage => vec![self.python(1, address, files.path())?],
+        };
+        // The last one is who listens there.
+        if let Some(front) = processes.last() {
+            front.wait_for_port(address)?;
+        }
+        Ok(Server { peer, address, processes, _files: files })
+    }
+
+    fn seekwire(&self, address: SocketAddr) -> Result<Running> {
+        let [images, tiles, memory] = BOUNDS.map(|mebibytes| format!("{mebibytes}MiB"));
+        let program = Program::new(slides_program(&self.command)?, &Mode::Plain);
+        let program = program.arg("slides").arg(&self.directory).args([
+            "--listen",
+            &address.to_string(),
+            "--log",
+            "warn",
+            "--quality",
+            QUALITY,
+            "--image-cache",
+            &images,
+            "--tile-cache",
+            &tiles,
+            "--memory",
+            &memory,
+        ]);
+        Ok(program.timeout(PATIENCE).start()?)
+    }
+
+    /// As many of it as there are processors, since one does one thing at a time, behind lighttpd.
+    fn iipsrv(&self, port: u16, files: &Path) -> Result<Vec<Running>> {
+        let program = IIPSRV.iter().find(|path| Path::new(path).is_file());
+        let program =
+            program.context("iipsrv is not installed (Debian package: iipimage-server)")?;
+        let mut processes = Vec::new();
+        let mut backends = Vec::new();
+        for _ in 0..self.processes {
+            let backend = launch::free_port()?;
+            let iipsrv = Program::new(program, &Mode::Plain)
+                .args(["--bind", &format!("127.0.0.1:{backend}"), "--backlog", "1024"])
+                .env("FILESYSTEM_PREFIX", format!("{}/", self.directory.display()))
+                .env("JPEG_QUALITY", QUALITY)
+                .env("VERBOSITY", "0")
+                .timeout(PATIENCE)
+                .start()?;
+            iipsrv.wait_for_port(SocketAddr::from((Ipv4Addr::LOCALHOST, backend)))?;
+            processes.push(iipsrv);
+            backends.push(format!(
+                "( \"host\" => \"127.0.0.1\", \"port\" => {backend}, \"check-local\" => \"disable\" )"
+            ));
+        }
+        let more = format!("fastcgi.server = ( \"/iipsrv\" => ( {} ) )", backends.join(", "));
+        processes.push(lighttpd(port, files, files, "\"mod_fastcgi\"", &more)?);
+        Ok(processes)
+    }
+
+    /// It reads slides from object stores only: lighttpd answers ranges, as these do.
+    fn wsi_streamer(&self, port: u16, files: &Path) -> Result<Vec<Running>> {
+        let program = self.programs().join("wsi-streamer/bin/wsi-streamer");
+        let program = if program.is_file() { program } else { "wsi-streamer".into() };
+        let (Some(parent), Some(bucket)) = (self.directory.parent(), self.directory.file_name())
+        else {
+            bail!("the slides are in no directory of a name");
+        };
+        let store = launch::free_port()?;
+        let front = lighttpd(store, files, parent, "", "")?;
+        front.wait_for_port(SocketAddr::from((Ipv4Addr::LOCALHOST, store)))?;
+        let streamer = Program::new(program, &Mode::Plain)
+            .args(["--host", "127.0.0.1", "--port", &port.to_string(), "--no-tracing"])
+            .args(["--s3-endpoint", &format!("http://127.0.0.1:{store}"), "--s3-bucket"])
+            .arg(bucket)
+            .args(["--jpeg-quality", QUALITY])
+            .env("AWS_ACCESS_KEY_ID", "anybody")
+            .env("AWS_SECRET_ACCESS_KEY", "anything")
+            .env("AWS_EC2_METADATA_DISABLED", "true")
+            .timeout(PATIENCE);
+        let streamer = streamer.start().map_err(|error| match error {
+            Error::NotInstalled { .. } => anyhow!(
+                "wsi-streamer is not installed: `scripts/deps lab` builds it beside the build, or `cargo install \
+                 wsi-streamer`"
+            ),
+            error => error.into(),
+        })?;
+        Ok(vec![front, streamer])
+    }
+
+    /// A script under gunicorn: that of OpenSlide, or that of `large_image`.
+    fn python(&self, which: usize, address: SocketAddr, files: &Path) -> Result<Running> {
+        let (name, script) = [("openslide", OPENSLIDE), ("large_image", LARGE_IMAGE)][which];
+        let python = self.pythons[which]
+            .get_or_init(|| self.interpreter(name).map_err(|error| error.to_string()));
+        let python = python.as_ref().map_err(|why| anyhow!("{why}"))?;
+        let module = format!("slides_{name}");
+        std::fs::write(files.join(format!("{module}.py")), script)?;
+        let program = Program::new(python, &Mode::Plain)
+            .args(["-m", "gunicorn", "--bind", &address.to_string(), "--chdir"])
+            .arg(files)
+            .args(["--workers", &self.processes.to_string()])
+            // Others end the connection after each answer.
+            .args(["--worker-class", "gthread", "--threads", "4", "--keep-alive", "120"])
+            .args(["--log-level", "warning", "--preload", &format!("{module}:application")])
+            .env("SLIDES", &self.directory)
+            .env("QUALITY", QUALITY);
+        Ok(program.timeout(PATIENCE).start()?)
+    }
+
+    /// Of what `scripts/deps lab` puts beside the build.
+    fn programs(&self) -> PathBuf {
+        let build = self.command.parent().and_then(Path::parent).unwrap_or(Path::new("."));
+        build.join("programs")
+    }
+
+    /// A Python that has the module and gunicorn.
+    fn interpreter(&self, module: &str) -> Result<PathBuf> {
+        let candidates = [
+            self.programs().join("large-image/bin/python"),
+            PathBuf::from("/usr/bin/python3"),
+            PathBuf::from("python3"),
+        ];
+        // OpenSlide for Python is measured as Debian has it, where it is installed.
+        let from = usize::from(module == "openslide");
+        let import = format!("import gunicorn, {module}");
+        let has_it = |python: &&PathBuf| {
+            let program = Program::new(python.as_path(), &Mode::Plain).args(["-c", &import]);
+            program.timeout(PATIENCE).run().is_ok()
+        };
+        candidates[from..].iter().find(has_it).cloned().with_context(|| match module {
+            "openslide" => {
+                "OpenSlide for Python is not installed (Debian packages: python3-openslide gunicorn)"
+            }
+            _ => {
+                "large_image is not installed: `scripts/deps lab` puts it beside the build, or `pip install large-image \
+                 large-image-source-tiff large-image-source-openslide gunicorn`"
+            }
+        })
+    }
+}
+
+/// The program of this project that serves slides: beside `command`, as in a build directory, or in
+/// `../lib/seekwire` of its directory, as installed.
+pub(crate) fn slides_program(command: &Path) -> Result<PathBuf> {
+    const NAME: &str = "seekwire-slides";
+    let beside = command.parent().unwrap_or(Path::new("."));
+    let candidates = ["", "../lib/seekwire"].map(|place| beside.join(place).join(NAME));
+    candidates.iter().find(|path| path.is_file()).cloned().with_context(|| {
+        let looked_at = candidates.each_ref().map(|path| path.display().to_string()).join(", ");
+        format!("not installed: {NAME} (looked at {looked_at}); run `make build`")
+    })
+}
+
+fn lighttpd(port: u16, files: &Path, root: &Path, modules: &str, more: &str) -> Result<Running> {
+    let settings = format!(
+        "server.document-root = \"{}\"\n\
+         server.bind = \"127.0.0.1\"\n\
+         server.port = {port}\n\
+         server.modules = ( {modules} )\n\
+         server.errorlog = \"{}/errors\"\n\
+         server.max-keep-alive-requests = 65535\n\
+         server.max-keep-alive-idle = 120\n\
+         server.max-fds = 4096\n\
+         {more}\n",
+        root.display(),
+        files.display()
+    );
+    let path = files.join("lighttpd.conf");
+    std::fs::write(&path, settings)?;
+    // Servers live in sbin, which is not in everybody's PATH.
+    let program = Path::new("/usr/sbin/lighttpd");
+    let program = if program.is_file() { program } else { Path::new("lighttpd") };
+    let program = Program::new(program, &Mode::Plain).arg("-D").arg("-f").arg(&path);
+    program.timeout(PATIENCE).start().map_err(|error| match error {
+        Error::NotInstalled { .. } => {
+            anyhow!("lighttpd is not installed (Debian package: lighttpd)")
+        }
+        error => error.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_view_has_an_address_everywhere_or_none() {
+        let slide =
+            Slide { file: "a.tif".to_owned(), width: 6660, height: 5934, tile: 256, images: 6 };
+        let path = |peer: Peer, view| peer.path(&slide, view);
+        let region = Region { x: 1, y: 2, width: 600, height: 900, to: (200, 300) };
+        let views = [View::Tile(3, 5), View::Half(3, 5), View::Region(region)];
+        let of = |peer| views.map(|view| path(peer, view).unwrap_or_default());
+        assert_eq!(
+            of(Peer::Seekwire),
+            [
+                "/a.tif_files/13/3_5.jpg",
+                "/a.tif_files/12/3_5.jpg",
+                "/iiif/3/a.tif/1,2,600,900/200,300/0/default.jpg"
+            ]
+        );
+        assert_eq!(
+            of(Peer::Iipsrv),
+            [
+                "/iipsrv?FIF=a.tif&JTL=5,138",
+                "/iipsrv?IIIF=a.tif/1536,2560,512,512/256,256/0/default.jpg",
+                "/iipsrv?IIIF=a.tif/1,2,600,900/200,300/0/default.jpg"
+            ]
+        );
+        assert_eq!(of(Peer::WsiStreamer), ["/tiles/a.tif/0/3/5.jpg", "", ""]);
+        assert_eq!(
+            of(Peer::Openslide),
+            ["/256/a.tif_files/13/3_5.jpg", "/256/a.tif_files/12/3_5.jpg", ""]
+        );
+        assert_eq!(
+            of(Peer::LargeImage),
+            ["/a.tif/0/3/5.jpg", "/a.tif/1/3/5.jpg", "/a.tif/region/1,2,600,900/200,300.jpg"]
+        );
+    }
+
+    #[test]
+    fn a_server_that_was_not_built_is_named() {
+        let error = slides_program(Path::new("/nowhere/bin/seekwire-lab")).unwrap_err();
+        assert!(error.to_string().contains("/nowhere/bin/seekwire-slides"), "{error}");
+    }
+}

@@ -1,0 +1,118 @@
+//! What a viewer asks for that pans over a level of tiles: all that its screen shows when it comes
+//! to a place, and what comes into sight while it moves.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use fastrand::Rng;
+
+/// Tiles of a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grid {
+    pub(crate) columns: u32,
+    pub(crate) rows: u32,
+}
+
+/// A tile that is asked for, and when; the browser has no tile twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(crate) at: Duration,
+    pub(crate) column: u32,
+    pub(crate) row: u32,
+}
+
+/// Tiles that a screen shows: 1280 x 1024 pixels, where tiles have 256.
+const SCREEN: (u32, u32) = (5, 4);
+/// Between two steps, each of a tile's width.
+pub(crate) const STEP: Duration = Duration::from_millis(500);
+/// Steps until the viewer goes to another place; a new view is asked for as a whole.
+const STEPS: u32 = 10;
+
+/// The wishes of viewer `number` within `time`. The same ones every time.
+pub(crate) fn viewer(grid: Grid, number: u64, time: Duration) -> Vec<Wish> {
+    let mut random = Rng::with_seed(number);
+    let screen = (SCREEN.0.min(grid.columns), SCREEN.1.min(grid.rows));
+    // Where the upper left corner of the screen can be.
+    let room = (grid.columns - screen.0, grid.rows - screen.1);
+    let mut seen = HashSet::new();
+    let mut wishes = Vec::new();
+    let (mut place, mut heading) = ((0, 0), (1, 0));
+    // Not all viewers move at the same time.
+    let mut at = STEP.mul_f64(random.f64());
+    for step in 0.. {
+        if at >= time {
+            break;
+        }
+        if step % STEPS == 0 {
+            place = (random.u32(0..=room.0), random.u32(0..=room.1));
+            heading = headings(&mut random);
+        } else {
+            // Whoever follows something goes on in the same direction for a while.
+            if random.u32(0..4) == 0 || moved(place, heading, room).is_none() {
+                heading = headings(&mut random);
+            }
+            place = moved(place, heading, room).unwrap_or(place);
+        }
+        for row in place.1..place.1 + screen.1 {
+            for column in place.0..place.0 + screen.0 {
+                if seen.insert((column, row)) {
+                    wishes.push(Wish { at, column, row });
+                }
+            }
+        }
+        at += STEP;
+    }
+    wishes
+}
+
+fn headings(random: &mut Rng) -> (i64, i64) {
+    [(1, 0), (-1, 0), (0, 1), (0, -1)][random.usize(0..4)]
+}
+
+/// A step further, unless the slide ends there.
+fn moved(
+    (column, row): (u32, u32),
+    heading: (i64, i64),
+    (columns, rows): (u32, u32),
+) -> Option<(u32, u32)> {
+    let column = u32::try_from(i64::from(column) + heading.0).ok()?;
+    let row = u32::try_from(i64::from(row) + heading.1).ok()?;
+    (column <= columns && row <= rows).then_some((column, row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_viewer_asks_for_a_screen_and_then_for_what_comes_into_sight() {
+        let grid = Grid { columns: 50, rows: 40 };
+        let wishes = viewer(grid, 7, Duration::from_secs(4));
+        assert_eq!(wishes, viewer(grid, 7, Duration::from_secs(4)), "it can be repeated");
+        assert_ne!(wishes, viewer(grid, 8, Duration::from_secs(4)));
+        let first = wishes[0].at;
+        assert!(first < STEP);
+        assert_eq!(wishes.iter().take_while(|wish| wish.at == first).count(), 20);
+        let tiles: HashSet<_> = wishes.iter().map(|wish| (wish.column, wish.row)).collect();
+        assert_eq!(tiles.len(), wishes.len(), "no tile twice");
+        assert!(tiles.iter().all(|(column, row)| *column < 50 && *row < 40));
+        assert!(wishes.is_sorted_by_key(|wish| wish.at));
+        // A column or a row at a time.
+        let later = wishes.iter().filter(|wish| wish.at > first && wish.at < first + STEP * 10);
+        let mut steps: Vec<(Duration, usize)> = Vec::new();
+        for wish in later {
+            match steps.last_mut().filter(|(at, _)| *at == wish.at) {
+                Some((_, count)) => *count += 1,
+                None => steps.push((wish.at, 1)),
+            }
+        }
+        assert!(!steps.is_empty() && steps.iter().all(|(_, count)| *count <= 5), "{steps:?}");
+    }
+
+    #[test]
+    fn a_slide_may_be_smaller_than_the_screen() {
+        let wishes = viewer(Grid { columns: 2, rows: 1 }, 1, Duration::from_secs(20));
+        assert_eq!(wishes.len(), 2);
+        assert_eq!(viewer(Grid { columns: 9, rows: 9 }, 1, Duration::ZERO), []);
+    }
+}

@@ -1,0 +1,155 @@
+//! What servers are asked for: the same pixels of all, by addresses of their own.
+
+use super::material::Slide;
+use super::trace::Grid;
+
+/// A part of a slide as a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    /// A tile of the slide itself, as large as stored ones and at the same place: column and row.
+    Tile(u32, u32),
+    /// A tile of a level that is half as large as the slide.
+    Half(u32, u32),
+    /// Any part, scaled.
+    Region(Region),
+}
+
+/// A part of a slide in pixels, and the size of the picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    pub(crate) x: u32,
+    pub(crate) y: u32,
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+    pub(crate) to: (u32, u32),
+}
+
+/// What all views of a load are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum What {
+    Stored,
+    Decoded,
+    Regions,
+}
+
+impl View {
+    /// The part of the slide that it shows.
+    pub(crate) fn region(self, slide: &Slide) -> Region {
+        let tile = slide.tile;
+        match self {
+            Self::Tile(column, row) => Region {
+                x: column * tile,
+                y: row * tile,
+                width: tile,
+                height: tile,
+                to: (tile, tile),
+            },
+            Self::Half(column, row) => Region {
+                x: column * 2 * tile,
+                y: row * 2 * tile,
+                width: 2 * tile,
+                height: 2 * tile,
+                to: (tile, tile),
+            },
+            Self::Region(region) => region,
+        }
+    }
+}
+
+impl What {
+    /// As cases are named.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Stored => "stored tiles",
+            Self::Decoded => "decoded tiles",
+            Self::Regions => "regions",
+        }
+    }
+
+    /// The tiles of which none is cut off by the border of the slide, which servers handle
+    /// differently.
+    pub(crate) fn grid(self, slide: &Slide) -> Grid {
+        let side = match self {
+            Self::Decoded => 2 * slide.tile,
+            Self::Stored | Self::Regions => slide.tile,
+        };
+        Grid { columns: slide.width / side, rows: slide.height / side }
+    }
+
+    /// One tile of the grid.
+    pub(crate) fn tile(self, column: u32, row: u32) -> View {
+        match self {
+            Self::Decoded => View::Half(column, row),
+            Self::Stored | Self::Regions => View::Tile(column, row),
+        }
+    }
+
+    /// All tiles, or `most` regions, in an order without any, which is the same every time.
+    pub(crate) fn views(self, slide: &Slide, most: usize) -> Vec<View> {
+        let mut random = fastrand::Rng::with_seed(11);
+        if self == Self::Regions {
+            return (0..most).map(|_| View::Region(region(slide, &mut random))).collect();
+        }
+        let Grid { columns, rows } = self.grid(slide);
+        let tiles = (0..rows).flat_map(|row| (0..columns).map(move |column| (column, row)));
+        let mut views: Vec<View> = tiles.map(|(column, row)| self.tile(column, row)).collect();
+        random.shuffle(&mut views);
+        views
+    }
+}
+
+/// Sides of pictures, as views for reports and thumbnails have them.
+const SIDES: std::ops::RangeInclusive<u32> = 200..=600;
+/// Largest scale, in quarters.
+const SCALES: std::ops::RangeInclusive<u32> = 5..=20;
+
+fn region(slide: &Slide, random: &mut fastrand::Rng) -> Region {
+    let scale = random.u32(SCALES);
+    let side = |random: &mut fastrand::Rng, whole: u32| {
+        // A multiple of four, so that the region is of whole pixels.
+        let to = (random.u32(SIDES) / 4 * 4).min(whole / scale * 4).max(4);
+        let length = to / 4 * scale;
+        (random.u32(0..=whole.saturating_sub(length)), length, to)
+    };
+    let (x, width, across) = side(random, slide.width);
+    let (y, height, down) = side(random, slide.height);
+    Region { x, y, width, height, to: (across, down) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn slide() -> Slide {
+        Slide { file: "a.tif".to_owned(), width: 2600, height: 1800, tile: 256, images: 1 }
+    }
+
+    #[test]
+    fn all_whole_tiles_are_asked_for_once() {
+        let slide = slide();
+        for (what, count) in [(What::Stored, 10 * 7), (What::Decoded, 5 * 3)] {
+            let views = what.views(&slide, 0);
+            let places: HashSet<_> = views.iter().map(|view| view.region(&slide).x).collect();
+            assert_eq!((views.len(), views.clone()), (count, what.views(&slide, 0)));
+            assert!(places.len() > 3);
+            for view in views {
+                let Region { x, y, width, height, to } = view.region(&slide);
+                assert!(x + width <= 2600 && y + height <= 1800 && to == (256, 256));
+                assert_eq!(width / to.0, if what == What::Decoded { 2 } else { 1 });
+            }
+        }
+    }
+
+    #[test]
+    fn regions_are_within_the_slide_and_scaled_alike_both_ways() {
+        let slide = slide();
+        for view in What::Regions.views(&slide, 500) {
+            let Region { x, y, width, height, to } = view.region(&slide);
+            assert!(x + width <= 2600 && y + height <= 1800, "{view:?}");
+            assert_eq!(width * to.1, height * to.0, "{view:?}");
+            assert!(to.0 >= 4 && width > to.0, "{view:?}");
+        }
+    }
+}
