@@ -27,8 +27,8 @@ pub(crate) enum Command {
 
 /// Serve whole slides to browsers
 ///
-/// Serves the slides in directories, in files and on web servers by HTTP/1.1 and HTTP/2 (without
-/// encryption): a gallery, a viewer for each slide, and the addresses that other viewers ask for,
+/// Serves the slides in directories, in files and on web servers by HTTP/1.1 and HTTP/2, encrypted if
+/// a certificate is given: a gallery, a viewer for each slide, and the addresses that other viewers ask for,
 /// by Deep Zoom, the IIIF Image API and DICOMweb. Formats are tiled TIFF and BigTIFF, Aperio SVS,
 /// OME-TIFF, DICOM and OME-Zarr, and where OpenSlide is installed those that it reads.
 ///
@@ -72,10 +72,12 @@ Environment:
 
 Signals:
   SIGTERM, SIGINT  accept nothing new, answer what was asked for, and end
+  SIGHUP           read the certificate and its key again, if there is one
 
 Exit status:
   0  it was ended by a signal
-  1  a location does not exist, or the address cannot be listened at
+  1  a location does not exist, the address cannot be listened at, or a file of a token, secret or
+     certificate cannot be used
 
 Examples:
   seekwire slides /data/slides
@@ -111,6 +113,15 @@ pub(crate) struct Slides {
     /// `seekwire slides sign` signs addresses. With --token-file, either opens the server.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) secret_file: Option<PathBuf>,
+    /// Encrypt connections by TLS, with the certificate in FILE, in PEM
+    ///
+    /// Those between it and an authority follow in the same file. Both files are read again when they
+    /// change, and at SIGHUP.
+    #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = ValueHint::FilePath)]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// The private key of the certificate, in PEM, without a password
+    #[arg(long, value_name = "FILE", requires = "tls_certificate", value_hint = ValueHint::FilePath)]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Threads that decode, and as many that scale and encode [default: the number of processors]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,

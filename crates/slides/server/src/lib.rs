@@ -41,6 +41,7 @@ use clap::{CommandFactory, FromArgMatches};
 use crate::arguments::{Arguments, Command};
 
 pub use server::{Server, Settings};
+pub use web::tls::Files as CertificateFiles;
 
 /// The commands and options of this program.
 #[must_use]

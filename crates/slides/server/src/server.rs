@@ -27,6 +27,7 @@ use crate::render::{Bounds, Images, work};
 use crate::sign;
 use crate::web::gate::{self, Rate, Token};
 use crate::web::signed::Key;
+use crate::web::tls::{Files, Tls};
 use crate::web::{self, App, connections};
 
 /// Holds the token, if no file does.
@@ -48,6 +49,8 @@ pub struct Settings {
     pub token: Option<String>,
     /// By which addresses are signed that let in whoever has them.
     pub secret: Option<String>,
+    /// What connections are encrypted by; `None`: nothing.
+    pub tls: Option<Files>,
     /// Threads that decode, and as many that encode.
     pub threads: NonZeroUsize,
     /// Of JPEG, from 1 to 100.
@@ -92,6 +95,7 @@ impl Settings {
             base_url: None,
             token: None,
             secret: None,
+            tls: None,
             threads: available_parallelism().unwrap_or(NonZeroUsize::MIN),
             quality: 80,
             image_cache: 256 << 20,
@@ -118,6 +122,11 @@ impl Settings {
             base_url: options.base_url.clone(),
             token: token(options)?,
             secret: options.secret_file.as_deref().map(secret).transpose()?,
+            tls: options
+                .tls_certificate
+                .clone()
+                .zip(options.tls_key.clone())
+                .map(|(certificate, key)| Files { certificate, key }),
             threads: options.threads.unwrap_or(new.threads),
             quality: options.quality,
             image_cache: options.image_cache,
@@ -171,6 +180,7 @@ pub(crate) fn secret(path: &Path) -> Result<String> {
 pub struct Server {
     listener: TcpListener,
     router: Router,
+    tls: Option<Tls>,
     slides: usize,
     connections: u32,
     grace: Duration,
@@ -183,7 +193,7 @@ impl Server {
     /// # Errors
     ///
     /// A location that does not exist, two slides of one name, an address at which one cannot
-    /// listen, no threads.
+    /// listen, a certificate that cannot be used, no threads.
     pub async fn bind(settings: Settings) -> Result<Self> {
         let library = Library::new(&settings.locations)?;
         let slides = library.list().len();
@@ -195,6 +205,7 @@ impl Server {
             work: settings.memory,
             quality: settings.quality,
         };
+        let tls = settings.tls.as_ref().map(Tls::new).transpose()?;
         let listener = TcpListener::bind(&settings.listen).await;
         let listener = listener.with_context(|| format!("cannot listen at {}", settings.listen))?;
         // With a token, no cache that others share may have what one was given.
@@ -217,7 +228,7 @@ impl Server {
             cache,
             token: settings.token.as_deref().map(Token::new),
             key: settings.secret.as_deref().map(Key::new),
-            is_encrypted: false,
+            is_encrypted: tls.is_some(),
             rate: settings.rate.map(Rate::new),
             permits: Semaphore::new(settings.requests as usize),
             most_requests: settings.requests as usize,
@@ -225,7 +236,7 @@ impl Server {
         };
         let router = web::router(Arc::new(app));
         let (connections, grace) = (settings.connections, settings.grace);
-        Ok(Self { listener, router, slides, connections, grace })
+        Ok(Self { listener, router, tls, slides, connections, grace })
     }
 
     /// Where it listens.
@@ -239,8 +250,13 @@ impl Server {
 
     /// Serves until `end` comes, and until what was asked for before is answered.
     pub async fn run(self, end: impl Future<Output = ()>) {
-        let Self { listener, router, connections, grace, .. } = self;
-        connections::serve(listener, router, connections, grace, end).await;
+        let Self { listener, router, tls, connections, grace, .. } = self;
+        let acceptor = tls.as_ref().map(Tls::acceptor);
+        let keeper = tls.map(|tls| tokio::spawn(tls.keep()));
+        connections::serve(listener, router, acceptor, connections, grace, end).await;
+        if let Some(keeper) = keeper {
+            keeper.abort();
+        }
     }
 }
 
@@ -268,7 +284,8 @@ pub(crate) fn command(options: &Options) -> Result<()> {
             count => format!("{count} slides"),
         };
         let address = server.address()?;
-        seekwire_program::tell(format_args!("seekwire: {count} at http://{address}/"));
+        let scheme = if server.tls.is_some() { "https" } else { "http" };
+        seekwire_program::tell(format_args!("seekwire: {count} at {scheme}://{address}/"));
         let [terminate, interrupt] = &mut signals;
         server
             .run(async {

@@ -1,5 +1,5 @@
 //! Connections: accepted up to a number, HTTP/1.1 or HTTP/2 as the client begins (RFC 9113, section
-//! 3.3), and ended well.
+//! 3.3) by TLS or without, and ended well.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,12 +8,14 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
 /// So long a client may take for a request, or say nothing between two.
@@ -34,6 +36,7 @@ pub(crate) struct Peer(pub(crate) SocketAddr);
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
+    acceptor: Option<TlsAcceptor>,
     most: u32,
     grace: Duration,
     end: impl Future<Output = ()>,
@@ -53,10 +56,15 @@ pub(crate) async fn serve(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let (builder, router) = (Arc::clone(&builder), router.clone());
-                let ended = ended.clone();
+                let connection = Connection {
+                    builder: Arc::clone(&builder),
+                    router: router.clone(),
+                    peer,
+                    ended: ended.clone(),
+                };
+                let acceptor = acceptor.clone();
                 tokio::spawn(async move {
-                    connection(&builder, stream, peer, router, ended).await;
+                    connection.begin(stream, acceptor).await;
                     drop(permit);
                 });
             }
@@ -86,35 +94,53 @@ fn builder() -> Builder<TokioExecutor> {
     builder
 }
 
-/// Until the client ends it, or `ended` changes and what it has asked for is answered.
-async fn connection(
-    builder: &Builder<TokioExecutor>,
-    stream: TcpStream,
-    peer: SocketAddr,
+/// What a connection needs until the client ends it, or `ended` changes and what it has asked for is
+/// answered.
+struct Connection {
+    builder: Arc<Builder<TokioExecutor>>,
     router: Router,
-    mut ended: watch::Receiver<()>,
-) {
-    // Tiles are small, and each is wanted at once. Without this they still come.
-    let _ = stream.set_nodelay(true);
-    // Who connects and says nothing is not waited for longer than others, nor at the end.
-    tokio::select! {
-        ready = timeout(PATIENCE, stream.readable()) => {
-            if ready.is_err() {
-                return;
+    peer: SocketAddr,
+    ended: watch::Receiver<()>,
+}
+
+impl Connection {
+    async fn begin(mut self, stream: TcpStream, acceptor: Option<TlsAcceptor>) {
+        // Tiles are small, and each is wanted at once. Without this they still come.
+        let _ = stream.set_nodelay(true);
+        // Who connects and says nothing is not waited for longer than others, nor at the end.
+        tokio::select! {
+            ready = timeout(PATIENCE, stream.readable()) => {
+                if ready.is_err() {
+                    return;
+                }
             }
+            _ = self.ended.changed() => return,
         }
-        _ = ended.changed() => return,
+        let Some(acceptor) = acceptor else { return self.serve(TokioIo::new(stream)).await };
+        let accepted = tokio::select! {
+            accepted = timeout(PATIENCE, acceptor.accept(stream)) => accepted,
+            _ = self.ended.changed() => return,
+        };
+        match accepted {
+            Ok(Ok(stream)) => self.serve(TokioIo::new(stream)).await,
+            Ok(Err(error)) => tracing::debug!(peer = %self.peer, "no TLS: {error}"),
+            Err(_) => tracing::debug!(peer = %self.peer, "no TLS in time"),
+        }
     }
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(Peer(peer));
-        router.clone().call(request)
-    });
-    let serving = builder.serve_connection(TokioIo::new(stream), service);
-    let mut serving = std::pin::pin!(serving);
-    // What is wrong with a client is the client's.
-    tokio::select! {
-        _ = serving.as_mut() => return,
-        _ = ended.changed() => serving.as_mut().graceful_shutdown(),
+
+    async fn serve(self, stream: impl Read + Write + Unpin + Send + 'static) {
+        let Self { builder, router, peer, mut ended } = self;
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(Peer(peer));
+            router.clone().call(request)
+        });
+        let serving = builder.serve_connection(stream, service);
+        let mut serving = std::pin::pin!(serving);
+        // What is wrong with a client is the client's.
+        tokio::select! {
+            _ = serving.as_mut() => return,
+            _ = ended.changed() => serving.as_mut().graceful_shutdown(),
+        }
+        let _ = serving.await;
     }
-    let _ = serving.await;
 }

@@ -1,7 +1,7 @@
 //! HTTP: which addresses there are, and what is true of all requests.
 //!
 //! ```text
-//! connections   accepts them, HTTP/1.1 and HTTP/2
+//! connections   accepts them, by TLS or without, HTTP/1.1 and HTTP/2        (tls)
 //! around        access log, counts, rate, token, number of requests, time
 //!   pages       gallery, viewer and what they are made of
 //!   (signed     addresses that let in)
@@ -22,6 +22,7 @@ mod pages;
 mod range;
 pub(crate) mod response;
 pub(crate) mod signed;
+pub(crate) mod tls;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

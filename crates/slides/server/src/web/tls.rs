@@ -1,0 +1,156 @@
+//! TLS: a certificate and its key out of two files, which are read anew when they change.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{Error, ServerConfig, crypto};
+
+/// How often the files are looked at.
+const PERIOD: Duration = Duration::from_secs(2);
+
+/// What clients and this server can agree on, best first (RFC 7301).
+const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// The names of the two files, in PEM.
+#[derive(Debug, Clone)]
+pub struct Files {
+    /// The certificate, and those between it and an authority.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// What says whether a file is still the same: inode, length, time.
+type Stamp = [(u64, u64, i64, i64); 2];
+
+impl Files {
+    /// Zeros for what is not there.
+    fn stamp(&self) -> Stamp {
+        [&self.certificate, &self.key].map(|path| {
+            fs::metadata(path).map_or((0, 0, 0, 0), |data| {
+                (data.ino(), data.len(), data.mtime(), data.mtime_nsec())
+            })
+        })
+    }
+
+    fn load(&self) -> Result<Arc<CertifiedKey>> {
+        let [certificate, key] = [&self.certificate, &self.key].map(|path| path.display());
+        let chain = CertificateDer::pem_slice_iter(&read(&self.certificate)?)
+            .collect::<Result<Vec<_>, _>>()
+            .with_context(|| format!("{certificate}: not in PEM"))?;
+        if chain.is_empty() {
+            bail!("{certificate}: no certificate is in it, as PEM has one (BEGIN CERTIFICATE)");
+        }
+        let bytes = read(&self.key)?;
+        let private = match PrivateKeyDer::from_pem_slice(&bytes) {
+            Ok(private) => private,
+            Err(pem::Error::NoItemsFound) => {
+                let encrypted = b"BEGIN ENCRYPTED PRIVATE KEY";
+                if bytes.windows(encrypted.len()).any(|part| part == encrypted) {
+                    bail!("{key}: the key is encrypted; one without a password is needed");
+                }
+                bail!("{key}: no private key is in it, as PEM has one (BEGIN PRIVATE KEY)");
+            }
+            Err(error) => {
+                return Err(error).with_context(|| format!("{key}: not in PEM"));
+            }
+        };
+        match CertifiedKey::from_der(chain, private, &crypto::ring::default_provider()) {
+            Ok(pair) => Ok(Arc::new(pair)),
+            Err(Error::InconsistentKeys(_)) => {
+                bail!("{key}: it is not the key of the certificate in {certificate}")
+            }
+            Err(error @ (Error::InvalidCertificate(_) | Error::NoCertificatesPresented)) => {
+                Err(error).with_context(|| certificate.to_string())
+            }
+            Err(error) => Err(error).with_context(|| key.to_string()),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| path.display().to_string())
+}
+
+/// The pair that connections begin with.
+#[derive(Debug)]
+struct Current(Mutex<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+/// What is needed to accept connections by TLS.
+pub(crate) struct Tls {
+    files: Files,
+    current: Arc<Current>,
+    acceptor: TlsAcceptor,
+    stamp: Stamp,
+    hangup: Signal,
+}
+
+impl Tls {
+    /// Reads the files. From now on, SIGHUP has them read again.
+    ///
+    /// # Errors
+    ///
+    /// Files that cannot be read, and what in them is no certificate or not its key.
+    pub(crate) fn new(files: &Files) -> Result<Self> {
+        let hangup = signal(SignalKind::hangup())?;
+        let stamp = files.stamp();
+        let current = Arc::new(Current(Mutex::new(files.load()?)));
+        let provider = Arc::new(crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(&current) as Arc<dyn ResolvesServerCert>);
+        config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        Ok(Self { files: files.clone(), current, acceptor, stamp, hangup })
+    }
+
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        self.acceptor.clone()
+    }
+
+    /// Looks at the files from time to time and at signals, for ever. What is wrong with new ones is
+    /// told in the log, and those before stay.
+    pub(crate) async fn keep(mut self) {
+        let mut ticks = interval(PERIOD);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let is_asked = tokio::select! {
+                _ = ticks.tick() => false,
+                _ = self.hangup.recv() => true,
+            };
+            let (files, before) = (self.files.clone(), self.stamp);
+            let look = move || {
+                let stamp = files.stamp();
+                (stamp, (is_asked || stamp != before).then(|| files.load()))
+            };
+            let Ok((stamp, loaded)) = tokio::task::spawn_blocking(look).await else { return };
+            self.stamp = stamp;
+            match loaded {
+                None => {}
+                Some(Ok(pair)) => {
+                    *self.current.0.lock().unwrap_or_else(PoisonError::into_inner) = pair;
+                    tracing::info!("the certificate was read again");
+                }
+                Some(Err(error)) => tracing::error!("the certificate stays as it was: {error:#}"),
+            }
+        }
+    }
+}
