@@ -4,7 +4,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use seekwire_flow::{Guarantee, Policy};
+
+use crate::render::promise;
 
 /// The part of the command `seekwire` for whole-slide images
 #[derive(Debug, Parser)]
@@ -41,6 +44,9 @@ pub(crate) enum Command {
 /// within the memory that options allow. What nobody waits for any more is not begun.
 ///
 /// A broken slide gives an error to those that ask for it, and the others are served.
+///
+/// With --workers, other processes can do a part of the work, here or on other hosts: those of
+/// `seekwire slides worker`. They may come and go. What one of them leaves undone is done by others.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Addresses:
@@ -56,6 +62,7 @@ Addresses:
   /iiif/3/ID/info.json                    IIIF Image API 3.0, level 2; /iiif/2 is version 2.1
   /iiif/3/ID/full/max/0/default.jpg       an image; region, size, rotation, quality.format
   /dicomweb/studies                       DICOMweb for slides in DICOM: WADO-RS and QIDO-RS
+  /status                                 workers, how work is dealt, what is guaranteed
   /healthz                                \"ok\", for whoever looks whether the server is alive
   /metrics                                counts, for Prometheus
 
@@ -65,6 +72,8 @@ Addresses:
 
 Environment:
   SEEKWIRE_SLIDES_TOKEN=TOKEN  as what --token-file has
+  SEEKWIRE_SLIDES_WORKER_SECRET=SECRET
+                               as what --worker-secret has
   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
                                who asks for s3://BUCKET/KEY; if not set, requests are not signed
   AWS_REGION, AWS_ENDPOINT_URL where the buckets are [default: us-east-1 of AWS]
@@ -83,6 +92,8 @@ Examples:
   seekwire slides /data/slides
   seekwire slides case-7.svs http://archive.example/slides/42.tiff
   seekwire slides /data/slides --listen 0.0.0.0:80 --token-file token --rate 200
+  seekwire slides /data/slides --workers 10.0.0.1:7000 --worker-secret secret
+  seekwire slides /data/slides --guarantee latency=50ms
   curl -H \"Authorization: Bearer $(cat token)\" http://host/slides.json")]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Slides {
@@ -125,6 +136,27 @@ pub(crate) struct Slides {
     /// Threads that decode, and as many that scale and encode [default: the number of processors]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
+    /// Let workers come to this address; if PORT is 0, the system picks one
+    ///
+    /// They have to reach it as it stands here, without translation on the way. As rank 0 of a job
+    /// of mpiexec or srun, the server tells the other processes its address, and a secret that it
+    /// makes up; otherwise --worker-secret is needed.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) workers: Option<String>,
+    /// What workers must know: the first line of FILE, 64 hexadecimal digits
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "workers")]
+    pub(crate) worker_secret: Option<PathBuf>,
+    /// How work is dealt to threads here and at workers
+    #[arg(long, value_enum, default_value_t = Dealing::Adaptive)]
+    pub(crate) policy: Dealing,
+    /// What to hold if it can be: latency=50ms, or updates=10/s
+    ///
+    /// A latency is that of partial updates, images for which at most four stored tiles are
+    /// decompressed, as for a tile of a viewer that pans. Updates in a second are complete ones:
+    /// images of more tiles, as a new view is. How many tiles go together in one piece of work is
+    /// chosen so that this holds. /status says whether it does.
+    #[arg(long, value_name = "latency=TIME|updates=N/s", value_parser = promise::parse)]
+    pub(crate) guarantee: Option<Guarantee>,
     /// Quality of encoded JPEG, from 1 to 100; stored tiles stay as they are
     #[arg(long, value_name = "N", default_value_t = 80)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=100))]
@@ -192,6 +224,7 @@ pub(crate) struct Slides {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
     Sign(Sign),
+    Worker(Worker),
 }
 
 /// Sign addresses, each of which lets in whoever has it, for a time
@@ -219,6 +252,64 @@ pub(crate) struct Sign {
     /// How long an address lets in from now on, such as 90m, 12h or 7d
     #[arg(long, value_name = "TIME", default_value = "1d", value_parser = crate::sign::duration)]
     pub(crate) valid: Duration,
+}
+
+/// A policy of dealing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Dealing {
+    /// To one that can begin it now; a piece that takes longer than usual goes to another, too
+    Adaptive,
+    /// To the one with the fewest pieces that it has not begun
+    Demand,
+    /// In turn
+    RoundRobin,
+}
+
+impl From<Dealing> for Policy {
+    fn from(dealing: Dealing) -> Self {
+        match dealing {
+            Dealing::Adaptive => Self::Adaptive,
+            Dealing::Demand => Self::Demand,
+            Dealing::RoundRobin => Self::RoundRobin,
+        }
+    }
+}
+
+/// Decompress, scale and encode for a server, on this host
+///
+/// Comes to a server of slides that lets workers come (--workers), and does what it has to be done,
+/// with threads of its own. It needs no slides. It can be ended at any time: what it has not done,
+/// others do. If the server is not there, or goes, it tries again until it is ended.
+///
+/// As a process of the same job of mpiexec or srun as the server, it learns address and secret from
+/// rank 0, and ends with the server.
+#[derive(Debug, Args)]
+#[command(after_long_help = "\
+Environment:
+  SEEKWIRE_SLIDES_WORKER_SECRET=SECRET  as what --worker-secret has
+
+Exit status:
+  0  the server of the job has ended
+  1  there is no secret, no address, or no server in this job
+
+Examples:
+  openssl rand -hex 32 > secret
+  seekwire slides /data/slides --workers 10.0.0.1:7000 --worker-secret secret
+  seekwire slides worker 10.0.0.1:7000 --worker-secret secret
+  mpiexec -n 1 seekwire slides /data/slides --workers node1:0 : -n 4 seekwire slides worker")]
+pub(crate) struct Worker {
+    /// Where the server lets workers come; in a job with it, not needed
+    #[arg(value_name = "HOST:PORT")]
+    pub(crate) server: Option<String>,
+    /// What the server has as --worker-secret
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "server")]
+    pub(crate) worker_secret: Option<PathBuf>,
+    /// Threads that work [default: the number of processors]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// What to write to standard error: off, error, warn, info or debug
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) log: tracing_subscriber::filter::LevelFilter,
 }
 
 /// A number of bytes.

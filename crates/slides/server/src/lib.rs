@@ -5,6 +5,7 @@
 //! iiif, deepzoom   what addresses of images mean: a picture
 //! render     a picture out of a slide: as stored, or through filters (its first page has a map)
 //! annotations  GeoJSON beside a slide, by view                    (its first page has a map)
+//! workers    processes elsewhere that do a part of this           (its first page has a map)
 //! opened     open slides, each once                                  opened, library, series
 //! flights    one piece of work for all that ask for the same
 //! bounded    what was used last, within bytes
@@ -33,14 +34,15 @@ mod series;
 mod server;
 mod sign;
 mod web;
+mod workers;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Action, Arguments, Command};
 
-pub use server::{Server, Settings};
+pub use server::{Server, Settings, WorkerSettings};
 pub use web::tls::Files as CertificateFiles;
 
 /// The commands and options of this program.
@@ -55,5 +57,9 @@ pub fn main() -> ExitCode {
     let matches = definitions().get_matches();
     let Command::Slides(options) =
         Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command;
-    seekwire_program::finish(server::command(&options).map(|()| ExitCode::SUCCESS))
+    let outcome = match &options.action {
+        Some(Action::Worker(worker)) => workers::command::command(worker),
+        _ => server::command(&options),
+    };
+    seekwire_program::finish(outcome.map(|()| ExitCode::SUCCESS))
 }

@@ -12,6 +12,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use axum::Router;
 use axum::http::HeaderValue;
+use seekwire_flow::{Guarantee, Policy};
+use seekwire_launch::Secret;
 use seekwire_slides_image::Limits;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -29,6 +31,7 @@ use crate::web::gate::{self, Rate, Token};
 use crate::web::signed::Key;
 use crate::web::tls::{Files, Tls};
 use crate::web::{self, App, connections};
+use crate::workers::{Workers, command as worker, launched};
 
 /// Holds the token, if no file does.
 const VARIABLE: &str = "SEEKWIRE_SLIDES_TOKEN";
@@ -83,6 +86,21 @@ pub struct Settings {
     pub grace: Duration,
     /// Seconds for which clients may keep images.
     pub max_age: u32,
+    /// Lets workers come.
+    pub workers: Option<WorkerSettings>,
+    /// By which work is dealt.
+    pub policy: Policy,
+    /// What is to be held.
+    pub guarantee: Option<Guarantee>,
+}
+
+/// How workers come to a server.
+#[derive(Debug, Clone)]
+pub struct WorkerSettings {
+    /// `HOST:PORT`.
+    pub listen: String,
+    /// What they must know.
+    pub secret: Secret,
 }
 
 impl Settings {
@@ -112,6 +130,9 @@ impl Settings {
             timeout: Duration::from_secs(60),
             grace: Duration::from_secs(10),
             max_age: 3600,
+            workers: None,
+            policy: Policy::default(),
+            guarantee: None,
         }
     }
 
@@ -142,6 +163,8 @@ impl Settings {
             timeout: Duration::from_secs(options.timeout.into()),
             grace: Duration::from_secs(options.grace.into()),
             max_age: options.max_age,
+            policy: options.policy.into(),
+            guarantee: options.guarantee,
             ..new
         })
     }
@@ -184,6 +207,7 @@ pub struct Server {
     slides: usize,
     connections: u32,
     grace: Duration,
+    workers: Option<Arc<Workers>>,
 }
 
 impl Server {
@@ -204,6 +228,8 @@ impl Server {
             tiles: settings.tile_cache,
             work: settings.memory,
             quality: settings.quality,
+            policy: settings.policy,
+            guarantee: settings.guarantee,
         };
         let tls = settings.tls.as_ref().map(Tls::new).transpose()?;
         let listener = TcpListener::bind(&settings.listen).await;
@@ -212,6 +238,14 @@ impl Server {
         let is_open = settings.token.is_none() && settings.secret.is_none();
         let who = if is_open { "public" } else { "private" };
         let cache = HeaderValue::from_str(&format!("{who}, max-age={}", settings.max_age))?;
+        let images = Arc::new(Images::new(bounds, Arc::clone(&counters))?);
+        let workers = settings.workers.map(|workers| {
+            let listener = std::net::TcpListener::bind(&workers.listen);
+            let listener = listener
+                .with_context(|| format!("cannot let workers come to {}", workers.listen))?;
+            Workers::start(listener, workers.secret, Arc::clone(&images))
+        });
+        let workers = workers.transpose()?;
         let app = App {
             slides: Arc::new(Slides::new(
                 library,
@@ -219,8 +253,9 @@ impl Server {
                 Limits { openslide: settings.openslide, ..work::limits() },
                 Arc::clone(&counters),
             )),
-            images: Arc::new(Images::new(bounds, Arc::clone(&counters))?),
             annotations: Arc::new(Annotations::new(settings.annotations)),
+            images,
+            workers: workers.clone(),
             counters,
             requests: Default::default(),
             most: Most { side: settings.max_side, area: settings.max_area },
@@ -236,7 +271,7 @@ impl Server {
         };
         let router = web::router(Arc::new(app));
         let (connections, grace) = (settings.connections, settings.grace);
-        Ok(Self { listener, router, tls, slides, connections, grace })
+        Ok(Self { listener, router, tls, slides, connections, grace, workers })
     }
 
     /// Where it listens.
@@ -248,14 +283,23 @@ impl Server {
         self.listener.local_addr()
     }
 
+    /// Where workers come to, if they may.
+    #[must_use]
+    pub fn worker_address(&self) -> Option<SocketAddr> {
+        self.workers.as_ref().map(|workers| workers.address())
+    }
+
     /// Serves until `end` comes, and until what was asked for before is answered.
     pub async fn run(self, end: impl Future<Output = ()>) {
-        let Self { listener, router, tls, connections, grace, .. } = self;
+        let Self { listener, router, tls, connections, grace, workers, .. } = self;
         let acceptor = tls.as_ref().map(Tls::acceptor);
         let keeper = tls.map(|tls| tokio::spawn(tls.keep()));
         connections::serve(listener, router, acceptor, connections, grace, end).await;
         if let Some(keeper) = keeper {
             keeper.abort();
+        }
+        if let Some(workers) = workers {
+            workers.end();
         }
     }
 }
@@ -270,7 +314,19 @@ pub(crate) fn command(options: &Options) -> Result<()> {
         .with_ansi(false)
         .with_writer(io::stderr)
         .init();
-    let settings = Settings::of(options)?;
+    let mut settings = Settings::of(options)?;
+    let mut launched = None;
+    if let Some(listen) = options.workers.clone() {
+        launched = launched::server()?;
+        let given = worker::secret(options.worker_secret.as_deref())?;
+        let secret = match (given, &launched) {
+            (Some(secret), _) => secret,
+            (None, Some(_)) => Secret::random()?,
+            (None, None) => bail!("what must workers know? --worker-secret FILE"),
+        };
+        settings.workers = Some(WorkerSettings { listen, secret });
+    }
+    let secret = settings.workers.as_ref().map(|workers| workers.secret.clone());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .max_blocking_threads(READERS)
@@ -286,6 +342,12 @@ pub(crate) fn command(options: &Options) -> Result<()> {
         let address = server.address()?;
         let scheme = if server.tls.is_some() { "https" } else { "http" };
         seekwire_program::tell(format_args!("seekwire: {count} at {scheme}://{address}/"));
+        if let (Some(address), Some(secret)) = (server.worker_address(), secret) {
+            if let Some(launched) = launched {
+                launched::tell(launched, address, &secret)?;
+            }
+            seekwire_program::tell(format_args!("seekwire: workers at {address}"));
+        }
         let [terminate, interrupt] = &mut signals;
         server
             .run(async {

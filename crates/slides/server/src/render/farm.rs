@@ -1,248 +1,160 @@
-//! A filter of `seekwire-flow` with several copies, to which single blocks are given and which
-//! gives an answer to each.
+//! Work that many ask for: a [pipeline](super::pipeline) of copies here and at workers.
 //!
 //! ```text
-//! Farm::run ──> jobs (source) ──> filter, copy 0..n ──> answers (sink) ──> Farm::run
+//! Farm::run ──> permit ──> pipeline: one copy ──> Farm::run
 //! ```
 //!
-//! The pipeline runs one unit of work, as long as the farm is there. What goes through it is bytes
-//! only: all that a copy needs is in the block. At most two blocks for each copy are in it; who
-//! asks for more waits outside, where nothing has been done for it yet.
+//! At most two jobs for each copy are in the pipeline; who asks for more waits outside, where
+//! nothing has been done for it yet. When workers come or go, another pipeline takes its place: what
+//! was given to the old one is done there.
 
-use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result as Anyhow};
+use anyhow::Result as Anyhow;
 use bytes::Bytes;
-use seekwire_flow::{
-    Block, Filter, FilterError, Graph, Outputs, Ports, Running, Step, StreamOptions, Unit,
-};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use seekwire_flow::{Guarantee, Policy};
+use tokio::sync::oneshot;
 
 use crate::failure::{Failure, Result};
+use crate::render::pipeline::{Dealt, Job, Options, Outcome, Pipeline, Work};
+use crate::workers::remote::Remote;
+use crate::workers::wire::Task;
 
-/// What a copy makes of a block, or what is wrong with it. The same whichever copy does it.
-pub(crate) type Work = Arc<dyn Fn(Bytes) -> std::result::Result<Vec<u8>, String> + Send + Sync>;
+/// Where a latency is guaranteed, complete updates may take so many times as long as partial ones.
+const COMPLETE: u32 = 10;
 
-/// Blocks in the pipeline for each copy: one that it works at, and one that it finds then.
-const WINDOW: usize = 2;
-
-/// Behind the bytes of each block: the number of the job.
-const NUMBER: usize = 8;
-/// Behind the bytes of each answer, before the number: whether they are a result.
-const DONE: u8 = 1;
-const FAILED: u8 = 0;
-
-/// Before the unit of work is begun again, where it has failed.
-const PAUSE: Duration = Duration::from_millis(100);
-
-/// The pipeline, and who waits for what. Dropping it waits for the blocks that copies work at.
+/// Copies that do work, here and at workers. Dropping it waits for what they work at.
 pub(crate) struct Farm {
-    /// `None` when it ends.
-    jobs: Option<mpsc::Sender<Bytes>>,
-    permits: Arc<Semaphore>,
-    waiting: Arc<Waiting>,
-    running: Arc<Running>,
-    keeper: Option<JoinHandle<()>>,
+    options: Options,
+    current: Mutex<Pipeline>,
+    /// Nanoseconds of work here.
+    busy: Arc<AtomicU64>,
 }
 
-/// Who waits for the answer to which job.
-#[derive(Default)]
-struct Waiting {
-    jobs: Mutex<HashMap<u64, Client>>,
-    next: AtomicU64,
-}
-
-struct Client {
-    answer: oneshot::Sender<std::result::Result<Bytes, String>>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Waiting {
-    fn jobs(&self) -> MutexGuard<'_, HashMap<u64, Client>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn ends() -> Failure {
+    Failure::unavailable("the server ends")
 }
 
 impl Farm {
-    /// Starts `copies` threads that do `work`. `name` is for their names, and for reports; `limit`
-    /// is how many bytes may be in the pipeline, so it is the largest block, too.
-    pub(crate) fn start(name: &str, copies: usize, limit: usize, work: Work) -> Anyhow<Self> {
-        let permits = copies * WINDOW;
-        let (sender, receiver) = mpsc::channel(permits);
-        let receiver = Arc::new(Mutex::new(receiver));
-        let waiting = Arc::new(Waiting::default());
-        let mut graph = Graph::new();
-        let lost = Arc::clone(&waiting);
-        let jobs = move || Jobs { jobs: Arc::clone(&receiver), waiting: Arc::clone(&lost) };
-        graph.filter("jobs", 1, Ports::source(), jobs)?;
-        graph.filter(name, copies, Ports::step(), move || Worker { work: Arc::clone(&work) })?;
-        let told = Arc::clone(&waiting);
-        let answers = move || Answers { waiting: Arc::clone(&told) };
-        graph.filter("answers", 1, Ports::sink(), answers)?;
-        graph.connect("jobs", name, StreamOptions { limit, ..StreamOptions::default() })?;
-        graph.connect(name, "answers", StreamOptions { limit, ..StreamOptions::default() })?;
-        let running = Arc::new(graph.start()?);
-        let keeper = {
-            let (running, waiting) = (Arc::clone(&running), Arc::clone(&waiting));
-            let keep = move || keep(&running, &waiting);
-            thread::Builder::new().name(format!("{name}.keeper")).spawn(keep)
+    /// Starts `copies` threads that do `work`. `name` is for their names, and for reports.
+    pub(crate) fn start(name: &'static str, copies: usize, work: Work) -> Anyhow<Self> {
+        Self::with(Options { name, copies, work, policy: Policy::default(), guarantee: None })
+    }
+
+    /// The same, dealt and guaranteed as the options have it.
+    pub(crate) fn with(options: Options) -> Anyhow<Self> {
+        let busy = Arc::default();
+        let current = Mutex::new(Pipeline::start(&options, &[], &busy)?);
+        Ok(Self { options, current, busy })
+    }
+
+    fn current(&self) -> MutexGuard<'_, Pipeline> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on, copies are here and at these workers.
+    pub(crate) fn work_with(&self, remotes: &[Arc<Remote>]) {
+        let next = match Pipeline::start(&self.options, remotes, &self.busy) {
+            Ok(next) => next,
+            Err(error) => {
+                tracing::error!("the workers stay as they were: {error:#}");
+                return;
+            }
         };
-        let keeper = Some(keeper.context("no thread for a pipeline")?);
-        let permits = Arc::new(Semaphore::new(permits));
-        Ok(Self { jobs: Some(sender), permits, waiting, running, keeper })
+        let old = std::mem::replace(&mut *self.current(), next);
+        // Who waits for its turn waits at the other one.
+        old.permits().close();
+        let name = format!("{}.old", self.options.name);
+        // Where there is no thread for it, this one waits.
+        let _ = thread::Builder::new().name(name).spawn(move || drop(old));
     }
 
     /// Waits for its turn, has the work done, and gives what comes of it; `None`: when its turn
     /// came, `wanted` said that nobody wants it any more.
     pub(crate) async fn run(
         &self,
-        mut block: Vec<u8>,
+        task: Task,
+        block: Bytes,
         wanted: impl FnOnce() -> bool,
     ) -> Result<Option<Bytes>> {
-        let ends = || Failure::unavailable("the server ends");
-        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| ends())?;
+        let permit = loop {
+            let permits = Arc::clone(self.current().permits());
+            match Arc::clone(&permits).acquire_owned().await {
+                Ok(permit) => break permit,
+                Err(_) if Arc::ptr_eq(&permits, self.current().permits()) => return Err(ends()),
+                Err(_) => {}
+            }
+        };
         if !wanted() {
             return Ok(None);
         }
-        let number = self.waiting.next.fetch_add(1, Ordering::Relaxed);
-        block.extend_from_slice(&number.to_le_bytes());
         let (answer, answered) = oneshot::channel();
-        self.waiting.jobs().insert(number, Client { answer, _permit: permit });
-        let sent = self.jobs.as_ref().map(|jobs| jobs.try_send(block.into()));
-        // It has room for as many as there are permits.
-        if !matches!(sent, Some(Ok(()))) {
-            self.waiting.jobs().remove(&number);
-            return Err(ends());
-        }
-        match answered.await {
-            Ok(Ok(bytes)) => Ok(Some(bytes)),
-            Ok(Err(what)) => Err(Failure::internal(what)),
-            Err(_) => Err(Failure::unavailable("the work was interrupted")),
-        }
+        self.current().begin(Job { task, block, answer, permit: Some(permit) });
+        outcome(answered.await).map(Some)
+    }
+
+    /// Begins an update, where something is guaranteed: its jobs are done together.
+    pub(crate) fn update(self: &Arc<Self>, is_complete: bool) -> Option<Arc<Update>> {
+        let now = Instant::now();
+        let deadline = match (self.options.guarantee?, is_complete) {
+            (Guarantee::Latency(time), false) => now.checked_add(time),
+            (Guarantee::Latency(time), true) => now.checked_add(time * COMPLETE),
+            // As fast as can be, while there are as many complete ones as is promised.
+            (Guarantee::Rate(_), false) => Some(now),
+            (Guarantee::Rate(_), true) => None,
+        };
+        Some(Arc::new(Update { farm: Arc::clone(self), deadline, jobs: Mutex::default() }))
     }
 
     /// So many blocks can wait or be in process at once.
     pub(crate) fn window(&self) -> usize {
-        self.copies() * WINDOW
+        self.current().window()
     }
 
-    fn copies(&self) -> usize {
-        self.running.copies().len().saturating_sub(2)
-    }
-
-    /// How long copies have been busy until now, all together.
+    /// How long work here has taken until now, all together.
     pub(crate) fn busy(&self) -> Duration {
-        let copies = self.running.copies();
-        let steps = copies.iter().filter(|copy| !matches!(&*copy.filter, "jobs" | "answers"));
-        steps.map(|copy| copy.busy).sum()
+        Duration::from_nanos(self.busy.load(Ordering::Relaxed))
+    }
+
+    /// How jobs are dealt now.
+    pub(crate) fn dealt(&self) -> Dealt {
+        self.current().dealt()
     }
 }
 
-impl Drop for Farm {
+fn outcome(answered: std::result::Result<Outcome, oneshot::error::RecvError>) -> Result<Bytes> {
+    match answered {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(what)) => Err(Failure::internal(what)),
+        Err(_) => Err(Failure::unavailable("the work was interrupted")),
+    }
+}
+
+/// Jobs of one update, which begin when all that have it have added theirs and dropped it.
+pub(crate) struct Update {
+    farm: Arc<Farm>,
+    deadline: Option<Instant>,
+    jobs: Mutex<Vec<Job>>,
+}
+
+impl Update {
+    /// Adds a job, and waits for what comes of it.
+    pub(crate) async fn run(self: Arc<Self>, task: Task, block: Bytes) -> Result<Bytes> {
+        let (answer, answered) = oneshot::channel();
+        let job = Job { task, block, answer, permit: None };
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).push(job);
+        drop(self);
+        outcome(answered.await)
+    }
+}
+
+impl Drop for Update {
     fn drop(&mut self) {
-        // The source ends with its channel, and the unit with the source.
-        self.jobs = None;
-        if let Some(keeper) = self.keeper.take() {
-            let _ = keeper.join();
-        }
-    }
-}
-
-/// Has a unit of work run until there are no more jobs. It ends before only if a copy is lost whose
-/// work nobody else can do.
-fn keep(running: &Running, waiting: &Waiting) {
-    loop {
-        let outcome = running.submit(Unit::new("")).wait();
-        // Of those that wait now, nobody is told anything any more.
-        waiting.jobs().clear();
-        match outcome {
-            Ok(_) | Err(seekwire_flow::Failure::Stopped) => return,
-            Err(failure) => tracing::error!("the pipeline begins again: {failure}"),
-        }
-        thread::sleep(PAUSE);
-    }
-}
-
-struct Jobs {
-    jobs: Arc<Mutex<mpsc::Receiver<Bytes>>>,
-    waiting: Arc<Waiting>,
-}
-
-impl Filter for Jobs {
-    fn generate(&mut self, out: &mut Outputs<'_>) -> std::result::Result<Step, FilterError> {
-        // There is one copy, so nobody waits for this lock.
-        let job = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
-        let Some(block) = job else { return Ok(Step::Done) };
-        let number = split(&block).map(|(_, number)| number);
-        let sent = out.send(0, block);
-        if let (Err(_), Some(number)) = (&sent, number) {
-            self.waiting.jobs().remove(&number);
-        }
-        sent.map(|()| Step::More)
-    }
-}
-
-/// The bytes before the number, and the number.
-fn split(bytes: &Bytes) -> Option<(Bytes, u64)> {
-    let at = bytes.len().checked_sub(NUMBER)?;
-    let number = u64::from_le_bytes(bytes[at..].try_into().ok()?);
-    Some((bytes.slice(..at), number))
-}
-
-struct Worker {
-    work: Work,
-}
-
-impl Filter for Worker {
-    fn process(
-        &mut self,
-        block: Block,
-        _: usize,
-        out: &mut Outputs<'_>,
-    ) -> std::result::Result<(), FilterError> {
-        let (payload, number) = split(&block.into()).ok_or("a block without a number")?;
-        // A panic would end the work of all others, too.
-        let work = AssertUnwindSafe(|| (self.work)(payload));
-        let outcome = catch_unwind(work).unwrap_or_else(|_| Err("the decoder panicked".into()));
-        let (mut answer, state) = match outcome {
-            Ok(answer) => (answer, DONE),
-            Err(what) => (what.into_bytes(), FAILED),
-        };
-        answer.push(state);
-        answer.extend_from_slice(&number.to_le_bytes());
-        out.send(0, answer)
-    }
-}
-
-struct Answers {
-    waiting: Arc<Waiting>,
-}
-
-impl Filter for Answers {
-    fn process(
-        &mut self,
-        block: Block,
-        _: usize,
-        _: &mut Outputs<'_>,
-    ) -> std::result::Result<(), FilterError> {
-        let (mut answer, number) = split(&block.into()).ok_or("an answer without a number")?;
-        let state = answer.last().copied().ok_or("an answer without a state")?;
-        answer.truncate(answer.len() - 1);
-        let answer = match state {
-            DONE => Ok(answer),
-            _ => Err(String::from_utf8_lossy(&answer).into_owned()),
-        };
-        let client = self.waiting.jobs().remove(&number);
-        if let Some(client) = client {
-            // Who asked may have gone.
-            let _ = client.answer.send(answer);
-        }
-        Ok(())
+        let jobs = std::mem::take(self.jobs.get_mut().unwrap_or_else(PoisonError::into_inner));
+        self.farm.current().update(jobs, self.deadline);
     }
 }
 
@@ -251,11 +163,14 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
 
+    /// It makes no difference to them.
+    const TASK: Task = Task::Decompress;
+
     fn farm(
         copies: usize,
         work: impl Fn(&[u8]) -> std::result::Result<Vec<u8>, String> + Send + Sync + 'static,
     ) -> Farm {
-        Farm::start("work", copies, 1 << 20, Arc::new(move |bytes| work(&bytes))).unwrap()
+        Farm::start("work", copies, Arc::new(move |_, bytes| work(&bytes))).unwrap()
     }
 
     #[tokio::test]
@@ -267,16 +182,16 @@ mod tests {
         }));
         let runs = (1..=200_u8).map(|number| {
             let farm = Arc::clone(&farm);
-            tokio::spawn(async move { farm.run(vec![number, 1, 2], || true).await })
+            tokio::spawn(async move { farm.run(TASK, vec![number, 1, 2].into(), || true).await })
         });
         for (number, run) in (1..).zip(runs.collect::<Vec<_>>()) {
             assert_eq!(run.await.unwrap().unwrap().unwrap(), [2, 1, number].as_slice());
         }
-        assert_eq!(&*farm.run(vec![], || true).await.unwrap_err().what, "nothing");
-        let failure = farm.run(vec![0], || true).await.unwrap_err();
+        assert_eq!(&*farm.run(TASK, Bytes::new(), || true).await.unwrap_err().what, "nothing");
+        let failure = farm.run(TASK, vec![0].into(), || true).await.unwrap_err();
         assert!(failure.what.contains("panicked"), "{failure}");
         // And it goes on.
-        assert_eq!(farm.run(vec![9], || true).await.unwrap().unwrap(), [9].as_slice());
+        assert_eq!(farm.run(TASK, vec![9].into(), || true).await.unwrap().unwrap(), [9].as_slice());
         assert_eq!(farm.window(), 6);
     }
 
@@ -293,13 +208,15 @@ mod tests {
         }));
         let run = |wanted: bool| {
             let farm = Arc::clone(&farm);
-            tokio::spawn(async move { farm.run(vec![1], move || wanted).await })
+            tokio::spawn(async move { farm.run(TASK, vec![1].into(), move || wanted).await })
         };
         let all = [run(true), run(true), run(false), run(true)];
         // One whose client goes before its turn.
         let gone = {
             let farm = Arc::clone(&farm);
-            tokio::spawn(async move { farm.run(vec![2], || panic!("its turn came")).await })
+            tokio::spawn(
+                async move { farm.run(TASK, vec![2].into(), || panic!("its turn came")).await },
+            )
         };
         // All of them come to where they wait.
         tokio::task::yield_now().await;
@@ -312,5 +229,63 @@ mod tests {
         }
         assert_eq!(results, [true, true, false, true]);
         assert_eq!(done.load(Ordering::SeqCst), 3);
+    }
+
+    #[tokio::test]
+    async fn what_was_begun_is_done_when_another_pipeline_takes_over() {
+        let (open, gate) = std::sync::mpsc::channel::<()>();
+        let gate = Mutex::new(gate);
+        let farm = Arc::new(farm(1, move |bytes| {
+            gate.lock().unwrap().recv().unwrap();
+            Ok(bytes.to_vec())
+        }));
+        // Two have their turn, and the others wait for it.
+        let runs: Vec<_> = (0..6_u8)
+            .map(|number| {
+                let farm = Arc::clone(&farm);
+                tokio::spawn(async move { farm.run(TASK, vec![number].into(), || true).await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        farm.work_with(&[]);
+        (0..6).for_each(|_| open.send(()).unwrap());
+        for (number, run) in (0..).zip(runs) {
+            assert_eq!(run.await.unwrap().unwrap().unwrap(), [number].as_slice());
+        }
+    }
+
+    #[tokio::test]
+    async fn an_update_is_done_when_all_of_it_is_known() {
+        for guarantee in [Guarantee::Latency(Duration::from_millis(50)), Guarantee::Rate(10.0)] {
+            let work: Work = Arc::new(|_, bytes| match &bytes[..] {
+                [0] => Err("nothing".into()),
+                _ => Ok(bytes.to_vec()),
+            });
+            let options = Options {
+                name: "work",
+                copies: 2,
+                work,
+                policy: Policy::default(),
+                guarantee: Some(guarantee),
+            };
+            let farm = Arc::new(Farm::with(options).unwrap());
+            for count in [1, 40, 3] {
+                let update = farm.update(count > 4).unwrap();
+                let run =
+                    |number: u8| tokio::spawn(Arc::clone(&update).run(TASK, vec![number].into()));
+                let runs: Vec<_> = (0..count).map(run).collect();
+                // One that adds nothing.
+                drop(update);
+                for (number, run) in (0..).zip(runs) {
+                    match run.await.unwrap() {
+                        Ok(bytes) => assert_eq!(bytes, [number].as_slice()),
+                        Err(failure) => assert_eq!((number, &*failure.what), (0, "nothing")),
+                    }
+                }
+            }
+            drop(farm.update(false));
+            let dealt = farm.dealt();
+            assert!((1..=8).contains(&dealt.together), "{dealt:?}");
+        }
     }
 }

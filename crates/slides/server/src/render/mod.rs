@@ -9,14 +9,18 @@
 //!
 //! - plan: which level and tiles; where their pixels go
 //! - tiles: stored tiles, each decoded once
-//! - farm: a filter of `seekwire-flow` with a copy for each processor
+//! - farm: work that many ask for, done in a pipeline
+//! - pipeline: a filter of `seekwire-flow` with copies here and at workers
+//! - promise: what is guaranteed for updates
 //! - work: what the copies do; blocks of bytes
 //! - colour: conversion to sRGB
 //! - turn: rotation, mirroring, grey
 
 pub(crate) mod colour;
 pub(crate) mod farm;
+pub(crate) mod pipeline;
 pub(crate) mod plan;
+pub(crate) mod promise;
 pub(crate) mod stored;
 pub(crate) mod tiles;
 pub(crate) mod turn;
@@ -27,6 +31,7 @@ use std::sync::Arc;
 use anyhow::Result as Anyhow;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use seekwire_flow::{Guarantee, Policy};
 use seekwire_slides_image::{Format, Raster, Region, StoredTile};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -35,9 +40,13 @@ use crate::counters::Counters;
 use crate::failure::{Failure, Result};
 use crate::flights::{Flight, Flights, Joined};
 use crate::opened::Open;
+use crate::workers::remote::Remote;
+use crate::workers::wire::Task;
 use colour::{Colours, Conversions};
 use farm::Farm;
+use pipeline::{Options, Work};
 use plan::{Part, Plan};
+use promise::{Promise, Timed};
 use tiles::Tiles;
 use turn::{Quality, Turn};
 use work::{Orders, Pixels};
@@ -113,6 +122,9 @@ pub(crate) struct Bounds {
     pub(crate) work: usize,
     /// Of JPEG, from 1 to 100.
     pub(crate) quality: u8,
+    /// By which work is dealt to copies.
+    pub(crate) policy: Policy,
+    pub(crate) guarantee: Option<Guarantee>,
 }
 
 /// Permits for memory are for so many bytes each.
@@ -138,21 +150,28 @@ pub(crate) struct Images {
     memory: Arc<Semaphore>,
     bounds: Bounds,
     counters: Arc<Counters>,
+    promise: Option<Arc<Promise>>,
 }
 
 impl Images {
     pub(crate) fn new(bounds: Bounds, counters: Arc<Counters>) -> Anyhow<Self> {
-        // A block is what one image costs at most, and the stream holds two of them at least.
-        let limit = bounds.work.saturating_mul(2).max(64 << 20);
-        let farm = |name, work| Farm::start(name, bounds.threads, limit, work);
         let conversions = Conversions::default();
-        let decompress = farm("decompress", Arc::new(work::decompress))?;
+        let work: Work = Arc::new(move |task, block| match task {
+            Task::Decompress => work::decompress(block),
+            Task::Finish => work::finish(block, &conversions),
+        });
+        let farm = |name, guarantee| {
+            let (copies, work, policy) = (bounds.threads, Arc::clone(&work), bounds.policy);
+            Farm::with(Options { name, copies, work, policy, guarantee })
+        };
+        let decompress = farm("decompress", bounds.guarantee)?;
         Ok(Self {
             tiles: Arc::new(Tiles::new(decompress, bounds.tiles, Arc::clone(&counters))),
-            farm: farm("finish", Arc::new(move |block| work::finish(block, &conversions)))?,
+            farm: farm("finish", None)?,
             kept: Bounded::new(bounds.images),
             flights: Arc::new(Flights::new()),
             memory: Arc::new(Semaphore::new(grains(bounds.work as u64) as usize)),
+            promise: bounds.guarantee.map(|guarantee| Arc::new(Promise::new(guarantee))),
             bounds,
             counters,
         })
@@ -164,6 +183,17 @@ impl Images {
 
     pub(crate) fn farm(&self) -> &Farm {
         &self.farm
+    }
+
+    /// What is guaranteed.
+    pub(crate) fn promise(&self) -> Option<&Promise> {
+        self.promise.as_deref()
+    }
+
+    /// From now on, work is done here and by these workers.
+    pub(crate) fn work_with(&self, remotes: &[Arc<Remote>]) {
+        self.tiles.farm().work_with(remotes);
+        self.farm.work_with(remotes);
     }
 
     /// Of JPEG.
@@ -220,8 +250,10 @@ impl Images {
     async fn image(&self, open: &Arc<Open>, picture: &Picture) -> Image {
         match &picture.shown {
             Shown::Part(part) => {
+                let timed = self.promise.as_ref().map(|promise| promise.begin(false));
                 if let Some(image) = self.stored(open, picture, *part).await? {
                     Counters::add(&self.counters.stored, 1);
+                    drop(timed.inspect(Timed::done));
                     return Ok(image);
                 }
                 self.part(open, picture, *part).await
@@ -266,17 +298,26 @@ impl Images {
                 plan.width, plan.height
             )));
         }
+        let is_complete = promise::is_complete(plan.tiles().count());
+        let timed = self.promise.as_ref().map(|promise| promise.begin(is_complete));
         let made = u64::from(picture.width) * u64::from(picture.height);
         let _memory = self.memory(plan.pixels(), made).await?;
         let icc = open.slide.icc().filter(|_| picture.colours != Colours::Raw);
         let mut pixels = plan.white(icc.map_or(0, <[u8]>::len) + Orders::LENGTH + 8);
         let level = plan.level;
+        let update = self.tiles.farm().update(is_complete);
         let fetch = |place: (u32, u32)| {
-            let (tiles, open) = (Arc::clone(&self.tiles), Arc::clone(open));
-            async move { (place, tiles.get(&open, level, place).await) }
+            let (tiles, open, update) = (Arc::clone(&self.tiles), Arc::clone(open), update.clone());
+            async move { (place, tiles.get(&open, level, place, update).await) }
         };
-        let window = self.tiles.farm().window();
-        let fetched = stream::iter(plan.tiles()).map(fetch).buffer_unordered(window);
+        let fetches: Vec<_> = plan.tiles().map(fetch).collect();
+        // An update begins with the last of its tiles, so all are read at once.
+        let window = match update.is_some() {
+            true => fetches.len().max(1),
+            false => self.tiles.farm().window(),
+        };
+        drop(update);
+        let fetched = stream::iter(fetches).buffer_unordered(window);
         let mut fetched = std::pin::pin!(fetched);
         while let Some((place, tile)) = fetched.next().await {
             plan.paste(&mut pixels, place, &tile?);
@@ -292,7 +333,11 @@ impl Images {
             format: self.format(picture.kind),
         };
         orders.append(&mut pixels, icc);
-        self.finish(open, pixels).await
+        let image = self.finish(open, pixels).await;
+        if image.is_ok() {
+            drop(timed.inspect(Timed::done));
+        }
+        image
     }
 
     async fn associated(&self, open: &Arc<Open>, picture: &Picture, name: &str) -> Image {
@@ -366,7 +411,7 @@ impl Images {
     }
 
     async fn finish(&self, open: &Open, block: Vec<u8>) -> Image {
-        match self.farm.run(block, || true).await {
+        match self.farm.run(Task::Finish, block.into(), || true).await {
             Ok(image) => {
                 Counters::add(&self.counters.encoded, 1);
                 image.ok_or_else(|| Failure::internal("the work was not done"))

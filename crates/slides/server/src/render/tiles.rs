@@ -11,8 +11,9 @@ use crate::counters::Counters;
 use crate::failure::{Failure, Result};
 use crate::flights::{Flight, Flights, Joined};
 use crate::opened::Open;
-use crate::render::farm::Farm;
+use crate::render::farm::{Farm, Update};
 use crate::render::work::Pixels;
+use crate::workers::wire::Task;
 
 /// A tile of one opening of a slide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,7 +28,7 @@ type Decoded = Result<Pixels>;
 
 /// Decodes tiles.
 pub(crate) struct Tiles {
-    farm: Farm,
+    farm: Arc<Farm>,
     kept: Bounded<Key, Pixels>,
     flights: Arc<Flights<Key, Decoded>>,
     /// Those that are being decoded. Who comes to decode one of them anyway, or one that is kept,
@@ -40,7 +41,7 @@ impl Tiles {
     /// Keeps at most `memory` bytes of pixels.
     pub(crate) fn new(farm: Farm, memory: usize, counters: Arc<Counters>) -> Self {
         Self {
-            farm,
+            farm: Arc::new(farm),
             kept: Bounded::new(memory),
             flights: Arc::new(Flights::new()),
             decoding: Mutex::default(),
@@ -48,7 +49,7 @@ impl Tiles {
         }
     }
 
-    pub(crate) fn farm(&self) -> &Farm {
+    pub(crate) fn farm(&self) -> &Arc<Farm> {
         &self.farm
     }
 
@@ -58,12 +59,13 @@ impl Tiles {
     }
 
     /// The pixels of a tile. If this is dropped, and nobody else wants the tile, it is not decoded,
-    /// unless that has begun.
+    /// unless that has begun. An update begins when all its tiles are read, or there already.
     pub(crate) async fn get(
         self: &Arc<Self>,
         open: &Arc<Open>,
         level: usize,
         (column, row): (u32, u32),
+        update: Option<Arc<Update>>,
     ) -> Decoded {
         let key = Key { opening: open.number, level, column, row };
         if let Some(pixels) = self.kept.get(&key) {
@@ -72,17 +74,26 @@ impl Tiles {
         let ready = || self.kept.get(&key).map(Ok);
         let ticket = match self.flights.join(&key, ready) {
             Joined::Ready(pixels) => return pixels,
-            Joined::Later(ticket) => ticket,
+            Joined::Later(ticket) => {
+                drop(update);
+                ticket
+            }
             Joined::First(ticket, flight) => {
-                tokio::spawn(Arc::clone(self).fetch(Arc::clone(open), key, flight));
+                tokio::spawn(Arc::clone(self).fetch(Arc::clone(open), key, flight, update));
                 ticket
             }
         };
         ticket.wait().await.unwrap_or_else(|| Err(Failure::unavailable("the server ends")))
     }
 
-    async fn fetch(self: Arc<Self>, open: Arc<Open>, key: Key, flight: Flight<Key, Decoded>) {
-        if let Some(decoded) = self.decoded(&open, key, &flight).await {
+    async fn fetch(
+        self: Arc<Self>,
+        open: Arc<Open>,
+        key: Key,
+        flight: Flight<Key, Decoded>,
+        update: Option<Arc<Update>>,
+    ) {
+        if let Some(decoded) = self.decoded(&open, key, &flight, update).await {
             let kept = decoded.clone();
             flight.land(decoded, || {
                 if let Ok(pixels) = kept {
@@ -102,6 +113,7 @@ impl Tiles {
         open: &Arc<Open>,
         key: Key,
         flight: &Flight<Key, Decoded>,
+        update: Option<Arc<Update>>,
     ) -> Option<Decoded> {
         if flight.ends_unwanted() {
             return None;
@@ -120,7 +132,13 @@ impl Tiles {
             }
             wanted
         };
-        match self.farm.run(block, wanted).await {
+        let answer = match update {
+            // What is part of it waits for no turn.
+            Some(_) if !wanted() => return None,
+            Some(update) => update.run(Task::Decompress, block.into()).await.map(Some),
+            None => self.farm.run(Task::Decompress, block.into(), wanted).await,
+        };
+        match answer {
             Ok(None) => None,
             Ok(Some(answer)) => {
                 Counters::add(&self.counters.decoded, 1);

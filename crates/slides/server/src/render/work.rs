@@ -12,6 +12,7 @@ use seekwire_slides_image::{Format, Limits, Raster, StoredTile};
 
 use crate::render::colour::Conversions;
 use crate::render::turn::{self, CIRCLE, Quality, Turn};
+use crate::workers::wire::Task;
 
 /// What one slide, one tile and one region may cost.
 pub(crate) fn limits() -> Limits {
@@ -48,6 +49,24 @@ impl Pixels {
         }
         answer.truncate(length);
         Some(Self { width, height, bytes: answer })
+    }
+}
+
+/// Whether an answer from elsewhere can be the one to a block.
+pub(crate) fn fits(task: Task, block: &Bytes, answer: &Bytes) -> bool {
+    match task {
+        Task::Decompress => {
+            let Ok(tile) = StoredTile::from_block(block) else { return false };
+            let (width, height) = (tile.layout().width, tile.layout().height);
+            Pixels::of(answer.clone())
+                .is_some_and(|pixels| pixels.width <= width && pixels.height <= height)
+        }
+        Task::Finish => match Orders::parse(block).map(|(orders, ..)| orders.format) {
+            Some(Format::Jpeg(_)) => answer.starts_with(b"\xff\xd8\xff"),
+            Some(Format::Png) => answer.starts_with(b"\x89PNG\r\n\x1a\n"),
+            Some(Format::WebP) => answer.starts_with(b"RIFF") && answer.get(8..12) == Some(b"WEBP"),
+            None => false,
+        },
     }
 }
 

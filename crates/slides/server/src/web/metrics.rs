@@ -5,7 +5,9 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::render::farm::Farm;
 use crate::web::App;
+use crate::workers::remote::State;
 
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -126,10 +128,61 @@ pub(crate) fn text(app: &App) -> String {
     let about = "Requests that are being answered, this one among them.";
     text.single("requests_in_flight", "gauge", about, app.in_flight() as f64);
     text.family("work_seconds_total", "counter", "What the threads that do the work have done.");
-    for (name, farm) in [("decompress", app.images.tiles().farm()), ("finish", app.images.farm())] {
+    let farms: [(&str, &Farm); 2] =
+        [("decompress", app.images.tiles().farm()), ("finish", app.images.farm())];
+    for (name, farm) in farms {
         text.sample("work_seconds_total", &format!("work=\"{name}\""), farm.busy().as_secs_f64());
     }
+    workers(&mut text, app);
+    guarantee(&mut text, app);
     text.0
+}
+
+fn workers(text: &mut Text, app: &App) {
+    let Some(workers) = &app.workers else { return };
+    let (remotes, come, gone) = workers.all();
+    let known: Vec<_> = remotes
+        .iter()
+        .filter_map(|remote| {
+            let host = &remote.hello()?.host;
+            // Names are printable; these two stand for something here.
+            let host = host.replace('\\', "\\\\").replace('"', "\\\"");
+            Some((remote, format!("worker=\"{}\",host=\"{host}\"", remote.number)))
+        })
+        .collect();
+    text.single("workers_come_total", "counter", "Workers that have come.", come as f64);
+    text.single("workers_gone_total", "counter", "Workers that have gone.", gone as f64);
+    text.family("worker_works", "gauge", "1 of a worker that works, 0 of one that says nothing.");
+    for (remote, labels) in &known {
+        text.sample("worker_works", labels, f64::from(remote.state() == State::Works));
+    }
+    text.family("worker_done_total", "counter", "Pieces of work that a worker has done.");
+    for (remote, labels) in &known {
+        text.sample("worker_done_total", labels, remote.done.load(Ordering::Relaxed) as f64);
+    }
+    let about = "Pieces of work that a worker has left to others.";
+    text.family("worker_undone_total", "counter", about);
+    for (remote, labels) in &known {
+        text.sample("worker_undone_total", labels, remote.undone.load(Ordering::Relaxed) as f64);
+    }
+}
+
+fn guarantee(text: &mut Text, app: &App) {
+    let Some(kept) = app.images.promise().map(|promise| promise.kept()) else { return };
+    if let Some(holds) = kept.holds {
+        let about = "Whether what is guaranteed holds, as the last updates say.";
+        text.single("guarantee_holds", "gauge", about, f64::from(holds));
+    }
+    let kinds = [("partial", &kept.partial), ("complete", &kept.complete)];
+    text.family("updates_total", "counter", "Updates that were done, where one is guaranteed.");
+    for (kind, measured) in kinds {
+        text.sample("updates_total", &format!("kind=\"{kind}\""), measured.updates as f64);
+    }
+    text.family("update_seconds", "gauge", "How long the last updates took, as a mean.");
+    for (kind, measured) in kinds {
+        let Some(recent) = measured.recent() else { continue };
+        text.sample("update_seconds", &format!("kind=\"{kind}\""), recent.as_secs_f64());
+    }
 }
 
 struct Text(String);

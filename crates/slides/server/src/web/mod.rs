@@ -9,6 +9,7 @@
 //!   dicomweb    WADO-RS and QIDO-RS                       (its first page has a map)
 //!   annotations what is annotated in a view
 //!   metrics     counts for Prometheus
+//!   status      workers, how work is dealt, what is guaranteed
 //! response      headers that all answers have, entity tags
 //! ```
 
@@ -22,6 +23,7 @@ mod pages;
 mod range;
 pub(crate) mod response;
 pub(crate) mod signed;
+mod status;
 pub(crate) mod tls;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -43,6 +45,7 @@ use crate::failure::Failure;
 use crate::iiif::Most;
 use crate::opened::Slides;
 use crate::render::Images;
+use crate::workers::Workers;
 use connections::Peer;
 use gate::{Rate, Token};
 use metrics::{Requests, Route};
@@ -52,6 +55,7 @@ pub(crate) struct App {
     pub(crate) slides: Arc<Slides>,
     pub(crate) images: Arc<Images>,
     pub(crate) annotations: Arc<Annotations>,
+    pub(crate) workers: Option<Arc<Workers>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) requests: Requests,
     pub(crate) most: Most,
@@ -118,6 +122,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/static/{file}", get(pages::asset))
         .route("/healthz", get(|| async { response::fleeting("text/plain", "ok\n") }))
         .route("/metrics", get(exposition))
+        .route("/status", get(status::show))
         .route("/slides/{id}", get(pages::viewer))
         .route("/slides/{id}/properties.json", get(images::properties))
         .route("/slides/{id}/annotations.json", get(annotations::view))

@@ -52,7 +52,7 @@ async fn slides(app: &Arc<App>) -> Result<Arc<List>> {
     listed.map_err(|_| Failure::internal("the slides cannot be listed"))
 }
 
-fn page(text: String) -> Response {
+pub(super) fn page(text: String) -> Response {
     let mut response = response::fleeting(HTML, text);
     let policy = HeaderValue::from_static(POLICY);
     response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
@@ -60,7 +60,7 @@ fn page(text: String) -> Response {
 }
 
 /// Text as it stands in HTML, also between quotes.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

@@ -1,0 +1,442 @@
+//! A filter of `seekwire-flow` with copies here and at workers, to which jobs are given.
+//!
+//! ```text
+//! jobs (source) ──> filter, copy 0..n here, copy n.. at workers ──> told (sink)
+//! ```
+//!
+//! What goes through the streams is the numbers of jobs: their bytes, and who waits for them, are in
+//! a table of this process. A copy at a worker sends it the bytes and waits for the answer; if there
+//! is none, it does the work itself.
+//!
+//! The pipeline runs one unit of work, as long as it is there. If something is guaranteed, each
+//! update is a unit of its own, and flow chooses how many jobs go together in one block, as V. Melnyk
+//! et al. (2024) choose the size of theirs: with small blocks, a partial update does not wait for
+//! long, with large ones there are more complete updates in a second.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle, ThreadId};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result as Anyhow};
+use bytes::Bytes;
+use seekwire_flow::{
+    Block, Bounds, Cut, Filter, FilterError, Graph, Guarantee, GuaranteeReport, Outputs, Policy,
+    Ports, Reason, Running, Step, StreamOptions, Unit,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use crate::render::work;
+use crate::workers::remote::Remote;
+use crate::workers::wire::Task;
+
+/// What a copy makes of a block, or what is wrong with it. The same whichever copy does it.
+pub(crate) type Work =
+    Arc<dyn Fn(Task, Bytes) -> std::result::Result<Vec<u8>, String> + Send + Sync>;
+
+/// What comes of it.
+pub(crate) type Outcome = std::result::Result<Bytes, String>;
+
+/// How jobs are done.
+pub(crate) struct Options {
+    /// Of the threads, and for reports.
+    pub(crate) name: &'static str,
+    /// Copies here.
+    pub(crate) copies: usize,
+    pub(crate) work: Work,
+    /// By which jobs are dealt to the copies.
+    pub(crate) policy: Policy,
+    pub(crate) guarantee: Option<Guarantee>,
+}
+
+/// Jobs in the pipeline for each copy: one that it works at, and one that it finds then. As many
+/// copies there are for each thread of a worker, so that there is something on the way to it.
+const WINDOW: usize = 2;
+
+/// So many jobs of a hundred may be given to a second copy, when the first is late with them.
+const HEDGED: u32 = 20;
+
+/// Bytes of the number of a job.
+const NUMBER: usize = 8;
+
+/// So many jobs go together at most, where flow chooses.
+const TOGETHER: usize = 8;
+
+/// Before the unit of work is begun again, where it has failed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Something to be done, and who waits for it.
+pub(crate) struct Job {
+    pub(crate) task: Task,
+    pub(crate) block: Bytes,
+    pub(crate) answer: oneshot::Sender<Outcome>,
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+}
+
+/// The jobs that are not done.
+#[derive(Default)]
+struct Waiting {
+    state: Mutex<State>,
+    is_empty: Condvar,
+    next: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: HashMap<u64, Job>,
+    /// Those of each update.
+    updates: HashMap<u64, Arc<Vec<u64>>>,
+}
+
+impl Waiting {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, job: Job) -> u64 {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.state().jobs.insert(number, job);
+        number
+    }
+
+    /// `None`: it is done.
+    fn job(&self, number: u64) -> Option<(Task, Bytes)> {
+        let state = self.state();
+        state.jobs.get(&number).map(|job| (job.task, job.block.clone()))
+    }
+
+    /// The first answer counts.
+    fn answer(&self, number: u64, outcome: Outcome) {
+        if let Some(Job { answer, permit, .. }) = self.take(number) {
+            drop(permit);
+            // Who asked may have gone.
+            let _ = answer.send(outcome);
+        }
+    }
+
+    /// Whoever waits for it is told nothing.
+    fn take(&self, number: u64) -> Option<Job> {
+        let mut state = self.state();
+        let job = state.jobs.remove(&number);
+        if state.jobs.is_empty() {
+            self.is_empty.notify_all();
+        }
+        job
+    }
+
+    fn clear(&self) {
+        let jobs = std::mem::take(&mut self.state().jobs);
+        self.is_empty.notify_all();
+        drop(jobs);
+    }
+
+    fn until_empty(&self) {
+        let mut state = self.state();
+        while !state.jobs.is_empty() {
+            state = self.is_empty.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// The pipeline. Dropping it waits for the jobs that were given to it.
+pub(crate) struct Pipeline {
+    /// `None` when it ends, or if each update is a unit.
+    jobs: Option<mpsc::UnboundedSender<u64>>,
+    permits: Arc<Semaphore>,
+    waiting: Arc<Waiting>,
+    running: Arc<Running>,
+    keeper: Option<JoinHandle<()>>,
+    copies: usize,
+}
+
+/// How jobs are dealt now.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Dealt {
+    /// Copies of the filter, here and at workers.
+    pub(crate) copies: usize,
+    /// Jobs that were given to a second copy, and those that it was done with first.
+    pub(crate) hedged: (u64, u64),
+    /// Jobs in a block, and why so many.
+    pub(crate) together: usize,
+    pub(crate) reason: Option<Reason>,
+    /// What flow says of the part that it guarantees.
+    pub(crate) guarantee: Option<GuaranteeReport>,
+}
+
+impl Pipeline {
+    /// Starts a thread for each copy here, and two for each thread of a worker. `busy` counts the
+    /// nanoseconds that work takes here.
+    pub(crate) fn start(
+        options: &Options,
+        remotes: &[Arc<Remote>],
+        busy: &Arc<AtomicU64>,
+    ) -> Anyhow<Self> {
+        let name = options.name;
+        let mut places: Vec<Option<Arc<Remote>>> = vec![None; options.copies];
+        for remote in remotes {
+            let threads = remote.hello().map_or(0, |hello| hello.threads);
+            places.extend((0..threads * WINDOW).map(|_| Some(Arc::clone(remote))));
+        }
+        let copies = places.len();
+        let places = Arc::new(Places { places, known: Mutex::default() });
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let receiver = Arc::new(Mutex::new(receiver));
+        let waiting = Arc::new(Waiting::default());
+        let mut graph = Graph::new();
+        let of = Arc::clone(&waiting);
+        let jobs =
+            move || Jobs { jobs: Arc::clone(&receiver), waiting: Arc::clone(&of), update: None };
+        graph.filter("jobs", 1, Ports::source(), jobs)?;
+        let (of, work, busy) = (Arc::clone(&waiting), Arc::clone(&options.work), Arc::clone(busy));
+        let copy = move || Copy {
+            waiting: Arc::clone(&of),
+            work: Arc::clone(&work),
+            busy: Arc::clone(&busy),
+            remote: places.of_this_thread(),
+        };
+        graph.filter(name, copies, Ports::step(), copy)?;
+        let of = Arc::clone(&waiting);
+        let told = move || Told { waiting: Arc::clone(&of), update: None };
+        graph.filter("told", 1, Ports::sink(), told)?;
+        let cut = match options.guarantee {
+            None => Cut::Whole,
+            Some(_) => Cut::Auto(Bounds { least: NUMBER, most: TOGETHER * NUMBER, record: NUMBER }),
+        };
+        let policy = options.policy;
+        graph.connect("jobs", name, StreamOptions { policy, cut, ..StreamOptions::default() })?;
+        graph.connect(name, "told", StreamOptions::default())?;
+        if policy == Policy::Adaptive && !remotes.is_empty() {
+            graph.idempotent(name)?;
+            graph.hedge(name, HEDGED)?;
+        }
+        if let Some(guarantee) = options.guarantee {
+            graph.guarantee(within(guarantee))?;
+        }
+        let running = Arc::new(graph.start()?);
+        let permits = Arc::new(Semaphore::new(copies * WINDOW));
+        let mut pipeline = Self { jobs: None, permits, waiting, running, keeper: None, copies };
+        if options.guarantee.is_none() {
+            let (running, waiting) = (Arc::clone(&pipeline.running), Arc::clone(&pipeline.waiting));
+            let keep = move || keep(&running, &waiting);
+            let keeper = thread::Builder::new().name(format!("{name}.keeper")).spawn(keep);
+            pipeline.keeper = Some(keeper.context("no thread for a pipeline")?);
+            pipeline.jobs = Some(sender);
+        }
+        Ok(pipeline)
+    }
+
+    /// There is one for each job that the pipeline takes at once.
+    pub(crate) fn permits(&self) -> &Arc<Semaphore> {
+        &self.permits
+    }
+
+    /// So many jobs can wait or be in process at once.
+    pub(crate) fn window(&self) -> usize {
+        self.copies * WINDOW
+    }
+
+    /// Does a job, where nothing is guaranteed.
+    pub(crate) fn begin(&self, job: Job) {
+        let number = self.waiting.add(job);
+        if self.jobs.as_ref().is_none_or(|jobs| jobs.send(number).is_err()) {
+            self.waiting.take(number);
+        }
+    }
+
+    /// Does the jobs of an update, where something is guaranteed.
+    pub(crate) fn update(&self, jobs: Vec<Job>, deadline: Option<Instant>) {
+        let numbers: Vec<u64> = jobs.into_iter().map(|job| self.waiting.add(job)).collect();
+        let Some(number) = numbers.first().copied() else { return };
+        self.waiting.state().updates.insert(number, Arc::new(numbers));
+        let unit = Unit::new(number.to_string());
+        let unit = match deadline {
+            Some(deadline) => unit.deadline(deadline),
+            None => unit,
+        };
+        // Who waits is told by the sink.
+        drop(self.running.submit(unit));
+    }
+
+    pub(crate) fn dealt(&self) -> Dealt {
+        let streams = self.running.streams();
+        let stream = streams.first();
+        let block = stream.and_then(|stream| stream.block.as_ref());
+        Dealt {
+            copies: self.copies,
+            hedged: stream.map_or((0, 0), |stream| (stream.hedged, stream.hedges_won)),
+            together: block.map_or(1, |block| (block.size / NUMBER).max(1)),
+            reason: block.and_then(|block| block.decisions.last()).map(|last| last.reason),
+            guarantee: self.running.guarantee(),
+        }
+    }
+}
+
+/// Half of a latency is for what comes before and after: reading, scaling, encoding.
+fn within(guarantee: Guarantee) -> Guarantee {
+    match guarantee {
+        Guarantee::Latency(time) => Guarantee::Latency(time / 2),
+        rate => rate,
+    }
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        // The source ends with its channel, and the unit with the source.
+        self.jobs = None;
+        match self.keeper.take() {
+            Some(keeper) => drop(keeper.join()),
+            None => self.waiting.until_empty(),
+        }
+    }
+}
+
+/// Has a unit of work run until there are no more jobs.
+fn keep(running: &Running, waiting: &Waiting) {
+    loop {
+        let outcome = running.submit(Unit::new("")).wait();
+        // Of those that wait now, nobody is told anything any more.
+        waiting.clear();
+        match outcome {
+            Ok(_) | Err(seekwire_flow::Failure::Stopped) => return,
+            Err(failure) => tracing::error!("the pipeline begins again: {failure}"),
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Where copies are: one after the other, as their threads come.
+struct Places {
+    places: Vec<Option<Arc<Remote>>>,
+    known: Mutex<HashMap<ThreadId, usize>>,
+}
+
+impl Places {
+    fn of_this_thread(&self) -> Option<Arc<Remote>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = known.len();
+        let place = *known.entry(thread::current().id()).or_insert(next);
+        self.places.get(place).cloned().flatten()
+    }
+}
+
+struct Jobs {
+    jobs: Arc<Mutex<mpsc::UnboundedReceiver<u64>>>,
+    waiting: Arc<Waiting>,
+    /// What there is to do, of one update.
+    update: Option<Arc<Vec<u64>>>,
+}
+
+impl Filter for Jobs {
+    fn init(
+        &mut self,
+        argument: &str,
+        _: &mut Outputs<'_>,
+    ) -> std::result::Result<(), FilterError> {
+        if !argument.is_empty() {
+            let update = self.waiting.state().updates.get(&argument.parse()?).cloned();
+            self.update = Some(update.unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    fn generate(&mut self, out: &mut Outputs<'_>) -> std::result::Result<Step, FilterError> {
+        if let Some(update) = &self.update {
+            let numbers: Vec<u8> = update.iter().flat_map(|number| number.to_le_bytes()).collect();
+            if !numbers.is_empty() {
+                out.send(0, numbers)?;
+            }
+            return Ok(Step::Done);
+        }
+        // There is one copy, so nobody waits for this lock.
+        let job = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
+        let Some(number) = job else { return Ok(Step::Done) };
+        let sent = out.send(0, number.to_le_bytes().to_vec());
+        if sent.is_err() {
+            self.waiting.take(number);
+        }
+        sent.map(|()| Step::More)
+    }
+}
+
+/// A copy, here or at a worker.
+struct Copy {
+    waiting: Arc<Waiting>,
+    work: Work,
+    busy: Arc<AtomicU64>,
+    remote: Option<Arc<Remote>>,
+}
+
+impl Copy {
+    fn outcome(&self, task: Task, block: &Bytes) -> Outcome {
+        let fits = |answer: &Bytes| work::fits(task, block, answer);
+        if let Some(answer) = self.remote.as_ref().and_then(|one| one.call(task, block, fits)) {
+            return Ok(answer);
+        }
+        let began = Instant::now();
+        // A panic would end the work of all others, too.
+        let work = AssertUnwindSafe(|| (self.work)(task, block.clone()));
+        let outcome = catch_unwind(work).unwrap_or_else(|_| Err("the decoder panicked".into()));
+        let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.busy.fetch_add(took, Ordering::Relaxed);
+        outcome.map(Bytes::from)
+    }
+}
+
+impl Filter for Copy {
+    fn process(
+        &mut self,
+        block: Block,
+        _: usize,
+        out: &mut Outputs<'_>,
+    ) -> std::result::Result<(), FilterError> {
+        for number in block.chunks(NUMBER) {
+            let number = u64::from_le_bytes(number.try_into()?);
+            // Another copy may have been done with it.
+            if let Some((task, block)) = self.waiting.job(number) {
+                self.waiting.answer(number, self.outcome(task, &block));
+            }
+            // So the same comes out, whichever copies have had it.
+            out.send(0, number.to_le_bytes().to_vec())?;
+        }
+        Ok(())
+    }
+}
+
+/// Sees the end of each unit.
+struct Told {
+    waiting: Arc<Waiting>,
+    update: Option<u64>,
+}
+
+impl Filter for Told {
+    fn init(
+        &mut self,
+        argument: &str,
+        _: &mut Outputs<'_>,
+    ) -> std::result::Result<(), FilterError> {
+        self.update = (!argument.is_empty()).then(|| argument.parse()).transpose()?;
+        Ok(())
+    }
+
+    fn process(
+        &mut self,
+        _: Block,
+        _: usize,
+        _: &mut Outputs<'_>,
+    ) -> std::result::Result<(), FilterError> {
+        Ok(())
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let Some(update) = self.update else { return };
+        let numbers = self.waiting.state().updates.remove(&update);
+        // What was not done by now will not be.
+        for number in numbers.iter().flat_map(|numbers| numbers.iter()) {
+            self.waiting.take(*number);
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! What is guaranteed for updates, and whether it is kept.
+//!
+//! As in V. Melnyk et al. (2024), a viewer's pan is a *partial* update, which needs few of the stored
+//! tiles, and a new view a *complete* one. A latency is guaranteed for partial updates, and a rate for
+//! complete ones. The time of an update is all that a client waits for here: reading,
+//! decompressing, scaling and encoding.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use seekwire_flow::Guarantee;
+
+/// An update that needs more stored tiles is a complete one: a tile of a viewer, scaled to half,
+/// needs four.
+const PARTIAL: usize = 4;
+
+/// So many updates say how it is now.
+const RECENT: usize = 32;
+
+/// Reads `latency=50ms` and `updates=10/s`.
+pub(crate) fn parse(text: &str) -> Result<Guarantee, String> {
+    let wrong = || "latency=50ms, latency=0.2s or updates=10/s".to_owned();
+    let number = |text: &str| {
+        let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        text.parse::<f64>().ok().filter(|number| is_number && *number > 0.0 && *number <= 1e6)
+    };
+    if let Some(time) = text.strip_prefix("latency=") {
+        let (time, unit) = match time.strip_suffix("ms") {
+            Some(time) => (time, 1e-3),
+            None => (time.strip_suffix('s').ok_or_else(wrong)?, 1.0),
+        };
+        let time = Duration::try_from_secs_f64(number(time).ok_or_else(wrong)? * unit);
+        let time = time.ok().filter(|time| *time >= Duration::from_micros(1));
+        return time.map(Guarantee::Latency).ok_or_else(wrong);
+    }
+    let rate = text.strip_prefix("updates=").and_then(|rate| rate.strip_suffix("/s"));
+    rate.and_then(number).map(Guarantee::Rate).ok_or_else(wrong)
+}
+
+/// What [`parse`] reads.
+pub(crate) fn text(guarantee: Guarantee) -> String {
+    match guarantee {
+        Guarantee::Latency(time) => format!("latency={}ms", time.as_secs_f64() * 1e3),
+        Guarantee::Rate(rate) => format!("updates={rate}/s"),
+    }
+}
+
+/// Whether an update that needs so many tiles is a complete one.
+pub(crate) fn is_complete(tiles: usize) -> bool {
+    tiles > PARTIAL
+}
+
+/// How updates of one kind went.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Measured {
+    pub(crate) updates: u64,
+    /// Of these, those with which the guarantee was kept.
+    pub(crate) kept: u64,
+    pub(crate) worst: Duration,
+    recent: VecDeque<Duration>,
+}
+
+impl Measured {
+    fn add(&mut self, time: Duration, allowed: Duration) {
+        self.updates += 1;
+        self.kept += u64::from(time <= allowed);
+        self.worst = self.worst.max(time);
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(time);
+    }
+
+    /// The mean of the last ones.
+    pub(crate) fn recent(&self) -> Option<Duration> {
+        let count = u32::try_from(self.recent.len()).ok().filter(|count| *count > 0)?;
+        Some(self.recent.iter().sum::<Duration>() / count)
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    partial: Measured,
+    /// From the start of an update to its end.
+    complete: Measured,
+    /// From the end of a complete update to that of the next.
+    between: Measured,
+    under_way: usize,
+    /// When the last complete update was done, or the first of those under way begun.
+    since: Option<Instant>,
+}
+
+/// Counts with which updates a guarantee was kept.
+#[derive(Debug)]
+pub(crate) struct Promise {
+    guarantee: Guarantee,
+    state: Mutex<State>,
+}
+
+/// How a guarantee is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Kept {
+    pub(crate) guarantee: Guarantee,
+    /// The longest time that keeps it.
+    pub(crate) allowed: Duration,
+    /// `None`: nothing that it is about has been asked for yet.
+    pub(crate) holds: Option<bool>,
+    /// Times from the start of an update to its end.
+    pub(crate) partial: Measured,
+    pub(crate) complete: Measured,
+    /// Times between the ends of complete updates, while there were any.
+    pub(crate) between: Measured,
+}
+
+impl Promise {
+    pub(crate) fn new(guarantee: Guarantee) -> Self {
+        Self { guarantee, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn allowed(&self) -> Duration {
+        match self.guarantee {
+            Guarantee::Latency(time) => time,
+            Guarantee::Rate(rate) => {
+                Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX)
+            }
+        }
+    }
+
+    /// An update begins.
+    pub(crate) fn begin(self: &Arc<Self>, is_complete: bool) -> Timed {
+        self.begin_at(is_complete, Instant::now())
+    }
+
+    fn begin_at(self: &Arc<Self>, is_complete: bool, now: Instant) -> Timed {
+        if is_complete {
+            let mut state = self.state();
+            if state.under_way == 0 {
+                state.since = Some(now);
+            }
+            state.under_way += 1;
+        }
+        Timed { promise: Arc::clone(self), is_complete, began: now }
+    }
+
+    fn end(&self, is_complete: bool, began: Instant, now: Instant) {
+        let (took, allowed) = (now.saturating_duration_since(began), self.allowed());
+        let mut state = self.state();
+        if !is_complete {
+            return state.partial.add(took, allowed);
+        }
+        let since = state.since.replace(now).unwrap_or(now);
+        state.complete.add(took, allowed);
+        state.between.add(now.saturating_duration_since(since), allowed);
+    }
+
+    pub(crate) fn kept(&self) -> Kept {
+        let (state, allowed) = (self.state(), self.allowed());
+        let measured = match self.guarantee {
+            Guarantee::Latency(_) => &state.partial,
+            Guarantee::Rate(_) => &state.between,
+        };
+        Kept {
+            guarantee: self.guarantee,
+            allowed,
+            holds: measured.recent().map(|recent| recent <= allowed),
+            partial: state.partial.clone(),
+            complete: state.complete.clone(),
+            between: state.between.clone(),
+        }
+    }
+}
+
+/// An update under way. One that is dropped before it is done does not count.
+pub(crate) struct Timed {
+    promise: Arc<Promise>,
+    is_complete: bool,
+    began: Instant,
+}
+
+impl Timed {
+    /// It is done.
+    pub(crate) fn done(&self) {
+        self.done_at(Instant::now());
+    }
+
+    fn done_at(&self, now: Instant) {
+        self.promise.end(self.is_complete, self.began, now);
+    }
+}
+
+impl Drop for Timed {
+    fn drop(&mut self) {
+        if self.is_complete {
+            let mut state = self.promise.state();
+            state.under_way = state.under_way.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guarantees_are_read() {
+        assert_eq!(parse("latency=50ms"), Ok(Guarantee::Latency(Duration::from_millis(50))));
+        assert_eq!(parse("latency=0.2s"), Ok(Guarantee::Latency(Duration::from_millis(200))));
+        assert_eq!(parse("updates=10/s"), Ok(Guarantee::Rate(10.0)));
+        for guarantee in ["latency=50ms", "updates=2.5/s"] {
+            assert_eq!(text(parse(guarantee).unwrap()), guarantee);
+        }
+        for wrong in
+            ["", "latency=50", "latency=0ms", "latency=-1s", "updates=10", "updates=inf/s", "50ms"]
+        {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_latency_is_that_of_partial_updates() {
+        let promise = Arc::new(Promise::new(Guarantee::Latency(Duration::from_millis(50))));
+        assert_eq!(promise.kept().holds, None);
+        let start = Instant::now();
+        let after = |milliseconds| start + Duration::from_millis(milliseconds);
+        for (is_complete, took) in [(false, 40), (false, 60), (true, 900), (false, 20)] {
+            promise.begin_at(is_complete, start).done_at(after(took));
+        }
+        drop(promise.begin_at(false, start));
+        let kept = promise.kept();
+        assert_eq!((kept.partial.updates, kept.partial.kept, kept.holds), (3, 2, Some(true)));
+        assert_eq!(kept.complete.worst, Duration::from_millis(900));
+    }
+
+    #[test]
+    fn a_rate_is_that_of_complete_updates_while_there_are_any() {
+        let promise = Arc::new(Promise::new(Guarantee::Rate(10.0)));
+        let start = Instant::now();
+        let after = |milliseconds| start + Duration::from_millis(milliseconds);
+        promise.begin_at(false, start).done_at(after(5000));
+        assert_eq!(promise.kept().holds, None);
+        let both = [promise.begin_at(true, start), promise.begin_at(true, start)];
+        both[0].done_at(after(80));
+        both[1].done_at(after(160));
+        drop(both);
+        promise.begin_at(true, after(9000)).done_at(after(9240));
+        let kept = promise.kept();
+        assert_eq!((kept.between.updates, kept.between.kept), (3, 2));
+        assert_eq!(kept.between.worst, Duration::from_millis(240));
+        assert_eq!(kept.holds, Some(false));
+    }
+}

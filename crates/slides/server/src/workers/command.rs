@@ -1,0 +1,255 @@
+//! `seekwire slides worker`: does what a server has to be done, with as many threads as it likes.
+
+use std::fs;
+use std::io;
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, available_parallelism};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use seekwire_flow::{
+    Block, Failure, Filter, FilterError, Job, Outputs, Peer, Running, StartError, Step,
+};
+use seekwire_launch::Secret;
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::arguments::Worker as Options;
+use crate::render::colour::Conversions;
+use crate::render::farm::Farm;
+use crate::render::pipeline::Work;
+use crate::render::work;
+use crate::workers::launched;
+use crate::workers::remote::Elsewhere;
+use crate::workers::wire::{self, BEAT, MOST, PATIENCE, SEED, SUFFIX, Task, Word};
+
+/// Holds the secret, if no file does.
+const VARIABLE: &str = "SEEKWIRE_SLIDES_WORKER_SECRET";
+
+/// A server is looked for so long before that is told, and looked for again.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Before a server is looked for again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Blocks that wait or are in process, for each thread: the server sends no more.
+const WINDOW: usize = 8;
+
+/// The secret in the first line of a file, or in the environment; `None`: nobody has given one.
+pub(crate) fn secret(file: Option<&Path>) -> Result<Option<Secret>> {
+    let (text, from) = match file {
+        Some(path) => {
+            let from = path.display().to_string();
+            (fs::read_to_string(path).with_context(|| from.clone())?, from)
+        }
+        None => match std::env::var(VARIABLE) {
+            Ok(text) if !text.is_empty() => (text, VARIABLE.to_owned()),
+            Err(std::env::VarError::NotUnicode(_)) => bail!("{VARIABLE}: not a text"),
+            _ => return Ok(None),
+        },
+    };
+    let secret = Secret::from_hex(text.lines().next().unwrap_or_default().trim());
+    let how = "a secret has 64 hexadecimal digits, as `openssl rand -hex 32` makes them";
+    secret.map(Some).with_context(|| format!("{from}: {how}"))
+}
+
+/// `seekwire slides worker`
+pub(crate) fn command(options: &Options) -> Result<()> {
+    tracing_subscriber::fmt()
+        .with_max_level(options.log)
+        .with_ansi(false)
+        .with_writer(io::stderr)
+        .init();
+    let threads =
+        options.threads.or(available_parallelism().ok()).map_or(1, |threads| threads.get());
+    let threads = threads.min(wire::MOST_THREADS as usize);
+    let given = secret(options.worker_secret.as_deref())?;
+    let (server, secret, is_launched) = match (&options.server, given) {
+        (Some(server), Some(secret)) => (server.clone(), secret, false),
+        (Some(_), None) => bail!("the secret of the server is missing: --worker-secret FILE"),
+        (None, _) => {
+            let (server, secret) = launched::worker()?;
+            (server, secret, true)
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
+    let worker = Worker::new(threads, &runtime)?;
+    seekwire_program::tell(format_args!("seekwire: {threads} threads for {server}"));
+    let mut began = Instant::now();
+    loop {
+        match worker.run(&server, &secret) {
+            // The job ends with its server.
+            Ok(Ok(())) if is_launched => return Ok(()),
+            Ok(Ok(())) => tracing::info!("{server} has ended the work"),
+            Ok(Err(failure)) => tracing::warn!("{server}: {failure}"),
+            Err(error) if is_launched && began.elapsed() >= LIMIT => {
+                return Err(error.context(format!("no server at {server}")));
+            }
+            Err(error) => {
+                tracing::warn!("no server at {server}: {error:#}");
+                thread::sleep(PAUSE);
+                continue;
+            }
+        }
+        began = Instant::now();
+        thread::sleep(PAUSE);
+    }
+}
+
+/// What the worker is, whichever server it works for.
+struct Worker {
+    farm: Arc<Farm>,
+    handle: Handle,
+    threads: usize,
+    host: String,
+}
+
+/// An answer, and the permit of its job, which others get when it is sent.
+type Given = (Vec<u8>, OwnedSemaphorePermit);
+
+/// One time with a server.
+struct Session {
+    farm: Arc<Farm>,
+    handle: Handle,
+    permits: Arc<Semaphore>,
+    /// `None` when the server has no more jobs.
+    answers: Mutex<Option<SyncSender<Given>>>,
+    todo: Mutex<Receiver<Given>>,
+    hello: Mutex<Option<Vec<u8>>>,
+}
+
+impl Worker {
+    fn new(threads: usize, runtime: &Runtime) -> Result<Self> {
+        let conversions = Conversions::default();
+        let work: Work = Arc::new(move |task, block| match task {
+            Task::Decompress => work::decompress(block),
+            Task::Finish => work::finish(block, &conversions),
+        });
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let host = host.chars().filter(char::is_ascii_graphic).take(64).collect();
+        let farm = Arc::new(Farm::start("worker", threads, work)?);
+        Ok(Self { farm, handle: runtime.handle().clone(), threads, host })
+    }
+
+    /// Works for the server until the link to it ends. The inner result says how it ended, the outer
+    /// one why there was none.
+    fn run(&self, server: &str, secret: &Secret) -> Result<std::result::Result<(), Failure>> {
+        let addresses = launched::addresses(server)?;
+        let window = self.threads * WINDOW;
+        // As many answers as there are blocks, and so nobody waits to give one.
+        let (answers, todo) = sync_channel(window);
+        let hello = Word::Hello(self.threads as u32).behind(self.host.clone().into_bytes());
+        let session = Arc::new(Session {
+            farm: Arc::clone(&self.farm),
+            handle: self.handle.clone(),
+            permits: Arc::new(Semaphore::new(window)),
+            answers: Mutex::new(Some(answers)),
+            todo: Mutex::new(todo),
+            hello: Mutex::new(Some(hello)),
+        });
+        let running = start(&session, server, addresses, secret)?;
+        tracing::info!("works for {server}");
+        let outcome = running.serve();
+        session.close();
+        running.finish();
+        Ok(outcome)
+    }
+}
+
+fn start(
+    session: &Arc<Session>,
+    server: &str,
+    addresses: Vec<std::net::SocketAddr>,
+    secret: &Secret,
+) -> Result<Running> {
+    let (takes, gives) = (Arc::clone(session), Arc::clone(session));
+    let graph = wire::graph([
+        Arc::new(|| Box::new(Elsewhere) as Box<dyn Filter>),
+        Arc::new(move || Box::new(Take(Arc::clone(&takes)))),
+        Arc::new(move || Box::new(Give(Arc::clone(&gives)))),
+        Arc::new(|| Box::new(Elsewhere)),
+    ])?;
+    // Nobody connects here: there is no process of higher rank.
+    let listener = TcpListener::bind("127.0.0.1:0").context("no socket")?;
+    let own = Peer { host: "this worker".to_owned(), addresses: Vec::new() };
+    let job = Job {
+        rank: 1,
+        peers: vec![Peer { host: server.to_owned(), addresses }, own],
+        listener,
+        secret: *secret.as_bytes(),
+        limit: LIMIT,
+        patience: PATIENCE,
+        called_off: None,
+    };
+    graph.start_in(&job, SEED).map_err(|error| match error {
+        StartError::Meet(error) => anyhow::Error::new(error),
+        error => anyhow::Error::new(error),
+    })
+}
+
+impl Session {
+    /// There are no more jobs: the answers end with the last one that is under way.
+    fn close(&self) {
+        *self.answers.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// Takes jobs.
+struct Take(Arc<Session>);
+
+impl Filter for Take {
+    fn process(&mut self, block: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
+        let session = &self.0;
+        let Some((Word::Job(task, number), bytes)) = Word::of(block.into()) else {
+            return Err("the server says what a server does not say".into());
+        };
+        let answers = session.answers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let answers = answers.ok_or("a job after the last one")?;
+        // A server that sends more than it should waits here.
+        let permit = session.handle.block_on(Arc::clone(&session.permits).acquire_owned())?;
+        let farm = Arc::clone(&session.farm);
+        session.handle.spawn(async move {
+            let answer = match farm.run(task, bytes, || true).await {
+                Ok(Some(answer)) if answer.len() <= MOST - SUFFIX => {
+                    Word::Answer(true, number).behind(answer.into())
+                }
+                // The server finds out what is wrong by itself.
+                _ => Word::Answer(false, number).behind(Vec::new()),
+            };
+            // The server may be gone.
+            let _ = answers.try_send((answer, permit));
+        });
+        Ok(())
+    }
+
+    fn finalize(&mut self, _: &mut Outputs<'_>) -> Result<(), FilterError> {
+        self.0.close();
+        Ok(())
+    }
+}
+
+/// Gives answers, and says now and then that it is there.
+struct Give(Arc<Session>);
+
+impl Filter for Give {
+    fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
+        let hello = self.0.hello.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(hello) = hello {
+            out.send(0, hello)?;
+            return Ok(Step::More);
+        }
+        // There is one copy, so nobody waits for this lock.
+        let todo = self.0.todo.lock().unwrap_or_else(PoisonError::into_inner);
+        let given = todo.recv_timeout(BEAT);
+        drop(todo);
+        match given {
+            Ok((answer, _permit)) => out.send(0, answer)?,
+            Err(RecvTimeoutError::Timeout) => out.send(0, Word::Beat.behind(Vec::new()))?,
+            Err(RecvTimeoutError::Disconnected) => return Ok(Step::Done),
+        }
+        Ok(Step::More)
+    }
+}

@@ -1,0 +1,60 @@
+//! A server and its workers as the processes of one job of mpiexec or srun: rank 0 is the server,
+//! and tells the others its address and a secret.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use anyhow::{Context, Result, bail, ensure};
+use seekwire_launch::{Job, Secret};
+
+/// By these the launcher carries them.
+const ADDRESS: &str = "address";
+const SECRET: &str = "secret";
+
+/// The job of a server with workers; `None`: there are no other processes in it.
+pub(crate) fn server() -> Result<Option<Job>> {
+    let job = Job::join().context("cannot join the other processes of this job")?;
+    if job.size() == 1 {
+        return Ok(None);
+    }
+    ensure!(
+        job.rank() == 0,
+        "this is rank {} of a job: the server is rank 0, and the others are `seekwire slides worker`",
+        job.rank()
+    );
+    Ok(Some(job))
+}
+
+/// Tells the workers of the job where the server listens.
+pub(crate) fn tell(mut job: Job, address: SocketAddr, secret: &Secret) -> Result<()> {
+    let address = match address.ip().is_unspecified() {
+        // They know the way to this host.
+        true => format!("{}:{}", job.host(), address.port()),
+        false => address.to_string(),
+    };
+    job.publish(ADDRESS, &address)?;
+    job.publish(SECRET, &secret.to_hex())?;
+    job.exchange().context("the workers of this job have not come")?;
+    job.finish().context("cannot take leave of the launcher")
+}
+
+/// Where the server of this worker's job listens, and the secret.
+pub(crate) fn worker() -> Result<(String, Secret)> {
+    let mut job = Job::join().context("cannot join the other processes of this job")?;
+    if job.size() == 1 {
+        bail!("which server? Give its address, or start both by mpiexec or srun");
+    }
+    ensure!(job.rank() != 0, "rank 0 of a job is the server: `seekwire slides LOCATION --workers`");
+    job.exchange().context("the server of this job has not come")?;
+    let address = job.lookup(0, ADDRESS).context("rank 0 of this job is no server")?;
+    let secret = Secret::from_hex(&job.lookup(0, SECRET)?);
+    job.finish().context("cannot take leave of the launcher")?;
+    Ok((address, secret.context("the secret of the job is damaged")?))
+}
+
+/// The addresses that a name and a port stand for.
+pub(crate) fn addresses(of: &str) -> Result<Vec<SocketAddr>> {
+    let found = of.to_socket_addrs().with_context(|| format!("no address: {of}"))?;
+    let found: Vec<SocketAddr> = found.collect();
+    ensure!(!found.is_empty(), "no address: {of}");
+    Ok(found)
+}

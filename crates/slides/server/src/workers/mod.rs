@@ -1,0 +1,246 @@
+//! Workers: other processes, here or on other hosts, that decompress, scale and encode, too.
+//!
+//! ```text
+//! command   the worker: `seekwire slides worker`
+//! wire      what goes between a worker and the server
+//! remote    one worker, as the server sees it
+//! launched  how both find each other in a job of mpiexec or srun
+//! ```
+//!
+//! The processes of a job of `seekwire-flow` are the same from its beginning to its end, and here
+//! they come and go. So each worker has a job of its own, of two processes, whose meeting lets in
+//! whoever knows the secret and nobody else. Which workers there are decides of what copies the
+//! [farms](crate::render::farm) consist, which deal the work: when one comes or goes, they begin
+//! anew, and what was begun before is done to its end.
+
+pub(crate) mod command;
+pub(crate) mod launched;
+pub(crate) mod remote;
+pub(crate) mod wire;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use seekwire_flow::{Failure, Filter, Job, MeetError, Peer, Running, StartError, Unit};
+use seekwire_launch::Secret;
+
+use crate::render::Images;
+use remote::{Answers, Elsewhere, Jobs, Remote, State};
+use wire::{PATIENCE, SEED};
+
+/// So many workers can there be.
+const MOST: usize = 256;
+
+/// So often it is looked whether they are heard of.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// After so long without anybody who comes, waiting begins anew.
+const WAIT: Duration = Duration::from_secs(3600);
+
+/// Before somebody is waited for again, where that has failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The workers of a server.
+pub(crate) struct Workers {
+    address: SocketAddr,
+    state: Mutex<Known>,
+    change: Condvar,
+}
+
+#[derive(Default)]
+struct Known {
+    remotes: Vec<Arc<Remote>>,
+    is_over: bool,
+    /// Somebody has something to see.
+    is_new: bool,
+    come: u64,
+    gone: u64,
+}
+
+impl Workers {
+    /// Lets in who comes and knows the secret, until [`end`](Self::end).
+    ///
+    /// # Errors
+    ///
+    /// There are no threads for it.
+    pub(crate) fn start(
+        listener: TcpListener,
+        secret: Secret,
+        images: Arc<Images>,
+    ) -> Result<Arc<Self>> {
+        let address = listener.local_addr().context("the address for workers")?;
+        let workers = Arc::new(Self { address, state: Mutex::default(), change: Condvar::new() });
+        let (accepts, watches) = (Arc::clone(&workers), Arc::clone(&workers));
+        spawn("workers", move || accepts.accept(&listener, &secret))?;
+        spawn("workers.watch", move || watches.watch(&images))?;
+        Ok(workers)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn state(&self) -> MutexGuard<'_, Known> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those that are there, and how many have come and gone since the start.
+    pub(crate) fn all(&self) -> (Vec<Arc<Remote>>, u64, u64) {
+        let state = self.state();
+        (state.remotes.clone(), state.come, state.gone)
+    }
+
+    /// Nobody is let in any more, and all that are there are sent home.
+    pub(crate) fn end(&self) {
+        let mut state = self.state();
+        state.is_over = true;
+        let remotes = state.remotes.clone();
+        drop(state);
+        self.change.notify_all();
+        remotes.iter().for_each(|remote| remote.end());
+    }
+
+    /// Something has changed.
+    pub(crate) fn look(&self) {
+        self.state().is_new = true;
+        self.change.notify_all();
+    }
+
+    fn accept(self: &Arc<Self>, listener: &TcpListener, secret: &Secret) {
+        for number in 1.. {
+            let mut state = self.state();
+            while state.remotes.len() >= MOST && !state.is_over {
+                state = self.change.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.is_over {
+                return;
+            }
+            drop(state);
+            let remote = Arc::new(Remote::new(number));
+            let come = self.meet(listener, secret, &remote);
+            match come {
+                Ok(running) => {
+                    let workers = Arc::clone(self);
+                    let run = spawn("worker", move || workers.run(&remote, running));
+                    if let Err(error) = run {
+                        tracing::error!("a worker is sent home: {error:#}");
+                    }
+                }
+                Err(StartError::Meet(MeetError::Missing { .. } | MeetError::CalledOff(_))) => {}
+                Err(error) => {
+                    tracing::error!("no worker can come: {error}");
+                    thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Waits for the next one.
+    fn meet(
+        self: &Arc<Self>,
+        listener: &TcpListener,
+        secret: &Secret,
+        remote: &Arc<Remote>,
+    ) -> Result<Running, StartError> {
+        let (asks, hears) = (Arc::clone(remote), Arc::clone(remote));
+        let workers = Arc::downgrade(self);
+        let graph = wire::graph([
+            Arc::new(move || Box::new(Jobs(Arc::clone(&asks))) as Box<dyn Filter>),
+            Arc::new(|| Box::new(Elsewhere)),
+            Arc::new(|| Box::new(Elsewhere)),
+            Arc::new(move || {
+                let (remote, workers) = (Arc::clone(&hears), workers.clone());
+                Box::new(Answers { remote, workers })
+            }),
+        ])?;
+        let own = Peer { host: "the server".to_owned(), addresses: vec![self.address] };
+        let other = Peer { host: "a worker".to_owned(), addresses: Vec::new() };
+        let asked = Arc::downgrade(self);
+        let is_over = move || {
+            let is_over = asked.upgrade().is_none_or(|workers| workers.state().is_over);
+            is_over.then(|| "the server ends".to_owned())
+        };
+        let job = Job {
+            rank: 0,
+            peers: vec![own, other],
+            listener: listener.try_clone().map_err(|error| StartError::Meet(listen(error)))?,
+            secret: *secret.as_bytes(),
+            limit: WAIT,
+            patience: PATIENCE,
+            called_off: Some(Arc::new(is_over)),
+        };
+        graph.start_in(&job, SEED)
+    }
+
+    /// A worker is there, until it goes.
+    fn run(&self, remote: &Arc<Remote>, running: Running) {
+        let running = Arc::new(running);
+        let unit = Arc::new(running.submit(Unit::new("")));
+        remote.begins(&running, &unit);
+        let mut state = self.state();
+        state.remotes.push(Arc::clone(remote));
+        state.come += 1;
+        let is_over = state.is_over;
+        drop(state);
+        if is_over {
+            remote.end();
+        }
+        let outcome = unit.wait();
+        let was = remote.state();
+        remote.end();
+        let mut state = self.state();
+        state.remotes.retain(|known| !Arc::ptr_eq(known, remote));
+        state.gone += 1;
+        let is_over = state.is_over;
+        drop(state);
+        self.look();
+        match outcome {
+            Ok(_) | Err(Failure::Stopped | Failure::Cancelled) => {}
+            Err(_) if is_over || was == State::Gone => {}
+            Err(Failure::Lost { why, .. }) => {
+                tracing::warn!("{} is gone: {why}; others do its work", remote.name());
+            }
+            Err(failure) => tracing::error!("{} is given up: {failure}", remote.name()),
+        }
+        running.finish();
+    }
+
+    /// Keeps the farms as the workers are.
+    fn watch(&self, images: &Images) {
+        let mut known: Vec<u64> = Vec::new();
+        loop {
+            let mut state = self.state();
+            if !state.is_new && !state.is_over {
+                let waited = self.change.wait_timeout(state, LOOK);
+                (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.is_over {
+                return;
+            }
+            state.is_new = false;
+            let mut remotes = state.remotes.clone();
+            drop(state);
+            remotes.iter().for_each(|remote| remote.look());
+            remotes.retain(|remote| remote.state() == State::Works);
+            let now: Vec<u64> = remotes.iter().map(|remote| remote.number).collect();
+            if now != known {
+                images.work_with(&remotes);
+                known = now;
+            }
+        }
+    }
+}
+
+fn listen(error: io::Error) -> MeetError {
+    MeetError::Listen(error)
+}
+
+/// A thread that nobody waits for.
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread.map(drop).context("no thread for workers")
+}

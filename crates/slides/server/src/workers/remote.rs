@@ -1,0 +1,360 @@
+//! One worker, as the server sees it.
+//!
+//! Whoever has work for it calls, and waits for the answer. If the worker is gone, has stopped or
+//! gives no answer that can be right, there is none: then the caller does the work itself, so that
+//! nothing is lost but time.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use seekwire_flow::{Block, Filter, FilterError, Outputs, Running, Step, UnitHandle};
+
+use crate::workers::Workers;
+use crate::workers::wire::{MOST, MOST_THREADS, SUFFIX, Task, Word};
+
+/// A worker that says nothing for so long gets nothing more until it does.
+const SILENT: Duration = Duration::from_secs(1);
+
+/// One that has not said who it is after that is given up.
+const NAMELESS: Duration = Duration::from_secs(10);
+
+/// So often a caller looks whether it waits in vain.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What becomes of a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It has not said who it is.
+    New = 0,
+    /// It works.
+    Works = 1,
+    /// It says nothing.
+    Silent = 2,
+    /// It does not come back.
+    Gone = 3,
+}
+
+impl State {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Works => "works",
+            Self::Silent => "silent",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// Who a worker says that it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) host: String,
+    pub(crate) threads: usize,
+}
+
+impl Hello {
+    fn new(threads: u32, host: &[u8]) -> Option<Self> {
+        let host = std::str::from_utf8(host).ok()?;
+        let is_name = host.bytes().all(|byte| byte.is_ascii_graphic()) && host.len() <= 64;
+        let threads = (1..=MOST_THREADS).contains(&threads).then_some(threads as usize)?;
+        is_name.then(|| Self { host: host.to_owned(), threads })
+    }
+}
+
+/// A worker that has come.
+pub(crate) struct Remote {
+    pub(crate) number: u64,
+    came: Instant,
+    hello: OnceLock<Hello>,
+    state: AtomicU8,
+    /// When it was heard of last, in milliseconds after it came.
+    heard: AtomicU64,
+    jobs: Mutex<Option<Sender<Bytes>>>,
+    todo: Mutex<Receiver<Bytes>>,
+    waiting: Mutex<HashMap<u64, SyncSender<Option<Bytes>>>>,
+    next: AtomicU64,
+    /// The pipeline to it, and the unit of work that runs as long as the worker is there.
+    link: Mutex<Option<(Arc<Running>, Arc<UnitHandle>)>>,
+    /// Blocks that it was done with, and those that had to be done elsewhere.
+    pub(crate) done: AtomicU64,
+    pub(crate) undone: AtomicU64,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Remote {
+    pub(crate) fn new(number: u64) -> Self {
+        let (jobs, todo) = mpsc::channel();
+        Self {
+            number,
+            came: Instant::now(),
+            hello: OnceLock::new(),
+            state: AtomicU8::new(State::New as u8),
+            heard: AtomicU64::new(0),
+            jobs: Mutex::new(Some(jobs)),
+            todo: Mutex::new(todo),
+            waiting: Mutex::default(),
+            next: AtomicU64::new(0),
+            link: Mutex::new(None),
+            done: AtomicU64::new(0),
+            undone: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn state(&self) -> State {
+        match self.state.load(Ordering::SeqCst) {
+            0 => State::New,
+            1 => State::Works,
+            2 => State::Silent,
+            _ => State::Gone,
+        }
+    }
+
+    /// Changes the state, which nobody does once it is gone; true if it was another one.
+    fn becomes(&self, state: State) -> bool {
+        let change = |old: u8| {
+            let keeps = old == State::Gone as u8 || old == state as u8;
+            (!keeps).then_some(state as u8)
+        };
+        self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change).is_ok()
+    }
+
+    pub(crate) fn hello(&self) -> Option<&Hello> {
+        self.hello.get()
+    }
+
+    /// For people.
+    pub(crate) fn name(&self) -> String {
+        let host = self.hello().map_or("nameless", |hello| &hello.host);
+        format!("worker {} on {host}", self.number)
+    }
+
+    /// Looks whether it is still heard of, as often as its state shall be true.
+    pub(crate) fn look(&self) {
+        let since = Duration::from_millis(self.heard.load(Ordering::SeqCst));
+        let silence = self.came.elapsed().saturating_sub(since);
+        let is_silent = silence > SILENT;
+        match self.state() {
+            State::New if self.hello().is_some() && self.becomes(State::Works) => {
+                let threads = self.hello().map_or(0, |hello| hello.threads);
+                tracing::info!(threads, "{} has come", self.name());
+            }
+            State::New if silence > NAMELESS => {
+                tracing::warn!("worker {} does not say who it is", self.number);
+                self.end();
+            }
+            State::Works if is_silent && self.becomes(State::Silent) => {
+                tracing::warn!("{} says nothing, and gets nothing more", self.name());
+            }
+            State::Silent if !is_silent && self.becomes(State::Works) => {
+                tracing::info!("{} is back", self.name());
+            }
+            _ => {}
+        }
+    }
+
+    /// The pipeline to it runs.
+    pub(crate) fn begins(&self, running: &Arc<Running>, unit: &Arc<UnitHandle>) {
+        *locked(&self.link) = Some((Arc::clone(running), Arc::clone(unit)));
+        // Somebody may have ended it before.
+        if self.state() == State::Gone {
+            self.end();
+        }
+    }
+
+    /// It gets nothing more, and whoever waits for it is told so.
+    pub(crate) fn end(&self) {
+        self.becomes(State::Gone);
+        *locked(&self.jobs) = None;
+        locked(&self.waiting).clear();
+        let link = locked(&self.link).take();
+        if let Some((running, unit)) = link {
+            running.cancel(&unit);
+        }
+    }
+
+    /// Has work done; `None`: it was not, for whatever reason.
+    pub(crate) fn call(
+        &self,
+        task: Task,
+        block: &Bytes,
+        fits: impl FnOnce(&Bytes) -> bool,
+    ) -> Option<Bytes> {
+        let answer = self.ask(task, block);
+        let counter = if answer.is_some() { &self.done } else { &self.undone };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let answer = answer?;
+        if !fits(&answer) {
+            tracing::error!("{}: an answer that cannot be right; it is given up", self.name());
+            self.end();
+            return None;
+        }
+        Some(answer)
+    }
+
+    fn ask(&self, task: Task, block: &Bytes) -> Option<Bytes> {
+        if self.state() != State::Works || block.len() > MOST - SUFFIX {
+            return None;
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = mpsc::sync_channel(1);
+        locked(&self.waiting).insert(number, answer);
+        let mut bytes = Vec::with_capacity(block.len() + SUFFIX);
+        bytes.extend_from_slice(block);
+        let job = Word::Job(task, number).behind(bytes);
+        let is_sent = locked(&self.jobs).as_ref().is_some_and(|jobs| jobs.send(job.into()).is_ok());
+        let outcome = if is_sent { self.answer(&answered) } else { None };
+        locked(&self.waiting).remove(&number);
+        outcome
+    }
+
+    /// Waits for it while the worker works.
+    fn answer(&self, answered: &Receiver<Option<Bytes>>) -> Option<Bytes> {
+        loop {
+            match answered.recv_timeout(LOOK) {
+                Ok(answer) => return answer,
+                Err(RecvTimeoutError::Timeout) if self.state() == State::Works => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// What it says.
+    fn says(&self, word: Word, bytes: Bytes) -> Result<(), FilterError> {
+        let heard = u64::try_from(self.came.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.heard.store(heard, Ordering::SeqCst);
+        match word {
+            Word::Hello(threads) => {
+                let hello = Hello::new(threads, &bytes).ok_or("it says nonsense of itself")?;
+                self.hello.set(hello).map_err(|_| "it says twice who it is")?;
+            }
+            Word::Answer(is_done, number) if self.hello().is_some() => {
+                // Nobody may wait any more. What it could not do is done here, which says why.
+                if let Some(client) = locked(&self.waiting).remove(&number) {
+                    let _ = client.try_send(is_done.then_some(bytes));
+                }
+            }
+            Word::Beat if self.hello().is_some() => {}
+            _ => return Err("it says what a worker does not say".into()),
+        }
+        Ok(())
+    }
+}
+
+/// At the server: gives the worker what callers have for it.
+pub(crate) struct Jobs(pub(crate) Arc<Remote>);
+
+impl Filter for Jobs {
+    fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
+        // There is one copy and one unit, so nobody waits for this lock.
+        let job = locked(&self.0.todo).recv();
+        let Ok(job) = job else { return Ok(Step::Done) };
+        out.send(0, job)?;
+        Ok(Step::More)
+    }
+}
+
+/// At the server: takes what the worker says.
+pub(crate) struct Answers {
+    pub(crate) remote: Arc<Remote>,
+    pub(crate) workers: Weak<Workers>,
+}
+
+impl Filter for Answers {
+    fn process(&mut self, block: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
+        let (word, bytes) = Word::of(block.into()).ok_or("a block that says nothing")?;
+        let is_hello = matches!(word, Word::Hello(_));
+        self.remote.says(word, bytes)?;
+        if let Some(workers) = self.workers.upgrade().filter(|_| is_hello) {
+            workers.look();
+        }
+        Ok(())
+    }
+}
+
+/// What runs at the other end.
+pub(crate) struct Elsewhere;
+
+impl Filter for Elsewhere {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn working() -> Arc<Remote> {
+        let remote = Arc::new(Remote::new(3));
+        remote.says(Word::Hello(2), Bytes::from_static(b"far")).unwrap();
+        remote.look();
+        assert_eq!(remote.state(), State::Works);
+        remote
+    }
+
+    fn call(remote: &Arc<Remote>) -> std::thread::JoinHandle<Option<Bytes>> {
+        let remote = Arc::clone(remote);
+        let block = Bytes::from_static(b"tile");
+        std::thread::spawn(move || remote.call(Task::Finish, &block, |answer| answer != "wrong"))
+    }
+
+    #[test]
+    fn an_answer_comes_to_who_asked_and_a_wrong_one_ends_the_worker() {
+        let remote = working();
+        let first = call(&remote);
+        let job = locked(&remote.todo).recv().unwrap();
+        let (word, bytes) = Word::of(job).unwrap();
+        assert_eq!((word, &bytes[..]), (Word::Job(Task::Finish, 0), &b"tile"[..]));
+        // To nobody's question.
+        remote.says(Word::Answer(true, 9), Bytes::from_static(b"none")).unwrap();
+        remote.says(Word::Answer(true, 0), Bytes::from_static(b"right")).unwrap();
+        assert_eq!(first.join().unwrap(), Some(Bytes::from_static(b"right")));
+
+        let failed = call(&remote);
+        locked(&remote.todo).recv().unwrap();
+        remote.says(Word::Answer(false, 1), Bytes::from_static(b"why")).unwrap();
+        assert_eq!(failed.join().unwrap(), None);
+        assert_eq!(remote.state(), State::Works);
+
+        let wrong = call(&remote);
+        locked(&remote.todo).recv().unwrap();
+        remote.says(Word::Answer(true, 2), Bytes::from_static(b"wrong")).unwrap();
+        assert_eq!(wrong.join().unwrap(), None);
+        assert_eq!(remote.state(), State::Gone);
+        assert_eq!(call(&remote).join().unwrap(), None);
+    }
+
+    #[test]
+    fn nobody_waits_for_one_that_is_gone_or_silent() {
+        let remote = working();
+        let waits = call(&remote);
+        locked(&remote.todo).recv().unwrap();
+        remote.end();
+        assert_eq!(waits.join().unwrap(), None);
+
+        let remote = working();
+        let waits = call(&remote);
+        locked(&remote.todo).recv().unwrap();
+        assert!(remote.becomes(State::Silent));
+        assert_eq!(waits.join().unwrap(), None);
+        // Its answer comes late, and it is back.
+        remote.says(Word::Answer(true, 0), Bytes::from_static(b"late")).unwrap();
+        remote.look();
+        assert_eq!(remote.state(), State::Works);
+    }
+
+    #[test]
+    fn who_says_nonsense_is_refused() {
+        let nobody = Remote::new(0);
+        assert!(nobody.says(Word::Beat, Bytes::new()).is_err());
+        assert!(nobody.says(Word::Hello(0), Bytes::from_static(b"far")).is_err());
+        assert!(nobody.says(Word::Hello(2), Bytes::from_static(b"a\nb")).is_err());
+        assert!(nobody.says(Word::Hello(MOST_THREADS + 1), Bytes::new()).is_err());
+        let remote = working();
+        assert!(remote.says(Word::Hello(2), Bytes::from_static(b"far")).is_err());
+        assert!(remote.says(Word::Job(Task::Finish, 0), Bytes::new()).is_err());
+    }
+}

@@ -1,0 +1,132 @@
+//! What goes between the server and one worker: a pipeline of two processes.
+//!
+//! ```text
+//! server (rank 0)                          worker (rank 1)
+//! jobs ── task, number, bytes ───────────> take ──> farm of the worker
+//! answers <── result, number, bytes ────── give <──┘
+//! ```
+//!
+//! It is the same however many threads the worker has, so each worker can be a job of its own: one
+//! that is lost takes nobody with it, and others come when they like.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use seekwire_flow::{Factory, Graph, GraphError, Ports, StreamOptions};
+
+/// Both ends have to be of the same version: what is in blocks is nobody's format.
+pub(crate) const SEED: &[u8] = concat!("seekwire slides ", env!("CARGO_PKG_VERSION")).as_bytes();
+
+/// How long one may say nothing before the link is given up. Work is taken from it sooner.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// So often a worker says that it is there.
+pub(crate) const BEAT: Duration = Duration::from_millis(200);
+
+/// Bytes that each of the two streams may hold.
+const LIMIT: usize = 64 << 20;
+
+/// Bytes of the largest block that goes to a worker or comes back.
+pub(crate) const MOST: usize = 16 << 20;
+
+/// Threads that a worker may have.
+pub(crate) const MOST_THREADS: u32 = 1024;
+
+/// What a worker can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// A stored tile becomes pixels.
+    Decompress,
+    /// Pixels of a region become an encoded image.
+    Finish,
+}
+
+/// What a block says, whose bytes go before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// To the worker: do this.
+    Job(Task, u64),
+    /// From it: this came of it; `false`: what is wrong.
+    Answer(bool, u64),
+    /// First of all: so many threads; the bytes are the name of its host.
+    Hello(u32),
+    /// It is there.
+    Beat,
+}
+
+/// Behind the bytes of each block: what kind of word it is, and a number.
+pub(crate) const SUFFIX: usize = 1 + 8;
+
+impl Word {
+    /// Makes a block of bytes, without a copy if they have room for [`SUFFIX`] more.
+    pub(crate) fn behind(&self, mut bytes: Vec<u8>) -> Vec<u8> {
+        let (kind, number) = match *self {
+            Self::Job(Task::Decompress, number) => (0, number),
+            Self::Job(Task::Finish, number) => (1, number),
+            Self::Answer(false, number) => (2, number),
+            Self::Answer(true, number) => (3, number),
+            Self::Hello(threads) => (4, threads.into()),
+            Self::Beat => (5, 0),
+        };
+        bytes.push(kind);
+        bytes.extend_from_slice(&number.to_le_bytes());
+        bytes
+    }
+
+    /// Takes a block apart; `None`: it says nothing.
+    pub(crate) fn of(mut block: Bytes) -> Option<(Self, Bytes)> {
+        let at = block.len().checked_sub(SUFFIX)?;
+        let number = u64::from_le_bytes(block[at + 1..].try_into().ok()?);
+        let word = match block[at] {
+            0 => Self::Job(Task::Decompress, number),
+            1 => Self::Job(Task::Finish, number),
+            2 => Self::Answer(false, number),
+            3 => Self::Answer(true, number),
+            4 => Self::Hello(number.try_into().ok()?),
+            5 if number == 0 && at == 0 => Self::Beat,
+            _ => return None,
+        };
+        block.truncate(at);
+        Some((word, block))
+    }
+}
+
+/// The pipeline, made of `jobs`, `take`, `give` and `answers`; those of the other end do not run.
+pub(crate) fn graph([jobs, take, give, answers]: [Factory; 4]) -> Result<Graph, GraphError> {
+    let mut graph = Graph::new();
+    graph.filter_by("jobs", 1, Ports::source(), jobs)?;
+    graph.filter_by("take", 1, Ports::sink(), take)?;
+    graph.filter_by("give", 1, Ports::source(), give)?;
+    graph.filter_by("answers", 1, Ports::sink(), answers)?;
+    graph.place("take", &[1])?;
+    graph.place("give", &[1])?;
+    let options = StreamOptions { limit: LIMIT, ..StreamOptions::default() };
+    graph.connect("jobs", "take", options.clone())?;
+    graph.connect("give", "answers", options)?;
+    Ok(graph)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_back_and_other_blocks_say_nothing() {
+        for word in [
+            Word::Job(Task::Decompress, 7),
+            Word::Job(Task::Finish, u64::MAX),
+            Word::Answer(true, 1),
+            Word::Answer(false, 0),
+            Word::Hello(16),
+        ] {
+            let block = Bytes::from(word.behind(vec![1, 2]));
+            assert_eq!(block.len(), 2 + SUFFIX);
+            assert_eq!(Word::of(block), Some((word, Bytes::from_static(&[1, 2]))));
+        }
+        assert_eq!(Word::of(Word::Beat.behind(vec![]).into()), Some((Word::Beat, Bytes::new())));
+        let strange: [&[u8]; 4] = [&[], &[3; 8], &[6, 0, 0, 0, 0, 0, 0, 0, 0], &[4; 9]];
+        for strange in strange {
+            assert_eq!(Word::of(Bytes::copy_from_slice(strange)), None, "{strange:?}");
+        }
+    }
+}
