@@ -14,6 +14,8 @@
 //! anew, and what was begun before is done to its end.
 
 pub(crate) mod command;
+#[cfg(test)]
+mod hostile_tests;
 pub(crate) mod launched;
 pub(crate) mod remote;
 pub(crate) mod wire;

@@ -16,6 +16,8 @@ use tokio::sync::oneshot;
 /// A server that runs until it is dropped.
 pub(crate) struct Service {
     pub(crate) address: SocketAddr,
+    /// Where workers come to.
+    pub(crate) workers: Option<SocketAddr>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -64,15 +66,15 @@ impl Service {
                 .unwrap();
             runtime.block_on(async {
                 let server = Server::bind(settings).await.unwrap();
-                told.send(server.address().unwrap()).unwrap();
+                told.send((server.address().unwrap(), server.worker_address())).unwrap();
                 let ended = async {
                     let _ = ended.await;
                 };
                 server.run(ended).await;
             });
         });
-        let address = address.recv().expect("the server starts");
-        Self { address, end: Some(end), thread: Some(thread) }
+        let (address, workers) = address.recv().expect("the server starts");
+        Self { address, workers, end: Some(end), thread: Some(thread) }
     }
 
     /// Serves one file.

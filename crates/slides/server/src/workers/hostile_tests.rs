@@ -1,0 +1,159 @@
+//! Workers that know the secret, and do what no worker does.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use bytes::Bytes;
+use seekwire_flow::{Block, FilterError, Outputs, Policy, Step};
+
+use super::wire::{MOST, Task, Word};
+use super::*;
+use crate::counters::Counters;
+use crate::render::{Bounds, Images};
+
+/// Sends what a test says, and tells it what comes.
+struct Liar {
+    says: Sender<Vec<u8>>,
+    hears: Receiver<(Task, u64, Bytes)>,
+    _running: Running,
+}
+
+struct Says(Arc<Mutex<Receiver<Vec<u8>>>>);
+
+impl Filter for Says {
+    fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
+        match self.0.lock().unwrap().recv_timeout(Duration::from_millis(10)) {
+            Ok(block) => out.send(0, block)?,
+            Err(RecvTimeoutError::Timeout) if !out.is_ended() => {}
+            Err(_) => return Ok(Step::Done),
+        }
+        Ok(Step::More)
+    }
+}
+
+struct Hears(Sender<(Task, u64, Bytes)>);
+
+impl Filter for Hears {
+    fn process(&mut self, block: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
+        let (word, bytes) = Word::of(block.into()).unwrap();
+        let Word::Job(task, number) = word else { panic!("{word:?}") };
+        let _ = self.0.send((task, number, bytes));
+        Ok(())
+    }
+}
+
+impl Liar {
+    fn come(to: &Workers, secret: &Secret) -> Self {
+        let (says, said) = channel();
+        let said = Arc::new(Mutex::new(said));
+        let (heard, hears) = channel();
+        let graph = wire::graph([
+            Arc::new(|| Box::new(Elsewhere) as Box<dyn Filter>),
+            Arc::new(move || Box::new(Hears(heard.clone()))),
+            Arc::new(move || Box::new(Says(Arc::clone(&said)))),
+            Arc::new(|| Box::new(Elsewhere)),
+        ]);
+        let server = Peer { host: "server".to_owned(), addresses: vec![to.address()] };
+        let own = Peer { host: "liar".to_owned(), addresses: vec![] };
+        let job = Job {
+            rank: 1,
+            peers: vec![server, own],
+            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+            secret: *secret.as_bytes(),
+            limit: Duration::from_secs(60),
+            patience: PATIENCE,
+            called_off: None,
+        };
+        let running = graph.unwrap().start_in(&job, SEED).unwrap();
+        Self { says, hears, _running: running }
+    }
+
+    fn say(&self, word: Word, bytes: &[u8]) {
+        // It may have been sent home.
+        let _ = self.says.send(word.behind(bytes.to_vec()));
+    }
+}
+
+fn images() -> Arc<Images> {
+    let bounds = Bounds {
+        threads: 1,
+        images: 0,
+        tiles: 0,
+        work: 64 << 20,
+        quality: 80,
+        policy: Policy::RoundRobin,
+        guarantee: None,
+    };
+    Arc::new(Images::new(bounds, Arc::new(Counters::default())).unwrap())
+}
+
+fn until(condition: impl Fn() -> bool) {
+    while !condition() {
+        thread::yield_now();
+    }
+}
+
+/// What is no tile: whoever decompresses it says so, and only the server is believed.
+const NONE: &[u8] = b"no tile";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_a_worker_says_work_is_done_and_the_server_goes_on() {
+    let images = images();
+    let secret = Secret::random().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let workers = Workers::start(listener, secret.clone(), Arc::clone(&images)).unwrap();
+    let farm = Arc::clone(images.tiles().farm());
+    let alone = farm.window();
+    let strange: [&(dyn Fn(&Liar) + Sync); 7] = [
+        // Nothing that is a word.
+        &|liar| drop(liar.says.send(vec![9; 40])),
+        &|liar| drop(liar.says.send(vec![])),
+        // What others say, and who it is, twice.
+        &|liar| liar.say(Word::Job(Task::Finish, 3), b""),
+        &|liar| liar.say(Word::Hello(2), b"again"),
+        // Answers to nobody's question, and larger than any can be.
+        &|liar| liar.say(Word::Answer(true, 77), &vec![1; 2 * MOST]),
+        // Answers to what was asked: nonsense, and that it cannot be done.
+        &|liar| {
+            while let Ok((_, number, _)) = liar.hears.recv_timeout(Duration::from_millis(500)) {
+                liar.say(Word::Answer(true, number), b"these are no pixels");
+            }
+        },
+        &|liar| {
+            while let Ok((_, number, _)) = liar.hears.recv_timeout(Duration::from_millis(500)) {
+                liar.say(Word::Answer(false, number), b"it is your fault");
+            }
+        },
+    ];
+    for (number, lie) in strange.iter().enumerate() {
+        let liar = Liar::come(&workers, &secret);
+        liar.say(Word::Hello(1), b"liar");
+        until(|| farm.window() > alone);
+        let jobs: Vec<_> = (0..6)
+            .map(|_| {
+                let farm = Arc::clone(&farm);
+                let block = Bytes::from_static(NONE);
+                tokio::spawn(async move { farm.run(Task::Decompress, block, || true).await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        tokio::task::block_in_place(|| lie(&liar));
+        for job in jobs {
+            let failure = job.await.unwrap().unwrap_err();
+            assert!(failure.what.contains("not a stored tile"), "{number}: {failure}");
+        }
+        drop(liar);
+        until(|| farm.window() == alone);
+    }
+    // One that does not exist any more is not waited for, nor one that says nothing.
+    let nameless = Liar::come(&workers, &secret);
+    until(|| workers.all().1 == 8);
+    assert_eq!(farm.window(), alone);
+    for hello in [Word::Hello(0), Word::Hello(u32::MAX)] {
+        let liar = Liar::come(&workers, &secret);
+        liar.say(hello, b"liar");
+        until(|| liar.says.send(Word::Beat.behind(vec![])).is_err() || workers.all().2 > 7);
+    }
+    drop(nameless);
+    workers.end();
+}

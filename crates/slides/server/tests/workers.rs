@@ -1,0 +1,341 @@
+//! Workers: processes that do a part of the work, and come and go.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{Service, aperio};
+use rustix::process::{Pid, Signal, kill_process};
+use seekwire_launch::Secret;
+use seekwire_slides::WorkerSettings;
+use seekwire_testbed::{Error, Side, Testbed};
+
+/// A worker, which is killed when the test ends.
+struct Worker(Child);
+
+impl Worker {
+    fn command(server: SocketAddr, secret: &Path) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_seekwire-slides"));
+        let server = server.to_string();
+        command
+            .args(["slides", "worker", &server, "--threads", "2", "--worker-secret"])
+            .arg(secret);
+        command.stderr(Stdio::null());
+        command
+    }
+
+    fn start(place: &Place) -> Self {
+        Self(Self::command(place.service.workers.unwrap(), &place.secret).spawn().unwrap())
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A server that keeps nothing, so that all is made again, and lets workers come.
+struct Place {
+    service: Service,
+    secret: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Place {
+    fn new(listen: &str, change: impl FnOnce(&mut seekwire_slides::Settings)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let secret = Secret::random().unwrap();
+        let path = directory.path().join("secret");
+        std::fs::write(&path, secret.to_hex() + "\n").unwrap();
+        let service = Service::start(&aperio(), |settings| {
+            settings.listen = format!("{listen}:0");
+            settings.image_cache = 0;
+            settings.tile_cache = 0;
+            settings.workers = Some(WorkerSettings { listen: format!("{listen}:0"), secret });
+            change(settings);
+        });
+        Self { service, secret: path, _directory: directory }
+    }
+
+    fn status(&self) -> serde_json::Value {
+        self.service.get("/status").json()
+    }
+
+    /// Until as many workers as that are in that state.
+    fn wait(&self, state: &str, count: usize) {
+        while self.all(state).len() != count {
+            std::thread::yield_now();
+        }
+    }
+
+    /// The numbers of pieces that workers in that state have done.
+    fn all(&self, state: &str) -> Vec<u64> {
+        let status = self.status();
+        let all = status["workers"]["all"].as_array().unwrap().iter();
+        all.filter(|worker| worker["state"] == state)
+            .map(|worker| worker["done"].as_u64().unwrap())
+            .collect()
+    }
+}
+
+/// Tiles that are scaled, tiles without loss, and a region.
+fn addresses() -> Vec<String> {
+    let tiles = (1..3).flat_map(|row| (0..4).map(move |column| (column, row)));
+    let mut all: Vec<String> =
+        tiles.map(|(column, row)| format!("/aperio.svs_files/11/{column}_{row}.jpg")).collect();
+    all.push("/aperio.svs_files/12/3_4.png".to_owned());
+    all.push("/iiif/3/aperio.svs/100,200,500,300/111,/22.5/gray.png".to_owned());
+    all
+}
+
+/// What the server alone gives, found once for all tests.
+fn expected() -> &'static [(String, Vec<u8>)] {
+    static EXPECTED: OnceLock<Vec<(String, Vec<u8>)>> = OnceLock::new();
+    EXPECTED.get_or_init(|| {
+        let alone = Service::of(&aperio());
+        let get = |address: String| {
+            let answer = alone.get(&address);
+            assert_eq!(answer.status, 200, "{address}: {}", String::from_utf8_lossy(&answer.body));
+            (address, answer.body)
+        };
+        addresses().into_iter().map(get).collect()
+    })
+}
+
+fn check(service: &Service, (address, body): &(String, Vec<u8>)) {
+    let answer = service.get(address);
+    assert_eq!(answer.status, 200, "{address}: {}", String::from_utf8_lossy(&answer.body));
+    assert!(answer.body == *body, "{address} is not what the server alone gives");
+}
+
+/// Clients ask for everything again and again while `work` runs, and get what is right.
+fn under_load(place: &Place, all: &[(String, Vec<u8>)], work: impl FnOnce(&AtomicUsize)) {
+    let (is_over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for client in 0..4 {
+            let (is_over, answered, service) = (&is_over, &answered, &place.service);
+            scope.spawn(move || {
+                let turn = all.iter().cycle().skip(client * 7);
+                for one in turn.take_while(|_| !is_over.load(Ordering::SeqCst)) {
+                    check(service, one);
+                    answered.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        let ends = Ends(&is_over);
+        work(&answered);
+        drop(ends);
+    });
+}
+
+/// Clients end also when the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn more(answered: &AtomicUsize, count: usize) {
+    let enough = answered.load(Ordering::SeqCst) + count;
+    while answered.load(Ordering::SeqCst) < enough {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn workers_come_and_go_and_every_answer_is_right() {
+    let all = expected();
+    let place = Place::new("127.0.0.1", |_| {});
+    let workers = [Worker::start(&place), Worker::start(&place)];
+    place.wait("works", 2);
+    under_load(&place, all, |answered| {
+        while place.all("works").iter().any(|done| *done < 5) {
+            std::thread::yield_now();
+        }
+        let [killed, stopped] = workers;
+        killed.signal(Signal::KILL);
+        more(answered, 8);
+        place.wait("works", 1);
+
+        stopped.signal(Signal::STOP);
+        more(answered, 8);
+        place.wait("silent", 1);
+        more(answered, 8);
+        stopped.signal(Signal::CONT);
+        place.wait("works", 1);
+
+        let _third = Worker::start(&place);
+        place.wait("works", 2);
+        more(answered, 8);
+        // What is ended well is no different.
+        stopped.signal(Signal::TERM);
+        place.wait("works", 1);
+    });
+    let status = place.status();
+    assert!(status["workers"]["come"] == 3 && status["workers"]["gone"].as_u64() >= Some(2));
+    assert_eq!(place.service.count("decoded_twice_total"), 0);
+    assert!(place.service.count("workers_come_total") == 3);
+}
+
+#[test]
+fn all_policies_give_what_is_right() {
+    let all = expected();
+    for policy in [seekwire_flow::Policy::RoundRobin, seekwire_flow::Policy::Demand] {
+        let place = Place::new("127.0.0.1", |settings| settings.policy = policy);
+        let _worker = Worker::start(&place);
+        place.wait("works", 1);
+        all.iter().for_each(|one| check(&place.service, one));
+        assert!(place.all("works")[0] > 0);
+    }
+}
+
+#[test]
+fn a_stranger_gets_nothing() {
+    let all = expected();
+    let place = Place::new("127.0.0.1", |_| {});
+    let directory = tempfile::tempdir().unwrap();
+    let wrong = directory.path().join("wrong");
+    std::fs::write(&wrong, Secret::random().unwrap().to_hex()).unwrap();
+    let address = place.service.workers.unwrap();
+    let mut command = Worker::command(address, &wrong);
+    // Its attempts fail, one after the other.
+    let _stranger = Worker(command.spawn().unwrap());
+    for said in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4096]] {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(said).unwrap();
+        let mut answer = Vec::new();
+        // It is hung up on.
+        let _ = stream.read_to_end(&mut answer);
+        assert_eq!(answer, b"");
+    }
+    let _silent = TcpStream::connect(address).unwrap();
+    all.iter().take(5).for_each(|one| check(&place.service, one));
+    // One who knows the secret is not kept out by them.
+    let _worker = Worker::start(&place);
+    place.wait("works", 1);
+    assert_eq!(place.status()["workers"]["come"], 1);
+}
+
+/// A guarantee that is held and one that cannot be, with a worker.
+#[test]
+fn what_is_guaranteed_is_measured() {
+    let all = expected();
+    for (guarantee, holds) in [("latency=100s", true), ("latency=0.001ms", false)] {
+        let place = Place::new("127.0.0.1", |settings| {
+            let time = guarantee.strip_prefix("latency=").unwrap();
+            let seconds = match time.strip_suffix("ms") {
+                Some(milliseconds) => milliseconds.parse::<f64>().unwrap() / 1e3,
+                None => time.strip_suffix('s').unwrap().parse().unwrap(),
+            };
+            let time = Duration::from_secs_f64(seconds);
+            settings.guarantee = Some(seekwire_flow::Guarantee::Latency(time));
+        });
+        assert_eq!(place.status()["guarantee"]["holds"], serde_json::Value::Null);
+        let _worker = Worker::start(&place);
+        place.wait("works", 1);
+        let clients = all.chunks(3);
+        std::thread::scope(|scope| {
+            for some in clients {
+                let place = &place;
+                scope.spawn(move || some.iter().for_each(|one| check(&place.service, one)));
+            }
+        });
+        let status = place.status();
+        let kept = &status["guarantee"];
+        assert_eq!(kept["holds"], holds, "{status}");
+        // The region needs more than four tiles.
+        assert_eq!(kept["complete"]["count"], 1, "{status}");
+        assert_eq!(kept["partial"]["count"].as_u64(), Some(all.len() as u64 - 1), "{status}");
+        assert!(kept["partial"]["worstMilliseconds"].as_f64().unwrap() > 0.0, "{status}");
+        assert_eq!(place.service.count("guarantee_holds"), u64::from(holds));
+        let page = place.service.ask("GET", "/status", &[("Accept", "text/html")]);
+        let word = if holds { ">held<" } else { ">not held<" };
+        assert!(page.text().contains(word), "{}", page.text());
+    }
+}
+
+/// Where this process may make hosts, one worker is behind a cable that is pulled.
+#[test]
+fn a_link_that_is_cut_loses_nothing() {
+    let bed = match Testbed::new() {
+        Ok(bed) => bed,
+        Err(why @ Error::NotPermitted { .. }) => {
+            // Past the test harness, which swallows what a test that passes has to say.
+            let _ = writeln!(std::io::stderr(), "not run: {why}");
+            return;
+        }
+        Err(why) => panic!("{why}"),
+    };
+    let all = expected();
+    let (near, far) = (bed.end(Side::Near), bed.end(Side::Far));
+    near.run(|| {
+        let place = Place::new(&near.address().to_string(), |_| {});
+        let mut command = Worker::command(place.service.workers.unwrap(), &place.secret);
+        let _worker = Worker(far.spawn(&mut command).unwrap());
+        place.wait("works", 1);
+        all.iter().for_each(|one| check(&place.service, one));
+        assert!(place.all("works")[0] > 0);
+        under_load(&place, all, |answered| {
+            let interface = far.interface().to_owned();
+            let pulled =
+                far.run(|| Command::new("ip").args(["link", "set", &interface, "down"]).status());
+            assert!(pulled.unwrap().unwrap().success());
+            place.wait("works", 0);
+            more(answered, 8);
+        });
+    })
+    .unwrap();
+}
+
+/// A server and two workers that mpiexec has started find each other.
+#[test]
+fn a_job_of_mpiexec_is_a_server_and_its_workers() {
+    let program = env!("CARGO_BIN_EXE_seekwire-slides");
+    let slide = aperio();
+    let slide = slide.to_str().unwrap();
+    let server = [program, "slides", slide, "--listen", "127.0.0.1:0", "--workers", "127.0.0.1:0"];
+    let mut command = Command::new("mpiexec.hydra");
+    command.args(["-n", "1"]).args(server).args([":", "-n", "2"]);
+    command.args([program, "slides", "worker", "--threads", "1"]);
+    let mut job = command.stderr(Stdio::piped()).spawn().expect("scripts/deps test installs it");
+    let mut lines = BufReader::new(job.stderr.take().unwrap()).lines();
+    let mut job = Worker(job);
+    let address = loop {
+        let line = lines.next().expect("the server starts").unwrap();
+        if let Some((_, address)) = line.split_once("one slide at http://") {
+            break address.trim_end_matches('/').to_owned();
+        }
+    };
+    let mut come = 0;
+    while come < 2 {
+        let line = lines.next().expect("workers come").unwrap();
+        come += usize::from(line.contains("has come"));
+    }
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let status = get("/status");
+    assert_eq!(status.matches("\"state\":\"works\"").count(), 2, "{status}");
+    assert!(get("/aperio.svs_files/11/2_1.jpg").starts_with("HTTP/1.1 200"));
+    job.signal(Signal::TERM);
+    assert!(job.0.wait().is_ok());
+}
