@@ -44,7 +44,7 @@ use crate::workers::remote::Remote;
 use crate::workers::wire::Task;
 use colour::{Colours, Conversions};
 use farm::Farm;
-use pipeline::{Options, Work};
+use pipeline::{Options, TOGETHER, Work};
 use plan::{Part, Plan};
 use promise::{Promise, Timed};
 use tiles::Tiles;
@@ -305,22 +305,28 @@ impl Images {
         let icc = open.slide.icc().filter(|_| picture.colours != Colours::Raw);
         let mut pixels = plan.white(icc.map_or(0, <[u8]>::len) + Orders::LENGTH + 8);
         let level = plan.level;
-        let update = self.tiles.farm().update(is_complete);
-        let fetch = |place: (u32, u32)| {
-            let (tiles, open, update) = (Arc::clone(&self.tiles), Arc::clone(open), update.clone());
-            async move { (place, tiles.get(&open, level, place, update).await) }
-        };
-        let fetches: Vec<_> = plan.tiles().map(fetch).collect();
-        // An update begins with the last of its tiles, so all are read at once.
-        let window = match update.is_some() {
-            true => fetches.len().max(1),
-            false => self.tiles.farm().window(),
-        };
-        drop(update);
-        let fetched = stream::iter(fetches).buffer_unordered(window);
-        let mut fetched = std::pin::pin!(fetched);
-        while let Some((place, tile)) = fetched.next().await {
-            plan.paste(&mut pixels, place, &tile?);
+        let places: Vec<_> = plan.tiles().collect();
+        let mut window = self.tiles.farm().window();
+        let mut part = places.len().max(1);
+        if self.promise.is_some() {
+            // An update begins with the last of its tiles, so all are read at once.
+            window *= TOGETHER;
+            part = window;
+        }
+        for places in places.chunks(part) {
+            let update = self.tiles.farm().update(is_complete);
+            let fetch = |place: &(u32, u32)| {
+                let (tiles, open) = (Arc::clone(&self.tiles), Arc::clone(open));
+                let (place, update) = (*place, update.clone());
+                async move { (place, tiles.get(&open, level, place, update).await) }
+            };
+            let fetches: Vec<_> = places.iter().map(fetch).collect();
+            drop(update);
+            let fetched = stream::iter(fetches).buffer_unordered(window);
+            let mut fetched = std::pin::pin!(fetched);
+            while let Some((place, tile)) = fetched.next().await {
+                plan.paste(&mut pixels, place, &tile?);
+            }
         }
         let orders = Orders {
             width: plan.width,

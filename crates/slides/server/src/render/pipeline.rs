@@ -62,7 +62,7 @@ const HEDGED: u32 = 20;
 const NUMBER: usize = 8;
 
 /// So many jobs go together at most, where flow chooses.
-const TOGETHER: usize = 8;
+pub(crate) const TOGETHER: usize = 8;
 
 /// Before the unit of work is begun again, where it has failed.
 const PAUSE: Duration = Duration::from_millis(100);
