@@ -370,9 +370,11 @@ struct Copy {
 
 impl Copy {
     fn outcome(&self, task: Task, block: &Bytes) -> Outcome {
-        let fits = |answer: &Bytes| work::fits(task, block, answer);
-        if let Some(answer) = self.remote.as_ref().and_then(|one| one.call(task, block, fits)) {
-            return Ok(answer);
+        if let Some(remote) = self.remote.as_ref().filter(|_| work::travels(task, block)) {
+            let fits = |answer: &Bytes| work::fits(task, block, answer);
+            if let Some(answer) = remote.call(task, block, fits) {
+                return Ok(answer);
+            }
         }
         let began = Instant::now();
         // A panic would end the work of all others, too.

@@ -8,11 +8,11 @@
 //! What describes pixels stands behind them, so that a block becomes pixels without a copy.
 
 use bytes::Bytes;
-use seekwire_slides_image::{Format, Limits, Raster, StoredTile};
+use seekwire_slides_image::{Codec, Format, Limits, Raster, StoredTile};
 
 use crate::render::colour::Conversions;
 use crate::render::turn::{self, CIRCLE, Quality, Turn};
-use crate::workers::wire::Task;
+use crate::workers::wire::{MOST, Task};
 
 /// What one slide, one tile and one region may cost.
 pub(crate) fn limits() -> Limits {
@@ -50,6 +50,19 @@ impl Pixels {
         answer.truncate(length);
         Some(Self { width, height, bytes: answer })
     }
+}
+
+/// Whether it is worth sending a block elsewhere: pixels that are stored as they are are not, and
+/// some tiles are too large when they are decompressed.
+pub(crate) fn travels(task: Task, block: &Bytes) -> bool {
+    if task == Task::Finish {
+        return true;
+    }
+    StoredTile::from_block(block).is_ok_and(|tile| {
+        let layout = tile.layout();
+        let pixels = u64::from(layout.width) * u64::from(layout.height) * 3;
+        !matches!(layout.codec, Codec::Raw | Codec::Absent) && pixels <= (MOST / 2) as u64
+    })
 }
 
 /// Whether an answer from elsewhere can be the one to a block.

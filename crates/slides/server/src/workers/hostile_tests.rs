@@ -93,8 +93,8 @@ fn until(condition: impl Fn() -> bool) {
     }
 }
 
-/// What is no tile: whoever decompresses it says so, and only the server is believed.
-const NONE: &[u8] = b"no tile";
+/// What is no region: whoever finishes it says so, and only the server is believed.
+const NONE: &[u8] = b"no region";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_a_worker_says_work_is_done_and_the_server_goes_on() {
@@ -133,14 +133,14 @@ async fn whatever_a_worker_says_work_is_done_and_the_server_goes_on() {
             .map(|_| {
                 let farm = Arc::clone(&farm);
                 let block = Bytes::from_static(NONE);
-                tokio::spawn(async move { farm.run(Task::Decompress, block, || true).await })
+                tokio::spawn(async move { farm.run(Task::Finish, block, || true).await })
             })
             .collect();
         tokio::task::yield_now().await;
         tokio::task::block_in_place(|| lie(&liar));
         for job in jobs {
             let failure = job.await.unwrap().unwrap_err();
-            assert!(failure.what.contains("not a stored tile"), "{number}: {failure}");
+            assert!(failure.what.contains("not a region"), "{number}: {failure}");
         }
         drop(liar);
         until(|| farm.window() == alone);
