@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use seekwire_flow::{CalledOff, Job, Peer};
+use seekwire_launch::network::{self, Network};
 use seekwire_launch::{Ending, Error, Launcher, Secret};
 
 use crate::arguments::FlowRun;
-use crate::network::{self, Network};
 
 /// One of them, as places of filters name it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,7 +15,6 @@
 mod arguments;
 mod builtin;
 mod job;
-mod network;
 mod options;
 mod pipeline;
 mod placement;

@@ -8,6 +8,7 @@
 //!   lines         its lines, within a time limit
 //! directory     the exchange by files, where the launcher has none that we speak (Open MPI)
 //! text          keys and values as every way carries them
+//! network       where this process listens, and how another one is reached
 //! secret        what the processes of a job know and others do not
 //! ```
 //!
@@ -55,6 +56,7 @@ mod directory;
 mod environment;
 mod error;
 mod lines;
+pub mod network;
 mod pmi;
 mod secret;
 mod text;

@@ -1,5 +1,7 @@
 //! Workers: processes that do a part of the work, and come and go.
 
+#[path = "../../../flow/launch/tests/cluster/mod.rs"]
+mod cluster;
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,11 +12,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use cluster::{Bed, Slurm};
 use common::{Service, aperio};
 use rustix::process::{Pid, Signal, kill_process};
 use seekwire_launch::Secret;
 use seekwire_slides::WorkerSettings;
-use seekwire_testbed::{Error, Side, Testbed};
 
 /// A worker, which is killed when the test ends.
 struct Worker(Child);
@@ -272,17 +274,9 @@ fn what_is_guaranteed_is_measured() {
 /// Where this process may make hosts, one worker is behind a cable that is pulled.
 #[test]
 fn a_link_that_is_cut_loses_nothing() {
-    let bed = match Testbed::new() {
-        Ok(bed) => bed,
-        Err(why @ Error::NotPermitted { .. }) => {
-            // Past the test harness, which swallows what a test that passes has to say.
-            let _ = writeln!(std::io::stderr(), "not run: {why}");
-            return;
-        }
-        Err(why) => panic!("{why}"),
-    };
+    let Some(bed) = Bed::new() else { return };
     let all = expected();
-    let (near, far) = (bed.end(Side::Near), bed.end(Side::Far));
+    let (near, far) = (bed.near(), bed.far());
     near.run(|| {
         let place = Place::new(&near.address().to_string(), |_| {});
         let mut command = Worker::command(place.service.workers.unwrap(), &place.secret);
@@ -338,4 +332,46 @@ fn a_job_of_mpiexec_is_a_server_and_its_workers() {
     assert!(get("/aperio.svs_files/11/2_1.jpg").starts_with("HTTP/1.1 200"));
     job.signal(Signal::TERM);
     assert!(job.0.wait().is_ok());
+}
+
+/// The script of docs/slides.md, as it stands there, on two nodes.
+#[test]
+fn a_job_of_slurm_is_a_server_and_its_workers() {
+    let Some(bed) = Bed::new() else { return };
+    let slurm = Slurm::start(&bed);
+    let directory = cluster::directory();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    for name in ["bin", "slides"] {
+        std::fs::create_dir(path(name)).unwrap();
+    }
+    let program = env!("CARGO_BIN_EXE_seekwire-slides");
+    std::os::unix::fs::symlink(program, path("bin/seekwire")).unwrap();
+    std::fs::copy(aperio(), path("slides/aperio.svs")).unwrap();
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/slides.md");
+    let document = std::fs::read_to_string(document).unwrap();
+    let script = document.split("```sh\n").find(|block| block.starts_with("#!")).unwrap();
+    std::fs::write(path("script"), script.split("```").next().unwrap()).unwrap();
+    let search = format!("{}:{}", path("bin"), std::env::var("PATH").unwrap());
+    let sbatch = ["sbatch", "--chdir", &path(""), "--output", &path("output"), &path("script")];
+    let outcome = slurm.run(&bed, &sbatch, &[("PATH", &search)]);
+    assert_eq!(outcome.code, Some(0), "{outcome:#?}");
+    let address = SocketAddr::new(bed.near().address().into(), 8080);
+    bed.near()
+        .run(|| {
+            let end = std::time::Instant::now() + Duration::from_secs(60);
+            let told = || std::fs::read_to_string(path("output")).unwrap_or_default();
+            while !told().contains("workers at") {
+                assert!(std::time::Instant::now() < end, "{}", told());
+                std::thread::yield_now();
+            }
+            let service = Service::at(address);
+            let worker = || service.get("/status").json()["workers"]["all"][0].clone();
+            while worker()["state"] != "works" {
+                assert!(std::time::Instant::now() < end, "{}", told());
+                std::thread::yield_now();
+            }
+            assert_eq!(worker()["host"], "two");
+            check(&service, &expected()[0]);
+        })
+        .unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -67,29 +67,36 @@ pub(crate) fn command(options: &Options) -> Result<()> {
         options.threads.or(available_parallelism().ok()).map_or(1, |threads| threads.get());
     let threads = threads.min(wire::MOST_THREADS as usize);
     let given = secret(options.worker_secret.as_deref())?;
-    let (server, secret, is_launched) = match (&options.server, given) {
-        (Some(server), Some(secret)) => (server.clone(), secret, false),
+    let (server, known, secret) = match (&options.server, given) {
+        (Some(server), Some(secret)) => (server.clone(), None, secret),
         (Some(_), None) => bail!("the secret of the server is missing: --worker-secret FILE"),
         (None, _) => {
-            let (server, secret) = launched::worker()?;
-            (server, secret, true)
+            let (addresses, secret) = launched::worker()?;
+            ("the server of this job".to_owned(), Some(addresses), secret)
         }
     };
+    let is_launched = known.is_some();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
     let worker = Worker::new(threads, &runtime)?;
     seekwire_program::tell(format_args!("seekwire: {threads} threads for {server}"));
     let mut began = Instant::now();
     loop {
-        match worker.run(&server, &secret) {
+        // A name may stand for another address by now.
+        let addresses = match &known {
+            Some(addresses) => Ok(addresses.clone()),
+            None => launched::addresses(&server),
+        };
+        let outcome = addresses.and_then(|to| worker.run(&server, to, &secret));
+        match outcome {
             // The job ends with its server.
             Ok(Ok(())) if is_launched => return Ok(()),
             Ok(Ok(())) => tracing::info!("{server} has ended the work"),
             Ok(Err(failure)) => tracing::warn!("{server}: {failure}"),
             Err(error) if is_launched && began.elapsed() >= LIMIT => {
-                return Err(error.context(format!("no server at {server}")));
+                return Err(error);
             }
             Err(error) => {
-                tracing::warn!("no server at {server}: {error:#}");
+                tracing::warn!("{server}: {error:#}");
                 thread::sleep(PAUSE);
                 continue;
             }
@@ -136,8 +143,12 @@ impl Worker {
 
     /// Works for the server until the link to it ends. The inner result says how it ended, the outer
     /// one why there was none.
-    fn run(&self, server: &str, secret: &Secret) -> Result<std::result::Result<(), Failure>> {
-        let addresses = launched::addresses(server)?;
+    fn run(
+        &self,
+        server: &str,
+        addresses: Vec<SocketAddr>,
+        secret: &Secret,
+    ) -> Result<std::result::Result<(), Failure>> {
         let window = self.threads * WINDOW;
         // As many answers as there are blocks, and so nobody waits to give one.
         let (answers, todo) = sync_channel(window);
@@ -162,7 +173,7 @@ impl Worker {
 fn start(
     session: &Arc<Session>,
     server: &str,
-    addresses: Vec<std::net::SocketAddr>,
+    addresses: Vec<SocketAddr>,
     secret: &Secret,
 ) -> Result<Running> {
     let (takes, gives) = (Arc::clone(session), Arc::clone(session));

@@ -4,10 +4,12 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, Result, bail, ensure};
+use seekwire_launch::network::{self, Network};
 use seekwire_launch::{Job, Secret};
 
 /// By these the launcher carries them.
-const ADDRESS: &str = "address";
+const ADDRESSES: &str = "address";
+const NETWORK: &str = "network";
 const SECRET: &str = "secret";
 
 /// The job of a server with workers; `None`: there are no other processes in it.
@@ -26,29 +28,40 @@ pub(crate) fn server() -> Result<Option<Job>> {
 
 /// Tells the workers of the job where the server listens.
 pub(crate) fn tell(mut job: Job, address: SocketAddr, secret: &Secret) -> Result<()> {
-    let address = match address.ip().is_unspecified() {
-        // They know the way to this host.
-        true => format!("{}:{}", job.host(), address.port()),
-        false => address.to_string(),
+    let addresses = match address.ip().is_unspecified() {
+        true => network::addresses(address, None)?,
+        false => vec![address],
     };
-    job.publish(ADDRESS, &address)?;
+    let addresses: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+    job.publish(ADDRESSES, &addresses.join(" "))?;
+    job.publish(NETWORK, &Network::here()?.name)?;
     job.publish(SECRET, &secret.to_hex())?;
     job.exchange().context("the workers of this job have not come")?;
     job.finish().context("cannot take leave of the launcher")
 }
 
 /// Where the server of this worker's job listens, and the secret.
-pub(crate) fn worker() -> Result<(String, Secret)> {
+pub(crate) fn worker() -> Result<(Vec<SocketAddr>, Secret)> {
     let mut job = Job::join().context("cannot join the other processes of this job")?;
     if job.size() == 1 {
         bail!("which server? Give its address, or start both by mpiexec or srun");
     }
     ensure!(job.rank() != 0, "rank 0 of a job is the server: `seekwire slides LOCATION --workers`");
     job.exchange().context("the server of this job has not come")?;
-    let address = job.lookup(0, ADDRESS).context("rank 0 of this job is no server")?;
+    let given = job.lookup(0, ADDRESSES).context("rank 0 of this job is no server")?;
+    let network = Network::here()?;
+    let is_same = !network.name.is_empty() && job.lookup(0, NETWORK)? == network.name;
+    let addresses: Result<Vec<SocketAddr>, _> = given.split_whitespace().map(str::parse).collect();
+    let addresses = addresses.with_context(|| format!("the server has no address: {given}"))?;
+    let addresses = network.reachable(&addresses, is_same);
+    ensure!(
+        !addresses.is_empty(),
+        "the server has no address that leads there from here: {given}; --workers of the server \
+         chooses one"
+    );
     let secret = Secret::from_hex(&job.lookup(0, SECRET)?);
     job.finish().context("cannot take leave of the launcher")?;
-    Ok((address, secret.context("the secret of the job is damaged")?))
+    Ok((addresses, secret.context("the secret of the job is damaged")?))
 }
 
 /// The addresses that a name and a port stand for.

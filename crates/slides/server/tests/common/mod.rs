@@ -82,6 +82,11 @@ impl Service {
         Self::start(place, |_| {})
     }
 
+    /// One that somebody else has started.
+    pub(crate) fn at(address: SocketAddr) -> Self {
+        Self { address, workers: None, end: None, thread: None }
+    }
+
     pub(crate) fn get(&self, path: &str) -> Answer {
         self.ask("GET", path, &[])
     }

@@ -5,16 +5,17 @@
 //! containers have the same everywhere. From another host they lead to whoever listens there.
 
 use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
-use anyhow::{Context, Result, ensure};
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::InterfaceFlags;
 
 /// The network of this process, as it sees it.
-pub(crate) struct Network {
+#[derive(Debug, Clone)]
+pub struct Network {
     /// Which one it is; empty where nothing says so.
-    pub(crate) name: String,
+    pub name: String,
     /// Those of all its interfaces.
     own: Vec<IpAddr>,
 }
@@ -22,7 +23,11 @@ pub(crate) struct Network {
 impl Network {
     /// Each start of a host has a number of its own, and on the host each namespace. The name of a
     /// host says less: containers on one have several.
-    pub(crate) fn here() -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// The system does not list its interfaces.
+    pub fn here() -> io::Result<Self> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let namespace = fs::read_link("/proc/thread-self/ns/net").unwrap_or_default();
         let (boot, namespace) = (boot.trim(), namespace.to_string_lossy());
@@ -34,15 +39,37 @@ impl Network {
 
     /// Those of the addresses of a process that lead to it from here. In the same network these are
     /// all.
-    pub(crate) fn reachable(&self, addresses: &[SocketAddr], is_same: bool) -> Vec<SocketAddr> {
+    #[must_use]
+    pub fn reachable(&self, addresses: &[SocketAddr], is_same: bool) -> Vec<SocketAddr> {
         let leads_there = |ip: IpAddr| is_same || !(ip.is_loopback() || self.own.contains(&ip));
         addresses.iter().copied().filter(|address| leads_there(address.ip())).collect()
     }
 }
 
 /// A listener, and the addresses at which others may reach it: first those by which hosts reach
-/// each other, last those of this host alone.
-pub(crate) fn listen(interface: Option<&str>) -> Result<(TcpListener, Vec<SocketAddr>)> {
+/// each other, last those of this host alone. With an interface, those of it.
+///
+/// # Errors
+///
+/// There is no address, and what the system says.
+pub fn listen(interface: Option<&str>) -> io::Result<(TcpListener, Vec<SocketAddr>)> {
+    let failed = |error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot listen for the other processes: {error}"))
+    };
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
+        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
+        .map_err(failed)?;
+    let local = listener.local_addr().map_err(failed)?;
+    Ok((listener, addresses(local, interface)?))
+}
+
+/// The addresses at which others may reach what listens at all of this host's, as [`listen`] orders
+/// them.
+///
+/// # Errors
+///
+/// As [`listen`].
+pub fn addresses(local: SocketAddr, interface: Option<&str>) -> io::Result<Vec<SocketAddr>> {
     let mut known: Vec<(bool, bool, IpAddr)> = Vec::new();
     let mut names = Vec::new();
     for found in interfaces()? {
@@ -57,25 +84,26 @@ pub(crate) fn listen(interface: Option<&str>) -> Result<(TcpListener, Vec<Socket
     known.dedup();
     names.sort();
     names.dedup();
-    let of = interface.map(|name| format!(" of interface {name}")).unwrap_or_default();
-    ensure!(
-        !known.is_empty(),
-        "there is no address{of} at which the other processes could reach this one: the interfaces \
-         here are {}",
-        names.join(", ")
-    );
-    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
-        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
-        .context("cannot listen for the other processes")?;
-    let local = listener.local_addr().context("cannot listen for the other processes")?;
+    if known.is_empty() {
+        let of = interface.map(|name| format!(" of interface {name}")).unwrap_or_default();
+        return Err(io::Error::other(format!(
+            "there is no address{of} at which the other processes could reach this one: the \
+             interfaces here are {}",
+            names.join(", ")
+        )));
+    }
     let reached = |(_, is_v6, address): (bool, bool, IpAddr)| {
         (!is_v6 || local.is_ipv6()).then(|| SocketAddr::new(address, local.port()))
     };
-    Ok((listener, known.into_iter().filter_map(reached).collect()))
+    Ok(known.into_iter().filter_map(reached).collect())
 }
 
-fn interfaces() -> Result<Vec<InterfaceAddress>> {
-    Ok(getifaddrs().context("cannot list the network's interfaces")?.collect())
+fn interfaces() -> io::Result<Vec<InterfaceAddress>> {
+    let found = getifaddrs().map_err(|errno| {
+        let error = io::Error::from(errno);
+        io::Error::new(error.kind(), format!("cannot list the network's interfaces: {error}"))
+    })?;
+    Ok(found.collect())
 }
 
 fn address(of: &InterfaceAddress) -> Option<IpAddr> {
