@@ -284,6 +284,8 @@ mod tests {
                 }
             }
             drop(farm.update(false));
+            let alone = farm.run(TASK, vec![7].into(), || true).await.unwrap();
+            assert_eq!(alone.unwrap(), [7].as_slice());
             let dealt = farm.dealt();
             assert!((1..=8).contains(&dealt.together), "{dealt:?}");
         }

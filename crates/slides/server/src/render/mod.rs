@@ -388,7 +388,7 @@ impl Images {
         let layout = tile.layout();
         let area = u64::from(layout.width) * u64::from(layout.height);
         let _memory = self.memory(area, area).await?;
-        let answer = self.tiles.farm().run(tile.to_block(), || true).await;
+        let answer = self.tiles.farm().run(Task::Decompress, tile.to_block().into(), || true).await;
         let answer = answer.map_err(|failure| open.outside(failure))?;
         Counters::add(&self.counters.decoded, 1);
         let wrong = || Failure::internal("the decoded frame has not its size");

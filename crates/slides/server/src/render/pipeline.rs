@@ -237,10 +237,11 @@ impl Pipeline {
         self.copies * WINDOW
     }
 
-    /// Does a job, where nothing is guaranteed.
+    /// Does a job. Where something is guaranteed, it is an update of its own.
     pub(crate) fn begin(&self, job: Job) {
+        let Some(jobs) = &self.jobs else { return self.update(vec![job], None) };
         let number = self.waiting.add(job);
-        if self.jobs.as_ref().is_none_or(|jobs| jobs.send(number).is_err()) {
+        if jobs.send(number).is_err() {
             self.waiting.take(number);
         }
     }
