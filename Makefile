@@ -28,6 +28,8 @@ soname = libseekwire.so.$(shell sed -n 's/^const ABI: u32 = \([0-9]*\);/\1/p' cr
 
 # What the command starts, as crates/cli/src/elsewhere.rs has it.
 programs = seekwire-flow seekwire-lab seekwire-nic seekwire-slides
+# What the README of the documentation points at.
+guides = cluster.md filter-protocol.md operation.md pipelines.md slides.md
 
 # The messaging programs of the laboratory over libzmq are built where that is installed. Nothing else needs it.
 zeromq = $(shell scripts/libzmq && echo yes)
@@ -135,7 +137,7 @@ install: $(built) ## Install under $(DESTDIR)$(PREFIX)
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(version)|' packaging/seekwire.pc.in >"$(pkgconfigdir)/seekwire.pc"
 	chmod 644 "$(pkgconfigdir)/seekwire.pc"
 	install -m 644 include/seekwire.h include/seekwire_filter.h "$(includedir)"
-	install -m 644 LICENSE-MIT LICENSE-APACHE README.md docs/filter-protocol.md "$(docdir)"
+	install -m 644 LICENSE-MIT LICENSE-APACHE README.md $(addprefix docs/,$(guides)) "$(docdir)"
 	install -m 644 examples/c/seek.c examples/c/checksum.c "$(examplesdir)"
 	install -m 755 examples/python/redact.py "$(examplesdir)"
 	$(release)/seekwire-manual man "$(mandir)/man1"
@@ -151,7 +153,7 @@ uninstall: ## Remove exactly what install put there
 	rm -f $(foreach program,$(programs) seekwire-zeromq,"$(privdir)/$(program)")
 	rm -f "$(pkgconfigdir)/seekwire.pc" "$(includedir)/seekwire.h" "$(includedir)/seekwire_filter.h"
 	rm -f $(foreach example,seek.c checksum.c redact.py,"$(examplesdir)/$(example)")
-	rm -f "$(docdir)/LICENSE-MIT" "$(docdir)/LICENSE-APACHE" "$(docdir)/README.md" "$(docdir)/filter-protocol.md"
+	rm -f "$(docdir)/LICENSE-MIT" "$(docdir)/LICENSE-APACHE" "$(docdir)/README.md" $(foreach guide,$(guides),"$(docdir)/$(guide)")
 	rm -f "$(mandir)/man1/seekwire.1" "$(mandir)"/man1/seekwire-*.1
 	rm -f "$(bashdir)/seekwire" "$(zshdir)/_seekwire" "$(fishdir)/seekwire.fish"
 	for page in man/*.3 man/*.7; do rm -f "$(mandir)/man$${page##*.}/$${page#man/}"; done

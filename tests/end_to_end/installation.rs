@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 59] = [
+const INSTALLED: [&str; 63] = [
     "bin/seekwire",
     "include/seekwire.h",
     "include/seekwire_filter.h",
@@ -25,10 +25,14 @@ const INSTALLED: [&str; 59] = [
     "share/doc/seekwire/LICENSE-APACHE",
     "share/doc/seekwire/LICENSE-MIT",
     "share/doc/seekwire/README.md",
+    "share/doc/seekwire/cluster.md",
     "share/doc/seekwire/examples/checksum.c",
     "share/doc/seekwire/examples/redact.py",
     "share/doc/seekwire/examples/seek.c",
     "share/doc/seekwire/filter-protocol.md",
+    "share/doc/seekwire/operation.md",
+    "share/doc/seekwire/pipelines.md",
+    "share/doc/seekwire/slides.md",
     "share/fish/vendor_completions.d/seekwire.fish",
     "share/man/man1/seekwire-calibrate.1",
     "share/man/man1/seekwire-demo.1",

@@ -163,7 +163,8 @@ Environment:
   SEEKWIRE_FLOW_INTERFACE=NAME  as --interface
 
 Exit status:
-  0  every unit of work was done
+  0  every unit of work was done, or nobody reads standard output any more (`... | head`): then what
+     is left is not begun, as with a program that is ended by SIGPIPE
   1  one of them failed, or the pipeline cannot run
 
 Examples:

@@ -156,7 +156,8 @@ fn run_all(options: &FlowRun, running: &Running, watched: &Watched) -> Result<Ex
         watched.unit_ends(outcome.is_ok());
         if let Err(failure) = outcome {
             if is_unread(&failure) {
-                return Ok(ExitCode::SUCCESS);
+                // As by SIGPIPE, it ends, and what failed before has failed.
+                return Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
             failed += 1;
             let which = if argument.is_empty() { String::new() } else { format!("{argument}: ") };

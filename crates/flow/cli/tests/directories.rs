@@ -212,3 +212,41 @@ fn the_pipelines_in_the_documents_can_run() {
     assert!(found == expected, "{} lines: {}", found.len(), text(&output.stderr));
     assert_eq!(out.lines().count(), expected.len());
 }
+
+#[test]
+fn what_a_unit_reads_it_does_not_write() {
+    let content: Vec<u8> = (0..200_000u32).flat_map(u32::to_ne_bytes).collect();
+    // By its name, by a link, small enough to be read before anything is written, and as one of many.
+    for (read, write, unit, bytes) in [
+        ("", "path = \"{name}.log\"", "own.log", content.len()),
+        ("", "path = \"link\"", "own.log", content.len()),
+        ("path = \"own.log\"", "path = \"own.log\"", "", content.len()),
+        ("whole = true", "path = \"{name}.log\"", "own.log", content.len()),
+        ("", "path = \"{name}.log\"", "own.log", 10),
+        ("files = [\"*.log\"]", "path = \"own.log\"", ".", content.len()),
+        ("files = [\"*.log\"]\nwhole = true", "path = \"{block}.log\"", ".", 10),
+    ] {
+        let directory = copying(read, write, "");
+        let own = directory.path().join("own.log");
+        fs::write(&own, &content[..bytes]).unwrap();
+        fs::write(directory.path().join("0.log"), "zero").unwrap();
+        symlink("own.log", directory.path().join("link")).unwrap();
+        let units: Vec<&str> = Some(unit).filter(|unit| !unit.is_empty()).into_iter().collect();
+        let output = run(&directory, &units);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{read} {write}: {said}");
+        assert!(said.contains("what the unit"), "{read} {write}: {said}");
+        assert!(fs::read(&own).unwrap() == content[..bytes], "{read} {write}");
+        assert_eq!(fs::read(directory.path().join("0.log")).unwrap(), b"zero");
+    }
+    // The next unit may read what this one has written, and a pipe and a device are nobody's.
+    let directory = copying("", "path = \"{name}.copy\"", "");
+    fs::write(directory.path().join("a.log"), "some").unwrap();
+    fs::write(directory.path().join("b.copy"), "old and longer").unwrap();
+    symlink("a.copy", directory.path().join("b.log")).unwrap();
+    let output = run(&directory, &["a.log", "b.log"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(fs::read(directory.path().join("b.copy")).unwrap(), b"some");
+    let nowhere = copying("path = \"/dev/null\"", "path = \"/dev/null\"", "");
+    assert!(run(&nowhere, &[]).status.success());
+}

@@ -18,7 +18,7 @@ pub enum GraphError {
     #[error("there is no filter called {0}")]
     NoFilter(String),
     /// The filter has no such port.
-    #[error("filter {filter} has no {kind} port {port}; it has {}", listed(.ports))]
+    #[error("filter {filter} has no {kind} port{}; it has {}", called(.port), listed(.ports))]
     NoPort {
         /// The filter.
         filter: String,
@@ -142,6 +142,10 @@ pub enum GraphError {
         /// The filter that sends to it.
         filter: String,
     },
+}
+
+fn called(port: &str) -> String {
+    if port.is_empty() { String::new() } else { format!(" {port}") }
 }
 
 fn listed(ports: &[String]) -> String {

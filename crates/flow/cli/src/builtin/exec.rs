@@ -83,7 +83,8 @@ impl Filter for Exec {
         let Some(mut process) = self.process.take() else { return Ok(()) };
         process.input = None;
         while process.output.is_some() {
-            if !receive(&mut process, &mut self.scratch, out)? {
+            // At the end of it there is nothing to wait for.
+            if !receive(&mut process, &mut self.scratch, out)? && process.output.is_some() {
                 process.wait(false, out)?;
             }
         }

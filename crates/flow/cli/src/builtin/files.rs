@@ -15,6 +15,7 @@ use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports, Step, UnitId};
 use super::Built;
 use super::scratch::Scratch;
 use super::tree::Tree;
+use super::uses;
 use crate::options::{Fault, Options};
 use crate::watch::screen;
 
@@ -127,9 +128,10 @@ pub(super) fn named(path: &Path) -> impl Fn(io::Error) -> FilterError + '_ {
 }
 
 impl Reading {
-    fn open(path: PathBuf) -> Result<Self, FilterError> {
+    fn open(path: PathBuf, unit: UnitId) -> Result<Self, FilterError> {
         let file = File::open(&path).map_err(named(&path))?;
         let length = file.metadata().map_err(named(&path))?.len();
+        uses::reads(unit, &file, &path)?;
         Ok(Self { file: Box::new(file), path, length, last: None })
     }
 
@@ -179,7 +181,7 @@ impl Reading {
 }
 
 impl Filter for ReadFiles {
-    fn init(&mut self, argument: &str, _: &mut Outputs<'_>) -> Result<(), FilterError> {
+    fn init(&mut self, argument: &str, out: &mut Outputs<'_>) -> Result<(), FilterError> {
         let path = self.plan.path.as_deref().unwrap_or(argument);
         if path.is_empty() {
             return Err("no file to read: set path, or name files after the pipeline".into());
@@ -190,7 +192,7 @@ impl Filter for ReadFiles {
                 self.root = path.to_owned();
             }
             None if path == "-" => self.from = Some(Reading::standard_input()?),
-            None => self.from = Some(Reading::open(path.into())?),
+            None => self.from = Some(Reading::open(path.into(), out.unit())?),
         }
         Ok(())
     }
@@ -221,7 +223,7 @@ impl Filter for ReadFiles {
             }
             Some(path) => {
                 self.has_found = true;
-                self.from = Some(Reading::open(path)?);
+                self.from = Some(Reading::open(path, out.unit())?);
                 Ok(Step::More)
             }
             None if self.has_found => Ok(Step::Done),
@@ -253,9 +255,45 @@ struct WriteFile {
 enum To {
     Nowhere,
     StandardOutput,
-    File(File, PathBuf),
+    File(Written),
     /// One for each block, in which its number is still to be put.
     Files(String),
+}
+
+/// A file that is being written.
+struct Written {
+    file: File,
+    path: PathBuf,
+    unit: UnitId,
+    has_begun: bool,
+}
+
+impl Written {
+    /// As it is: it may be what the unit reads.
+    fn open(path: PathBuf, unit: UnitId) -> Result<Self, FilterError> {
+        let file = File::options().write(true).create(true).truncate(false).open(&path);
+        Ok(Self { file: file.map_err(named(&path))?, path, unit, has_begun: false })
+    }
+
+    /// From now on it has what the unit writes. A unit reads before it writes.
+    fn begin(&mut self) -> Result<(), FilterError> {
+        if !self.has_begun {
+            uses::writes(self.unit, &self.file, &self.path)?;
+            self.has_begun = true;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), FilterError> {
+        self.begin()?;
+        self.file.write_all(bytes).map_err(named(&self.path))
+    }
+
+    /// Some file systems, such as NFS, tell only now that there was no room for what was written.
+    fn close(mut self) -> Result<(), FilterError> {
+        self.begin()?;
+        close(self.file).map_err(io::Error::from).map_err(named(&self.path))
+    }
 }
 
 impl WriteFile {
@@ -270,20 +308,23 @@ impl WriteFile {
         }
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         // The number of a unit is nobody else's.
-        if !path.contains("{}") {
-            if let Some(before) = before.insert(path.clone(), unit) {
-                let error = format!(
-                    "{path} has what unit {before} wrote: put {{}}, for the number of the unit, into path"
-                );
-                return Err(error.into());
-            }
+        let is_units = path.contains("{}");
+        if let Some(before) = before.get(&path).filter(|_| !is_units) {
+            let error = format!(
+                "{path} has what unit {before} wrote: put {{}}, for the number of the unit, into path"
+            );
+            return Err(error.into());
         }
-        let path = path.replace("{}", &unit.to_string());
-        if path.contains("{block}") {
-            return Ok(To::Files(path));
+        let numbered = path.replace("{}", &unit.to_string());
+        let to = if numbered.contains("{block}") {
+            To::Files(numbered)
+        } else {
+            To::File(Written::open(numbered.into(), unit)?)
+        };
+        if !is_units {
+            before.insert(path, unit);
         }
-        let path = PathBuf::from(path);
-        Ok(To::File(File::create(&path).map_err(named(&path))?, path))
+        Ok(to)
     }
 }
 
@@ -293,7 +334,12 @@ impl Filter for WriteFile {
         Ok(())
     }
 
-    fn process(&mut self, block: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
+    fn process(
+        &mut self,
+        block: Block,
+        _: usize,
+        out: &mut Outputs<'_>,
+    ) -> Result<(), FilterError> {
         match &mut self.to {
             To::Nowhere => Ok(()),
             To::StandardOutput => {
@@ -305,10 +351,12 @@ impl Filter for WriteFile {
                     _ => named(Path::new("standard output"))(error),
                 })
             }
-            To::File(to, path) => to.write_all(&block).map_err(named(path)),
+            To::File(to) => to.write(&block),
             To::Files(path) => {
                 let path = path.replace("{block}", &block.sequence().to_string());
-                written(&path, &block).map_err(named(Path::new(&path)))
+                let mut file = Written::open(path.into(), out.unit())?;
+                file.write(&block)?;
+                file.close()
             }
         }
     }
@@ -322,15 +370,7 @@ impl Filter for WriteFile {
                 let closed = other.and_then(|other| Ok(close(other)?));
                 closed.map_err(named(Path::new("standard output")))
             }
-            To::File(file, path) => close(file).map_err(io::Error::from).map_err(named(&path)),
+            To::File(file) => file.close(),
         }
     }
-}
-
-/// Writes a file, and closes it. Some file systems, such as NFS, tell only then that there was no room
-/// for what was written.
-fn written(path: &str, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(bytes)?;
-    Ok(close(file)?)
 }

@@ -11,6 +11,7 @@ mod process;
 mod scratch;
 mod sums;
 mod tree;
+mod uses;
 
 use std::fmt::Write;
 use std::ops::Range;

@@ -48,7 +48,8 @@ pub(crate) fn start(
     address: Option<TcpListener>,
     socket: Option<UnixListener>,
 ) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     let guard = runtime.enter();
     let address = address.map(|listener| {
         listener.set_nonblocking(true)?;
