@@ -74,6 +74,7 @@ Environment:
   SEEKWIRE_SLIDES_TOKEN=TOKEN  as what --token-file has
   SEEKWIRE_SLIDES_WORKER_SECRET=SECRET
                                as what --worker-secret has
+  SEEKWIRE_DEMO_SLIDE=FILE     what --demo serves
   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
                                who asks for s3://BUCKET/KEY; if not set, requests are not signed
   AWS_REGION, AWS_ENDPOINT_URL where the buckets are [default: us-east-1 of AWS]
@@ -89,6 +90,7 @@ Exit status:
      certificate cannot be used
 
 Examples:
+  seekwire slides --demo
   seekwire slides /data/slides
   seekwire slides case-7.svs http://archive.example/slides/42.tiff
   seekwire slides /data/slides --listen 0.0.0.0:80 --token-file token --rate 200
@@ -100,8 +102,15 @@ pub(crate) struct Slides {
     #[command(subcommand)]
     pub(crate) action: Option<Action>,
     /// Directories, files, and addresses that begin with http://, https:// or s3://
-    #[arg(value_name = "DIR|FILE|URL", required = true, value_hint = ValueHint::AnyPath)]
+    #[arg(value_name = "DIR|FILE|URL", required_unless_present = "demo", value_hint = ValueHint::AnyPath)]
     pub(crate) locations: Vec<String>,
+    /// Serve a slide that comes with the server, with an annotation on it, to see what this is
+    ///
+    /// It is the one that SEEKWIRE_DEMO_SLIDE names, or the real one that scripts/slide has fetched
+    /// into the build directory, or else a synthetic one. Standard error says which, and the address
+    /// to open.
+    #[arg(long, conflicts_with = "locations")]
+    pub(crate) demo: bool,
     /// Listen at this address; if PORT is 0, the system picks one
     ///
     /// By default only programs on this host can connect. Standard error says the address.
@@ -167,6 +176,22 @@ pub(crate) struct Slides {
     /// Bytes of decoded tiles to keep
     #[arg(long, value_name = "BYTES", default_value = "128MiB", value_parser = size)]
     pub(crate) tile_cache: usize,
+    /// Keep encoded images in DIR, too, so that they are there after a restart
+    ///
+    /// Several servers can use the same one. It is made for nobody else to read. Images of slides on
+    /// web servers and stored tiles are not kept. If it cannot be used, the log says so.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) disk_cache: Option<PathBuf>,
+    /// Bytes that DIR may have; those are removed that were not used for longest
+    #[arg(long, value_name = "BYTES", default_value = "10GiB", value_parser = size)]
+    #[arg(requires = "disk_cache")]
+    pub(crate) disk_cache_size: usize,
+    /// Neighbours of a tile of Deep Zoom to make when nothing else is to be done, 8 at most
+    ///
+    /// No request waits for them. With one thread there are none, nor with --guarantee.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(value_parser = clap::value_parser!(u8).range(..=8))]
+    pub(crate) prefetch: u8,
     /// Bytes of annotations to keep
     ///
     /// One file may take up to seven eighths of it, which is about ten million points in the

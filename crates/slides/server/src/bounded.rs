@@ -34,6 +34,11 @@ impl<K: Hash + Eq, V: Clone> Bounded<K, V> {
         self.state().entries.get(key).map(|(value, _)| value.clone())
     }
 
+    /// Whether it is there; it does not count as used.
+    pub(crate) fn has(&self, key: &K) -> bool {
+        self.state().entries.contains(key)
+    }
+
     /// Keeps a value of so many bytes. One that is larger than the bound is not kept.
     pub(crate) fn put(&self, key: K, value: V, bytes: usize) {
         let bytes = bytes.saturating_add(OVERHEAD);
@@ -74,6 +79,7 @@ mod tests {
         }
         assert_eq!(cache.get(&0), Some(0));
         cache.put(3, 3, 100);
+        assert!(cache.has(&2) && !cache.has(&1));
         assert_eq!((cache.get(&1), cache.get(&0), cache.get(&3)), (None, Some(0), Some(3)));
         assert_eq!(cache.bytes(), (3 * (100 + OVERHEAD), 3 * (100 + OVERHEAD)));
         cache.put(3, 4, 10);

@@ -73,6 +73,21 @@ pub(crate) fn tile(
     })
 }
 
+/// The tiles around one, those beside, above and below it first.
+pub(crate) fn neighbours(
+    size: (u32, u32),
+    side: u32,
+    [level, column, row]: [u32; 3],
+    kind: Kind,
+    colours: Colours,
+) -> impl Iterator<Item = Picture> {
+    let around = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1), (1, -1), (-1, 1)];
+    around.into_iter().filter_map(move |(across, down)| {
+        let place = [level, column.checked_add_signed(across)?, row.checked_add_signed(down)?];
+        tile(size, side, place, kind, colours)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,8 @@
 //! annotations  GeoJSON beside a slide, by view                    (its first page has a map)
 //! workers    processes elsewhere that do a part of this           (its first page has a map)
 //! opened     open slides, each once                                  opened, library, series
+//! disk       encoded images that outlive the server
+//! prefetch   neighbours of tiles, made while there is nothing else to do
 //! flights    one piece of work for all that ask for the same
 //! bounded    what was used last, within bytes
 //! ```
@@ -24,11 +26,14 @@ mod arguments;
 mod bounded;
 mod counters;
 mod deepzoom;
+mod demo;
+mod disk;
 mod failure;
 mod flights;
 mod iiif;
 mod library;
 mod opened;
+mod prefetch;
 mod render;
 mod series;
 mod server;

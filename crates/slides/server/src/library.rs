@@ -198,7 +198,8 @@ pub(crate) fn instances(location: &str) -> Option<&Path> {
     (path.is_dir() && !ends(location, STORE)).then_some(path)
 }
 
-fn is_address(location: &str) -> bool {
+/// Whether a slide is on a web server.
+pub(crate) fn is_address(location: &str) -> bool {
     ["http://", "https://", "s3://"].iter().any(|scheme| location.starts_with(scheme))
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -18,13 +18,17 @@ use seekwire_slides_image::Limits;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 use crate::annotations::Annotations;
 use crate::arguments::{Action, Slides as Options};
 use crate::counters::Counters;
+use crate::demo::Demo;
+use crate::disk::Disk;
 use crate::iiif::Most;
 use crate::library::Library;
 use crate::opened::Slides;
+use crate::prefetch::Prefetch;
 use crate::render::{Bounds, Images, work};
 use crate::sign;
 use crate::web::gate::{self, Rate, Token};
@@ -62,6 +66,10 @@ pub struct Settings {
     pub image_cache: usize,
     /// Decoded tiles that are kept.
     pub tile_cache: usize,
+    /// Where encoded images are kept, too, and how much of them.
+    pub disk_cache: Option<(PathBuf, u64)>,
+    /// Neighbours of a tile that are made when nothing else is to be done.
+    pub prefetch: u8,
     /// Annotations that are kept; a little less of it is what one file may take.
     pub annotations: usize,
     /// Images that are being made.
@@ -118,6 +126,8 @@ impl Settings {
             quality: 80,
             image_cache: 256 << 20,
             tile_cache: 128 << 20,
+            disk_cache: None,
+            prefetch: 8,
             annotations: 128 << 20,
             memory: 512 << 20,
             open_slides: NonZeroUsize::new(64).unwrap_or(NonZeroUsize::MIN),
@@ -152,6 +162,11 @@ impl Settings {
             quality: options.quality,
             image_cache: options.image_cache,
             tile_cache: options.tile_cache,
+            disk_cache: options
+                .disk_cache
+                .clone()
+                .map(|directory| (directory, options.disk_cache_size as u64)),
+            prefetch: options.prefetch,
             annotations: options.annotation_cache,
             memory: options.memory,
             open_slides: options.open_slides,
@@ -208,6 +223,7 @@ pub struct Server {
     connections: u32,
     grace: Duration,
     workers: Option<Arc<Workers>>,
+    prefetching: JoinHandle<()>,
 }
 
 impl Server {
@@ -234,11 +250,16 @@ impl Server {
         let tls = settings.tls.as_ref().map(Tls::new).transpose()?;
         let listener = TcpListener::bind(&settings.listen).await;
         let listener = listener.with_context(|| format!("cannot listen at {}", settings.listen))?;
+        let disk = settings.disk_cache.and_then(|(place, bytes)| Disk::start(&place, bytes));
+        let images = Arc::new(Images::new(bounds, disk, Arc::clone(&counters))?);
+        // A thread is left for who asks; and what is guaranteed is about what is asked for.
+        let may_prefetch = settings.threads.get() > 1 && settings.guarantee.is_none();
+        let most = if may_prefetch { settings.prefetch } else { 0 };
+        let prefetch = Arc::new(Prefetch::new(most.into()));
         // With a token, no cache that others share may have what one was given.
         let is_open = settings.token.is_none() && settings.secret.is_none();
         let who = if is_open { "public" } else { "private" };
         let cache = HeaderValue::from_str(&format!("{who}, max-age={}", settings.max_age))?;
-        let images = Arc::new(Images::new(bounds, Arc::clone(&counters))?);
         let workers = settings.workers.map(|workers| {
             let listener = std::net::TcpListener::bind(&workers.listen);
             let listener = listener
@@ -253,8 +274,9 @@ impl Server {
                 Limits { openslide: settings.openslide, ..work::limits() },
                 Arc::clone(&counters),
             )),
+            prefetch: Arc::clone(&prefetch),
             annotations: Arc::new(Annotations::new(settings.annotations)),
-            images,
+            images: Arc::clone(&images),
             workers: workers.clone(),
             counters,
             requests: Default::default(),
@@ -269,9 +291,10 @@ impl Server {
             most_requests: settings.requests as usize,
             timeout: settings.timeout,
         };
+        let prefetching = tokio::spawn(prefetch.run(images));
         let router = web::router(Arc::new(app));
         let (connections, grace) = (settings.connections, settings.grace);
-        Ok(Self { listener, router, tls, slides, connections, grace, workers })
+        Ok(Self { listener, router, tls, slides, connections, grace, workers, prefetching })
     }
 
     /// Where it listens.
@@ -291,7 +314,7 @@ impl Server {
 
     /// Serves until `end` comes, and until what was asked for before is answered.
     pub async fn run(self, end: impl Future<Output = ()>) {
-        let Self { listener, router, tls, connections, grace, workers, .. } = self;
+        let Self { listener, router, tls, connections, grace, workers, prefetching, .. } = self;
         let acceptor = tls.as_ref().map(Tls::acceptor);
         let keeper = tls.map(|tls| tokio::spawn(tls.keep()));
         connections::serve(listener, router, acceptor, connections, grace, end).await;
@@ -301,6 +324,9 @@ impl Server {
         if let Some(workers) = workers {
             workers.end();
         }
+        prefetching.abort();
+        // It has let go of what it held.
+        let _ = prefetching.await;
     }
 }
 
@@ -313,6 +339,8 @@ pub(crate) fn command(options: &Options) -> Result<()> {
         .with_max_level(options.log)
         .with_ansi(false)
         .with_writer(io::stderr)
+        // Nobody may read it any more; that is no reason to panic.
+        .log_internal_errors(false)
         .init();
     let mut settings = Settings::of(options)?;
     let mut launched = None;
@@ -327,6 +355,10 @@ pub(crate) fn command(options: &Options) -> Result<()> {
         settings.workers = Some(WorkerSettings { listen, secret });
     }
     let secret = settings.workers.as_ref().map(|workers| workers.secret.clone());
+    let demo = if options.demo { Some(Demo::prepare()?) } else { None };
+    if let Some(demo) = &demo {
+        settings.locations = vec![demo.location.clone()];
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .max_blocking_threads(READERS)
@@ -347,6 +379,10 @@ pub(crate) fn command(options: &Options) -> Result<()> {
                 launched::tell(launched, address, &secret)?;
             }
             seekwire_program::tell(format_args!("seekwire: workers at {address}"));
+        }
+        if let Some(demo) = &demo {
+            let about = demo.about;
+            seekwire_program::tell(format_args!("seekwire: {about}; open {scheme}://{address}/"));
         }
         let [terminate, interrupt] = &mut signals;
         server

@@ -321,6 +321,43 @@ fn the_program_serves_until_it_is_told_to_end() {
 }
 
 #[test]
+fn a_demo_says_what_it_shows_and_where() {
+    let ended = |child: &mut std::process::Child| {
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        assert!(child.wait().unwrap().success());
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let odd = odd(directory.path());
+    for slide in [Some(odd), None] {
+        let mut command = program(&["--demo", "--listen", "127.0.0.1:0"]);
+        if let Some(slide) = &slide {
+            command.env("SEEKWIRE_DEMO_SLIDE", slide);
+        }
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        // From then on nobody reads what it says, which does not stop it.
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let said = lines.map_while(Result::ok).find(|line| line.contains("; open ")).unwrap();
+        let address = said.split("; open ").nth(1).unwrap();
+        let list = ureq::get(&format!("{address}slides.json")).call().unwrap();
+        let list: serde_json::Value =
+            serde_json::from_reader(list.into_body().into_reader()).unwrap();
+        let id = list[0]["id"].as_str().unwrap();
+        let expected = match slide {
+            Some(_) => "your slide",
+            None if id == "aperio.svs" => "a real slide",
+            None => "a synthetic slide",
+        };
+        assert!(said.contains(expected), "{said}: {id}");
+        let viewer = ureq::get(&format!("{address}slides/{id}")).call().unwrap();
+        let page = viewer.into_body().read_to_string().unwrap();
+        let annotated = if slide.is_some() { "\"no\"" } else { "\"yes\"" };
+        assert!(page.contains(&format!("data-annotated={annotated}")), "{page}");
+        ended(&mut child);
+    }
+}
+
+#[test]
 fn wrong_arguments_are_explained() {
     let said = |arguments: &[&str]| {
         let output = program(arguments).output().unwrap();

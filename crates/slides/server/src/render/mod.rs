@@ -37,8 +37,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::bounded::Bounded;
 use crate::counters::Counters;
+use crate::disk::{Disk, Name};
 use crate::failure::{Failure, Result};
 use crate::flights::{Flight, Flights, Joined};
+use crate::library;
 use crate::opened::Open;
 use crate::workers::remote::Remote;
 use crate::workers::wire::Task;
@@ -148,13 +150,15 @@ pub(crate) struct Images {
     kept: Bounded<Key, Bytes>,
     flights: Arc<Flights<Key, Image>>,
     memory: Arc<Semaphore>,
+    /// Where images are kept, too.
+    disk: Option<Disk>,
     bounds: Bounds,
     counters: Arc<Counters>,
     promise: Option<Arc<Promise>>,
 }
 
 impl Images {
-    pub(crate) fn new(bounds: Bounds, counters: Arc<Counters>) -> Anyhow<Self> {
+    pub(crate) fn new(bounds: Bounds, disk: Option<Disk>, counters: Arc<Counters>) -> Anyhow<Self> {
         let conversions = Conversions::default();
         let work: Work = Arc::new(move |task, block| match task {
             Task::Decompress => work::decompress(block),
@@ -172,6 +176,7 @@ impl Images {
             flights: Arc::new(Flights::new()),
             memory: Arc::new(Semaphore::new(grains(bounds.work as u64) as usize)),
             promise: bounds.guarantee.map(|guarantee| Arc::new(Promise::new(guarantee))),
+            disk,
             bounds,
             counters,
         })
@@ -204,6 +209,15 @@ impl Images {
     /// Bytes of images that are kept, and may be kept.
     pub(crate) fn bytes(&self) -> (usize, usize) {
         self.kept.bytes()
+    }
+
+    pub(crate) fn disk(&self) -> Option<&Disk> {
+        self.disk.as_ref()
+    }
+
+    /// Whether an image is in memory.
+    pub(crate) fn has(&self, open: &Open, picture: &Picture) -> bool {
+        self.kept.has(&Key { opening: open.number, picture: picture.clone() })
     }
 
     /// The encoded image. If this is dropped, and nobody else wants the image, work on it ends.
@@ -256,10 +270,38 @@ impl Images {
                     drop(timed.inspect(Timed::done));
                     return Ok(image);
                 }
-                self.part(open, picture, *part).await
+                self.kept_or(open, picture, self.part(open, picture, *part)).await
             }
-            Shown::Associated(name) => self.associated(open, picture, name).await,
+            Shown::Associated(name) => {
+                self.kept_or(open, picture, self.associated(open, picture, name)).await
+            }
         }
+    }
+
+    /// The image that an earlier server has made, or what `make` gives. Slides on web servers are
+    /// not known to be the same after a restart.
+    async fn kept_or(
+        &self,
+        open: &Open,
+        picture: &Picture,
+        make: impl Future<Output = Image>,
+    ) -> Image {
+        let Some(disk) = self.disk.as_ref().filter(|_| !library::is_address(&open.location)) else {
+            return make.await;
+        };
+        let name = Name::new(&[
+            env!("CARGO_PKG_VERSION"),
+            &open.location,
+            &open.stamp,
+            &self.bounds.quality.to_string(),
+            &format!("{picture:?}"),
+        ]);
+        if let Some(image) = disk.get(name).await {
+            return Ok(image);
+        }
+        let image = make.await?;
+        disk.put(name, image.clone());
+        Ok(image)
     }
 
     /// The tile that is stored for just this picture, if there is one.

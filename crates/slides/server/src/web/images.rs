@@ -69,7 +69,9 @@ impl App {
             Counters::add(&self.counters.not_modified, 1);
             return Ok(response::kept(response::not_modified(), etag, &self.cache));
         }
+        let busy = self.prefetch.busy(open, &picture);
         let image = self.images.get(open, picture).await?;
+        drop(busy);
         Ok(response::kept(response::body(kind, image), etag, &self.cache))
     }
 
@@ -138,7 +140,13 @@ pub(super) async fn tile(
     let side = deepzoom::side(&open.levels);
     let colours = options.colours(&open)?;
     let picture = deepzoom::tile(open.size(), side, [level, column, row], kind, colours);
-    app.image(&open, &headers, picture.ok_or_else(nothing)?).await
+    let image = app.image(&open, &headers, picture.ok_or_else(nothing)?).await?;
+    if app.prefetch.most() > 0 {
+        let place = [level, column, row];
+        let around = deepzoom::neighbours(open.size(), side, place, kind, colours);
+        app.prefetch.want(&open, around);
+    }
+    Ok(image)
 }
 
 /// Digits only: each tile has one address.

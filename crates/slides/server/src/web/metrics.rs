@@ -112,6 +112,36 @@ pub(crate) fn text(app: &App) -> String {
     for (name, about, count) in app.counters.all() {
         text.single(name, "counter", about, count as f64);
     }
+    let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+    let counts = app.prefetch.counts();
+    for (name, about, counter) in [
+        (
+            "made",
+            "Neighbours of tiles that were made when nothing else was to be done.",
+            &counts.made,
+        ),
+        (
+            "given_up",
+            "Neighbours that were given up for what a client asked for.",
+            &counts.given_up,
+        ),
+        ("used", "Neighbours that a client asked for while they were being made.", &counts.used),
+    ] {
+        text.single(&format!("prefetch_{name}_total"), "counter", about, of(counter));
+    }
+    if let Some(disk) = app.images.disk() {
+        let counts = disk.counts();
+        for (name, about, counter) in [
+            ("found", "Images that were on disk.", &counts.found),
+            ("missing", "Images that were not on disk.", &counts.missing),
+            ("broken", "Images on disk that were not what had been written.", &counts.broken),
+            ("written", "Images that were written to disk.", &counts.written),
+            ("failed", "Images that could not be written, or not in time.", &counts.failed),
+            ("removed", "Images that were removed, as others were used later.", &counts.removed),
+        ] {
+            text.single(&format!("disk_{name}_total"), "counter", about, of(counter));
+        }
+    }
     app.requests.write(&mut text);
     let (images, tiles) = (app.images.bytes(), app.images.tiles().bytes());
     text.family("cache_bytes", "gauge", "Bytes that are kept.");
@@ -119,10 +149,13 @@ pub(crate) fn text(app: &App) -> String {
     text.sample("cache_bytes", "of=\"tiles\"", tiles.0 as f64);
     let annotations = app.annotations.bytes();
     text.sample("cache_bytes", "of=\"annotations\"", annotations.0 as f64);
+    let disk = app.images.disk().map_or((0, 0), |disk| disk.bytes());
+    text.sample("cache_bytes", "of=\"disk\"", disk.0 as f64);
     text.family("cache_limit_bytes", "gauge", "Bytes that may be kept.");
     text.sample("cache_limit_bytes", "of=\"images\"", images.1 as f64);
     text.sample("cache_limit_bytes", "of=\"tiles\"", tiles.1 as f64);
     text.sample("cache_limit_bytes", "of=\"annotations\"", annotations.1 as f64);
+    text.sample("cache_limit_bytes", "of=\"disk\"", disk.1 as f64);
     let open = app.slides.count() as f64;
     text.single("slides_open", "gauge", "Slides that are open.", open);
     let about = "Requests that are being answered, this one among them.";

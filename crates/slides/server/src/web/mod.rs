@@ -44,6 +44,7 @@ use crate::counters::Counters;
 use crate::failure::Failure;
 use crate::iiif::Most;
 use crate::opened::Slides;
+use crate::prefetch::Prefetch;
 use crate::render::Images;
 use crate::workers::Workers;
 use connections::Peer;
@@ -56,6 +57,7 @@ pub(crate) struct App {
     pub(crate) images: Arc<Images>,
     pub(crate) annotations: Arc<Annotations>,
     pub(crate) workers: Option<Arc<Workers>>,
+    pub(crate) prefetch: Arc<Prefetch>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) requests: Requests,
     pub(crate) most: Most,

@@ -84,7 +84,7 @@ fn images() -> Arc<Images> {
         policy: Policy::RoundRobin,
         guarantee: None,
     };
-    Arc::new(Images::new(bounds, Arc::new(Counters::default())).unwrap())
+    Arc::new(Images::new(bounds, None, Arc::new(Counters::default())).unwrap())
 }
 
 fn until(condition: impl Fn() -> bool) {

@@ -55,6 +55,8 @@ impl Service {
     /// Serves what is at that place, as `change` has it.
     pub(crate) fn start(place: &Path, change: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = Settings::new(vec![place.to_str().unwrap().to_owned()]);
+        // What nobody has asked for would be counted, too.
+        settings.prefetch = 0;
         change(&mut settings);
         let (told, address) = std::sync::mpsc::channel();
         let (end, ended) = oneshot::channel();

@@ -1,0 +1,303 @@
+//! Encoded images in a directory, which outlives the server.
+//!
+//! ```text
+//! DIRECTORY/CACHEDIR.TAG
+//! DIRECTORY/3f/3f09...   mark, hash of name and image, image
+//! ```
+//!
+//! An image is known by a hash of all that it depends on, the slide as it is stored among it, so
+//! that nothing old is given out. A file is written beside its place and then moved there, so it is
+//! whole or not there; what is found is compared with its hash all the same. Each server looks at
+//! the directory as it is, not at a list of its own, so several can use the same one. Nothing here
+//! is ever needed: whatever fails is told in the log, and the server goes on.
+
+mod sweep;
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use sweep::Swept;
+
+/// What each file begins with.
+const MARK: &[u8; 16] = b"seekwire slide 1";
+/// Before the image: the mark, and the hash.
+const HEADER: usize = MARK.len() + 32;
+/// What a file takes, in multiples of this.
+const BLOCK: u64 = 4096;
+
+/// After each of so many parts of the bound are written, it is looked whether it holds.
+const STEPS: u64 = 16;
+/// Images that wait to be written, and their bytes.
+const WAITING: usize = 256;
+const WAITING_BYTES: u64 = 64 << 20;
+
+/// That a file was used is noted if the last note is so old.
+const NOTED: Duration = Duration::from_secs(600);
+/// After something cannot be written, nothing is tried for so long.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// By what an image is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Name([u8; 32]);
+
+impl Name {
+    /// Of all that an image depends on.
+    pub(crate) fn new(parts: &[&str]) -> Self {
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part.as_bytes());
+        }
+        Self(hash.finalize().into())
+    }
+
+    fn text(self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// What happened, since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) found: AtomicU64,
+    pub(crate) missing: AtomicU64,
+    pub(crate) broken: AtomicU64,
+    pub(crate) written: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) removed: AtomicU64,
+}
+
+fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}
+
+struct Shared {
+    directory: PathBuf,
+    limit: u64,
+    counts: Counts,
+    /// What the directory held at the last look, and what was written since.
+    held: AtomicU64,
+    waiting: AtomicU64,
+}
+
+/// A cache in a directory.
+pub(crate) struct Disk {
+    shared: Arc<Shared>,
+    /// `None` when it ends.
+    orders: Option<SyncSender<(Name, Bytes)>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Disk {
+    /// Keeps at most `limit` bytes in the directory, which is made if it is not there. One that
+    /// cannot be used is told in the log, and there is no cache.
+    pub(crate) fn start(directory: &Path, limit: u64) -> Option<Self> {
+        match Self::prepare(directory, limit) {
+            Ok(disk) => Some(disk),
+            Err(error) => {
+                let directory = directory.display();
+                tracing::warn!("{directory}: {error}; no images are kept on disk");
+                None
+            }
+        }
+    }
+
+    fn prepare(directory: &Path, limit: u64) -> io::Result<Self> {
+        // Images may be of patients.
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        let directory = fs::canonicalize(directory)?;
+        let shared = Arc::new(Shared {
+            directory,
+            limit,
+            counts: Counts::default(),
+            held: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
+        });
+        let (orders, received) = sync_channel(WAITING);
+        let writer = Writer { shared: Arc::clone(&shared), written: 0, paused: None };
+        let writer =
+            thread::Builder::new().name("disk-cache".to_owned()).spawn(|| writer.run(received))?;
+        Ok(Self { shared, orders: Some(orders), writer: Some(writer) })
+    }
+
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.shared.counts
+    }
+
+    /// Bytes that are kept, and may be kept.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (self.shared.held.load(Ordering::Relaxed), self.shared.limit)
+    }
+
+    /// The image of that name, if it is there.
+    pub(crate) async fn get(&self, name: Name) -> Option<Bytes> {
+        let shared = Arc::clone(&self.shared);
+        tokio::task::spawn_blocking(move || shared.read(name)).await.ok().flatten()
+    }
+
+    /// Has an image written, later and if there is time.
+    pub(crate) fn put(&self, name: Name, image: Bytes) {
+        let length = image.len() as u64;
+        let waiting = self.shared.waiting.fetch_add(length, Ordering::Relaxed) + length;
+        let order = self.orders.as_ref().filter(|_| waiting <= WAITING_BYTES);
+        if order.is_none_or(|orders| orders.try_send((name, image)).is_err()) {
+            self.shared.waiting.fetch_sub(length, Ordering::Relaxed);
+            add(&self.shared.counts.failed, 1);
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // What waits is written.
+        self.orders = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+/// What a file of so many bytes takes.
+fn taken(length: u64) -> u64 {
+    length.div_ceil(BLOCK) * BLOCK
+}
+
+fn hash(name: Name, image: &[u8]) -> [u8; 32] {
+    Sha256::new().chain_update(name.0).chain_update(image).finalize().into()
+}
+
+impl Shared {
+    fn place(&self, name: Name) -> PathBuf {
+        let text = name.text();
+        self.directory.join(&text[..2]).join(text)
+    }
+
+    /// Of one file.
+    fn largest(&self) -> u64 {
+        self.limit / STEPS
+    }
+
+    fn read(&self, name: Name) -> Option<Bytes> {
+        let place = self.place(name);
+        let read = || -> io::Result<(File, Vec<u8>)> {
+            let file = File::open(&place)?;
+            let length = file.metadata()?.len().min(self.limit);
+            let mut bytes = Vec::with_capacity(length as usize);
+            (&file).take(length + 1).read_to_end(&mut bytes)?;
+            Ok((file, bytes))
+        };
+        let (file, bytes) = match read() {
+            Ok(read) => read,
+            Err(error) => {
+                add(&self.counts.missing, 1);
+                if error.kind() != io::ErrorKind::NotFound {
+                    tracing::warn!("{}: {error}", place.display());
+                }
+                return None;
+            }
+        };
+        let image = bytes.strip_prefix(MARK).and_then(|rest| rest.split_at_checked(32));
+        if image.is_none_or(|(known, image)| known != hash(name, image)) {
+            add(&self.counts.broken, 1);
+            tracing::warn!("{}: not what was written; it is removed", place.display());
+            let _ = fs::remove_file(&place);
+            return None;
+        }
+        let now = SystemTime::now();
+        let is_old = |at| now.duration_since(at).is_ok_and(|age| age > NOTED);
+        if file.metadata().and_then(|data| data.modified()).is_ok_and(is_old) {
+            let _ = file.set_modified(now);
+        }
+        add(&self.counts.found, 1);
+        Some(Bytes::from(bytes).slice(HEADER..))
+    }
+}
+
+/// The thread that writes.
+struct Writer {
+    shared: Arc<Shared>,
+    /// Since the last look at the directory.
+    written: u64,
+    paused: Option<Instant>,
+}
+
+impl Writer {
+    fn run(mut self, orders: Receiver<(Name, Bytes)>) {
+        self.tag();
+        self.sweep();
+        while let Ok((name, image)) = orders.recv() {
+            let counts = &self.shared.counts;
+            if self.paused.is_some_and(|since| since.elapsed() < PAUSE) {
+                add(&counts.failed, 1);
+            } else if let Err(error) = self.write(name, &image) {
+                add(&self.shared.counts.failed, 1);
+                let (directory, pause) = (self.shared.directory.display(), PAUSE.as_secs());
+                tracing::warn!("{directory}: {error}; no images are written there for {pause} s");
+                self.paused = Some(Instant::now());
+            }
+            self.shared.waiting.fetch_sub(image.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells programs that make copies that this need not be kept
+    /// (<https://bford.info/cachedir/>).
+    fn tag(&self) {
+        let text = "Signature: 8a477f597d28d172789f06886806bc55\n\
+            # Images that `seekwire slides` has made. It makes them again when they are gone.\n";
+        let place = self.shared.directory.join("CACHEDIR.TAG");
+        if !place.exists() {
+            // If it cannot be written, the first image will say so.
+            let _ = fs::write(place, text);
+        }
+    }
+
+    /// Looks what there is, and removes what was not used for longest if that is too much.
+    fn sweep(&mut self) {
+        // With room for what this server, and another one, write before their next look.
+        let allowed = self.shared.limit / 8 * 7;
+        let Swept { held, removed } = sweep::sweep(&self.shared.directory, allowed);
+        self.written = 0;
+        self.shared.held.store(held, Ordering::Relaxed);
+        add(&self.shared.counts.removed, removed);
+    }
+
+    fn write(&mut self, name: Name, image: &[u8]) -> io::Result<()> {
+        let size = taken((HEADER + image.len()) as u64);
+        let place = self.shared.place(name);
+        // Another server may have written it.
+        if size > self.shared.largest() || place.exists() {
+            return Ok(());
+        }
+        if self.written + size > self.shared.largest() {
+            self.sweep();
+        }
+        let Some(folder) = place.parent() else { return Ok(()) };
+        if let Err(error) = DirBuilder::new().mode(0o700).create(folder) {
+            if error.kind() != io::ErrorKind::AlreadyExists {
+                return Err(error);
+            }
+        }
+        let mut file = tempfile::Builder::new().prefix(sweep::UNFINISHED).tempfile_in(folder)?;
+        file.write_all(MARK)?;
+        file.write_all(&hash(name, image))?;
+        file.write_all(image)?;
+        file.persist(&place)?;
+        self.written += size;
+        self.shared.held.fetch_add(size, Ordering::Relaxed);
+        add(&self.shared.counts.written, 1);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+use super::*;
+
+fn name(number: u32) -> Name {
+    Name::new(&["slide", &number.to_string()])
+}
+
+fn image(number: u32) -> Bytes {
+    Bytes::from(vec![number as u8; 12_000])
+}
+
+/// Files with images, and what they take.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = |path: &Path| fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    let folders = entries(directory).filter(|path| path.is_dir());
+    folders.flat_map(|folder| entries(&folder).collect::<Vec<_>>()).collect()
+}
+
+fn held(directory: &Path) -> u64 {
+    files(directory).iter().map(|path| taken(fs::metadata(path).unwrap().len())).sum()
+}
+
+#[test]
+fn what_is_kept_is_found_by_the_next_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("not/there/yet");
+    let disk = Disk::start(&place, 1 << 20).unwrap();
+    assert_eq!(disk.shared.read(name(1)), None);
+    disk.put(name(1), image(1));
+    disk.put(name(2), image(2));
+    drop(disk);
+    let disk = Disk::start(&place, 1 << 20).unwrap();
+    assert_eq!(disk.shared.read(name(1)), Some(image(1)));
+    assert_eq!(disk.shared.read(name(3)), None);
+    let counts = disk.counts();
+    let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    assert_eq!((of(&counts.found), of(&counts.missing), of(&counts.broken)), (1, 1, 0));
+    assert!(place.join("CACHEDIR.TAG").exists());
+    assert_eq!(files(&place).len(), 2);
+}
+
+#[test]
+fn what_is_not_as_it_was_written_is_not_given_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Disk::start(directory.path(), 1 << 20).unwrap();
+    (0..6).for_each(|number| disk.put(name(number), image(number)));
+    drop(disk);
+    let disk = Disk::start(directory.path(), 1 << 20).unwrap();
+    let place = |number| disk.shared.place(name(number));
+    let whole = fs::read(place(0)).unwrap();
+    let mut flipped = whole.clone();
+    flipped[5000] ^= 1;
+    fs::write(place(0), flipped).unwrap();
+    fs::write(place(1), &fs::read(place(1)).unwrap()[..3000]).unwrap();
+    fs::write(place(2), "").unwrap();
+    // One that is whole, at the place of another.
+    fs::write(place(3), &whole).unwrap();
+    fs::remove_file(place(4)).unwrap();
+    fs::create_dir(place(4)).unwrap();
+    for number in 0..5 {
+        assert_eq!(disk.shared.read(name(number)), None, "{number}");
+    }
+    assert_eq!(disk.shared.read(name(5)), Some(image(5)));
+    assert_eq!(disk.counts().broken.load(Ordering::Relaxed), 4);
+    assert!(!place(0).exists() && !place(3).exists());
+    // It is made again, and kept again.
+    disk.put(name(0), image(0));
+    drop(disk);
+    let disk = Disk::start(directory.path(), 1 << 20).unwrap();
+    assert_eq!(disk.shared.read(name(0)), Some(image(0)));
+}
+
+#[test]
+fn the_bound_holds_for_two_servers_and_what_was_used_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let limit = 64 * 12_288;
+    let old = SystemTime::now() - Duration::from_secs(100_000);
+    let first = Disk::start(directory.path(), limit).unwrap();
+    (0..50).for_each(|number| first.put(name(number), image(number)));
+    drop(first);
+    for path in files(directory.path()) {
+        File::open(path).unwrap().set_modified(old).unwrap();
+    }
+    let [first, second] = [(); 2].map(|()| Disk::start(directory.path(), limit).unwrap());
+    // Used now, which is noted.
+    assert_eq!(first.shared.read(name(7)), Some(image(7)));
+    for number in 100..120 {
+        first.put(name(number), image(number));
+        second.put(name(number + 1000), image(number));
+        // Each as it comes, so that both look again and again.
+        while first.shared.waiting.load(Ordering::Relaxed)
+            + second.shared.waiting.load(Ordering::Relaxed)
+            > 0
+        {
+            thread::yield_now();
+        }
+        let held = held(directory.path());
+        assert!(held <= limit, "{held} of {limit}");
+    }
+    // Of the old ones there is not room for all, for these there is.
+    for number in [7].into_iter().chain(100..120).chain(1100..1120) {
+        assert!(second.shared.read(name(number)).is_some(), "{number}");
+    }
+    let removed = [&first, &second].map(|disk| disk.counts().removed.load(Ordering::Relaxed));
+    assert!(removed.iter().sum::<u64>() >= 26, "{removed:?}");
+    // One that is too large is not kept.
+    first.put(name(5000), Bytes::from(vec![0; limit as usize / 8]));
+    drop(first);
+    assert_eq!(second.shared.read(name(5000)), None);
+}
+
+#[test]
+fn nothing_else_in_the_directory_is_touched() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("ab");
+    fs::create_dir(&folder).unwrap();
+    let old = SystemTime::now() - Duration::from_secs(100_000);
+    let others = ["letter.txt", "ab/letter.txt", &format!("ab/{}", "g".repeat(64)), "ab/.new-now"];
+    for other in others {
+        fs::write(directory.path().join(other), vec![0; 100_000]).unwrap();
+    }
+    let abandoned = folder.join(".new-1");
+    fs::write(&abandoned, "").unwrap();
+    File::open(&abandoned).unwrap().set_modified(old).unwrap();
+    let image = folder.join("a".repeat(64));
+    fs::write(&image, vec![0; 100_000]).unwrap();
+    assert_eq!(sweep::sweep(directory.path(), 50_000), Swept { held: 0, removed: 1 });
+    assert!(!image.exists() && !abandoned.exists());
+    assert!(others.iter().all(|other| directory.path().join(other).exists()));
+}
+
+#[test]
+fn a_place_that_cannot_be_used_is_done_without() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    assert!(Disk::start(&file, 1 << 20).is_none());
+    // It was there, and is no directory any more.
+    let place = directory.path().join("place");
+    let disk = Disk::start(&place, 1 << 20).unwrap();
+    disk.put(name(1), image(1));
+    while disk.shared.waiting.load(Ordering::Relaxed) > 0 {
+        thread::yield_now();
+    }
+    fs::remove_dir_all(&place).unwrap();
+    fs::write(&place, "").unwrap();
+    assert_eq!(disk.shared.read(name(1)), None);
+    disk.put(name(2), image(2));
+    disk.put(name(3), image(3));
+    while disk.shared.waiting.load(Ordering::Relaxed) > 0 {
+        thread::yield_now();
+    }
+    assert_eq!(disk.counts().failed.load(Ordering::Relaxed), 2);
+}
