@@ -146,7 +146,7 @@ type Image = Result<Bytes>;
 /// Makes images, and keeps them.
 pub(crate) struct Images {
     tiles: Arc<Tiles>,
-    farm: Farm,
+    farm: Arc<Farm>,
     kept: Bounded<Key, Bytes>,
     flights: Arc<Flights<Key, Image>>,
     memory: Arc<Semaphore>,
@@ -171,7 +171,7 @@ impl Images {
         let decompress = farm("decompress", bounds.guarantee)?;
         Ok(Self {
             tiles: Arc::new(Tiles::new(decompress, bounds.tiles, Arc::clone(&counters))),
-            farm: farm("finish", None)?,
+            farm: Arc::new(farm("finish", bounds.guarantee)?),
             kept: Bounded::new(bounds.images),
             flights: Arc::new(Flights::new()),
             memory: Arc::new(Semaphore::new(grains(bounds.work as u64) as usize)),
@@ -381,7 +381,7 @@ impl Images {
             format: self.format(picture.kind),
         };
         orders.append(&mut pixels, icc);
-        let image = self.finish(open, pixels).await;
+        let image = self.finish(open, pixels, is_complete).await;
         if image.is_ok() {
             drop(timed.inspect(Timed::done));
         }
@@ -414,7 +414,7 @@ impl Images {
         };
         let mut pixels = raster.into_pixels();
         orders.append(&mut pixels, None);
-        self.finish(open, pixels).await
+        self.finish(open, pixels, false).await
     }
 
     /// A frame of an instance in DICOM, which nobody else is likely to want in this way: it is made
@@ -447,7 +447,7 @@ impl Images {
         };
         let mut block = pixels.bytes.to_vec();
         orders.append(&mut block, icc);
-        self.finish(open, block).await
+        self.finish(open, block, false).await
     }
 
     fn format(&self, kind: Kind) -> Format {
@@ -458,8 +458,13 @@ impl Images {
         }
     }
 
-    async fn finish(&self, open: &Open, block: Vec<u8>) -> Image {
-        match self.farm.run(Task::Finish, block.into(), || true).await {
+    async fn finish(&self, open: &Open, block: Vec<u8>, is_complete: bool) -> Image {
+        let block = Bytes::from(block);
+        let answer = match self.farm.update(is_complete) {
+            Some(update) => update.run(Task::Finish, block).await.map(Some),
+            None => self.farm.run(Task::Finish, block, || true).await,
+        };
+        match answer {
             Ok(image) => {
                 Counters::add(&self.counters.encoded, 1);
                 image.ok_or_else(|| Failure::internal("the work was not done"))
