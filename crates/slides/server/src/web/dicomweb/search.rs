@@ -2,6 +2,7 @@
 //! series are matched by what the beginnings of their files say; no slide is opened for that.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, WARNING};
@@ -13,8 +14,8 @@ use super::accept::{self, Offer};
 use super::body::Held;
 use super::{Address, JSON, Parameters, index, is_uid, place, root, slides};
 use crate::failure::{Failure, Result};
-use crate::series::Series;
-use crate::web::{Shared, response};
+use crate::series::{Index, Series};
+use crate::web::{App, Shared, response};
 
 /// Results of one answer, if the client does not want less.
 const MOST: usize = 1000;
@@ -108,12 +109,6 @@ impl Search {
         let mut wanted = self.matches.iter().filter(|(tag, _)| *tag == INSTANCE);
         wanted.all(|(_, wanted)| is_in_list(uid, wanted))
     }
-
-    /// The page of the results, and how many there are after it.
-    fn page(&self, results: Vec<Object>) -> (Vec<Object>, usize) {
-        let rest = results.len().saturating_sub(self.offset.saturating_add(self.limit));
-        (results.into_iter().skip(self.offset).take(self.limit).collect(), rest)
-    }
 }
 
 /// A tag, or a name of an attribute: they begin with a capital letter, and parameters do not.
@@ -188,20 +183,53 @@ fn object(series: &Series) -> Object {
     serde_json::from_str(&series.heading.json).unwrap_or_default()
 }
 
-fn answer(search: &Search, offer: &Offer<'_>, results: Vec<Object>) -> Result<Response> {
-    let (page, rest) = search.page(results);
-    let text = Value::from(page.into_iter().map(Value::from).collect::<Vec<_>>()).to_string();
-    let mut response = response::body(JSON, text);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(offer.kind));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    if rest > 0 {
-        let warning = format!("299 seekwire \"there are {rest} more results, from offset on\"");
-        if let Ok(warning) = HeaderValue::from_str(&warning) {
-            headers.insert(WARNING, warning);
+/// The results of one answer, of all that there are.
+#[derive(Debug, Default)]
+struct Page {
+    offset: usize,
+    limit: usize,
+    found: usize,
+    results: Vec<Value>,
+}
+
+impl Page {
+    fn of(search: &Search) -> Self {
+        Self { offset: search.offset, limit: search.limit, ..Self::default() }
+    }
+
+    /// Counts a result, which is made if it is of this page.
+    fn add(&mut self, make: impl FnOnce() -> Object) {
+        let place = self.found;
+        self.found += 1;
+        if place >= self.offset && self.results.len() < self.limit {
+            self.results.push(make().into());
         }
     }
-    Ok(response)
+
+    fn answer(self, offer: &Offer<'_>) -> Response {
+        let rest = self.found.saturating_sub(self.offset.saturating_add(self.limit));
+        let mut response = response::body(JSON, Value::from(self.results).to_string());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(offer.kind));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        if rest > 0 {
+            let warning = format!("299 seekwire \"there are {rest} more results\"");
+            if let Ok(warning) = HeaderValue::from_str(&warning) {
+                headers.insert(WARNING, warning);
+            }
+        }
+        response
+    }
+}
+
+/// Looks through all series, in a thread for what takes time: there may be many.
+async fn through(
+    app: &Arc<App>,
+    look: impl FnOnce(&Index) -> Page + Send + 'static,
+) -> Result<Page> {
+    let index = index(app).await?;
+    let looked = tokio::task::spawn_blocking(move || look(&index)).await;
+    looked.map_err(|_| Failure::internal("the search panicked"))
 }
 
 const OFFERS: [Offer<'static>; 2] = [
@@ -219,35 +247,38 @@ pub(super) async fn studies(
     let offer = accept::choose(&headers, &query, &OFFERS)?;
     let search = Search::of(&Address::default(), &query)?;
     let root = root(&app, &uri, &headers)?;
-    let index = index(&app).await?;
-    let mut results = Vec::new();
-    let mut all = index.iter().map(|((study, _), series)| (study, series)).peekable();
-    while let Some((study, first)) = all.next() {
-        let mut group = vec![first];
-        while let Some((_, next)) = all.next_if(|(of, _)| *of == study) {
-            group.push(next);
+    let page = through(&app, move |index| {
+        let mut page = Page::of(&search);
+        let mut all = index.iter().map(|((study, _), series)| (study, series)).peekable();
+        while let Some((study, first)) = all.next() {
+            let mut group = vec![first];
+            while let Some((_, next)) = all.next_if(|(of, _)| *of == study) {
+                group.push(next);
+            }
+            let objects: Vec<Object> = group.iter().map(|series| object(series)).collect();
+            if objects.iter().any(|object| search.fits(object)) {
+                page.add(|| of_study(&root, study, &group, objects));
+            }
         }
-        let objects: Vec<Object> = group.iter().map(|series| object(series)).collect();
-        if !objects.iter().any(|object| search.fits(object)) {
-            continue;
-        }
-        let modalities: BTreeSet<&str> = objects
-            .iter()
-            .filter_map(|object| object.get(MODALITY)?["Value"][0].as_str())
-            .collect();
-        let modalities: Vec<&str> = modalities.into_iter().collect();
-        let files: usize = group.iter().map(|series| series.files).sum();
-        let mut found = objects.first().cloned().unwrap_or_default();
-        for tag in [MODALITY, SERIES, "0008103E", "00200011"] {
-            found.remove(tag);
-        }
-        found.insert(MODALITIES.into(), json!({"vr": "CS", "Value": modalities}));
-        found.insert("00081190".into(), element("UR", format!("{root}/studies/{study}")));
-        found.insert("00201206".into(), element("IS", group.len()));
-        found.insert("00201208".into(), element("IS", files));
-        results.push(found);
+        page
+    });
+    Ok(page.await?.answer(offer))
+}
+
+/// What there is to say of a study of these series.
+fn of_study(root: &str, study: &str, group: &[&Series], objects: Vec<Object>) -> Object {
+    let modalities = objects.iter().filter_map(|object| object.get(MODALITY)?["Value"][0].as_str());
+    let modalities: BTreeSet<String> = modalities.map(str::to_owned).collect();
+    let files: usize = group.iter().map(|series| series.files).sum();
+    let mut found = objects.into_iter().next().unwrap_or_default();
+    for tag in [MODALITY, SERIES, "0008103E", "00200011"] {
+        found.remove(tag);
     }
-    answer(&search, offer, results)
+    found.insert(MODALITIES.into(), json!({"vr": "CS", "Value": modalities}));
+    found.insert("00081190".into(), element("UR", format!("{root}/studies/{study}")));
+    found.insert("00201206".into(), element("IS", group.len()));
+    found.insert("00201208".into(), element("IS", files));
+    found
 }
 
 /// `/series`, of all studies or of one
@@ -262,17 +293,22 @@ pub(super) async fn series(
     address.uids()?;
     let search = Search::of(&address, &query)?;
     let root = root(&app, &uri, &headers)?;
-    let mut results = Vec::new();
-    for ((study, series), found) in index(&app).await?.iter() {
-        let mut object = object(found);
-        if search.fits(&object) {
-            let place = format!("{root}/studies/{study}/series/{series}");
-            object.insert("00081190".into(), element("UR", place));
-            object.insert("00201209".into(), element("IS", found.files));
-            results.push(object);
+    let page = through(&app, move |index| {
+        let mut page = Page::of(&search);
+        for ((study, series), found) in index {
+            let mut object = object(found);
+            if search.fits(&object) {
+                page.add(|| {
+                    let place = format!("{root}/studies/{study}/series/{series}");
+                    object.insert("00081190".into(), element("UR", place));
+                    object.insert("00201209".into(), element("IS", found.files));
+                    object
+                });
+            }
         }
-    }
-    answer(&search, offer, results)
+        page
+    });
+    Ok(page.await?.answer(offer))
 }
 
 /// `/instances`, of a study or of a series
@@ -286,7 +322,7 @@ pub(super) async fn instances(
     let offer = accept::choose(&headers, &query, &OFFERS)?;
     let search = Search::of(&address, &query)?;
     let root = root(&app, &uri, &headers)?;
-    let mut results = Vec::new();
+    let mut page = Page::of(&search);
     for open in slides(&app, &address).await? {
         let Some(dicom) = open.slide.dicom() else { continue };
         let known = app.slides.library().known_series();
@@ -301,10 +337,11 @@ pub(super) async fn instances(
                 continue;
             }
             let mut object = of_series.clone();
+            let place = place(&root, &held)?;
             for (tag, value) in [
                 ("00080016", element("UI", one.class())),
                 (INSTANCE, element("UI", one.uid())),
-                ("00081190", element("UR", place(&root, &held)?)),
+                ("00081190", element("UR", place)),
                 ("00083002", element("UI", one.transfer_syntax())),
                 ("00280008", element("IS", one.frames())),
                 ("00280010", element("US", one.rows())),
@@ -313,10 +350,10 @@ pub(super) async fn instances(
             ] {
                 object.insert(tag.into(), value);
             }
-            results.push(object);
+            page.add(|| object);
         }
     }
-    answer(&search, offer, results)
+    Ok(page.answer(offer))
 }
 
 #[cfg(test)]
