@@ -44,8 +44,19 @@ pub(crate) struct Ask {
 pub(crate) enum Pace {
     /// As soon as a connection is free; none after that time.
     Closed(Duration),
-    /// When they are due.
-    Open,
+    /// When they are due. Latencies are those of what is due from then on: before, viewers come, and
+    /// a server opens what it has not open yet.
+    Open(Duration),
+}
+
+impl Pace {
+    /// Whether the latency of what is due then is measured.
+    fn counts(self, due: Duration) -> bool {
+        match self {
+            Self::Closed(_) => true,
+            Self::Open(from) => due >= from,
+        }
+    }
 }
 
 /// What came of a load.
@@ -181,7 +192,7 @@ impl Load {
         let due = self.lanes.iter().filter_map(|lane| lane.asks.back()).map(|ask| ask.due).max();
         let limit = match self.pace {
             Pace::Closed(time) => time + LIMIT,
-            Pace::Open => due.unwrap_or_default() + PATIENCE,
+            Pace::Open(_) => due.unwrap_or_default() + PATIENCE,
         };
         let mut events = Vec::with_capacity(256);
         loop {
@@ -195,7 +206,7 @@ impl Load {
             self.send_what_is_due(now)?;
             let is_done = self.busy == 0 && self.lanes.iter().all(|lane| lane.asks.is_empty());
             if is_done || now >= limit {
-                let is_late = !is_done && self.pace != Pace::Open;
+                let is_late = !is_done && matches!(self.pace, Pace::Closed(_));
                 ensure!(!is_late, "no answer for {} s", LIMIT.as_secs());
                 return Ok(now);
             }
@@ -225,13 +236,13 @@ impl Load {
         for number in 0..self.lanes.len() {
             loop {
                 let lane = &mut self.lanes[number];
-                let is_due = |ask: &Ask| self.pace != Pace::Open || ask.due <= now;
+                let is_due = |ask: &Ask| matches!(self.pace, Pace::Closed(_)) || ask.due <= now;
                 let Some(ask) = lane.asks.front().copied().filter(is_due) else { break };
                 let Some(connection) = lane.idle.pop() else { break };
                 lane.asks.pop_front();
                 let from = match self.pace {
                     Pace::Closed(_) => self.began.elapsed(),
-                    Pace::Open => ask.due,
+                    Pace::Open(_) => ask.due,
                 };
                 self.busy += 1;
                 self.connections[connection].waits = Some((ask.path, from));
@@ -301,7 +312,9 @@ impl Load {
             bail!("{line}: {}", answer.complaint());
         }
         self.last = self.began.elapsed();
-        self.latencies.add(self.last.saturating_sub(from));
+        if self.pace.counts(from) {
+            self.latencies.add(self.last.saturating_sub(from));
+        }
         self.answers += 1;
         self.bytes += answer.length() as u64;
         self.busy -= 1;
@@ -319,7 +332,8 @@ impl Load {
         let sent = self.connections.iter().filter_map(|connection| Some(connection.waits?.1));
         let unsent = self.lanes.iter().flat_map(|lane| lane.asks.iter().map(|ask| ask.due));
         let late: Vec<Duration> = sent.chain(unsent).collect();
-        for from in &late {
+        let pace = self.pace;
+        for from in late.iter().filter(|from| pace.counts(**from)) {
             self.latencies.add(end.saturating_sub(*from));
         }
         late.len() as u64
@@ -419,9 +433,11 @@ mod tests {
     fn latency_counts_from_when_a_request_was_due() {
         // Three are due at once on one connection of a server that takes 20 ms for each.
         let (address, _) = server(Duration::from_millis(20), usize::MAX);
-        let lanes = [lane(1, &[5, 5, 5]), lane(1, &[])];
-        let measured = run(address, &paths("/a"), &lanes, Pace::Open).unwrap();
-        assert_eq!((measured.answers, measured.unanswered), (3, 0));
+        let lanes = [lane(1, &[5, 5, 5]), lane(1, &[0])];
+        let pace = Pace::Open(Duration::from_millis(5));
+        let measured = run(address, &paths("/a"), &lanes, pace).unwrap();
+        assert_eq!((measured.answers, measured.unanswered), (4, 0));
+        assert_eq!(measured.latencies.count(), 3, "the first one comes before");
         let quantile = |which| measured.latencies.quantile(which).unwrap();
         assert!(quantile(1.0) >= 59_000_000 && quantile(0.0) >= 19_000_000, "{measured:?}");
     }

@@ -20,7 +20,7 @@ use crate::slides::material::{self, Layout, Material};
 use crate::slides::servers::{BOUNDS, Peer, slides_program};
 use crate::slides::trace::STEP;
 use crate::slides::view::What;
-use bench::Bench;
+use bench::{Bench, COMING};
 
 pub(super) struct Slides;
 
@@ -113,7 +113,7 @@ impl Experiment for Slides {
     }
 
     fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 90 } else { 1500 })
+        Duration::from_secs(if quick { 60 } else { 1500 })
     }
 
     fn unavailable(&self, options: &experiment::Options) -> Option<String> {
@@ -169,6 +169,7 @@ impl Experiment for Slides {
         note("connections, viewers", counts.into());
         note("milliseconds of a closed load, at most", bench.milliseconds(false).into());
         note("milliseconds of viewers", bench.milliseconds(true).into());
+        note("milliseconds before, in which viewers come", (COMING.as_millis() as u64).into());
         note("milliseconds between steps of a viewer", (STEP.as_millis() as u64).into());
         note("MiB of encoded images, decoded tiles and images being made", BOUNDS.to_vec().into());
         note("slides", bench.slides()?);
