@@ -20,6 +20,12 @@ pub enum Error {
         /// What it answered.
         what: String,
     },
+    /// The file on the server is another one than when it was opened.
+    #[error("{name}: the file has changed since it was opened")]
+    Changed {
+        /// The address.
+        name: String,
+    },
     /// The file contradicts its format, or is cut.
     #[error("{name}: at byte {at}: {what}")]
     Malformed {

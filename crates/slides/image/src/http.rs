@@ -49,10 +49,11 @@ enum Failure {
     Final(String),
     /// There is no such file.
     Absent,
+    /// It is another one than it was.
+    Changed,
 }
 
 const ABSENT: &str = "404 Not Found";
-const CHANGED: &str = "the file has changed since it was opened";
 /// Bytes of an answer in which a code is looked for.
 const COMPLAINT: u64 = 4096;
 
@@ -136,6 +137,7 @@ impl HttpSource {
             let what = match self.attempt(at, length) {
                 Ok(part) => return Ok(Some(part)),
                 Err(Failure::Absent) => return Ok(None),
+                Err(Failure::Changed) => return Err(Error::Changed { name: self.name.clone() }),
                 Err(Failure::Passing(_)) if attempt < ATTEMPTS => {
                     std::thread::sleep(pause);
                     pause *= 2;
@@ -172,8 +174,8 @@ impl HttpSource {
         let status = response.status();
         match status.as_u16() {
             206 => {}
-            200 if self.etag.is_some() => return Err(Failure::Final(CHANGED.into())),
-            412 => return Err(Failure::Final(CHANGED.into())),
+            200 if self.etag.is_some() => return Err(Failure::Changed),
+            412 => return Err(Failure::Changed),
             200 => return Err(Failure::Final("the server does not answer ranges".into())),
             404 => return Err(Failure::Absent),
             408 | 429 | 500..=599 => return Err(Failure::Passing(complaint(&mut response))),
@@ -189,7 +191,7 @@ impl HttpSource {
         // A server may know no conditions.
         let other = self.etag.is_some() && etag.is_some() && etag != self.etag;
         if other || (self.length != 0 && whole != self.length) {
-            return Err(Failure::Final(CHANGED.into()));
+            return Err(Failure::Changed);
         }
         let mut bytes = vec![0; (to - at + 1) as usize];
         response

@@ -55,7 +55,7 @@ impl Failure {
             Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
                 StatusCode::NOT_FOUND
             }
-            Error::Http { .. } => StatusCode::BAD_GATEWAY,
+            Error::Http { .. } | Error::Changed { .. } => StatusCode::BAD_GATEWAY,
             Error::Unsupported { .. } | Error::Limit { .. } => StatusCode::NOT_IMPLEMENTED,
             Error::Argument(_) => StatusCode::BAD_REQUEST,
             _ => StatusCode::INTERNAL_SERVER_ERROR,

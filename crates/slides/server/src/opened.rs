@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -33,6 +33,8 @@ pub(crate) struct Open {
     pub(crate) converts: bool,
     /// What of the file says whether it is the same.
     pub(crate) stamp: String,
+    /// Whether it was found that the file on a server is another one now.
+    changed: AtomicBool,
 }
 
 impl Open {
@@ -44,6 +46,9 @@ impl Open {
     /// What the slide says is wrong with it; the log has all of it.
     pub(crate) fn wrong(&self, error: &Error) -> Failure {
         tracing::warn!(slide = self.id, "{error}");
+        if matches!(error, Error::Changed { .. }) {
+            self.changed.store(true, Ordering::Relaxed);
+        }
         Failure::of_slide(error, &self.id, &self.location)
     }
 
@@ -68,6 +73,13 @@ struct Entry {
     opened: Opened,
     stamp: String,
     checked: Instant,
+}
+
+impl Entry {
+    /// Whether it is known that what is open is not what there is.
+    fn is_old(&self) -> bool {
+        self.opened.as_ref().is_ok_and(|open| open.changed.load(Ordering::Relaxed))
+    }
 }
 
 /// The slides that are open, of those that there are.
@@ -118,7 +130,7 @@ impl Slides {
     fn fresh(&self, id: &str) -> Option<Opened> {
         let mut entries = self.entries();
         let entry = entries.get(id)?;
-        (entry.checked.elapsed() < FRESH).then(|| entry.opened.clone())
+        (entry.checked.elapsed() < FRESH && !entry.is_old()).then(|| entry.opened.clone())
     }
 
     /// The slide of that identifier.
@@ -155,8 +167,9 @@ impl Slides {
             Ok((location, stamp, place)) => {
                 // What was wrong with a file is so until it changes; a server may be well again.
                 let is_file = matches!(place, Place::File { .. });
-                let is_same =
-                    |entry: &&Entry| entry.stamp == stamp && (is_file || entry.opened.is_ok());
+                let is_same = |entry: &&Entry| {
+                    entry.stamp == stamp && (is_file || entry.opened.is_ok()) && !entry.is_old()
+                };
                 let known =
                     self.entries().get(&id).filter(is_same).map(|entry| entry.opened.clone());
                 let opened = known.unwrap_or_else(|| self.open(&id, &place, location, &stamp));
@@ -178,15 +191,22 @@ impl Slides {
             }
             _ => Slide::open(&location, self.limits.clone()),
         };
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let stamp = match place {
+            Place::File { .. } => stamp.to_owned(),
+            // It may be another one each time.
+            Place::Address(_) => format!("{stamp}-{number}"),
+        };
         match slide {
             Ok(slide) => Ok(Arc::new(Open {
                 converts: converts(&slide, id),
-                number: self.next.fetch_add(1, Ordering::Relaxed),
+                number,
                 id: id.to_owned(),
                 levels: slide.levels(),
                 location,
                 slide,
-                stamp: stamp.to_owned(),
+                stamp,
+                changed: AtomicBool::new(false),
             })),
             Err(error) => {
                 tracing::warn!(slide = id, "{error}");
