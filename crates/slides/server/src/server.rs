@@ -322,7 +322,8 @@ impl Server {
             keeper.abort();
         }
         if let Some(workers) = workers {
-            workers.end();
+            // A panic there ends nothing else.
+            let _ = tokio::task::spawn_blocking(move || workers.end()).await;
         }
         prefetching.abort();
         // It has let go of what it held.

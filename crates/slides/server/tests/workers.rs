@@ -330,8 +330,19 @@ fn a_job_of_mpiexec_is_a_server_and_its_workers() {
     let status = get("/status");
     assert_eq!(status.matches("\"state\":\"works\"").count(), 2, "{status}");
     assert!(get("/aperio.svs_files/11/2_1.jpg").starts_with("HTTP/1.1 200"));
-    job.signal(Signal::TERM);
-    assert!(job.0.wait().is_ok());
+    // The workers end with the server, and all is well.
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+        let line = std::fs::read_to_string(entry.path().join("cmdline")).ok()?;
+        let mut words = line.split('\0');
+        let is_server = words.next() == Some(program) && words.any(|word| word == "--workers");
+        is_server.then(|| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw))?
+    });
+    for server in processes {
+        kill_process(server, Signal::TERM).unwrap();
+    }
+    // What is said now has to be read, or who says it waits.
+    let rest: Vec<String> = lines.map_while(Result::ok).collect();
+    assert!(job.0.wait().unwrap().success(), "{rest:#?}");
 }
 
 /// The script of docs/slides.md, as it stands there, on two nodes.

@@ -24,7 +24,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use seekwire_flow::{Failure, Filter, Job, MeetError, Peer, Running, StartError, Unit};
@@ -42,6 +42,9 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// After so long without anybody who comes, waiting begins anew.
 const WAIT: Duration = Duration::from_secs(3600);
+
+/// So long it may take to send workers home.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Before somebody is waited for again, where that has failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -96,14 +99,25 @@ impl Workers {
         (state.remotes.clone(), state.come, state.gone)
     }
 
-    /// Nobody is let in any more, and all that are there are sent home.
+    /// Nobody is let in any more, and all that are there are sent home. Waits until they have been
+    /// told so, but not for long.
     pub(crate) fn end(&self) {
+        let until = Instant::now() + FAREWELL;
         let mut state = self.state();
         state.is_over = true;
         let remotes = state.remotes.clone();
         drop(state);
         self.change.notify_all();
         remotes.iter().for_each(|remote| remote.end());
+        let mut state = self.state();
+        while !state.remotes.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.change.wait_timeout(state, left);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Something has changed.
@@ -194,12 +208,8 @@ impl Workers {
         let outcome = unit.wait();
         let was = remote.state();
         remote.end();
-        let mut state = self.state();
-        state.remotes.retain(|known| !Arc::ptr_eq(known, remote));
-        state.gone += 1;
-        let is_over = state.is_over;
-        drop(state);
         self.look();
+        let is_over = self.state().is_over;
         match outcome {
             Ok(_) | Err(Failure::Stopped | Failure::Cancelled) => {}
             Err(_) if is_over || was == State::Gone => {}
@@ -209,6 +219,11 @@ impl Workers {
             Err(failure) => tracing::error!("{} is given up: {failure}", remote.name()),
         }
         running.finish();
+        let mut state = self.state();
+        state.remotes.retain(|known| !Arc::ptr_eq(known, remote));
+        state.gone += 1;
+        drop(state);
+        self.look();
     }
 
     /// Keeps the farms as the workers are.
