@@ -55,6 +55,8 @@ pub(crate) struct Servers {
 pub(crate) struct Server {
     pub(crate) peer: Peer,
     pub(crate) address: SocketAddr,
+    /// Bytes of memory that were resident before anything was asked for.
+    pub(crate) at_start: u64,
     processes: Vec<Running>,
     /// Settings, scripts and logs.
     _files: TempDir,
@@ -193,7 +195,9 @@ impl Servers {
         if let Some(front) = processes.last() {
             front.wait_for_port(address)?;
         }
-        Ok(Server { peer, address, processes, _files: files })
+        let mut server = Server { peer, address, at_start: 0, processes, _files: files };
+        server.at_start = server.usage().resident;
+        Ok(server)
     }
 
     fn seekwire(&self, address: SocketAddr) -> Result<Running> {

@@ -289,7 +289,7 @@ impl Bench {
         }
         if server.peer == Peer::Seekwire {
             let allowed = BOUNDS.iter().sum::<u64>() << 20;
-            record(HELD, used.peak.saturating_sub(idle.resident) as f64 / allowed as f64);
+            record(HELD, used.peak.saturating_sub(server.at_start) as f64 / allowed as f64);
             record(TWICE, server.count("decoded_twice_total")?);
         }
         Ok(())
