@@ -244,7 +244,9 @@ fn home(
         graph.filters[spec.to.0].ports.inputs.len() > 1 || !is_only,
         remote,
     );
-    let stream = stream.hedged(*hedge);
+    let mut next = graph.streams.iter().filter(|other| other.from.0 == spec.to.0);
+    let keeps_order = spec.options.is_ordered || next.any(|stream| stream.options.is_ordered);
+    let stream = stream.hedged(*hedge, keeps_order);
     Some(Arc::new(stream.watched(spec.options.cut, graph.observer.as_ref(), aim(graph))))
 }
 

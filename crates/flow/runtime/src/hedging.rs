@@ -6,6 +6,11 @@
 //! waits, and there is a budget. What both send is the same, since the filter is idempotent, and is
 //! taken from either once (remote, replays).
 //!
+//! Where an order is kept, all that comes after a late block waits for it, and would soon take all the
+//! room that there is: then no copy can begin anything more, this block included. So there it goes to a
+//! copy that can begin one before what nobody has yet, if it is late by as much again, or behind a
+//! block that another copy was first with.
+//!
 //! A copy that is still at a block which the other one is done with is beaten: no unit waits for it.
 //! Whoever looks first ends units in its place, and when it comes back it forgets them.
 //!
@@ -18,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::block::{Queued, Receipt};
+use crate::block::{Block, Queued, Receipt};
 use crate::dealing::Dealer;
 use crate::hand::Hand;
 use crate::lanes::{Event, State, Taken, count_over};
@@ -79,6 +84,8 @@ impl Share {
 /// What the copies here are at, each with one block at most, and how long each of all copies takes.
 pub(crate) struct Hedges {
     percent: u32,
+    /// What comes of the blocks is put in their order, or what they are part of.
+    keeps_order: bool,
     saved: u32,
     at: Vec<Option<At>>,
     samples: Vec<VecDeque<Duration>>,
@@ -101,6 +108,16 @@ pub(crate) struct Alone {
     since: Instant,
     usual: Duration,
     pub(crate) due: Instant,
+}
+
+/// Which late blocks are looked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Which {
+    /// All: nothing else is to be done.
+    Any,
+    /// Those that others wait for who keep an order, if they are of a unit that is no less urgent than
+    /// this one, of which there are blocks that nobody has.
+    Before(Option<Rank>),
 }
 
 /// What a second copy gets.
@@ -152,9 +169,10 @@ pub(crate) struct Finished {
 }
 
 impl Hedges {
-    pub(crate) fn new(percent: u32, copies: usize) -> Self {
+    pub(crate) fn new(percent: u32, keeps_order: bool, copies: usize) -> Self {
         Self {
             percent,
+            keeps_order,
             saved: 0,
             at: (0..copies).map(|_| None).collect(),
             samples: vec![VecDeque::new(); copies],
@@ -343,7 +361,13 @@ impl Hedges {
 
     /// The block that has been away for longest, if that is unusual, for this copy. Not if the one
     /// that has it is in the same other process, which may be what is late.
-    fn late_for(&self, to: usize, distant: &[Option<Distant>], now: Instant) -> Option<Alone> {
+    fn late_for(
+        &self,
+        to: usize,
+        distant: &[Option<Distant>],
+        now: Instant,
+        which: Which,
+    ) -> Option<Alone> {
         // What a process has that does nothing, as it seems, is dealt again as after a loss. If it goes
         // on, it gives back what it has not begun.
         let has_budget = self.saved >= COST;
@@ -354,12 +378,20 @@ impl Hedges {
             |copy: usize| copy != to && (process(copy).is_none() || process(copy) != process(to));
         let late = self.alone(distant).filter(|one| is_other(one.copy) && now >= one.due);
         let late = late.filter(|one| may_cost(one.copy));
+        let is_stuck = |copy: usize| distant[copy].as_ref().is_some_and(Distant::is_stuck);
+        let late = late.filter(|one| match which {
+            Which::Any => true,
+            Which::Before(undealt) => {
+                let is_later = undealt.is_none_or(|undealt| one.rank <= undealt);
+                is_later && (now >= one.due + one.usual || is_stuck(one.copy))
+            }
+        });
         late.min_by_key(|one| one.since)
     }
 
     /// Whether there is one.
     pub(crate) fn has_any_for(&self, to: usize, distant: &[Option<Distant>], now: Instant) -> bool {
-        self.late_for(to, distant, now).is_some()
+        self.late_for(to, distant, now, Which::Any).is_some()
     }
 
     /// It goes to this copy, too.
@@ -368,9 +400,10 @@ impl Hedges {
         to: usize,
         distant: &mut [Option<Distant>],
         now: Instant,
+        which: Which,
     ) -> Option<Second> {
         let Alone { copy: from, rank, sequence, since, usual, .. } =
-            self.late_for(to, distant, now)?;
+            self.late_for(to, distant, now, which)?;
         let unit = rank.unit;
         let (bytes, share) = match (&mut self.at[from], &mut distant[from]) {
             (_, Some(one)) => one.share(unit, sequence)?,
@@ -396,8 +429,9 @@ impl Hedges {
         to: usize,
         distant: &mut [Option<Distant>],
         now: Instant,
+        which: Which,
     ) -> Option<(Hedge, Rank, Queued)> {
-        let Second { rank, hedge, bytes, share } = self.second(to, distant, now)?;
+        let Second { rank, hedge, bytes, share } = self.second(to, distant, now, which)?;
         let second = At {
             rank,
             sequence: hedge.sequence,
@@ -432,6 +466,16 @@ pub(crate) fn usual_of<'s>(samples: impl Iterator<Item = &'s Duration>) -> Optio
 }
 
 impl State {
+    /// The late blocks that come before those that nobody has; `None`: there are none.
+    pub(crate) fn pressing(&self) -> Option<Which> {
+        self.hedges.as_ref().filter(|hedges| hedges.keeps_order)?;
+        if self.lanes.values().any(|lane| lane.again > 0) {
+            return None;
+        }
+        let undealt = self.lanes.iter().find(|(_, lane)| !lane.undealt.is_empty());
+        Some(Which::Before(undealt.map(|(rank, _)| *rank)))
+    }
+
     /// A copy is done with a block that another one has, too.
     pub(crate) fn has_won(&mut self, (unit, sequence): (UnitId, u64), is_second: bool) {
         let Some(hedges) = &mut self.hedges else { return };
@@ -488,11 +532,13 @@ impl Stream {
     /// for one again.
     pub(crate) fn hedge(&self, state: &mut State, copy: usize, hand: &mut Hand) -> Option<Taken> {
         let is_left = state.lanes.values().any(|lane| !lane.undealt.is_empty());
-        let State { hedges, dealer, distant, to_tell, .. } = state;
-        let hedges = hedges.as_mut()?;
         let now = Instant::now();
-        let hedge = if is_left { None } else { hedges.hedge(copy, distant, now) };
-        let Some((hedge, rank, block)) = hedge else {
+        if !is_left && self.hedge_any(state, copy, hand, (Which::Any, now)) {
+            return Some(Taken::Blocks);
+        }
+        {
+            let State { hedges, distant, .. } = &mut *state;
+            let hedges = hedges.as_mut()?;
             if self.looker.is_some() {
                 self.watch(state);
                 return None;
@@ -501,15 +547,54 @@ impl Stream {
                 hand.look_again_at(at);
                 hedges.watch = Some((copy, at));
             }
-            return None;
-        };
+        }
+        None
+    }
+
+    /// A copy here takes what is late and comes before all that nobody has.
+    pub(crate) fn hedge_first(
+        &self,
+        state: &mut State,
+        copy: usize,
+        hand: &mut Hand,
+    ) -> Option<Taken> {
+        let which = state.pressing()?;
+        self.hedge_any(state, copy, hand, (which, Instant::now())).then_some(Taken::Blocks)
+    }
+
+    /// False: there is no such block.
+    fn hedge_any(
+        &self,
+        state: &mut State,
+        copy: usize,
+        hand: &mut Hand,
+        (which, now): (Which, Instant),
+    ) -> bool {
+        let State { hedges, dealer, distant, to_tell, .. } = &mut *state;
+        let hedge = hedges.as_mut().and_then(|hedges| hedges.hedge(copy, distant, now, which));
+        let Some((hedge, rank, block)) = hedge else { return false };
         if self.observer.is_some() {
             to_tell.push((Event::Hedged(hedge), now));
         }
         hand.take(rank, std::iter::once(block));
         dealer.taken(copy, 1);
         self.watch(state);
-        Some(Taken::Blocks)
+        true
+    }
+
+    /// The same for a copy elsewhere.
+    pub(crate) fn send_late(&self, state: &mut State, to: usize, which: Which) -> bool {
+        let now = Instant::now();
+        let State { hedges, distant, dealer, to_tell, .. } = &mut *state;
+        let second = hedges.as_mut().and_then(|hedges| hedges.second(to, distant, now, which));
+        let (Some(second), Some(one)) = (second, &mut distant[to]) else { return false };
+        let block = Block::new(second.block(), second.rank.unit, self.ledger);
+        dealer.taken(to, 1);
+        one.send_second(second.rank, block);
+        if self.observer.is_some() {
+            to_tell.push((Event::Hedged(second.hedge), now));
+        }
+        true
     }
 
     /// A copy here has taken a block.

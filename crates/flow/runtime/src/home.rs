@@ -127,6 +127,15 @@ impl Stream {
             // Somebody may be waiting, and keep others waiting, for what comes of such a block.
             let is_urgent = state.lanes.values().any(|lane| lane.again > 0);
             let is_urgent = is_urgent && (!is_late || is_last_resort);
+            // A process of which another copy is late may be why.
+            let is_well = || {
+                let process = |copy: usize| state.distant[copy].as_ref().map(Distant::process);
+                late.iter().all(|other| process(*other) != process(copy))
+            };
+            let pressing = state.pressing().filter(|_| has_room && !is_urgent && is_well());
+            if pressing.is_some_and(|which| self.send_late(state, copy, which)) {
+                continue;
+            }
             let next = match is_urgent || (has_room && !is_left_to_others) {
                 true => self.take_next(state, copy, &mut hand),
                 false => state.end_for(copy, self.counts_undone()).map(Taken::End),

@@ -16,9 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::block::Block;
-use crate::hedging::{Hedges, LEAST, keep, usual_of};
-use crate::lanes::{Event, State};
+use crate::hedging::{Hedges, LEAST, Which, keep, usual_of};
+use crate::lanes::State;
 use crate::merge;
 use crate::panics::caught;
 use crate::remote::distant::Distant;
@@ -171,7 +170,7 @@ impl Stream {
             return false;
         }
         for to in state.free(now) {
-            let State { hedges, distant, dealer, to_tell, .. } = &mut *state;
+            let State { hedges, distant, .. } = &mut *state;
             let Some(hedges) = hedges else { return false };
             if distant[to].is_none() {
                 if hedges.has_any_for(to, distant, now) {
@@ -181,15 +180,9 @@ impl Stream {
                 }
                 continue;
             }
-            let Some(second) = hedges.second(to, distant, now) else { continue };
-            let Some(one) = &mut distant[to] else { continue };
-            let block = Block::new(second.block(), second.rank.unit, self.ledger);
-            dealer.taken(to, 1);
-            one.send_second(second.rank, block);
-            if self.observer.is_some() {
-                to_tell.push((Event::Hedged(second.hedge), now));
+            if self.send_late(state, to, Which::Any) {
+                return true;
             }
-            return true;
         }
         false
     }

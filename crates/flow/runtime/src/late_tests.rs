@@ -54,7 +54,7 @@ impl Scene {
         let ends = [1, 3];
         let stream =
             Stream::new("test".into(), 1 << 20, Policy::Adaptive, false, ends, false, remote);
-        let stream = stream.hedged(Some(100));
+        let stream = stream.hedged(Some(100), false);
         let mut scene = Self { unit, stream, first: 0, second: 0, third: 0 };
         for sequence in 0..DONE {
             scene.send();

@@ -150,8 +150,8 @@ impl Stream {
     }
 
     /// Has a block that a copy is late with given to another one, too, for so many blocks of a hundred
-    /// at most.
-    pub(crate) fn hedged(mut self, percent: Option<u32>) -> Self {
+    /// at most. `keeps_order`: others wait with what comes later.
+    pub(crate) fn hedged(mut self, percent: Option<u32>, keeps_order: bool) -> Self {
         self.is_hedged = percent.is_some();
         let is_elsewhere = self.state().distant.iter().any(Option::is_some);
         if self.is_hedged && is_elsewhere {
@@ -160,7 +160,8 @@ impl Stream {
             self.is_recallable = true;
             self.state().distant.iter_mut().flatten().for_each(Distant::look_after);
         }
-        self.state().hedges = percent.map(|percent| Hedges::new(percent, self.consumers));
+        let hedges = |percent| Hedges::new(percent, keeps_order, self.consumers);
+        self.state().hedges = percent.map(hedges);
         self
     }
 
@@ -516,6 +517,10 @@ impl Stream {
         }
         hand.look_again = None;
         let mut taken = self.before_take(&mut state, copy);
+        let is_late = taken.is_none() && self.is_hedged;
+        let late = if is_late { self.hedge_first(&mut state, copy, hand) } else { None };
+        let is_late = late.is_some();
+        taken = taken.or(late);
         taken = taken.or_else(|| self.take_next(&mut state, copy, hand));
         if taken.is_none() {
             self.set_idle(&mut state, copy, true);
@@ -523,7 +528,7 @@ impl Stream {
             self.collect(&mut state);
             taken = self.take_next(&mut state, copy, hand);
         }
-        if matches!(taken, Some(Taken::Blocks)) {
+        if matches!(taken, Some(Taken::Blocks)) && !is_late {
             self.is_at(&mut state, copy, hand);
         }
         taken = taken.or_else(|| self.hedge(&mut state, copy, hand));
