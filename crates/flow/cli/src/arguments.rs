@@ -158,7 +158,7 @@ Environment:
   SEEKWIRE_FLOW_RANK=N          number of this process, from 0, if no launcher gives it one
   SEEKWIRE_FLOW_SIZE=N          number of processes, likewise
   SEEKWIRE_FLOW_JOB=NAME        name of the job, if several such jobs meet in one directory
-  SEEKWIRE_FLOW_LIMIT=SECONDS   wait so long for the launcher and the others; default 120
+  SEEKWIRE_FLOW_LIMIT=SECONDS   as --meet-within
   SEEKWIRE_FLOW_ROLE=NAME       as --role
   SEEKWIRE_FLOW_INTERFACE=NAME  as --interface
 
@@ -216,9 +216,18 @@ pub(crate) struct FlowRun {
     #[arg(long, value_name = "NAME", env = "SEEKWIRE_FLOW_INTERFACE")]
     pub(crate) interface: Option<String>,
     /// Seconds in which the processes have to find each other
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    ///
+    /// They learn of each other from the launcher or in the directory, and then connect; each of the two
+    /// may take so long.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u32).range(1..),
+        env = "SEEKWIRE_FLOW_LIMIT"
+    )]
     pub(crate) meet_within: u32,
-    /// Seconds after which a process that says nothing is given up
+    /// Seconds after which a process that says nothing is given up, at least 5
     ///
     /// One that is stopped (SIGSTOP) or cut off is noticed after this time; one that ends, at once.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..))]
@@ -243,7 +252,8 @@ pub(crate) struct FlowRun {
     /// The file is written while the pipeline runs, as trace events in JSON: for each copy its
     /// calls, with unit, number, bytes and port of the block, and when it was starved or blocked;
     /// for each stream what it held, which copy got which blocks and what that was decided by, and
-    /// the sizes of blocks that it found. That is about 550 bytes for each block and filter. What was
+    /// the sizes of blocks that it found. Where several processes run the pipeline, that of rank 1
+    /// writes to FILE.1, and so on, each what its own copies did. That is about 550 bytes for each block and filter. What was
     /// in FILE is lost. If FILE cannot be written any more, the pipeline goes on.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) trace: Option<PathBuf>,

@@ -28,8 +28,9 @@ pub(crate) struct Membership {
 }
 
 /// The rank of this process, before anything else is known.
-pub(crate) fn launched() -> Result<seekwire_launch::Job> {
-    seekwire_launch::Job::join().context("cannot join the others of this job")
+pub(crate) fn launched(wishes: &FlowRun) -> Result<seekwire_launch::Job> {
+    let limit = Duration::from_secs(wishes.meet_within.into());
+    seekwire_launch::Job::join_within(limit).context("cannot join the others of this job")
 }
 
 impl Membership {

@@ -239,6 +239,14 @@ impl Pipeline {
         self.graph
             .filter_by(&line.name, copies, ports, factory)
             .map_err(|error| (at, error.to_string()))?;
+        if is_idempotent && line.run == "exec" {
+            let why = format!(
+                "filter {} cannot be idempotent: the program of exec may keep what it has read, and \
+                 ends with the unit; one that framed runs can be",
+                line.name
+            );
+            return Err((idempotent_at, why));
+        }
         if is_idempotent {
             let declared = self.graph.idempotent(&line.name);
             declared.map_err(|error| (idempotent_at, error.to_string()))?;

@@ -25,7 +25,7 @@ use crate::watch::{self, server, sockets};
 use crate::{job, pipeline, shares, words};
 
 pub(crate) fn run(options: &FlowRun) -> Result<ExitCode> {
-    let launched = job::launched()?;
+    let launched = job::launched(options)?;
     let rank = launched.rank();
     match run_as(options, launched) {
         // They all find the same wrong with the pipeline: the front says it.
@@ -36,7 +36,15 @@ pub(crate) fn run(options: &FlowRun) -> Result<ExitCode> {
 
 fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode> {
     let rank = launched.rank();
-    let mut pipeline = pipeline::read(&options.file)?;
+    let mut pipeline = match pipeline::read(&options.file) {
+        // Nobody knows yet what the others find, and the launcher may end them all for this one.
+        Err(error) if rank > 0 => {
+            let line = error.downcast_ref().map_or_else(|| format!("{error:#}"), Wrong::line);
+            seekwire_program::tell(format_args!("seekwire: rank {rank}: {line}"));
+            return Ok(ExitCode::FAILURE);
+        }
+        read => read?,
+    };
     // The front knows of all copies.
     let metrics = options.metrics.as_deref().filter(|_| rank == 0).map(listen).transpose()?;
     let name = options.file.display().to_string();

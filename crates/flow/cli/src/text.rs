@@ -44,6 +44,14 @@ impl Wrong {
     }
 }
 
+impl Wrong {
+    /// In one line.
+    pub(crate) fn line(&self) -> String {
+        let Self { file, line, column, message, .. } = self;
+        format!("{}:{line}:{column}: {message}", file.display())
+    }
+}
+
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { line, column, indent, text, message, .. } = self;
@@ -66,6 +74,7 @@ mod tests {
         let wrong = Wrong::new(Path::new("x.toml"), source, 17..22, "no filter nil".to_owned());
         let expected = "no filter nil\n --> x.toml:2:7\n  |\n2 | run = \"nil\"\n  |       ^";
         assert_eq!(wrong.to_string(), expected);
+        assert_eq!(wrong.line(), "x.toml:2:7: no filter nil");
         let end = Wrong::new(Path::new("x"), "a", 9..9, "short".to_owned());
         assert_eq!((end.line, end.column), (1, 2));
     }

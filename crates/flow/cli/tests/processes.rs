@@ -331,6 +331,57 @@ fn what_is_wrong_is_said_once() {
     assert!(outputs.iter().all(|output| output.status.code() == Some(1)));
 }
 
+/// The launcher may end all as soon as one has ended: whoever comes first says what is wrong.
+#[test]
+fn a_file_that_is_no_pipeline_everybody_names() {
+    let pipeline = CHAIN.replacen("to = \"", "to = \"none-", 1);
+    let (outputs, _directory) = Group::start(3, &pipeline, &[]).end();
+    let said: Vec<String> = outputs.iter().map(stderr).collect();
+    assert!(said.iter().all(|said| said.contains("no filter called none-")), "{said:?}");
+    for rank in 1..3 {
+        let start = format!("seekwire: rank {rank}: ");
+        assert!(said[rank].starts_with(&start) && said[rank].lines().count() == 1, "{said:?}");
+    }
+    assert!(outputs.iter().all(|output| output.status.code() == Some(1)));
+}
+
+#[test]
+fn nobody_waits_for_longer_than_he_is_told_for_one_that_was_not_started() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("pipeline.toml"), CHAIN).unwrap();
+    let mut command = Command::new(program());
+    command.args(["flow", "run", "--meet-within", "1", "pipeline.toml"]);
+    command.current_dir(directory.path());
+    command.env("SEEKWIRE_FLOW_RENDEZVOUS", directory.path()).env("SEEKWIRE_FLOW_LIMIT", "100");
+    command.env("SEEKWIRE_FLOW_RANK", "0").env("SEEKWIRE_FLOW_SIZE", "2");
+    let output = command.output().unwrap();
+    let said = stderr(&output);
+    assert!(said.contains("waited 1 s for rank 1 to come to exchange 1"), "{said}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn what_the_system_says_is_said_once() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("pipeline.toml"), CHAIN).unwrap();
+    let mut command = Command::new(program());
+    command.args(["flow", "run", "pipeline.toml"]).current_dir(directory.path());
+    command.env("SEEKWIRE_FLOW_RENDEZVOUS", directory.path().join("none"));
+    command.env("SEEKWIRE_FLOW_RANK", "0").env("SEEKWIRE_FLOW_SIZE", "2");
+    let said = stderr(&command.output().unwrap());
+    assert_eq!(said.matches("No such file").count(), 1, "{said}");
+}
+
+#[test]
+fn a_program_that_may_keep_what_it_reads_is_not_idempotent() {
+    let run = "run = \"exec\"\ncommand = [\"cat\"]";
+    let pipeline = CHAIN.replace("run = \"burn\"\nnanoseconds-per-byte = 20", run);
+    let (outputs, _directory) = Group::start(1, &pipeline, &[]).end();
+    let said = stderr(&outputs[0]);
+    assert!(said.contains("filter burn cannot be idempotent"), "{said}");
+    assert!(said.contains("pipeline.toml:10:"), "{said}");
+}
+
 /// They would wait for longer than anybody waits for a test.
 #[test]
 fn nobody_waits_for_one_that_has_failed_before_all_have_met() {

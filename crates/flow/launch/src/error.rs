@@ -124,8 +124,8 @@ pub enum Error {
     },
     /// Nothing has come for as long as one waits.
     #[error(
-        "waited {seconds} s for {waited}; look for processes that have not come as far, or set \
-        SEEKWIRE_FLOW_LIMIT to more seconds"
+        "waited {seconds} s for {waited}; look for processes that have not come as far, or wait for \
+        longer: SEEKWIRE_FLOW_LIMIT is the number of seconds"
     )]
     Silent {
         /// For what, and for whom where it is known.
@@ -172,19 +172,19 @@ pub enum Error {
         path: PathBuf,
     },
     /// Anything else that the system refused.
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {what}: {reason}")]
     System {
         /// What was tried.
         what: String,
         /// What the system said.
-        source: io::Error,
+        reason: io::Error,
     },
 }
 
 impl Error {
     pub(crate) fn system<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
         let what = what.into();
-        move |source| Self::System { what, source: source.into() }
+        move |reason| Self::System { what, reason: reason.into() }
     }
 }
 

@@ -168,12 +168,25 @@ impl Job {
     /// [`Error::System`]; and those of the launcher: [`Error::Protocol`], [`Error::Refused`],
     /// [`Error::Gone`], [`Error::Silent`].
     pub fn join() -> Result<Self, Error> {
-        Self::join_as(&|name| std::env::var_os(name))
+        Self::join_as(&|name| std::env::var_os(name), None)
     }
 
-    fn join_as(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, Error> {
+    /// The same; whatever `SEEKWIRE_FLOW_LIMIT` says, it waits so long for the launcher and the others,
+    /// here and in each call.
+    ///
+    /// # Errors
+    ///
+    /// As [`Job::join`].
+    pub fn join_within(limit: Duration) -> Result<Self, Error> {
+        Self::join_as(&|name| std::env::var_os(name), Some(limit))
+    }
+
+    fn join_as(
+        variable: &dyn Fn(&str) -> Option<OsString>,
+        limit: Option<Duration>,
+    ) -> Result<Self, Error> {
         let environment = Environment(variable);
-        let limit = environment.limit()?;
+        let limit = limit.map_or_else(|| environment.limit(), Ok)?;
         let place = environment.place()?;
         let (mut launcher, mut rank, mut size) = (place.launcher, place.rank, place.size);
         let exchange = match place.way {
@@ -399,7 +412,7 @@ mod tests {
 
     #[test]
     fn alone_a_process_finds_itself() {
-        let mut job = Job::join_as(&|_| None).unwrap();
+        let mut job = Job::join_as(&|_| None, None).unwrap();
         assert_eq!((job.launcher(), job.rank(), job.size()), (Launcher::Alone, 0, 1));
         assert!(!job.host().is_empty());
         job.publish("address", "a b").unwrap();
@@ -420,12 +433,15 @@ mod tests {
         let file = File::open("/dev/null").unwrap();
         let datagrams = UnixDatagram::unbound().unwrap();
         for number in [file.as_raw_fd(), datagrams.as_raw_fd(), i32::MAX] {
-            let error = Job::join_as(&|name| match name {
-                "PMI_FD" => Some(number.to_string().into()),
-                "PMI_RANK" => Some("0".into()),
-                "PMI_SIZE" => Some("2".into()),
-                _ => None,
-            });
+            let error = Job::join_as(
+                &|name| match name {
+                    "PMI_FD" => Some(number.to_string().into()),
+                    "PMI_RANK" => Some("0".into()),
+                    "PMI_SIZE" => Some("2".into()),
+                    _ => None,
+                },
+                None,
+            );
             let text = error.unwrap_err().to_string();
             assert!(text.contains("PMI_FD"), "{text}");
         }
@@ -452,12 +468,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let join = |rank: u32| {
             let path = directory.path().as_os_str().to_owned();
-            Job::join_as(&move |name| match name {
-                "SEEKWIRE_FLOW_RANK" => Some(rank.to_string().into()),
-                "SEEKWIRE_FLOW_SIZE" => Some("2".into()),
-                "SEEKWIRE_FLOW_RENDEZVOUS" => Some(path.clone()),
-                _ => None,
-            })
+            Job::join_as(
+                &move |name| match name {
+                    "SEEKWIRE_FLOW_RANK" => Some(rank.to_string().into()),
+                    "SEEKWIRE_FLOW_SIZE" => Some("2".into()),
+                    "SEEKWIRE_FLOW_RENDEZVOUS" => Some(path.clone()),
+                    _ => None,
+                },
+                None,
+            )
             .unwrap()
         };
         let mut first = join(0);

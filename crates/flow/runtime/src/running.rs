@@ -41,7 +41,6 @@ pub enum StartError {
         /// The filter.
         filter: Arc<str>,
         /// What the system says.
-        #[source]
         error: io::Error,
     },
     /// Nor for who looks after copies that are late.
@@ -50,12 +49,11 @@ pub enum StartError {
         /// The stream to these copies.
         stream: Arc<str>,
         /// What the system says.
-        #[source]
         error: io::Error,
     },
     /// Nor for a link to another process.
     #[error("no thread for a link to another process: {0}")]
-    LinkThread(#[source] io::Error),
+    LinkThread(io::Error),
 }
 
 /// A pipeline that runs, with a thread for each copy of each filter. It stops when this is dropped,
