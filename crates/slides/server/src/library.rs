@@ -5,6 +5,7 @@
 //! is judged again when the slide is opened.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,6 +59,15 @@ impl Place {
             Self::File { path, .. } if path.is_file() => Some(path.clone()),
             _ => None,
         }
+    }
+
+    /// Whether both were found in one directory.
+    fn is_beside(&self, other: &Self) -> bool {
+        let directory = |place: &Self| match place {
+            Self::File { within, .. } => within.clone(),
+            Self::Address(_) => None,
+        };
+        directory(self).is_some_and(|own| directory(other) == Some(own))
     }
 }
 
@@ -228,8 +238,16 @@ fn scan(roots: &[Root], headings: &mut Headings) -> Anyhow<Known> {
 
 fn look(roots: &[Root], headings: &mut Headings, list: &mut List, index: &mut Index) -> Anyhow<()> {
     let mut add = |id: String, place: Place| -> Anyhow<bool> {
-        if let Some(other) = list.insert(id.clone(), place) {
-            bail!("two slides are called {id}; the other one is {other:?}");
+        match list.entry(id) {
+            Entry::Vacant(free) => _ = free.insert(place),
+            // What somebody puts into a directory does not take away what is there.
+            Entry::Occupied(other) if other.get().is_beside(&place) => {
+                let (id, other) = (other.key(), other.get());
+                tracing::warn!("two slides are called {id}: {other:?} is served, {place:?} is not");
+            }
+            Entry::Occupied(other) => {
+                bail!("two slides are called {}; the other one is {:?}", other.key(), other.get());
+            }
         }
         Ok(list.len() < MOST)
     };
@@ -388,6 +406,13 @@ mod tests {
         assert_eq!(ids(&series), ["series"]);
         let image = Library::new(&[text(&root.join("image.zarr"))]).unwrap();
         assert_eq!(ids(&image), ["image.zarr"]);
+        // Two of one name in a directory do not take the others away.
+        let slides = outer.path().join("slides");
+        for name in ["a.svs", "1.dcm", "slides/1.dcm"] {
+            fs::create_dir_all(slides.join(name).parent().unwrap()).unwrap();
+            fs::write(slides.join(name), "").unwrap();
+        }
+        assert_eq!(ids(&Library::new(&[text(&slides)]).unwrap()), ["a.svs", "slides"]);
 
         for id in ["outside.svs", "../secret.svs", "case 1/../a.svs", "/etc/passwd", "", "a.svs\0"]
         {

@@ -42,6 +42,8 @@ const VARIABLE: &str = "SEEKWIRE_SLIDES_TOKEN";
 
 /// Threads of tokio that read: a disk answers more than one at a time.
 const READERS: usize = 64;
+/// How long those that still read are waited for at the end.
+const LAST: Duration = Duration::from_secs(1);
 
 /// How a server works. Sizes are in bytes.
 #[derive(Debug, Clone)]
@@ -364,7 +366,7 @@ pub(crate) fn command(options: &Options) -> Result<()> {
         .enable_all()
         .max_blocking_threads(READERS)
         .build()?;
-    runtime.block_on(async {
+    let served = runtime.block_on(async {
         // From now on they end it well.
         let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
         let server = Server::bind(settings).await?;
@@ -395,5 +397,8 @@ pub(crate) fn command(options: &Options) -> Result<()> {
             })
             .await;
         Ok(())
-    })
+    });
+    // Reads of what does not answer are not waited for.
+    runtime.shutdown_timeout(LAST);
+    served
 }

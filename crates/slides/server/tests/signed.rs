@@ -76,6 +76,12 @@ fn a_signed_viewer_lets_in_to_its_slide_and_nothing_else() {
     ] {
         assert_eq!(service.ask("GET", path, &cookie).status, status, "{path}");
     }
+    // What belongs to a slide is not the slide: who is sent a thumbnail does not see the label.
+    let parts = sign(&["/slides/odd.tif/thumbnail.jpg?width=5", "/slides/odd.tif/properties.json"]);
+    for part in &parts {
+        let answer = service.get(part);
+        assert_eq!((answer.status, answer.header("set-cookie")), (200, ""), "{part}");
+    }
     // What fails gives no cookie.
     let nothing = service.get(&sign(&["/slides/nothing.tif"])[0]);
     assert_eq!((nothing.status, nothing.header("set-cookie")), (404, ""));

@@ -71,8 +71,9 @@ pub(crate) fn fits(task: Task, block: &Bytes, answer: &Bytes) -> bool {
         Task::Decompress => {
             let Ok(tile) = StoredTile::from_block(block) else { return false };
             let (width, height) = (tile.layout().width, tile.layout().height);
-            Pixels::of(answer.clone())
-                .is_some_and(|pixels| pixels.width <= width && pixels.height <= height)
+            Pixels::of(answer.clone()).is_some_and(|pixels| {
+                (1..=width).contains(&pixels.width) && (1..=height).contains(&pixels.height)
+            })
         }
         Task::Finish => match Orders::parse(block).map(|(orders, ..)| orders.format) {
             Some(Format::Jpeg(_)) => answer.starts_with(b"\xff\xd8\xff"),
@@ -192,6 +193,9 @@ impl Orders {
 /// Clips, scales, converts, turns and encodes.
 pub(crate) fn finish(block: Bytes, conversions: &Conversions) -> Result<Vec<u8>, String> {
     let (orders, pixels, icc) = Orders::parse(&block).ok_or("the block is not a region")?;
+    if u64::from(orders.to.0) * u64::from(orders.to.1) > limits().region_pixels {
+        return Err("the result would have too many pixels".to_owned());
+    }
     let icc = (icc > 0).then(|| block.slice(pixels..pixels + icc));
     // Nobody else has the block, so this takes its memory, unless the profile shares it.
     let icc = icc.map(|icc| icc.to_vec());

@@ -94,7 +94,10 @@ impl App {
         let now = signed::now();
         let address = uri.path_and_query().map_or("", |address| address.as_str());
         if let Some(until) = key.admits(address, now) {
-            let id = signed::slide(uri.path()).filter(|_| uri.path().starts_with("/slides/"));
+            // The address of the viewer is for all of a slide, any other one for itself only.
+            let is_viewer =
+                |path: &str| path.strip_prefix("/slides/").is_some_and(|id| !id.contains('/'));
+            let id = signed::slide(uri.path()).filter(|_| is_viewer(uri.path()));
             let end = gate::manners(self.is_encrypted);
             return Some(id.and_then(|id| key.cookie(&id, until, now, end)));
         }

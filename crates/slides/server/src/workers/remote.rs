@@ -24,6 +24,8 @@ const NAMELESS: Duration = Duration::from_secs(10);
 
 /// So often a caller looks whether it waits in vain.
 const LOOK: Duration = Duration::from_millis(100);
+/// So long a worker has for a job, with those before it.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// What becomes of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,12 +216,15 @@ impl Remote {
         outcome
     }
 
-    /// Waits for it while the worker works.
+    /// Waits for it while the worker works. One that says that it does, and does not answer, is
+    /// not waited for: the work is done here, too.
     fn answer(&self, answered: &Receiver<Option<Bytes>>) -> Option<Bytes> {
+        let since = Instant::now();
         loop {
             match answered.recv_timeout(LOOK) {
                 Ok(answer) => return answer,
-                Err(RecvTimeoutError::Timeout) if self.state() == State::Works => {}
+                Err(RecvTimeoutError::Timeout)
+                    if self.state() == State::Works && since.elapsed() < LONGEST => {}
                 Err(_) => return None,
             }
         }
