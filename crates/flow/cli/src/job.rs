@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use seekwire_flow::{CalledOff, Job, Peer};
 use seekwire_launch::network::{self, Network};
 use seekwire_launch::{Ending, Error, Launcher, Secret};
+use sha2::{Digest, Sha256};
 
 use crate::arguments::FlowRun;
 
@@ -34,8 +35,13 @@ pub(crate) fn launched(wishes: &FlowRun) -> Result<seekwire_launch::Job> {
 }
 
 impl Membership {
-    /// Meets the others at the launcher: who they are, and where they listen.
-    pub(crate) fn new(mut launched: seekwire_launch::Job, wishes: &FlowRun) -> Result<Self> {
+    /// Meets the others at the launcher: who they are, where they listen, and whether their pipeline
+    /// is this one.
+    pub(crate) fn new(
+        mut launched: seekwire_launch::Job,
+        wishes: &FlowRun,
+        pipeline: &str,
+    ) -> Result<Self> {
         let (rank, size) = (launched.rank(), launched.size());
         if size == 1 {
             let role = wishes.role.clone();
@@ -50,6 +56,9 @@ impl Membership {
         launched.publish("host", &host)?;
         launched.publish("network", &network.name)?;
         launched.publish("role", &wishes.role)?;
+        let digest = Sha256::digest(pipeline);
+        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        launched.publish("pipeline", &digest)?;
         if rank == 0 {
             launched.publish("secret", &Secret::random()?.to_hex())?;
         }
@@ -60,6 +69,12 @@ impl Membership {
         let mut peers = Vec::new();
         for other in 0..size {
             let peer = peer(&mut launched, &network, other)?;
+            ensure!(
+                launched.lookup(other, "pipeline")? == digest,
+                "the pipeline file of rank {other} on {} is not the same as that of rank {rank} on \
+                 {host}",
+                peer.host
+            );
             // Those of higher rank connect to this one.
             ensure!(
                 other >= rank || !peer.addresses.is_empty(),

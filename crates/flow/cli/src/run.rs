@@ -48,7 +48,7 @@ fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode>
     // The front knows of all copies.
     let metrics = options.metrics.as_deref().filter(|_| rank == 0).map(listen).transpose()?;
     let name = options.file.display().to_string();
-    let membership = Membership::new(launched, options)?;
+    let membership = Membership::new(launched, options, &pipeline.source)?;
     if let Err(error) = pipeline.place(&membership.members, membership.launcher()) {
         membership.decline();
         return Err(error);

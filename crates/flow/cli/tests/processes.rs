@@ -382,6 +382,25 @@ fn a_program_that_may_keep_what_it_reads_is_not_idempotent() {
     assert!(said.contains("pipeline.toml:10:"), "{said}");
 }
 
+#[test]
+fn files_that_differ_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = |rank: usize| {
+        let name = format!("pipeline{rank}.toml");
+        fs::write(directory.path().join(&name), format!("# {rank}\n{CHAIN}")).unwrap();
+        let mut command = Command::new(program());
+        command.args(["flow", "run", "--role", "worker", &name]).current_dir(directory.path());
+        command.env("SEEKWIRE_FLOW_RENDEZVOUS", directory.path());
+        command.env("SEEKWIRE_FLOW_RANK", rank.to_string()).env("SEEKWIRE_FLOW_SIZE", "2");
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let outputs = [0, 1].map(start).map(|child| child.wait_with_output().unwrap());
+    let said: Vec<String> = outputs.iter().map(stderr).collect();
+    let is_named = |said: &String| said.contains("is not the same as that of rank");
+    assert!(said.iter().any(is_named), "{said:?}");
+    assert!(outputs.iter().all(|output| output.status.code() == Some(1)));
+}
+
 /// They would wait for longer than anybody waits for a test.
 #[test]
 fn nobody_waits_for_one_that_has_failed_before_all_have_met() {
