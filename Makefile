@@ -51,7 +51,8 @@ build: ## Build the command, its other programs and the library, optimised
 
 demo: ## Run real programs plain and accelerated; report in $(OUT)/demo
 	scripts/deps demo
-	$(CARGO) build --release --locked --package seekwire-cli --package seekwire-lab --package seekwire-preload
+	@scripts/slide >/dev/null || echo "without the row of slides: no real slide could be fetched"
+	$(CARGO) build --release --locked --package seekwire-cli --package seekwire-lab --package seekwire-preload --package seekwire-slides
 	$(release)/seekwire demo --out $(OUT)/demo
 
 lab: ## Run all experiments into $(OUT)/lab; QUICK=1 takes under ten minutes

@@ -8,6 +8,7 @@ pub(crate) mod grpc;
 mod http;
 pub(crate) mod iperf3;
 mod redis;
+pub(crate) mod slides;
 pub(crate) mod sockperf;
 
 use std::cell::{Cell, OnceCell};
@@ -206,6 +207,12 @@ fn summary(rows: &[Row]) -> Vec<Key> {
             "sockperf_rtt_ratio",
             "sockperf ping-pong of 64 B: median round trip, accelerated over plain; lower is better",
             one(sockperf::CASE),
+        ),
+        (
+            "slide_tiles_ratio",
+            "tiles of a slide, served by seekwire slides and fetched by curl: tiles per second, accelerated over plain; higher \
+             is better",
+            one(slides::CASE),
         ),
         (
             "message_search_ratio",
