@@ -192,9 +192,14 @@ fn goals(results: &Results) -> Result<String> {
             if contents.result.experiment != experiment.name() {
                 continue;
             }
+            let mut which = link(experiment.name());
+            if name != experiment.name() {
+                // Of another machine.
+                which += &format!(", {} processors", contents.result.machine.cores);
+            }
             let goals = experiment.claims().iter().filter(|claim| claim.source == Source::Goal);
             lines.extend(goals.map(|claim| {
-                let mut cells = vec![link(experiment.name()), escape(claim.measure)];
+                let mut cells = vec![which.clone(), escape(claim.measure)];
                 cells.extend(judged(claim, &claim.judge(&contents.result)));
                 cells
             }));
