@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 63] = [
+const INSTALLED: [&str; 65] = [
     "bin/seekwire",
     "include/seekwire.h",
     "include/seekwire_filter.h",
@@ -56,6 +56,8 @@ const INSTALLED: [&str; 63] = [
     "share/man/man1/seekwire-nic-tune.1",
     "share/man/man1/seekwire-nic.1",
     "share/man/man1/seekwire-run.1",
+    "share/man/man1/seekwire-slides-sign.1",
+    "share/man/man1/seekwire-slides-worker.1",
     "share/man/man1/seekwire-slides.1",
     "share/man/man1/seekwire-status.1",
     "share/man/man1/seekwire.1",
