@@ -60,6 +60,36 @@ fn what_is_wrong_is_said() {
 }
 
 #[test]
+fn tables_of_many_directories_count_together() {
+    const LENGTH: u32 = 1 << 20;
+    const COUNT: u32 = 8;
+    // The tables of each begin so many bytes after those of the one before.
+    let open = |step: u32| {
+        let below = |place| {
+            let jpeg = [(259, SHORT, 1, 7), (347, 7, LENGTH, place)];
+            tiff(&jpeg, 0, &[])[8..].to_vec()
+        };
+        let size = below(0).len() as u32;
+        // After the main directory of eleven entries: where the others are, they, and the tables.
+        let list = 8 + 2 + 12 * 11 + 4;
+        let first = list + 4 * COUNT;
+        let tables = first + COUNT * size;
+        let mut rest = Vec::new();
+        rest.extend((0..COUNT).flat_map(|number| (first + number * size).to_le_bytes()));
+        rest.extend((0..COUNT).flat_map(|number| below(tables + number * step)));
+        rest.resize(rest.len() + (LENGTH + COUNT) as usize, 0);
+        let main = [(259, SHORT, 1, 7), (330, LONG, COUNT, list), (347, 7, LENGTH, tables)];
+        let limits = Limits { tables: 4 << 20, ..Limits::default() };
+        Slide::from_source(MemorySource::new("hostile.tif", tiff(&main, 0, &rest)), limits)
+    };
+    // All at the same place are one.
+    assert_eq!(open(0).unwrap().levels().len(), 1 + COUNT as usize);
+    let error = open(1).err().unwrap();
+    assert!(matches!(error, Error::Limit { .. }), "{error}");
+    assert!(error.to_string().contains("tag 347 of 1048576 bytes"), "{error}");
+}
+
+#[test]
 fn xml_does_not_grow() {
     let xml = b"<!DOCTYPE b [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY c \"&a;&a;&a;\">]><OME>&c;</OME>\0";
     // The description begins where the tile does.

@@ -2,6 +2,7 @@
 
 use crate::source::{self, Source};
 use crate::{Error, Limits, Result};
+use bytes::Bytes;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -23,6 +24,11 @@ impl Entry {
             5 | 10 | 12 | 16 | 17 | 18 => Some(8),
             _ => None,
         }
+    }
+
+    /// Bytes of the value; `None` if type or count are broken.
+    fn length(&self) -> Option<u64> {
+        self.size()?.checked_mul(self.count)
     }
 }
 
@@ -56,6 +62,8 @@ pub(super) struct Reader<'a> {
     seen: HashSet<u64>,
     /// Bytes that tables may still have.
     tables: u64,
+    /// Values that several directories may have, by where they are and their length.
+    shared: BTreeMap<(u64, u64), Bytes>,
 }
 
 impl<'a> Reader<'a> {
@@ -74,8 +82,8 @@ impl<'a> Reader<'a> {
             _ => return Ok(None),
         };
         let numbers = Numbers { big_endian, big };
-        let tables = limits.tables;
-        Ok(Some(Self { source, limits, numbers, first, seen: HashSet::new(), tables }))
+        let (seen, tables, shared) = (HashSet::new(), limits.tables, BTreeMap::new());
+        Ok(Some(Self { source, limits, numbers, first, seen, tables, shared }))
     }
 
     /// The directories of the chain from the header on.
@@ -120,11 +128,7 @@ impl<'a> Reader<'a> {
                 count: self.numbers.get(&bytes[4..value]),
                 at: start + number * each + value as u64,
             };
-            let inside = entry
-                .size()
-                .and_then(|size| size.checked_mul(entry.count))
-                .is_some_and(|all| all <= word);
-            if !inside {
+            if entry.length().is_none_or(|all| all > word) {
                 entry.at = self.numbers.get(&bytes[value..value + word as usize]);
             }
             directory.entries.insert(self.numbers.get(&bytes[..2]) as u16, entry);
@@ -139,8 +143,7 @@ impl<'a> Reader<'a> {
 
     fn value(&self, directory: &Directory, tag: u16, most: u64) -> Result<Option<Vec<u8>>> {
         let Some(entry) = directory.entries.get(&tag) else { return Ok(None) };
-        let length = entry.size().and_then(|size| size.checked_mul(entry.count));
-        let Some(length) = length else {
+        let Some(length) = entry.length() else {
             return Err(
                 self.malformed(directory.at, format!("tag {tag} has a broken type or count"))
             );
@@ -149,6 +152,23 @@ impl<'a> Reader<'a> {
             return Err(self.limit(format!("tag {tag} of {length} bytes at byte {}", entry.at)));
         }
         source::read(&**self.source, entry.at, length).map(Some)
+    }
+
+    /// The bytes of a value that is kept for each directory; none if there is no such tag. Those of
+    /// the same place are in memory once, and all together count as tables.
+    pub(super) fn shared(&mut self, directory: &Directory, tag: u16) -> Result<Bytes> {
+        let Some(entry) = directory.entries.get(&tag) else { return Ok(Bytes::new()) };
+        let length = entry.length().unwrap_or(0);
+        if let Some(known) = self.shared.get(&(entry.at, length)) {
+            return Ok(known.clone());
+        }
+        if length > self.tables {
+            return Err(self.limit(format!("tag {tag} of {length} bytes at byte {}", entry.at)));
+        }
+        let bytes = Bytes::from(self.bytes(directory, tag)?.unwrap_or_default());
+        self.tables -= length;
+        self.shared.insert((entry.at, length), bytes.clone());
+        Ok(bytes)
     }
 
     /// A text, up to its first zero byte.

@@ -47,7 +47,7 @@ pub(super) fn read(reader: &mut Reader<'_>, directory: &Directory) -> Result<Gri
     let counts = reader.numbers(directory, lengths)?;
     let counts = counts.ok_or_else(|| reader.malformed(at, missing))?;
     let tables = match layout.codec {
-        Codec::Jpeg => reader.bytes(directory, 347)?.unwrap_or_default().into(),
+        Codec::Jpeg => reader.shared(directory, 347)?,
         _ => Bytes::new(),
     };
     let (columns, rows) = (width.div_ceil(layout.width), height.div_ceil(layout.height));
