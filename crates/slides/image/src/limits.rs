@@ -7,8 +7,8 @@ pub struct Limits {
     pub directories: usize,
     /// Entries of one directory.
     pub entries: usize,
-    /// Bytes of all tables of tile positions and codecs of a file together. In DICOM also those of
-    /// the dataset before its pixels, and of its JSON.
+    /// Bytes of all tables of tile positions and codecs of a file together; in DICOM, of all files
+    /// of a series together, and of each the dataset before its pixels, and its JSON.
     pub tables: u64,
     /// Bytes of one text, colour profile or table of a codec.
     pub value: u64,

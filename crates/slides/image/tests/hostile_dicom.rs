@@ -4,6 +4,7 @@ mod common;
 
 use common::seeds::{Dataset, JPEG, NATIVE, encapsulated, head, jpeg, native, sequence};
 use seekwire_slides_image::{Error, Limits, MemorySource, Region, Slide};
+use std::os::unix::fs::symlink;
 
 type Change<'a> = &'a dyn Fn(&mut Dataset);
 
@@ -131,6 +132,40 @@ fn a_dataset_has_a_limit() {
     let error = Slide::from_source(source.clone(), small).err().unwrap();
     assert!(matches!(error, Error::Limit { .. }), "{error}");
     ask(&Slide::from_source(source, Limits::default()).unwrap());
+}
+
+#[test]
+fn a_series_has_one_limit_and_copies_cost_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let write = |uid: &str| {
+        let mut dataset = Dataset::slide();
+        dataset.set(0x0008_0018, "UI", uid.as_bytes());
+        dataset.set(0x0028_0008, "IS", b"2000");
+        let frames = vec![&[0xff, 0xd8][..]; 2000];
+        std::fs::write(directory.join(uid), dataset.file(JPEG, &encapsulated(&frames, true)))
+    };
+    let open = |name: &str| {
+        // Of the places of 2000 frames twice.
+        let limits = Limits { tables: 40_000, ..Limits::default() };
+        Slide::open(directory.join(name).to_str().unwrap(), limits)
+    };
+    write("1.2.3").unwrap();
+    write("1.2.4").unwrap();
+    for number in 0..100 {
+        symlink("1.2.3", directory.join(format!("link-{number}"))).unwrap();
+    }
+    for name in ["", "1.2.4", "link-7"] {
+        let slide = open(name).unwrap();
+        assert_eq!(slide.dicom().unwrap().instances().count(), 2);
+        assert_eq!(slide.icc(), Some(&b"profile!"[..]));
+    }
+    write("1.2.5").unwrap();
+    for name in ["", "1.2.4"] {
+        let error = open(name).err().unwrap();
+        assert!(matches!(error, Error::Limit { .. }), "{error}");
+        assert!(error.to_string().contains("another 16"), "{error}");
+    }
 }
 
 #[test]

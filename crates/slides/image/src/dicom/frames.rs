@@ -80,6 +80,14 @@ impl Frames {
         Ok(Self::Known(known))
     }
 
+    /// Bytes of memory for where so many frames are, now or when all were looked for.
+    pub(super) fn kept(&self, frames: u32) -> u64 {
+        match self {
+            Self::Native { .. } => 0,
+            Self::Known(_) | Self::Walked(_) => 8 * u64::from(frames),
+        }
+    }
+
     /// The bytes of a frame, which are as many as `limits` allows at most.
     pub(super) fn read(
         &self,

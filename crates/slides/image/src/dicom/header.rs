@@ -95,20 +95,34 @@ pub(super) fn start(source: &dyn Source, limits: &Limits) -> Result<Start> {
     Err(cursor.malformed(cursor.at(), "there is no dataset"))
 }
 
-/// The series of a file, by as little of it as possible; `None` if it is none of a slide, or is in
+/// Which series and instance a file has.
+pub(super) struct Names {
+    pub(super) series: String,
+    /// Empty if that is not said before the series.
+    pub(super) instance: String,
+}
+
+/// Bytes of a UID in [`Names`]: many are in memory at once. The standard allows 64.
+const LONGEST: u64 = 1024;
+
+/// The names of a file, by as little of it as possible; `None` if it is none of a slide, or is in
 /// one of the encodings that cannot be read.
-pub(super) fn series(source: &dyn Source, limits: &Limits) -> Result<Option<String>> {
+pub(super) fn names(source: &dyn Source, limits: &Limits) -> Result<Option<Names>> {
     let start = start(source, limits)?;
     if OTHER_ENCODINGS.contains(&start.syntax.as_str()) {
         return Ok(None);
     }
     let mut cursor = Cursor::new(source, limits, start.at);
-    let mut slide = false;
+    let (mut slide, mut instance) = (false, String::new());
     while !cursor.at_end() {
         let element = cursor.element()?;
+        let is_short = element.length.is_some_and(|length| length <= LONGEST);
         match element.tag {
             0x0008_0016 => slide = cursor.text(&element)? == super::SLIDE,
-            0x0020_000e if slide => return cursor.text(&element).map(Some),
+            0x0008_0018 if is_short => instance = cursor.text(&element)?,
+            0x0020_000e if slide && is_short => {
+                return Ok(Some(Names { series: cursor.text(&element)?, instance }));
+            }
             _ => {}
         }
         if element.tag > 0x0020_000e {
@@ -197,6 +211,14 @@ impl Visit for Header {
 }
 
 impl Header {
+    /// Bytes that stay in memory, but for the colour profile.
+    pub(super) fn kept(&self) -> u64 {
+        let texts = [&self.class, &self.instance, &self.study, &self.series, &self.photometric];
+        let texts = texts.into_iter().chain([&self.concatenation]).chain(&self.image_type);
+        let texts: usize = texts.chain(self.properties.values()).map(String::len).sum();
+        (texts + size_of::<(i32, i32)>() * self.positions.len()) as u64
+    }
+
     /// An element that is in no sequence.
     fn main(&mut self, cursor: &mut Cursor<'_>, element: &Element) -> Result<()> {
         let short = |cursor: &mut Cursor<'_>| -> Result<u16> {
@@ -211,7 +233,9 @@ impl Header {
         match element.tag {
             0x0008_0008 => {
                 let text = cursor.text(element)?;
-                self.image_type = text.split('\\').map(|word| word.trim().to_owned()).collect();
+                // Nobody asks for those after the third.
+                let words = text.split('\\').take(3);
+                self.image_type = words.map(|word| word.trim().to_owned()).collect();
             }
             0x0008_0016 => self.class = cursor.text(element)?,
             0x0008_0018 => self.instance = cursor.text(element)?,

@@ -72,6 +72,7 @@ impl Instance {
         }
         let each = area * u64::from(layout.samples) * u64::from(layout.bits / 8);
         let offsets = header.offsets.take();
+        header.positions.shrink_to_fit();
         let count = (header.frames, each);
         let frames = Frames::new(&**source, limits, &pixels, count, offsets)?;
         let (source, limits) = (Arc::clone(source), limits.clone());
@@ -87,6 +88,11 @@ impl Instance {
             "THUMBNAIL" => Some(Kind::Associated("thumbnail")),
             _ => None,
         }
+    }
+
+    /// Bytes that its tables and texts have in memory, but for the colour profile.
+    pub(super) fn kept(&self) -> u64 {
+        self.header.kept() + self.frames.kept(self.header.frames)
     }
 
     /// What errors call the file.

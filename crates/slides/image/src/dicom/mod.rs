@@ -7,6 +7,7 @@ mod header;
 mod heading;
 mod instance;
 mod json;
+mod series;
 mod tiles;
 
 pub(crate) use header::is;
@@ -16,8 +17,10 @@ pub use instance::Instance;
 use crate::grid::{Parts, microns};
 use crate::source::{FileSource, Source};
 use crate::{Error, Limits, Result, within};
+use header::Names;
 use instance::Kind;
-use std::collections::BTreeMap;
+use series::Series;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -53,7 +56,9 @@ impl Dicom {
 
 /// Opens an instance that is alone.
 pub(crate) fn open(source: &Arc<dyn Source>, limits: &Limits) -> Result<Parts> {
-    parts(vec![Instance::open(source, limits)?], source.name(), limits)
+    let mut series = Series::new(limits);
+    series.add(source)?;
+    parts(series, source.name(), limits)
 }
 
 /// Opens a file with the others of its series in the same directory, where links may lead to what
@@ -64,18 +69,23 @@ pub(crate) fn beside(
     source: &Arc<dyn Source>,
     limits: &Limits,
 ) -> Result<Parts> {
-    let first = Instance::open(source, limits)?;
-    let series = first.header.series.clone();
-    let mut instances = vec![first];
+    let mut series = Series::new(limits);
+    series.add(source)?;
+    let first = &series.instances[0].header;
+    let (uid, mut known) = (first.series.clone(), HashSet::from([first.instance.clone()]));
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     for other in files(parent, root.unwrap_or(parent), limits)? {
+        if other == path {
+            continue;
+        }
         // What is wrong with files of others is not asked.
-        if other != path && series_of(&other, limits).ok().flatten().as_ref() == Some(&series) {
-            instances.push(instance(&other, limits)?);
+        let Ok(Some(names)) = names_of(&other, limits) else { continue };
+        if names.series == uid && is_new(&mut known, names.instance) {
+            series.add(&file(&other)?)?;
         }
     }
-    parts(instances, source.name(), limits)
+    parts(series, source.name(), limits)
 }
 
 /// Opens the only series in a directory, where links may lead to what is inside of `root`; `None`
@@ -89,9 +99,11 @@ pub(crate) fn directory(path: &Path, root: &Path, limits: &Limits) -> Result<Opt
         return Err(Error::Unsupported { name, what });
     }
     let Some(files) = found.into_values().next() else { return Ok(None) };
-    let instances: Result<Vec<Instance>> =
-        files.iter().map(|file| instance(file, limits)).collect();
-    parts(instances?, &name, limits).map(Some)
+    let mut series = Series::new(limits);
+    for path in files {
+        series.add(&file(&path)?)?;
+    }
+    parts(series, &name, limits).map(Some)
 }
 
 /// A file of the only series in a directory.
@@ -102,24 +114,32 @@ pub(crate) fn of_one(path: &Path, root: &Path, limits: &Limits) -> Result<Option
 }
 
 fn by_series(path: &Path, root: &Path, limits: &Limits) -> Result<BTreeMap<String, Vec<PathBuf>>> {
-    let mut found: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    let mut found: BTreeMap<String, (Vec<PathBuf>, HashSet<String>)> = BTreeMap::new();
     for file in files(path, root, limits)? {
-        if let Some(series) = series_of(&file, limits)? {
-            found.entry(series).or_default().push(file);
+        if let Some(names) = names_of(&file, limits)? {
+            let (files, known) = found.entry(names.series).or_default();
+            if is_new(known, names.instance) {
+                files.push(file);
+            }
         }
     }
-    Ok(found)
+    Ok(found.into_iter().map(|(series, (files, _))| (series, files)).collect())
 }
 
-fn instance(path: &Path, limits: &Limits) -> Result<Instance> {
-    let source: Arc<dyn Source> = Arc::new(FileSource::open(path)?);
-    Instance::open(&source, limits)
+fn file(path: &Path) -> Result<Arc<dyn Source>> {
+    Ok(Arc::new(FileSource::open(path)?))
 }
 
-/// The series of a file; `None` if it is none of a slide in DICOM.
-fn series_of(path: &Path, limits: &Limits) -> Result<Option<String>> {
+/// The names of a file; `None` if it is none of a slide in DICOM.
+fn names_of(path: &Path, limits: &Limits) -> Result<Option<Names>> {
     let source = FileSource::open(path)?;
-    if is(&source)? { header::series(&source, limits) } else { Ok(None) }
+    if is(&source)? { header::names(&source, limits) } else { Ok(None) }
+}
+
+/// Whether a file has not been there before: copies of one, and links to it, cost no more than a
+/// look at its beginning.
+fn is_new(known: &mut HashSet<String>, instance: String) -> bool {
+    instance.is_empty() || known.insert(instance)
 }
 
 /// The files in a directory, in the order of their names. Links that lead out of `root` are left
@@ -146,12 +166,9 @@ fn files(directory: &Path, root: &Path, limits: &Limits) -> Result<Vec<PathBuf>>
 }
 
 /// Makes levels and associated images of the instances of a series.
-fn parts(mut instances: Vec<Instance>, name: &str, limits: &Limits) -> Result<Parts> {
-    let area = |of: &Instance| u64::from(of.header.total_columns) * u64::from(of.header.total_rows);
-    instances
-        .sort_by(|one, other| area(other).cmp(&area(one)).then_with(|| one.uid().cmp(other.uid())));
-    // A file may be there twice: the one that was opened, or a copy.
-    instances.dedup_by(|one, other| one.uid() == other.uid());
+fn parts(series: Series<'_>, name: &str, limits: &Limits) -> Result<Parts> {
+    let Series { mut instances, mut room, icc, .. } = series;
+    instances.sort_by(series::order);
     let mut parts = Parts { format: "dicom", ..Parts::default() };
     let Some(main) = instances.iter().find(|instance| instance.kind() == Some(Kind::Level)) else {
         let what = "a series without an image of the type VOLUME".into();
@@ -166,13 +183,8 @@ fn parts(mut instances: Vec<Instance>, name: &str, limits: &Limits) -> Result<Pa
         ),
     };
     parts.properties = of.properties.clone();
-    parts.icc = of.icc.clone();
-    // Each level has one, which may be large.
-    let without = |mut instance: Instance| {
-        instance.header.icc = None;
-        Arc::new(instance)
-    };
-    let instances: Vec<Arc<Instance>> = instances.into_iter().map(without).collect();
+    parts.icc = icc;
+    let instances: Vec<Arc<Instance>> = instances.into_iter().map(Arc::new).collect();
 
     let mut images: BTreeMap<(Kind, &str), Vec<Arc<Instance>>> = BTreeMap::new();
     for instance in &instances {
@@ -183,7 +195,7 @@ fn parts(mut instances: Vec<Instance>, name: &str, limits: &Limits) -> Result<Pa
         images.entry((kind, key)).or_default().push(Arc::clone(instance));
     }
     for ((kind, _), image) in images {
-        let grid = tiles::grid(image, limits)?;
+        let grid = tiles::grid(image, limits, &mut room)?;
         match kind {
             Kind::Level => parts.levels.push(grid),
             Kind::Associated(name) => {

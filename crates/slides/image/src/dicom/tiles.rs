@@ -1,6 +1,7 @@
 //! Which frame is which tile: all in order, or by the position that each says.
 
 use super::instance::Instance;
+use super::series::Room;
 use crate::codec::Codec;
 use crate::grid::{Grid, Tiles};
 use crate::tile::{Layout, StoredTile};
@@ -24,8 +25,11 @@ struct Part {
 }
 
 /// Makes a grid of the instances of an image.
-pub(super) fn grid(instances: Vec<Arc<Instance>>, limits: &Limits) -> Result<Grid> {
-    let mut instances = instances;
+pub(super) fn grid(
+    mut instances: Vec<Arc<Instance>>,
+    limits: &Limits,
+    room: &mut Room,
+) -> Result<Grid> {
     // Where one says its place in the whole, all should.
     instances.sort_by_key(|instance| instance.header.first_frame);
     let first = Arc::clone(&instances[0]);
@@ -61,6 +65,7 @@ pub(super) fn grid(instances: Vec<Arc<Instance>>, limits: &Limits) -> Result<Gri
         }
         None
     } else {
+        room.take(4 * tiles, first.name())?;
         let mut places = vec![0; tiles as usize];
         for part in &parts {
             for (frame, position) in (part.start..).zip(&part.instance.header.positions) {
