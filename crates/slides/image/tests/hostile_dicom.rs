@@ -135,6 +135,27 @@ fn a_dataset_has_a_limit() {
 }
 
 #[test]
+fn values_in_json_are_counted_while_they_are_written() {
+    let mut dataset = Dataset::slide();
+    // A million values of nothing, which are null.
+    dataset.set(0x0008_0119, "UC", &vec![b'\\'; 1 << 20]);
+    let file = dataset.file(NATIVE, &native(2 * 64 * 64));
+    let open = |tables: u64| {
+        let limits = Limits { tables, ..Limits::default() };
+        Slide::from_source(MemorySource::new("hostile.dcm", file.clone()), limits).unwrap()
+    };
+    let json = |slide: &Slide| slide.dicom().unwrap().instance("1.2.3").unwrap().json("bulk");
+    let error = json(&open(2 << 20)).unwrap_err();
+    assert!(matches!(error, Error::Limit { .. }), "{error}");
+    // Not when all of them are there.
+    assert!(error.to_string().contains("a dataset of 209715"), "{error}");
+    let whole: serde_json::Value = serde_json::from_str(&json(&open(16 << 20)).unwrap()).unwrap();
+    let values = whole["00080119"]["Value"].as_array().unwrap();
+    assert_eq!(values.len(), (1 << 20) + 1);
+    assert!(values.iter().all(serde_json::Value::is_null));
+}
+
+#[test]
 fn a_series_has_one_limit_and_copies_cost_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();

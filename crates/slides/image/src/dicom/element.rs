@@ -78,6 +78,11 @@ impl<'a> Cursor<'a> {
         Self { source, limits, at, window: Vec::new(), start: 0, budget: limits.tables }
     }
 
+    /// What errors call the source.
+    pub(super) fn name(&self) -> &'a str {
+        self.source.name()
+    }
+
     pub(super) fn at(&self) -> u64 {
         self.at
     }

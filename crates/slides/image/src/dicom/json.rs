@@ -41,11 +41,16 @@ impl Writer {
     /// The object of all that was visited. The name is for errors.
     pub(super) fn finish(mut self, name: &str) -> Result<String> {
         self.json.push('}');
-        if self.json.len() > self.most {
-            let what = format!("a dataset of {} bytes in JSON", self.json.len());
-            return Err(Error::Limit { name: name.into(), what });
-        }
+        self.check(name)?;
         Ok(self.json)
+    }
+
+    fn check(&self, name: &str) -> Result<()> {
+        if self.json.len() <= self.most {
+            return Ok(());
+        }
+        let what = format!("a dataset of {} bytes in JSON", self.json.len());
+        Err(Error::Limit { name: name.into(), what })
     }
 
     fn comma(&mut self) {
@@ -70,26 +75,27 @@ impl Visit for Writer {
         if element.tag & 0xffff == 0 || matches!(element.tag, 0x7fe0_0001 | 0x7fe0_0002) {
             return Ok(());
         }
-        if self.json.len() > self.most {
-            return Err(cursor.limit(format!("a dataset of {} bytes in JSON", self.json.len())));
-        }
+        self.check(cursor.name())?;
         let bytes = cursor.value(element)?;
         self.key(element.tag, element.vr);
-        let values = match &element.vr {
+        let mut list = List { writer: self, name: cursor.name(), any: false };
+        match &element.vr {
             b"OB" | b"OD" | b"OF" | b"OL" | b"OV" | b"OW" | b"UN" => {
                 if !bytes.is_empty() {
                     self.json.push_str(",\"InlineBinary\":\"");
                     STANDARD.encode_string(&bytes, &mut self.json);
                     self.json.push('"');
                 }
-                Vec::new()
             }
             // The text is UTF-8 here, whatever it was.
-            _ if element.tag == 0x0008_0005 => vec!["ISO_IR 192".into()],
-            vr => values(vr, &bytes),
-        };
-        if !values.is_empty() {
-            let _ = write!(self.json, ",\"Value\":{}", Value::from(values));
+            _ if element.tag == 0x0008_0005 => {
+                list.put("ISO_IR 192".into())?;
+                list.end();
+            }
+            vr => {
+                values(vr, &bytes, &mut |value| list.put(value))?;
+                list.end();
+            }
         }
         self.json.push('}');
         Ok(())
@@ -119,10 +125,40 @@ impl Visit for Writer {
     }
 }
 
-/// The values of an element that is neither a sequence nor bytes.
-fn values(vr: &[u8; 2], bytes: &[u8]) -> Vec<Value> {
-    let all =
-        |size: usize, value: &dyn Fn(&[u8]) -> Value| bytes.chunks_exact(size).map(value).collect();
+/// The values of an element, as they are written: all of them as objects would take many times the
+/// memory of their text.
+struct List<'a> {
+    writer: &'a mut Writer,
+    /// For errors.
+    name: &'a str,
+    any: bool,
+}
+
+impl List<'_> {
+    fn put(&mut self, value: Value) -> Result<()> {
+        self.writer.json.push_str(if self.any { "," } else { ",\"Value\":[" });
+        self.any = true;
+        // Nothing fails that writes into a text.
+        let _ = write!(self.writer.json, "{value}");
+        self.writer.check(self.name)
+    }
+
+    fn end(self) {
+        if self.any {
+            self.writer.json.push(']');
+        }
+    }
+}
+
+/// Gives out the values of an element that is neither a sequence nor bytes.
+fn values(
+    vr: &[u8; 2],
+    bytes: &[u8],
+    put: &mut dyn FnMut(Value) -> Result<()>,
+) -> Result<()> {
+    let mut all = |size: usize, value: &dyn Fn(&[u8]) -> Value| {
+        bytes.chunks_exact(size).try_for_each(|bytes| put(value(bytes)))
+    };
     match vr {
         b"US" | b"UL" | b"UV" => {
             let size = if vr == b"US" {
@@ -145,14 +181,14 @@ fn values(vr: &[u8; 2], bytes: &[u8]) -> Vec<Value> {
         }),
         b"LT" | b"ST" | b"UT" | b"UR" => {
             let text = text(bytes);
-            if text.is_empty() { Vec::new() } else { vec![text.into()] }
+            if text.is_empty() { Ok(()) } else { put(text.into()) }
         }
         _ => {
             let text = text(bytes);
             if text.is_empty() {
-                return Vec::new();
+                return Ok(());
             }
-            text.split('\\').map(|part| one(vr, part.trim_end_matches(' '))).collect()
+            text.split('\\').try_for_each(|part| put(one(vr, part.trim_end_matches(' '))))
         }
     }
 }

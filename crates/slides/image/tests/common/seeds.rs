@@ -73,7 +73,7 @@ pub(crate) fn head(tag: u32, vr: &str, length: u32) -> Vec<u8> {
     bytes.extend(vr.as_bytes());
     if vr.is_empty() {
         bytes.extend(length.to_le_bytes());
-    } else if ["OB", "OW", "OV", "SQ", "UN", "UT"].contains(&vr) {
+    } else if ["OB", "OW", "OV", "SQ", "UC", "UN", "UT"].contains(&vr) {
         bytes.extend([0, 0]);
         bytes.extend(length.to_le_bytes());
     } else {
