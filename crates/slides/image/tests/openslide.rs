@@ -243,6 +243,19 @@ fn a_broken_tile_is_an_error_of_its_own() {
             }
         });
     }
+    // Good and bad ones at once: nobody gets the error of another.
+    let read = &read;
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            scope.spawn(move || {
+                for _ in 0..8 {
+                    let is_bad = number % 2 == 0;
+                    let found = read(if is_bad { 256 } else { 0 }, 256);
+                    assert_eq!(found.is_err(), is_bad, "{:?}", found.err());
+                }
+            });
+        }
+    });
     // Cut: what it says of the file names no directory.
     std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
     let error = Slide::through_openslide(&file, allowed()).err().unwrap().to_string();

@@ -26,7 +26,10 @@ pub struct Level {
 pub struct Slide {
     library: &'static Library,
     path: CString,
-    handle: Mutex<Arc<Handle>>,
+    /// The one that everybody asks; none after an error, until the next call.
+    handle: Mutex<Option<Arc<Handle>>>,
+    /// Who opens another one.
+    turn: Mutex<()>,
     levels: Vec<Level>,
     background: [u8; 3],
 }
@@ -43,7 +46,8 @@ impl Slide {
         let levels = levels(&handle)?;
         let background = handle.property(c"openslide.background-color");
         let background = background.and_then(|text| pixels::colour(&text)).unwrap_or([255; 3]);
-        Ok(Self { library, path, handle: Mutex::new(Arc::new(handle)), levels, background })
+        let (handle, turn) = (Mutex::new(Some(Arc::new(handle))), Mutex::new(()));
+        Ok(Self { library, path, handle, turn, levels, background })
     }
 
     /// The levels, the largest first; there is one at least.
@@ -113,29 +117,46 @@ impl Slide {
         Ok(pixels::over(&found, self.background))
     }
 
-    fn current(&self) -> MutexGuard<'_, Arc<Handle>> {
+    fn current(&self) -> MutexGuard<'_, Option<Arc<Handle>>> {
         self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks a handle. An error stays with it, and may be that of another thread's call: so it is
-    /// asked again by a new one, which others get only if there was no error.
+    /// asked again by a new one, which others get only if there was no error. One thread at a time
+    /// does so: each handle may have a cache of its own, and the others go on with what it opens.
     fn call<T>(&self, ask: impl Fn(&Handle) -> T) -> Result<T> {
-        let handle = Arc::clone(&self.current());
-        let answer = ask(&handle);
-        if handle.check().is_ok() {
+        if let Some(answer) = self.shared(&ask) {
             return Ok(answer);
         }
-        drop((handle, answer));
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(answer) = self.shared(&ask) {
+            return Ok(answer);
+        }
         let handle = Handle::open(self.library, &self.path)?;
         if levels(&handle)? != self.levels {
             return Err(Error::Broken("the file has changed since it was opened".into()));
         }
         let answer = ask(&handle);
         handle.check()?;
-        let old = std::mem::replace(&mut *self.current(), Arc::new(handle));
-        // Closed without the lock.
-        drop(old);
+        *self.current() = Some(Arc::new(handle));
         Ok(answer)
+    }
+
+    /// What the handle of everybody answers, if there is one. With an error it is given up.
+    fn shared<T>(&self, ask: impl Fn(&Handle) -> T) -> Option<T> {
+        let handle = self.current().clone()?;
+        let answer = ask(&handle);
+        if handle.check().is_ok() {
+            return Some(answer);
+        }
+        let mut current = self.current();
+        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &handle)) {
+            *current = None;
+        }
+        // Closed, by who has it last, without the lock.
+        drop(current);
+        drop(handle);
+        None
     }
 }
 
