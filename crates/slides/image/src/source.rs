@@ -2,8 +2,9 @@
 
 use crate::{Error, Result};
 use bytes::Bytes;
+use rustix::fs::OFlags;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Bytes of known length, read by range from any thread at once.
@@ -61,13 +62,21 @@ impl FileSource {
     /// Opens a file that errors call something else.
     pub(crate) fn named(path: &Path, name: String) -> Result<Self> {
         let io = |source| Error::Io { name: name.clone(), source };
-        // A FIFO would block the open.
+        let other = || {
+            Err(Error::Unsupported { name: name.clone(), what: "it is not a regular file".into() })
+        };
+        // To open a device may do something.
         if !std::fs::metadata(path).map_err(io)?.is_file() {
-            return Err(Error::Unsupported { name, what: "it is not a regular file".into() });
+            return other();
         }
-        let file = File::open(path).map_err(io)?;
-        let length = file.metadata().map_err(io)?.len();
-        Ok(Self { name, file, length })
+        // A FIFO may have taken its place, and would block the open.
+        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+        let file = File::options().read(true).custom_flags(flags).open(path).map_err(io)?;
+        let metadata = file.metadata().map_err(io)?;
+        if !metadata.is_file() {
+            return other();
+        }
+        Ok(Self { name, file, length: metadata.len() })
     }
 }
 

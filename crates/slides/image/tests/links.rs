@@ -4,10 +4,12 @@ mod common;
 
 use common::open;
 use common::seeds::{Dataset, NATIVE, native, zarr_2};
-use seekwire_slides_image::{Heading, Limits, Region, Slide};
+use rustix::fs::{CWD, Mode, mkfifoat};
+use seekwire_slides_image::{Error, FileSource, Heading, Limits, Region, Slide};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -93,6 +95,33 @@ fn files_of_a_series_are_inside_of_the_directory_or_of_a_larger_one() {
         assert_eq!(widths(&within), [100, 50]);
         assert_eq!(widths(&open(place)), [100]);
     }
+}
+
+#[test]
+fn a_pipe_in_place_of_a_file_keeps_nobody_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let place = directory.join("slide");
+    fs::write(directory.join("file"), "text").unwrap();
+    fs::copy(directory.join("file"), &place).unwrap();
+    mkfifoat(CWD, directory.join("pipe"), Mode::RUSR | Mode::WUSR).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let swaps = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                for name in ["pipe", "file"] {
+                    fs::hard_link(directory.join(name), directory.join("new")).unwrap();
+                    fs::rename(directory.join("new"), &place).unwrap();
+                }
+            }
+        });
+        let opened = (0..2000).map(|_| FileSource::open(&place));
+        let wrong = opened
+            .take_while(|_| !swaps.is_finished())
+            .find(|found| !matches!(found, Ok(_) | Err(Error::Unsupported { .. })));
+        over.store(true, Ordering::Relaxed);
+        assert!(wrong.is_none(), "{wrong:?}");
+    });
 }
 
 #[test]
