@@ -3,13 +3,13 @@
 
 use crate::s3::{self, Bucket};
 use crate::source::{Source, check};
-use crate::tls;
+use crate::{redirect, tls};
 use crate::zarr::{Store, inside};
 use crate::{Error, Result};
 use std::fmt::Write;
 use std::io::Read;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
@@ -23,8 +23,8 @@ const WHOLE: Duration = Duration::from_secs(60);
 const FIRST: u64 = 64 << 10;
 
 /// A file on a web server, or an object of a store that has addresses, signed ones included. The
-/// server must answer ranges. Redirections are followed, but not from a bucket of S3: who lets
-/// strangers choose addresses must check these.
+/// server must answer ranges. Redirections are followed to the same host and port, and from `http`
+/// to `https` of the same host; from a bucket of S3 none are. Others are errors.
 #[derive(Debug)]
 pub struct HttpSource {
     name: String,
@@ -58,18 +58,16 @@ const ABSENT: &str = "404 Not Found";
 const COMPLAINT: u64 = 4096;
 
 /// What makes requests for files of an address; `name` is for errors.
-fn agent(name: &str, url: &str, is_bucket: bool) -> Result<Agent> {
+fn agent(name: &str, url: &str) -> Result<Agent> {
     if url.starts_with("https:") {
         tls::check().map_err(|what| Error::Unsupported { name: name.to_owned(), what })?;
     }
-    let mut configuration = Agent::config_builder()
+    let configuration = Agent::config_builder()
         .timeout_connect(Some(CONNECT))
         .timeout_global(Some(WHOLE))
-        .http_status_as_error(false);
-    if is_bucket {
-        // It would ask elsewhere without a signature.
-        configuration = configuration.max_redirects(0).max_redirects_will_error(false);
-    }
+        .http_status_as_error(false)
+        // It would ask anybody, and of a bucket without a signature.
+        .max_redirects(0);
     // Also for others: they may lead to one with https.
     #[cfg(feature = "https")]
     let configuration = configuration.tls_config(tls::configuration());
@@ -107,7 +105,7 @@ impl HttpSource {
             Some((bucket, key)) => (url.to_owned(), bucket.url(&key), Some(Arc::new(bucket))),
             None => (public(url), url.to_owned(), None),
         };
-        let agent = agent(&name, &url, bucket.is_some())?;
+        let agent = agent(&name, &url)?;
         let absent = || Error::Http { name: name.clone(), what: ABSENT.into() };
         Self::find(name.clone(), url, agent, bucket)?.ok_or_else(absent)
     }
@@ -153,24 +151,7 @@ impl HttpSource {
 
     fn attempt(&self, at: u64, length: u64) -> std::result::Result<Part, Failure> {
         let last = at + length - 1;
-        let range = format!("bytes={at}-{last}");
-        let mut request = self.agent.get(&self.url).header("Range", &range);
-        for (name, value) in self
-            .bucket
-            .iter()
-            .flat_map(|bucket| bucket.signed(&self.url, &range, SystemTime::now()))
-        {
-            request = request.header(name, value);
-        }
-        if let Some(etag) = &self.etag {
-            // S3 knows the second one only.
-            let condition = if self.bucket.is_none() { "If-Range" } else { "If-Match" };
-            request = request.header(condition, etag);
-        }
-        let mut response = request.call().map_err(|error| match error {
-            ureq::Error::BadUri(_) | ureq::Error::Http(_) => Failure::Final(error.to_string()),
-            _ => Failure::Passing(error.to_string()),
-        })?;
+        let mut response = self.answer(&format!("bytes={at}-{last}"))?;
         let status = response.status();
         match status.as_u16() {
             206 => {}
@@ -200,6 +181,51 @@ impl HttpSource {
             .read_exact(&mut bytes)
             .map_err(|error| Failure::Passing(error.to_string()))?;
         Ok(Part { bytes, whole, etag })
+    }
+
+    /// The answer to a request, at the place to which the server sends it on.
+    fn answer(&self, range: &str) -> std::result::Result<Response<Body>, Failure> {
+        let started = Instant::now();
+        let mut url = self.url.clone();
+        for _ in 0..=redirect::MOST {
+            let mut response = self.ask(&url, range)?;
+            let status = response.status();
+            let is_sent_on = matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308);
+            let location = response.headers().get("location").filter(|_| is_sent_on);
+            let Some(location) = location.filter(|_| self.bucket.is_none()) else {
+                return Ok(response);
+            };
+            let next = location.to_str().ok().and_then(|location| redirect::next(&url, location));
+            url = next.ok_or_else(|| {
+                let what = "a redirection to elsewhere than the same host, which is not followed";
+                Failure::Final(format!("{status}: {what}"))
+            })?;
+            // The connection is used again if the answer was read to its end.
+            let mut body = response.body_mut().as_reader().take(COMPLAINT);
+            let _ = std::io::copy(&mut body, &mut std::io::sink());
+            if started.elapsed() >= WHOLE {
+                return Err(Failure::Passing(format!("{status}, and that too late")));
+            }
+        }
+        Err(Failure::Final(format!("more than {} redirections", redirect::MOST)))
+    }
+
+    fn ask(&self, url: &str, range: &str) -> std::result::Result<Response<Body>, Failure> {
+        let mut request = self.agent.get(url).header("Range", range);
+        for (name, value) in
+            self.bucket.iter().flat_map(|bucket| bucket.signed(url, range, SystemTime::now()))
+        {
+            request = request.header(name, value);
+        }
+        if let Some(etag) = &self.etag {
+            // S3 knows the second one only.
+            let condition = if self.bucket.is_none() { "If-Range" } else { "If-Match" };
+            request = request.header(condition, etag);
+        }
+        request.call().map_err(|error| match error {
+            ureq::Error::BadUri(_) | ureq::Error::Http(_) => Failure::Final(error.to_string()),
+            _ => Failure::Passing(error.to_string()),
+        })
     }
 }
 
@@ -265,7 +291,7 @@ impl HttpStore {
             Some((bucket, key)) => (bucket.url(&key), Some(Arc::new(bucket))),
             None => (name.clone(), None),
         };
-        let agent = agent(&name, &url, bucket.is_some())?;
+        let agent = agent(&name, &url)?;
         Ok(Self { name, url, query, agent, bucket })
     }
 }

@@ -49,6 +49,7 @@ mod http;
 mod jpeg;
 mod limits;
 mod raster;
+mod redirect;
 mod s3;
 mod slide;
 mod source;

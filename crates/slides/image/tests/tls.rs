@@ -58,6 +58,9 @@ fn a_slide_comes_by_tls_from_who_is_believed() {
     assert_eq!(read(&address, &directory.join("own.pem")), near);
     let error = read(&address, &directory.join("other.pem"));
     assert!(error.starts_with(&address) && error.contains("UnknownIssuer"), "{error}");
+    let plain = address.replace("real.svs", "plain/real.svs");
+    let error = read(&plain, &directory.join("own.pem"));
+    assert!(error.contains("which is not followed"), "{error}");
     let error = read(&address.replace("127.0.0.1", "localhost"), &directory.join("own.pem"));
     assert!(error.contains("not valid for name"), "{error}");
     let error = read(&address, &directory.join("none.pem"));

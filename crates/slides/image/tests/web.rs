@@ -51,6 +51,32 @@ fn a_slide_on_a_web_server_is_the_same() {
 }
 
 #[test]
+fn redirections_stay_with_the_server() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("file"), [7; 100_000]).unwrap();
+    let server = Nginx::start(directory.path());
+    for path in ["moved/file?signature=secret", "plain/file"] {
+        let source = HttpSource::open(&server.address(path)).unwrap();
+        let mut bytes = [0; 10];
+        source.read_at(90_000, &mut bytes).unwrap();
+        assert_eq!((source.length(), bytes), (100_000, [7; 10]));
+    }
+    let count = || {
+        let text = std::fs::read_to_string(directory.path().join("access")).unwrap();
+        text.lines().filter(|line| line.contains("GET /file")).count()
+    };
+    let before = count();
+    for (path, what) in [
+        ("away/file", "302 Found: a redirection to elsewhere"),
+        ("around/file", "more than 10 redirections"),
+    ] {
+        let error = HttpSource::open(&server.address(path)).err().unwrap().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+    assert_eq!(count(), before);
+}
+
+#[test]
 fn an_image_in_many_files_on_a_web_server_is_the_same() {
     let directory = tempfile::tempdir().unwrap();
     let compressed = zarr_2(r#"{"id": "blosc"}"#, &blosc(4096));

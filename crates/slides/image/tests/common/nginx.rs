@@ -8,7 +8,9 @@ use std::process::{Child, Command, Stdio};
 pub(crate) struct Nginx(Child, u16);
 
 impl Nginx {
-    /// Serves a directory; what is below `/whole/` without ranges.
+    /// Serves a directory; what is below `/whole/` without ranges. Who asks for what is below
+    /// `/moved/` and, with the whole address of a place without TLS, below `/plain/` is sent on; so
+    /// are those who ask below `/away/`, to another name of this host, and below `/around/`.
     pub(crate) fn start(directory: &Path) -> Self {
         Self::listen(directory, "")
     }
@@ -35,7 +37,11 @@ impl Nginx {
              scgi_temp_path {root}/t5;\n\
              server {{ listen 127.0.0.1:{port} {by}; root {root};\n\
              location /whole/ {{ alias {root}/; max_ranges 0; }}\n\
-             location /broken/ {{ return 503; }} }} }}\n"
+             location /broken/ {{ return 503; }}\n\
+             location /moved/ {{ absolute_redirect off; rewrite ^/moved/(.*)$ /$1 redirect; }}\n\
+             location /plain/ {{ rewrite ^/plain/(.*)$ http://127.0.0.1:{port}/$1 redirect; }}\n\
+             location /away/ {{ rewrite ^/away/(.*)$ http://localhost:{port}/$1 redirect; }}\n\
+             location /around/ {{ rewrite ^/around/(.*)$ /around/$1 redirect; }} }} }}\n"
         );
         let file = directory.join("nginx.conf");
         std::fs::write(&file, configuration).unwrap();
