@@ -156,6 +156,24 @@ fn values_in_json_are_counted_while_they_are_written() {
 }
 
 #[test]
+fn frames_behind_many_items_are_found_in_several_calls() {
+    let mut dataset = Dataset::slide();
+    // With fewer frames, so many items are an error.
+    dataset.set(0x0028_0008, "IS", b"70000");
+    let tile = jpeg();
+    let mut frames: Vec<&[u8]> = vec![b""; (1 << 20) + 100];
+    frames[0] = &tile;
+    frames.push(&tile);
+    let slide = open(dataset.file(JPEG, &encapsulated(&frames, false))).unwrap();
+    let instance = slide.dicom().unwrap().instance("1.2.3").unwrap();
+    let error = instance.frame(2).unwrap_err();
+    assert!(matches!(error, Error::Limit { .. }), "{error}");
+    assert_eq!(instance.frame(2).unwrap(), tile);
+    let error = instance.frame(3).unwrap_err().to_string();
+    assert!(error.contains("frames end before the one of number 3"), "{error}");
+}
+
+#[test]
 fn a_series_has_one_limit_and_copies_cost_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();

@@ -6,7 +6,12 @@ use super::header::number;
 use crate::source::{self, Source};
 use crate::{Error, Limits, Result};
 use bytes::Bytes;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Items that one call looks at, to find a frame. The next one goes on from there.
+const LOOKS: u32 = 1 << 20;
+/// How many of them are looked at before others have their turn.
+const TOGETHER: u32 = 256;
 
 /// How the bytes of a frame are found.
 #[derive(Debug)]
@@ -16,13 +21,28 @@ pub(super) enum Frames {
     /// Where the first item of each is.
     Known(Vec<u64>),
     /// Not known before it is looked for.
-    Walked(Mutex<Walk>),
+    Walked(Walk),
+}
+
+/// The way from item to item.
+#[derive(Debug)]
+pub(super) struct Walk {
+    /// Not locked while anything is read, so that nobody waits who asks for a known frame.
+    found: Mutex<Found>,
+    /// Who reads: others would read the same.
+    turn: Mutex<()>,
 }
 
 /// Frames that were found.
 #[derive(Debug)]
-pub(super) struct Walk {
+struct Found {
     starts: Vec<u64>,
+    place: Place,
+}
+
+/// How far was looked.
+#[derive(Debug, Clone, Copy)]
+struct Place {
     at: u64,
     fragments: u64,
     ended: bool,
@@ -56,8 +76,9 @@ impl Frames {
         let relative = match offsets {
             Some(offsets) => offsets,
             None if length == 0 => {
-                let walk = Walk { starts: Vec::new(), at: first, fragments: 0, ended: false };
-                return Ok(Self::Walked(Mutex::new(walk)));
+                let place = Place { at: first, fragments: 0, ended: false };
+                let found = Mutex::new(Found { starts: Vec::new(), place });
+                return Ok(Self::Walked(Walk { found, turn: Mutex::new(()) }));
             }
             None if length > limits.tables => {
                 let what = format!("a table of {length} bytes");
@@ -105,18 +126,8 @@ impl Frames {
             }
             Self::Known(starts) => (starts[number], starts.get(number + 1).copied()),
             Self::Walked(walk) => {
-                let mut walk = walk.lock().unwrap_or_else(PoisonError::into_inner);
-                while !walk.ended && walk.starts.len() <= number + 1 {
-                    walk.step(source, u64::from(frames))?;
-                }
-                let Some(at) = walk.starts.get(number).copied() else {
-                    return Err(Error::Malformed {
-                        name: source.name().into(),
-                        at: walk.at,
-                        what: format!("frames end before the one of number {}", frame + 1),
-                    });
-                };
-                (at, Some(walk.starts.get(number + 1).copied().unwrap_or(walk.at)))
+                let (at, end) = walk.find(source, (frame, frames))?;
+                (at, Some(end))
             }
         };
         fragments(source, limits, frame, at, end)
@@ -124,30 +135,86 @@ impl Frames {
 }
 
 impl Walk {
-    /// Looks at one more item.
-    fn step(&mut self, source: &dyn Source, frames: u64) -> Result<()> {
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a frame begins and ends.
+    fn find(&self, source: &dyn Source, (frame, frames): (u32, u32)) -> Result<(u64, u64)> {
+        let number = frame as usize;
+        for _ in 0..LOOKS / TOGETHER {
+            if let Some(found) = self.found().frame(number, source)? {
+                return Ok(found);
+            }
+            let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            let (known, mut place) = {
+                let found = self.found();
+                (found.starts.len(), found.place)
+            };
+            let mut starts = Vec::new();
+            let mut looked = Ok(());
+            for _ in 0..TOGETHER {
+                let count = known + starts.len();
+                if looked.is_err() || place.ended || count > number + 1 {
+                    break;
+                }
+                looked = place.step(source, (count == 0, frames.into())).map(|start| {
+                    starts.extend(start);
+                });
+            }
+            let mut found = self.found();
+            found.starts.append(&mut starts);
+            found.place = place;
+            looked?;
+        }
+        if let Some(found) = self.found().frame(number, source)? {
+            return Ok(found);
+        }
+        let what = format!("frame {} is behind {LOOKS} items that are not known yet", frame + 1);
+        Err(Error::Limit { name: source.name().into(), what })
+    }
+}
+
+impl Found {
+    /// Where a frame begins and ends; `None` if that is not known yet.
+    fn frame(&self, number: usize, source: &dyn Source) -> Result<Option<(u64, u64)>> {
+        let Place { at, ended, .. } = self.place;
+        if !ended && self.starts.len() <= number + 1 {
+            return Ok(None);
+        }
+        let end = self.starts.get(number + 1).copied().unwrap_or(at);
+        if let Some(start) = self.starts.get(number) {
+            return Ok(Some((*start, end)));
+        }
+        let what = format!("frames end before the one of number {}", number + 1);
+        Err(Error::Malformed { name: source.name().into(), at, what })
+    }
+}
+
+impl Place {
+    /// Looks at one more item; where a frame begins is given back.
+    fn step(&mut self, source: &dyn Source, (first, frames): (bool, u64)) -> Result<Option<u64>> {
         // With the first bytes of what is in it.
         let length = source.length().saturating_sub(self.at).clamp(8, 10);
         let head = source::read(source, self.at, length)?;
         let (tag, length) = parsed(&head);
         if tag == SEQUENCE_END {
             self.ended = true;
-            return Ok(());
+            return Ok(None);
         }
         let data = self.at + 8;
         source::check(source, data, length)?;
-        self.fragments += 1;
         // A frame may be in several, but nobody makes them that small.
-        if tag != ITEM || self.fragments > 1024 + 16 * frames {
+        if tag != ITEM || self.fragments >= 1024 + 16 * frames {
             let what = "the items of the pixels are broken".into();
             return Err(Error::Malformed { name: source.name().into(), at: self.at, what });
         }
         // Only the first fragment of a frame begins as a JPEG does.
-        if self.starts.is_empty() || (frames > 1 && length >= 2 && head[8..] == [0xff, 0xd8]) {
-            self.starts.push(self.at);
-        }
+        let begins = first || (frames > 1 && length >= 2 && head[8..] == [0xff, 0xd8]);
+        let start = begins.then_some(self.at);
+        self.fragments += 1;
         self.at = data + length;
-        Ok(())
+        Ok(start)
     }
 }
 
