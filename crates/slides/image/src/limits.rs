@@ -5,7 +5,7 @@
 pub struct Limits {
     /// Image file directories, in the chain and below it.
     pub directories: usize,
-    /// Entries of one directory.
+    /// Entries of one directory. Of properties in a description of Aperio, others are left out.
     pub entries: usize,
     /// Bytes of all tables of tile positions and codecs of a file together; in DICOM, of all files
     /// of a series together, and of each the dataset before its pixels, and its JSON.

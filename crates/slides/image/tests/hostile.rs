@@ -90,6 +90,17 @@ fn tables_of_many_directories_count_together() {
 }
 
 #[test]
+fn a_description_of_many_properties_is_read_in_part() {
+    let pairs: String = (0..3000).map(|number| format!("|{number}=1")).collect();
+    let text = format!("Aperio{pairs}");
+    // The description begins where the tile does.
+    let entries = [(270, 2, text.len() as u32, 8 + 2 + 12 * 10 + 4)];
+    let slide = open(tiff(&entries, 0, text.as_bytes())).unwrap();
+    assert_eq!((slide.format(), slide.properties().len()), ("aperio", 1024));
+    assert_eq!(slide.properties()["aperio.1023"], "1");
+}
+
+#[test]
 fn xml_does_not_grow() {
     let xml = b"<!DOCTYPE b [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY c \"&a;&a;&a;\">]><OME>&c;</OME>\0";
     // The description begins where the tile does.

@@ -13,7 +13,8 @@ pub(super) fn fill(
     description: &str,
 ) -> Result<()> {
     parts.format = "aperio";
-    for pair in description.split('|').skip(1) {
+    // As objects they would take many times the memory of their text.
+    for pair in description.split('|').skip(1).take(reader.limits.entries) {
         if let Some((key, value)) = pair.split_once('=') {
             parts.properties.insert(format!("aperio.{}", key.trim()), value.trim().into());
         }
