@@ -3,9 +3,9 @@
 
 use crate::s3::{self, Bucket};
 use crate::source::{Source, check};
-use crate::{redirect, tls};
 use crate::zarr::{Store, inside};
 use crate::{Error, Result};
+use crate::{redirect, tls};
 use std::fmt::Write;
 use std::io::Read;
 use std::sync::Arc;

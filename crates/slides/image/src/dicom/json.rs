@@ -151,11 +151,7 @@ impl List<'_> {
 }
 
 /// Gives out the values of an element that is neither a sequence nor bytes.
-fn values(
-    vr: &[u8; 2],
-    bytes: &[u8],
-    put: &mut dyn FnMut(Value) -> Result<()>,
-) -> Result<()> {
+fn values(vr: &[u8; 2], bytes: &[u8], put: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
     let mut all = |size: usize, value: &dyn Fn(&[u8]) -> Value| {
         bytes.chunks_exact(size).try_for_each(|bytes| put(value(bytes)))
     };
