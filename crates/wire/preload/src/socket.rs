@@ -125,8 +125,12 @@ impl Socket {
     /// Whether there are sets that do not know it.
     #[inline]
     pub(crate) fn has_more_to_show(&self) -> bool {
-        self.registered.load(Ordering::Acquire) != 0
-            && self.shown.load(Ordering::Acquire) != self.to_show()
+        self.registered.load(Ordering::Acquire) != 0 && {
+            // That a read is over which keeps sends from TCP, a set finds out by itself. So it may
+            // not know of the next one, though it was shown the one before.
+            let now = self.to_show();
+            now & HELD_UP != 0 || now != self.shown.load(Ordering::Acquire)
+        }
     }
 
     /// To be called under the lock of the registrations when all sets know `shown`.

@@ -9,7 +9,7 @@ use super::events::Events;
 use super::tag::{Subject, Tag};
 use super::turns::Ready;
 use super::typed::State;
-use super::watch::{ALWAYS, ONE_SHOT, Sends, WRITE};
+use super::watch::{ALWAYS, ONE_SHOT, Sends, WRITE, Watch};
 
 /// A walk through the kernel's ready list by one question after another. What the library changes
 /// in the set goes to the end of the list, behind what is told again: then another walk begins.
@@ -149,8 +149,13 @@ impl State {
                     }
                     let now = Sends::of(&watch.socket.connection);
                     if events & WRITE != 0 && (now.on_ring || now.held_up) {
-                        events &= !WRITE;
                         self.refresh(tag.watch, epfd);
+                        // What the watch takes it for now: that may have changed again, and the
+                        // kernel does not tell a second time of room that it was asked for.
+                        let is_kernels = |watch: &mut Watch<_>| watch.wanted() & WRITE != 0;
+                        if !self.at(tag.watch).is_some_and(is_kernels) {
+                            events &= !WRITE;
+                        }
                     } else if watch.sends.retransmit {
                         // What is to be retransmitted comes before what the application has to
                         // send.

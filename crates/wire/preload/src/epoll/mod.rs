@@ -25,8 +25,8 @@
 //!                  of a socket          turns     who is reported
 //!   set            one set              owner     to which process      sharing     notes for others
 //!   state, watch   its connections      ask, listed   the kernel        tag, events
-//!                                         reminder
 //!                                         typed   with the table's sockets
+//!                                         reminder   ends sleeps that nobody else does
 //! ```
 
 mod answer;
