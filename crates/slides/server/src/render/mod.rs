@@ -10,6 +10,7 @@
 //! - plan: which level and tiles; where their pixels go
 //! - tiles: stored tiles, each decoded once
 //! - farm: work that many ask for, done in a pipeline
+//! - memory: how much of it images take that are being made
 //! - pipeline: a filter of `seekwire-flow` with copies here and at workers
 //! - promise: what is guaranteed for updates
 //! - work: what the copies do; blocks of bytes
@@ -18,6 +19,7 @@
 
 pub(crate) mod colour;
 pub(crate) mod farm;
+pub(crate) mod memory;
 pub(crate) mod pipeline;
 pub(crate) mod plan;
 pub(crate) mod promise;
@@ -33,7 +35,6 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use seekwire_flow::{Guarantee, Policy};
 use seekwire_slides_image::{Format, Raster, Region, StoredTile};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::bounded::Bounded;
 use crate::counters::Counters;
@@ -46,6 +47,7 @@ use crate::workers::remote::Remote;
 use crate::workers::wire::Task;
 use colour::{Colours, Conversions};
 use farm::Farm;
+use memory::{Memory, profile};
 use pipeline::{Options, TOGETHER, Work};
 use plan::{Part, Plan};
 use promise::{Promise, Timed};
@@ -129,9 +131,6 @@ pub(crate) struct Bounds {
     pub(crate) guarantee: Option<Guarantee>,
 }
 
-/// Permits for memory are for so many bytes each.
-const GRAIN: u64 = 64 << 10;
-
 /// Pixels that an associated image is taken to have.
 const ASSOCIATED: u64 = 2 << 20;
 
@@ -149,7 +148,7 @@ pub(crate) struct Images {
     farm: Arc<Farm>,
     kept: Bounded<Key, Bytes>,
     flights: Arc<Flights<Key, Image>>,
-    memory: Arc<Semaphore>,
+    memory: Memory,
     /// Where images are kept, too.
     disk: Option<Disk>,
     bounds: Bounds,
@@ -174,7 +173,7 @@ impl Images {
             farm: Arc::new(farm("finish", bounds.guarantee)?),
             kept: Bounded::new(bounds.images),
             flights: Arc::new(Flights::new()),
-            memory: Arc::new(Semaphore::new(grains(bounds.work as u64) as usize)),
+            memory: Memory::new(bounds.work as u64),
             promise: bounds.guarantee.map(|guarantee| Arc::new(Promise::new(guarantee))),
             disk,
             bounds,
@@ -316,7 +315,13 @@ impl Images {
         };
         let slide = Arc::clone(open);
         let embeds = picture.colours == Colours::Embedded;
+        let memory = match open.slide.icc().filter(|_| embeds) {
+            Some(icc) => Some(self.memory.take(profile(Some(icc), picture.colours)).await?),
+            None => None,
+        };
         let read = move || {
+            // Whoever asked may have gone while this takes it.
+            let _memory = memory;
             let jpeg = slide.slide.stored_jpeg(level, region)?;
             Ok(jpeg.map(|jpeg| match slide.slide.icc().filter(|_| embeds) {
                 Some(icc) => stored::with_profile(&jpeg, icc),
@@ -343,8 +348,9 @@ impl Images {
         let is_complete = promise::is_complete(plan.tiles().count());
         let timed = self.promise.as_ref().map(|promise| promise.begin(is_complete));
         let made = u64::from(picture.width) * u64::from(picture.height);
-        let _memory = self.memory(plan.pixels(), made).await?;
         let icc = open.slide.icc().filter(|_| picture.colours != Colours::Raw);
+        let bytes = memory::pixels(plan.pixels(), made) + profile(icc, picture.colours);
+        let _memory = self.memory.take(bytes).await?;
         let mut pixels = plan.white(icc.map_or(0, <[u8]>::len) + Orders::LENGTH + 8);
         let level = plan.level;
         let places: Vec<_> = plan.tiles().collect();
@@ -391,7 +397,7 @@ impl Images {
     async fn associated(&self, open: &Arc<Open>, picture: &Picture, name: &str) -> Image {
         let (slide, name) = (Arc::clone(open), name.to_owned());
         // Its size is not known before it is read: this is that of a large one.
-        let _memory = self.memory(ASSOCIATED, ASSOCIATED).await?;
+        let _memory = self.memory.take(memory::pixels(ASSOCIATED, ASSOCIATED)).await?;
         let read = move || {
             let raster = slide.slide.associated(&name).map_err(|error| slide.wrong(&error))?;
             raster.ok_or_else(|| Failure::not_found(format!("{}: no image {name}", slide.id)))
@@ -429,7 +435,8 @@ impl Images {
         }
         let layout = tile.layout();
         let area = u64::from(layout.width) * u64::from(layout.height);
-        let _memory = self.memory(area, area).await?;
+        let bytes = memory::pixels(area, area) + profile(icc, Colours::Srgb);
+        let _memory = self.memory.take(bytes).await?;
         let answer = self.tiles.farm().run(Task::Decompress, tile.to_block().into(), || true).await;
         let answer = answer.map_err(|failure| open.outside(failure))?;
         Counters::add(&self.counters.decoded, 1);
@@ -475,26 +482,6 @@ impl Images {
             }
         }
     }
-
-    /// Waits until there is memory for so many pixels of a region, and of what it is scaled to.
-    async fn memory(&self, read: u64, made: u64) -> Result<OwnedSemaphorePermit> {
-        // The result, turned and encoded. Few images are larger than their pixels.
-        let grains = self::grains((read + 3 * made) * 3);
-        let most = self::grains(self.bounds.work as u64);
-        if grains > most {
-            return Err(Failure::not_implemented(format!(
-                "the image would take {} MiB of the {} MiB that this server has for images",
-                grains * GRAIN / (1 << 20),
-                most * GRAIN / (1 << 20)
-            )));
-        }
-        let permits = Arc::clone(&self.memory).acquire_many_owned(grains as u32).await;
-        permits.map_err(|_| Failure::unavailable("the server ends"))
-    }
-}
-
-fn grains(bytes: u64) -> u64 {
-    bytes.div_ceil(GRAIN)
 }
 
 /// A region of a level, as slides take it.

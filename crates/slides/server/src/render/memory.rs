@@ -1,0 +1,87 @@
+//! Memory for images that are being made. Who begins one waits until there is enough for it, and
+//! whatever works at it holds its part, so that it is free when nobody uses it any more, and not
+//! when nobody waits any more.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::failure::{Failure, Result};
+use crate::render::colour::Colours;
+
+/// Permits are for so many bytes each.
+const GRAIN: u64 = 64 << 10;
+
+/// A part of the memory, or something else that there is only so much of, until nobody has it.
+pub(crate) type Taken = Arc<OwnedSemaphorePermit>;
+
+/// The memory for all images.
+pub(crate) struct Memory {
+    free: Arc<Semaphore>,
+    most: u64,
+}
+
+impl Memory {
+    pub(crate) fn new(bytes: u64) -> Self {
+        let most = grains(bytes);
+        Self { free: Arc::new(Semaphore::new(most as usize)), most }
+    }
+
+    /// Waits until there are so many bytes.
+    pub(crate) async fn take(&self, bytes: u64) -> Result<Taken> {
+        let grains = grains(bytes);
+        if grains > self.most {
+            return Err(Failure::not_implemented(format!(
+                "the image would take {} MiB of the {} MiB that this server has for images",
+                grains * GRAIN / (1 << 20),
+                self.most * GRAIN / (1 << 20)
+            )));
+        }
+        let part = Arc::clone(&self.free).acquire_many_owned(grains as u32).await;
+        part.map(Arc::new).map_err(|_| Failure::unavailable("the server ends"))
+    }
+}
+
+fn grains(bytes: u64) -> u64 {
+    bytes.div_ceil(GRAIN)
+}
+
+/// Bytes that so many pixels of a region take, and what they are scaled to.
+pub(crate) fn pixels(read: u64, made: u64) -> u64 {
+    // The result, turned and encoded. Few images are larger than their pixels.
+    (read + 3 * made) * 3
+}
+
+/// Bytes that a colour profile takes: it stands behind the pixels, is taken out of there, and is in
+/// the image if it is to be embedded.
+pub(crate) fn profile(icc: Option<&[u8]>, colours: Colours) -> u64 {
+    let times = if colours == Colours::Embedded { 3 } else { 2 };
+    icc.map_or(0, |icc| icc.len() as u64 * times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_part_is_free_when_nobody_has_it() {
+        let memory = Memory::new(1 << 20);
+        let part = memory.take(1 << 20).await.unwrap();
+        let other = Arc::clone(&part);
+        drop(part);
+        assert_eq!(memory.free.available_permits(), 0);
+        drop(other);
+        assert_eq!(memory.free.available_permits(), 16);
+        let failure = memory.take((1 << 20) + 1).await.unwrap_err();
+        assert_eq!(failure.status.as_u16(), 501);
+    }
+
+    #[test]
+    fn profiles_are_paid_for() {
+        let icc = vec![0; 1 << 20];
+        assert_eq!(profile(Some(&icc), Colours::Srgb), 2 << 20);
+        assert_eq!(profile(Some(&icc), Colours::Embedded), 3 << 20);
+        assert_eq!(profile(None, Colours::Raw), 0);
+        assert_eq!(pixels(1 << 20, 0), 3 << 20);
+    }
+}
