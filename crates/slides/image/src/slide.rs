@@ -164,6 +164,11 @@ impl Slide {
         self.parts.associated.keys().map(String::as_str)
     }
 
+    /// Width and height of an associated image, before it is read.
+    pub fn associated_size(&self, name: &str) -> Option<(u32, u32)> {
+        self.parts.associated.get(name).map(|grid| (grid.width, grid.height))
+    }
+
     /// An associated image; `None` if there is none of that name.
     ///
     /// # Errors

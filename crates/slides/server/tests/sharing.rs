@@ -176,6 +176,8 @@ fn memory_for_work_is_shared_and_caches_keep_their_bounds() {
     let (images, tiles) = (bytes("images"), bytes("tiles"));
     assert!(0 < images.0 && images.0 <= images.1 && images.1 == 200 << 10, "{images:?}");
     assert!(0 < tiles.0 && tiles.0 <= tiles.1 && tiles.1 == 1 << 20, "{tiles:?}");
+    // Associated images take what they have, and small ones little.
+    assert_eq!(service.get("/slides/aperio.svs/label.jpg").status, 200);
     // What can never have the memory that it takes is told so.
     let whole = service.get("/iiif/3/aperio.svs/full/max/0/default.jpg");
     assert_eq!(whole.status, 501);

@@ -33,7 +33,7 @@ impl Memory {
         if grains > self.most {
             return Err(Failure::not_implemented(format!(
                 "the image would take {} MiB of the {} MiB that this server has for images",
-                grains * GRAIN / (1 << 20),
+                bytes >> 20,
                 self.most * GRAIN / (1 << 20)
             )));
         }
@@ -49,7 +49,7 @@ fn grains(bytes: u64) -> u64 {
 /// Bytes that so many pixels of a region take, and what they are scaled to.
 pub(crate) fn pixels(read: u64, made: u64) -> u64 {
     // The result, turned and encoded. Few images are larger than their pixels.
-    (read + 3 * made) * 3
+    made.saturating_mul(3).saturating_add(read).saturating_mul(3)
 }
 
 /// Bytes that a colour profile takes: it stands behind the pixels, is taken out of there, and is in
@@ -72,8 +72,9 @@ mod tests {
         assert_eq!(memory.free.available_permits(), 0);
         drop(other);
         assert_eq!(memory.free.available_permits(), 16);
-        let failure = memory.take((1 << 20) + 1).await.unwrap_err();
-        assert_eq!(failure.status.as_u16(), 501);
+        for bytes in [(1 << 20) + 1, u64::MAX] {
+            assert_eq!(memory.take(bytes).await.unwrap_err().status.as_u16(), 501);
+        }
     }
 
     #[test]
@@ -82,6 +83,6 @@ mod tests {
         assert_eq!(profile(Some(&icc), Colours::Srgb), 2 << 20);
         assert_eq!(profile(Some(&icc), Colours::Embedded), 3 << 20);
         assert_eq!(profile(None, Colours::Raw), 0);
-        assert_eq!(pixels(1 << 20, 0), 3 << 20);
+        assert_eq!((pixels(1 << 20, 0), pixels(u64::MAX, 1)), (3 << 20, u64::MAX));
     }
 }

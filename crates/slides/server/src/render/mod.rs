@@ -131,9 +131,6 @@ pub(crate) struct Bounds {
     pub(crate) guarantee: Option<Guarantee>,
 }
 
-/// Pixels that an associated image is taken to have.
-const ASSOCIATED: u64 = 2 << 20;
-
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     opening: u64,
@@ -396,23 +393,30 @@ impl Images {
 
     async fn associated(&self, open: &Arc<Open>, picture: &Picture, name: &str) -> Image {
         let (slide, name) = (Arc::clone(open), name.to_owned());
-        // Its size is not known before it is read: this is that of a large one.
-        let _memory = self.memory.take(memory::pixels(ASSOCIATED, ASSOCIATED)).await?;
-        let read = move || {
-            let raster = slide.slide.associated(&name).map_err(|error| slide.wrong(&error))?;
-            raster.ok_or_else(|| Failure::not_found(format!("{}: no image {name}", slide.id)))
-        };
-        let raster = tokio::task::spawn_blocking(read).await;
-        let raster: Raster = raster.map_err(|_| Failure::internal("reading it panicked"))??;
-        let (width, height) = (raster.width(), raster.height());
+        let none = || Failure::not_found(format!("{}: no image {name}", open.id));
+        let (width, height) = open.slide.associated_size(&name).ok_or_else(none)?;
         let (wide, high) = (f64::from(width), f64::from(height));
         let scale = (f64::from(picture.width) / wide).min(f64::from(picture.height) / high);
         let side = |side: f64| ((side * scale.min(1.0)).round() as u32).max(1);
+        let to = (side(wide), side(high));
+        let area = |(width, height): (u32, u32)| u64::from(width) * u64::from(height);
+        let bytes = memory::pixels(area((width, height)), area(to));
+        let memory = self.memory.take(bytes).await?;
+        let read = move || {
+            let raster = slide.slide.associated(&name).map_err(|error| slide.wrong(&error))?;
+            // Whoever asked may have gone while this took it.
+            Ok::<_, Failure>((raster, memory))
+        };
+        let read = tokio::task::spawn_blocking(read).await;
+        let (raster, _memory) = read.map_err(|_| Failure::internal("reading it panicked"))??;
+        let is_whole = |raster: &Raster| (raster.width(), raster.height()) == (width, height);
+        let wrong = || Failure::internal("the image has not its size");
+        let raster = raster.filter(is_whole).ok_or_else(wrong)?;
         let orders = Orders {
             width,
             height,
             part: (0.0, 0.0, wide, high),
-            to: (side(wide), side(high)),
+            to,
             turn: picture.turn,
             quality: picture.quality,
             converts: picture.colours == Colours::Srgb,
