@@ -19,6 +19,7 @@ use seekwire_flow::{Guarantee, Policy};
 use tokio::sync::oneshot;
 
 use crate::failure::{Failure, Result};
+use crate::render::memory::Taken;
 use crate::render::pipeline::{Dealt, Job, Options, Outcome, Pipeline, Work};
 use crate::workers::remote::Remote;
 use crate::workers::wire::Task;
@@ -80,6 +81,18 @@ impl Farm {
         block: Bytes,
         wanted: impl FnOnce() -> bool,
     ) -> Result<Option<Bytes>> {
+        self.run_with(task, block, None, wanted).await
+    }
+
+    /// The same, with what the block takes of something: until the work is done, whether or not
+    /// anybody waits for it.
+    pub(crate) async fn run_with(
+        &self,
+        task: Task,
+        block: Bytes,
+        taken: Option<Taken>,
+        wanted: impl FnOnce() -> bool,
+    ) -> Result<Option<Bytes>> {
         let permit = loop {
             let permits = Arc::clone(self.current().permits());
             match Arc::clone(&permits).acquire_owned().await {
@@ -92,12 +105,17 @@ impl Farm {
             return Ok(None);
         }
         let (answer, answered) = oneshot::channel();
-        self.current().begin(Job { task, block, answer, permit: Some(permit) });
+        self.current().begin(Job { task, block, answer, permit: Some(permit), taken });
         outcome(answered.await).map(Some)
     }
 
-    /// Begins an update, where something is guaranteed: its jobs are done together.
-    pub(crate) fn update(self: &Arc<Self>, is_complete: bool) -> Option<Arc<Update>> {
+    /// Begins an update, where something is guaranteed: its jobs are done together, and have what
+    /// it takes of something.
+    pub(crate) fn update(
+        self: &Arc<Self>,
+        is_complete: bool,
+        taken: Option<Taken>,
+    ) -> Option<Arc<Update>> {
         let now = Instant::now();
         let deadline = match (self.options.guarantee?, is_complete) {
             (Guarantee::Latency(time), false) => now.checked_add(time),
@@ -106,7 +124,8 @@ impl Farm {
             (Guarantee::Rate(_), false) => Some(now),
             (Guarantee::Rate(_), true) => None,
         };
-        Some(Arc::new(Update { farm: Arc::clone(self), deadline, jobs: Mutex::default() }))
+        let (farm, jobs) = (Arc::clone(self), Mutex::default());
+        Some(Arc::new(Update { farm, deadline, taken, jobs }))
     }
 
     /// So many blocks can wait or be in process at once.
@@ -137,6 +156,7 @@ fn outcome(answered: std::result::Result<Outcome, oneshot::error::RecvError>) ->
 pub(crate) struct Update {
     farm: Arc<Farm>,
     deadline: Option<Instant>,
+    taken: Option<Taken>,
     jobs: Mutex<Vec<Job>>,
 }
 
@@ -144,7 +164,7 @@ impl Update {
     /// Adds a job, and waits for what comes of it.
     pub(crate) async fn run(self: Arc<Self>, task: Task, block: Bytes) -> Result<Bytes> {
         let (answer, answered) = oneshot::channel();
-        let job = Job { task, block, answer, permit: None };
+        let job = Job { task, block, answer, permit: None, taken: self.taken.clone() };
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner).push(job);
         drop(self);
         outcome(answered.await)
@@ -232,6 +252,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_a_job_takes_is_free_when_it_is_done_and_not_before() {
+        let (open, gate) = std::sync::mpsc::channel::<()>();
+        let gate = Mutex::new(gate);
+        let farm = Arc::new(farm(1, move |bytes| {
+            gate.lock().unwrap().recv().unwrap();
+            Ok(bytes.to_vec())
+        }));
+        let memory = Arc::new(tokio::sync::Semaphore::new(1));
+        let taken = Arc::new(Arc::clone(&memory).acquire_owned().await.unwrap());
+        let runs = Arc::clone(&farm);
+        let run = async move { runs.run_with(TASK, vec![1].into(), Some(taken), || true).await };
+        let run = tokio::spawn(run);
+        // It has its turn.
+        tokio::task::yield_now().await;
+        run.abort();
+        assert!(run.await.unwrap_err().is_cancelled());
+        assert_eq!(memory.available_permits(), 0);
+        open.send(()).unwrap();
+        drop(memory.acquire().await.unwrap());
+    }
+
+    #[tokio::test]
     async fn what_was_begun_is_done_when_another_pipeline_takes_over() {
         let (open, gate) = std::sync::mpsc::channel::<()>();
         let gate = Mutex::new(gate);
@@ -270,7 +312,7 @@ mod tests {
             };
             let farm = Arc::new(Farm::with(options).unwrap());
             for count in [1, 40, 3] {
-                let update = farm.update(count > 4).unwrap();
+                let update = farm.update(count > 4, None).unwrap();
                 let run =
                     |number: u8| tokio::spawn(Arc::clone(&update).run(TASK, vec![number].into()));
                 let runs: Vec<_> = (0..count).map(run).collect();
@@ -283,7 +325,7 @@ mod tests {
                     }
                 }
             }
-            drop(farm.update(false));
+            drop(farm.update(false, None));
             let alone = farm.run(TASK, vec![7].into(), || true).await.unwrap();
             assert_eq!(alone.unwrap(), [7].as_slice());
             let dealt = farm.dealt();

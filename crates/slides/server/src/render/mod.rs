@@ -47,7 +47,7 @@ use crate::workers::remote::Remote;
 use crate::workers::wire::Task;
 use colour::{Colours, Conversions};
 use farm::Farm;
-use memory::{Memory, profile};
+use memory::{Memory, Taken, profile};
 use pipeline::{Options, TOGETHER, Work};
 use plan::{Part, Plan};
 use promise::{Promise, Timed};
@@ -347,7 +347,7 @@ impl Images {
         let made = u64::from(picture.width) * u64::from(picture.height);
         let icc = open.slide.icc().filter(|_| picture.colours != Colours::Raw);
         let bytes = memory::pixels(plan.pixels(), made) + profile(icc, picture.colours);
-        let _memory = self.memory.take(bytes).await?;
+        let memory = self.memory.take(bytes).await?;
         let mut pixels = plan.white(icc.map_or(0, <[u8]>::len) + Orders::LENGTH + 8);
         let level = plan.level;
         let places: Vec<_> = plan.tiles().collect();
@@ -359,7 +359,7 @@ impl Images {
             part = window;
         }
         for places in places.chunks(part) {
-            let update = self.tiles.farm().update(is_complete);
+            let update = self.tiles.farm().update(is_complete, None);
             let fetch = |place: &(u32, u32)| {
                 let (tiles, open) = (Arc::clone(&self.tiles), Arc::clone(open));
                 let (place, update) = (*place, update.clone());
@@ -384,7 +384,7 @@ impl Images {
             format: self.format(picture.kind),
         };
         orders.append(&mut pixels, icc);
-        let image = self.finish(open, pixels, is_complete).await;
+        let image = self.finish(open, pixels, memory, is_complete).await;
         if image.is_ok() {
             drop(timed.inspect(Timed::done));
         }
@@ -408,7 +408,7 @@ impl Images {
             Ok::<_, Failure>((raster, memory))
         };
         let read = tokio::task::spawn_blocking(read).await;
-        let (raster, _memory) = read.map_err(|_| Failure::internal("reading it panicked"))??;
+        let (raster, memory) = read.map_err(|_| Failure::internal("reading it panicked"))??;
         let is_whole = |raster: &Raster| (raster.width(), raster.height()) == (width, height);
         let wrong = || Failure::internal("the image has not its size");
         let raster = raster.filter(is_whole).ok_or_else(wrong)?;
@@ -424,7 +424,7 @@ impl Images {
         };
         let mut pixels = raster.into_pixels();
         orders.append(&mut pixels, None);
-        self.finish(open, pixels, false).await
+        self.finish(open, pixels, memory, false).await
     }
 
     /// A frame of an instance in DICOM, which nobody else is likely to want in this way: it is made
@@ -440,8 +440,9 @@ impl Images {
         let layout = tile.layout();
         let area = u64::from(layout.width) * u64::from(layout.height);
         let bytes = memory::pixels(area, area) + profile(icc, Colours::Srgb);
-        let _memory = self.memory.take(bytes).await?;
-        let answer = self.tiles.farm().run(Task::Decompress, tile.to_block().into(), || true).await;
+        let memory = self.memory.take(bytes).await?;
+        let (block, taken) = (tile.to_block().into(), Some(Arc::clone(&memory)));
+        let answer = self.tiles.farm().run_with(Task::Decompress, block, taken, || true).await;
         let answer = answer.map_err(|failure| open.outside(failure))?;
         Counters::add(&self.counters.decoded, 1);
         let wrong = || Failure::internal("the decoded frame has not its size");
@@ -458,7 +459,7 @@ impl Images {
         };
         let mut block = pixels.bytes.to_vec();
         orders.append(&mut block, icc);
-        self.finish(open, block, false).await
+        self.finish(open, block, memory, false).await
     }
 
     fn format(&self, kind: Kind) -> Format {
@@ -469,11 +470,17 @@ impl Images {
         }
     }
 
-    async fn finish(&self, open: &Open, block: Vec<u8>, is_complete: bool) -> Image {
+    async fn finish(
+        &self,
+        open: &Open,
+        block: Vec<u8>,
+        memory: Taken,
+        is_complete: bool,
+    ) -> Image {
         let block = Bytes::from(block);
-        let answer = match self.farm.update(is_complete) {
+        let answer = match self.farm.update(is_complete, Some(Arc::clone(&memory))) {
             Some(update) => update.run(Task::Finish, block).await.map(Some),
-            None => self.farm.run(Task::Finish, block, || true).await,
+            None => self.farm.run_with(Task::Finish, block, Some(memory), || true).await,
         };
         match answer {
             Ok(image) => {

@@ -28,6 +28,7 @@ use seekwire_flow::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
+use crate::render::memory::Taken;
 use crate::render::work;
 use crate::workers::remote::Remote;
 use crate::workers::wire::Task;
@@ -73,6 +74,8 @@ pub(crate) struct Job {
     pub(crate) block: Bytes,
     pub(crate) answer: oneshot::Sender<Outcome>,
     pub(crate) permit: Option<OwnedSemaphorePermit>,
+    /// What the block takes of something, until the job is done.
+    pub(crate) taken: Option<Taken>,
 }
 
 /// The jobs that are not done.
@@ -109,8 +112,8 @@ impl Waiting {
 
     /// The first answer counts.
     fn answer(&self, number: u64, outcome: Outcome) {
-        if let Some(Job { answer, permit, .. }) = self.take(number) {
-            drop(permit);
+        if let Some(Job { answer, permit, block, taken, .. }) = self.take(number) {
+            drop((permit, block, taken));
             // Who asked may have gone.
             let _ = answer.send(outcome);
         }
