@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result as Anyhow;
 use bytes::Bytes;
 use seekwire_flow::{Guarantee, Policy};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::failure::{Failure, Result};
 use crate::render::memory::Taken;
@@ -93,20 +93,36 @@ impl Farm {
         taken: Option<Taken>,
         wanted: impl FnOnce() -> bool,
     ) -> Result<Option<Bytes>> {
-        let permit = loop {
-            let permits = Arc::clone(self.current().permits());
-            match Arc::clone(&permits).acquire_owned().await {
-                Ok(permit) => break permit,
-                Err(_) if Arc::ptr_eq(&permits, self.current().permits()) => return Err(ends()),
-                Err(_) => {}
-            }
-        };
+        let turn = self.turn().await?;
         if !wanted() {
             return Ok(None);
         }
+        self.run_now(turn, task, block, taken).await.map(Some)
+    }
+
+    /// Waits for a turn.
+    pub(crate) async fn turn(&self) -> Result<OwnedSemaphorePermit> {
+        loop {
+            let permits = Arc::clone(self.current().permits());
+            match Arc::clone(&permits).acquire_owned().await {
+                Ok(permit) => return Ok(permit),
+                Err(_) if Arc::ptr_eq(&permits, self.current().permits()) => return Err(ends()),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Has work done whose [turn](Self::turn) has come.
+    pub(crate) async fn run_now(
+        &self,
+        turn: OwnedSemaphorePermit,
+        task: Task,
+        block: Bytes,
+        taken: Option<Taken>,
+    ) -> Result<Bytes> {
         let (answer, answered) = oneshot::channel();
-        self.current().begin(Job { task, block, answer, permit: Some(permit), taken });
-        outcome(answered.await).map(Some)
+        self.current().begin(Job { task, block, answer, permit: Some(turn), taken });
+        outcome(answered.await)
     }
 
     /// Begins an update, where something is guaranteed: its jobs are done together, and have what

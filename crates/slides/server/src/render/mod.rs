@@ -51,7 +51,7 @@ use memory::{Memory, Taken, profile};
 use pipeline::{Options, TOGETHER, Work};
 use plan::{Part, Plan};
 use promise::{Promise, Timed};
-use tiles::Tiles;
+use tiles::{Tiles, UPDATED};
 use turn::{Quality, Turn};
 use work::{Orders, Pixels};
 
@@ -356,10 +356,14 @@ impl Images {
         if self.promise.is_some() {
             // An update begins with the last of its tiles, so all are read at once.
             window *= TOGETHER;
-            part = window;
+            part = window.min(UPDATED);
         }
         for places in places.chunks(part) {
-            let update = self.tiles.farm().update(is_complete, None);
+            let taken = match self.promise {
+                Some(_) => Some(self.tiles.room(is_complete, places.len()).await?),
+                None => None,
+            };
+            let update = self.tiles.farm().update(is_complete, taken);
             let fetch = |place: &(u32, u32)| {
                 let (tiles, open) = (Arc::clone(&self.tiles), Arc::clone(open));
                 let (place, update) = (*place, update.clone());

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use seekwire_slides_image::Error;
+use tokio::sync::Semaphore;
 
 use crate::bounded::Bounded;
 use crate::counters::Counters;
@@ -12,8 +13,15 @@ use crate::failure::{Failure, Result};
 use crate::flights::{Flight, Flights, Joined};
 use crate::opened::Open;
 use crate::render::farm::{Farm, Update};
+use crate::render::memory::Taken;
 use crate::render::work::Pixels;
 use crate::workers::wire::Task;
+
+/// Tiles that are read, or wait for their turn to be decoded. As many threads read.
+const READ: usize = 64;
+/// Where something is guaranteed: tiles of updates that are not done, of partial ones and of
+/// complete ones each.
+pub(crate) const UPDATED: usize = 256;
 
 /// A tile of one opening of a slide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,6 +42,9 @@ pub(crate) struct Tiles {
     /// Those that are being decoded. Who comes to decode one of them anyway, or one that is kept,
     /// is counted: this does not rely on what flights promise.
     decoding: Mutex<HashSet<Key>>,
+    reading: Arc<Semaphore>,
+    /// Partial ones, and complete ones, for which no partial one waits.
+    updates: [Arc<Semaphore>; 2],
     counters: Arc<Counters>,
 }
 
@@ -45,6 +56,8 @@ impl Tiles {
             kept: Bounded::new(memory),
             flights: Arc::new(Flights::new()),
             decoding: Mutex::default(),
+            reading: Arc::new(Semaphore::new(READ)),
+            updates: [UPDATED; 2].map(|most| Arc::new(Semaphore::new(most))),
             counters,
         }
     }
@@ -56,6 +69,14 @@ impl Tiles {
     /// Bytes of pixels that are kept, and may be kept.
     pub(crate) fn bytes(&self) -> (usize, usize) {
         self.kept.bytes()
+    }
+
+    /// Waits until so many tiles of an update can be read, [`UPDATED`] at most.
+    pub(crate) async fn room(&self, is_complete: bool, tiles: usize) -> Result<Taken> {
+        let tiles = tiles.min(UPDATED) as u32;
+        let room = Arc::clone(&self.updates[usize::from(is_complete)]);
+        let taken = room.acquire_many_owned(tiles).await;
+        taken.map(Arc::new).map_err(|_| Failure::unavailable("the server ends"))
     }
 
     /// The pixels of a tile. If this is dropped, and nobody else wants the tile, it is not decoded,
@@ -115,13 +136,24 @@ impl Tiles {
         flight: &Flight<Key, Decoded>,
         update: Option<Arc<Update>>,
     ) -> Option<Decoded> {
+        let reading = match update {
+            // Whoever began it has waited for room for all its tiles.
+            Some(_) => None,
+            None => tokio::select! {
+                reading = Arc::clone(&self.reading).acquire_owned() => reading.ok(),
+                () = flight.until_unwanted() => return None,
+            },
+        };
         if flight.ends_unwanted() {
             return None;
         }
         let slide = Arc::clone(open);
-        let read = move || slide.slide.tile(key.level, key.column, key.row);
-        let block = match tokio::task::spawn_blocking(read).await {
-            Ok(Ok(tile)) => tile.to_block(),
+        let read = move || {
+            let tile = slide.slide.tile(key.level, key.column, key.row)?;
+            Ok::<_, Error>((Bytes::from(tile.to_block()), reading))
+        };
+        let (block, reading) = match tokio::task::spawn_blocking(read).await {
+            Ok(Ok(read)) => read,
             Ok(Err(error)) => return Some(Err(self.wrong(open, &error))),
             Err(_) => return Some(Err(Failure::internal("reading the tile panicked"))),
         };
@@ -135,12 +167,25 @@ impl Tiles {
         let answer = match update {
             // What is part of it waits for no turn.
             Some(_) if !wanted() => return None,
-            Some(update) => update.run(Task::Decompress, block.into()).await.map(Some),
-            None => self.farm.run(Task::Decompress, block.into(), wanted).await,
+            Some(update) => update.run(Task::Decompress, block).await,
+            None => {
+                let turn = tokio::select! {
+                    turn = self.farm.turn() => turn,
+                    // What was read for it goes, too.
+                    () = flight.until_unwanted() => return None,
+                };
+                match turn {
+                    Ok(_) if !wanted() => return None,
+                    Ok(turn) => {
+                        drop(reading);
+                        self.farm.run_now(turn, Task::Decompress, block, None).await
+                    }
+                    Err(failure) => Err(failure),
+                }
+            }
         };
         match answer {
-            Ok(None) => None,
-            Ok(Some(answer)) => {
+            Ok(answer) => {
                 Counters::add(&self.counters.decoded, 1);
                 Some(pixels(answer))
             }
