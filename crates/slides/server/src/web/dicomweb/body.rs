@@ -77,7 +77,7 @@ pub(super) fn text(text: impl Into<String>) -> Piece {
 impl Piece {
     /// Reads it.
     async fn load(self) -> Result<Bytes> {
-        let _permit = match &self {
+        let permit = match &self {
             Self::Dataset(..) => Some(DATASETS.acquire().await),
             _ => None,
         };
@@ -90,6 +90,8 @@ impl Piece {
             }
         };
         let reading = tokio::task::spawn_blocking(move || {
+            // The client may go while this goes on.
+            let _permit = permit;
             read(held.instance()?).map_err(|error| held.open.wrong(&error))
         });
         reading.await.map_err(|_| Failure::internal("reading it panicked"))?
