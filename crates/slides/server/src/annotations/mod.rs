@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::StatusCode;
 use serde::de::DeserializeSeed;
+use tokio::sync::Semaphore;
 
 use crate::bounded::Bounded;
 use crate::failure::{Failure, Result};
@@ -31,6 +32,9 @@ use guard::Guard;
 use index::{Builder, Index};
 use read::{Budget, Document};
 pub(crate) use view::View;
+
+/// Views that are cut at a time.
+const CUT: usize = 4;
 
 /// The largest file that is read.
 const LARGEST: u64 = 1 << 30;
@@ -75,6 +79,7 @@ pub(crate) struct Annotations {
     flights: Arc<Flights<Beside, Found>>,
     /// One file is read at a time, so that no more memory is taken than for one.
     reading: Mutex<()>,
+    cutting: Arc<Semaphore>,
     /// Bytes that one file may take here.
     limit: usize,
 }
@@ -85,7 +90,8 @@ impl Annotations {
         let flights = Arc::new(Flights::new());
         // A little less, so that what could be read can be kept.
         let limit = bytes - bytes / 8;
-        Self { kept: Bounded::new(bytes), flights, reading: Mutex::new(()), limit }
+        let (reading, cutting) = (Mutex::new(()), Arc::new(Semaphore::new(CUT)));
+        Self { kept: Bounded::new(bytes), flights, reading, cutting, limit }
     }
 
     /// Bytes that are kept, and may be kept.
@@ -128,7 +134,10 @@ impl Annotations {
     /// What is in a view, as GeoJSON: pixels of level 0.
     pub(crate) async fn view(self: &Arc<Self>, beside: &Beside, view: View) -> Result<Vec<u8>> {
         let index = self.index(beside).await?;
+        let turn = Arc::clone(&self.cutting).acquire_owned().await;
         let made = tokio::task::spawn_blocking(move || {
+            // The client may go while this goes on.
+            let _turn = turn;
             serde_json::to_vec(&view::collection(&index, view)).map_err(|error| error.to_string())
         });
         let made = made.await.map_err(|_| Failure::internal("the annotations cannot be cut"))?;

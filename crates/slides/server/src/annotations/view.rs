@@ -169,8 +169,9 @@ fn geometry(index: &Index, feature: &Feature, view: View) -> Option<Geometry> {
             }
         }
         Kind::Lines => {
-            let mut lines = Vec::new();
+            let (mut lines, mut count) = (Vec::new(), 0);
             for (points, _) in parts {
+                let before = lines.len();
                 match is_inside {
                     true => lines.push(thinned(points, off, 2)),
                     false => {
@@ -178,31 +179,47 @@ fn geometry(index: &Index, feature: &Feature, view: View) -> Option<Geometry> {
                         lines.extend(pieces.map(|piece| thinned(&piece, off, 2)));
                     }
                 }
+                count += lines[before..].iter().map(Vec::len).sum::<usize>();
+                if count > POINTS {
+                    break;
+                }
             }
             (!lines.is_empty()).then_some(Geometry::MultiLineString(lines))
         }
         Kind::Areas => {
             let mut areas: Vec<Vec<Vec<Point>>> = Vec::new();
-            let mut is_there = false;
+            let (mut is_there, mut count) = (false, 0);
             for (points, is_outer) in parts {
                 let mut ring = match is_inside {
                     true => thinned(points, off, 3),
-                    false => thinned(&cut_area(points, within), off, 3),
+                    false => {
+                        let mut border = Border::new(off);
+                        cut_area(points, within, &mut |point| border.add(point));
+                        border.end()
+                    }
                 };
                 let is_seen = ring.len() > 2;
                 if let Some(first) = ring.first().copied() {
                     ring.push(first);
                 }
+                let length = ring.len();
                 match (is_outer, areas.last_mut()) {
                     (true, _) => {
                         is_there = is_seen;
                         if is_seen {
                             areas.push(vec![ring]);
+                            count += length;
                         }
                     }
                     // A hole in what is not there is none.
-                    (false, Some(area)) if is_there && is_seen => area.push(ring),
+                    (false, Some(area)) if is_there && is_seen => {
+                        area.push(ring);
+                        count += length;
+                    }
                     _ => {}
+                }
+                if count > POINTS {
+                    break;
                 }
             }
             (!areas.is_empty()).then_some(Geometry::MultiPolygon(areas))
@@ -219,12 +236,16 @@ fn rounded([x, y]: Point) -> Point {
     [x, y].map(|number| (number * 100.0).round() / 100.0)
 }
 
-/// Leaves out what is no further than `off` from the point before, but `least` of them.
+/// Leaves out what is no further than `off` from the point before, but `least` of them. It ends
+/// when there are more than an answer may have.
 fn thinned(points: &[Point], off: f32, least: usize) -> Vec<Point> {
     let mut kept: Vec<Point> = Vec::new();
     let mut last: Option<Point> = None;
     let too_few = points.len() <= least;
     for (at, point) in points.iter().enumerate() {
+        if kept.len() > POINTS {
+            break;
+        }
         let is_near = last.is_some_and(|[x, y]| (point[0] - x).hypot(point[1] - y) < off);
         // The end of a line stays where it is.
         let is_end = least == 2 && at + 1 == points.len();
@@ -234,6 +255,39 @@ fn thinned(points: &[Point], off: f32, least: usize) -> Vec<Point> {
         }
     }
     kept
+}
+
+/// The border of an area, which is [thinned] point by point.
+struct Border {
+    off: f32,
+    /// The first three, which stay if there are no more.
+    first: Vec<Point>,
+    count: usize,
+    kept: Vec<Point>,
+    last: Option<Point>,
+}
+
+impl Border {
+    fn new(off: f32) -> Self {
+        Self { off, first: Vec::new(), count: 0, kept: Vec::new(), last: None }
+    }
+
+    fn add(&mut self, point: Point) {
+        self.count += 1;
+        if self.count <= 3 {
+            self.first.push(rounded(point));
+        }
+        let is_near =
+            self.last.is_some_and(|[x, y]| (point[0] - x).hypot(point[1] - y) < self.off);
+        if !is_near && self.kept.len() <= POINTS {
+            self.kept.push(rounded(point));
+            self.last = Some(point);
+        }
+    }
+
+    fn end(self) -> Vec<Point> {
+        if self.count <= 3 { self.first } else { self.kept }
+    }
 }
 
 /// Where a line from `a` to `b` enters and leaves the box, as parts of its length (Liang and
@@ -257,11 +311,15 @@ fn inside(a: Point, b: Point, [left, top, right, bottom]: [f32; 4]) -> Option<(f
     (enters <= leaves).then_some((enters, leaves))
 }
 
-/// The pieces of a line that are in the box.
+/// The pieces of a line that are in the box, unless they are more than an answer may have.
 fn cut_line(points: &[Point], within: [f32; 4]) -> Vec<Vec<Point>> {
     let mut pieces: Vec<Vec<Point>> = Vec::new();
     let mut goes_on = false;
     for pair in points.windows(2) {
+        // Each has two points at least.
+        if 2 * pieces.len() > POINTS {
+            break;
+        }
         let (a, b) = (pair[0], pair[1]);
         let Some((enters, leaves)) = inside(a, b, within) else {
             goes_on = false;
@@ -282,35 +340,74 @@ fn cut_line(points: &[Point], within: [f32; 4]) -> Vec<Vec<Point>> {
 }
 
 /// The part of an area that is in the box, by cutting at one side after another (Sutherland and
-/// Hodgman, Communications of the ACM 17(1), 1974). Parts of it that have no connection there are
+/// Hodgman, Communications of the ACM 17(1), 1974): each point goes through all sides before the
+/// next one, so that there is no copy of all points. Parts of it that have no connection there are
 /// connected along the sides of the box.
-fn cut_area(points: &[Point], [left, top, right, bottom]: [f32; 4]) -> Vec<Point> {
-    let mut ring = points.to_vec();
-    for (axis, limit, is_least) in
-        [(0, left, true), (0, right, false), (1, top, true), (1, bottom, false)]
-    {
-        let is_in = |point: Point| match is_least {
-            true => point[axis] >= limit,
-            false => point[axis] <= limit,
-        };
-        let Some(mut before) = ring.last().copied() else { return ring };
-        let mut cut = Vec::with_capacity(ring.len());
-        for point in ring {
-            if is_in(before) != is_in(point) {
-                let part = (limit - before[axis]) / (point[axis] - before[axis]);
-                let mut border =
-                    [0, 1].map(|axis| before[axis] + (point[axis] - before[axis]) * part);
-                border[axis] = limit;
-                cut.push(border);
-            }
-            if is_in(point) {
-                cut.push(point);
-            }
-            before = point;
-        }
-        ring = cut;
+fn cut_area(
+    points: &[Point],
+    [left, top, right, bottom]: [f32; 4],
+    give: &mut dyn FnMut(Point),
+) {
+    let sides = [(0, left, true), (0, right, false), (1, top, true), (1, bottom, false)];
+    let side = |(axis, limit, is_least)| Side { axis, limit, is_least, first: None, last: None };
+    let mut sides = sides.map(side);
+    for point in points {
+        cut(&mut sides, *point, give);
     }
-    ring
+    close(&mut sides, give);
+}
+
+/// A side of the box, and what has come to it.
+struct Side {
+    axis: usize,
+    limit: f32,
+    is_least: bool,
+    first: Option<Point>,
+    last: Option<Point>,
+}
+
+impl Side {
+    fn is_in(&self, point: Point) -> bool {
+        match self.is_least {
+            true => point[self.axis] >= self.limit,
+            false => point[self.axis] <= self.limit,
+        }
+    }
+
+    /// Where a line leads over the side, if it does.
+    fn border(&self, from: Point, to: Point) -> Option<Point> {
+        if self.is_in(from) == self.is_in(to) {
+            return None;
+        }
+        let axis = self.axis;
+        let part = (self.limit - from[axis]) / (to[axis] - from[axis]);
+        let mut border = [0, 1].map(|axis| from[axis] + (to[axis] - from[axis]) * part);
+        border[axis] = self.limit;
+        Some(border)
+    }
+}
+
+/// Has a point go through the sides.
+fn cut(sides: &mut [Side], point: Point, give: &mut dyn FnMut(Point)) {
+    let Some((side, others)) = sides.split_first_mut() else { return give(point) };
+    side.first = side.first.or(Some(point));
+    let before = side.last.replace(point);
+    if let Some(border) = before.and_then(|before| side.border(before, point)) {
+        cut(others, border, give);
+    }
+    if side.is_in(point) {
+        cut(others, point, give);
+    }
+}
+
+/// Has the line from the last point to the first go through the sides.
+fn close(sides: &mut [Side], give: &mut dyn FnMut(Point)) {
+    let Some((side, others)) = sides.split_first_mut() else { return };
+    let line = side.last.zip(side.first);
+    if let Some(border) = line.and_then(|(last, first)| side.border(last, first)) {
+        cut(others, border, give);
+    }
+    close(others, give);
 }
 
 #[cfg(test)]
@@ -332,6 +429,11 @@ mod tests {
 
     #[test]
     fn areas_are_cut_to_the_box() {
+        fn cut_area(points: &[Point], within: [f32; 4]) -> Vec<Point> {
+            let mut cut = Vec::new();
+            super::cut_area(points, within, &mut |point| cut.push(point));
+            cut
+        }
         let large = [[-5.0, -5.0], [20.0, -5.0], [20.0, 20.0], [-5.0, 20.0]];
         let mut cut = cut_area(&large, BOX);
         cut.sort_by(|one, other| one.partial_cmp(other).unwrap());
@@ -363,6 +465,24 @@ mod tests {
             ]
         );
         assert_eq!(thinned(&line[..2], 1.0, 2).len(), 2);
+        // A border is thinned alike, whether all of it is there or it comes point by point.
+        for count in [0, 1, 2, 3, 4, 1000] {
+            let mut border = Border::new(1.0);
+            line[..count].iter().for_each(|point| border.add(*point));
+            assert_eq!(border.end(), thinned(&line[..count], 1.0, 3), "{count}");
+        }
+    }
+
+    #[test]
+    fn more_points_than_an_answer_may_have_are_not_collected() {
+        let line: Vec<Point> = (0..3 * POINTS).map(|x| [x as f32, 0.0]).collect();
+        assert_eq!(thinned(&line, 0.5, 3).len(), POINTS + 1);
+        let mut border = Border::new(0.5);
+        line.iter().for_each(|point| border.add(*point));
+        assert_eq!(border.end().len(), POINTS + 1);
+        let zigzag: Vec<Point> = (0..3 * POINTS).map(|x| [x as f32, (x % 2) as f32]).collect();
+        let thin = [0.0, 0.4, f32::MAX, 0.6];
+        assert_eq!(cut_line(&zigzag, thin).len(), POINTS / 2 + 1);
     }
 
     #[test]
