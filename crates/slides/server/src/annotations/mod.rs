@@ -18,7 +18,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::http::StatusCode;
 use serde::de::DeserializeSeed;
@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 
 use crate::bounded::Bounded;
 use crate::failure::{Failure, Result};
-use crate::flights::{Flights, Joined};
+use crate::flights::{Flight, Flights, Joined};
 use crate::library::Place;
 use guard::Guard;
 use index::{Builder, Index};
@@ -78,7 +78,7 @@ pub(crate) struct Annotations {
     kept: Bounded<Beside, Found>,
     flights: Arc<Flights<Beside, Found>>,
     /// One file is read at a time, so that no more memory is taken than for one.
-    reading: Mutex<()>,
+    reading: Arc<Semaphore>,
     cutting: Arc<Semaphore>,
     /// Bytes that one file may take here.
     limit: usize,
@@ -90,7 +90,7 @@ impl Annotations {
         let flights = Arc::new(Flights::new());
         // A little less, so that what could be read can be kept.
         let limit = bytes - bytes / 8;
-        let (reading, cutting) = (Mutex::new(()), Arc::new(Semaphore::new(CUT)));
+        let [reading, cutting] = [1, CUT].map(|most| Arc::new(Semaphore::new(most)));
         Self { kept: Bounded::new(bytes), flights, reading, cutting, limit }
     }
 
@@ -105,20 +105,31 @@ impl Annotations {
             Joined::Later(ticket) => ticket,
             Joined::First(ticket, flight) => {
                 let (annotations, beside) = (Arc::clone(self), beside.clone());
-                tokio::task::spawn_blocking(move || {
-                    let found = annotations.read(&beside);
-                    let kept = found.clone();
-                    let bytes = kept.as_ref().map_or(0, |index| index.bytes());
-                    flight.land(found, || annotations.kept.put(beside, kept, bytes));
-                });
+                tokio::spawn(annotations.fetch(beside, flight));
                 ticket
             }
         };
         ticket.wait().await.unwrap_or_else(|| Err(Failure::unavailable("the server ends")))
     }
 
+    /// Reads a file when its turn comes: no thread that others need waits for that.
+    async fn fetch(self: Arc<Self>, beside: Beside, flight: Flight<Beside, Found>) {
+        let turn = tokio::select! {
+            turn = Arc::clone(&self.reading).acquire_owned() => turn,
+            () = flight.until_unwanted() => return,
+        };
+        let read = move || {
+            let _turn = turn;
+            let found = self.read(&beside);
+            let kept = found.clone();
+            let bytes = kept.as_ref().map_or(0, |index| index.bytes());
+            flight.land(found, || self.kept.put(beside, kept, bytes));
+        };
+        // If it panics, whoever waits is told so by the flight.
+        let _ = tokio::task::spawn_blocking(read).await;
+    }
+
     fn read(&self, beside: &Beside) -> Found {
-        let _one = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let read = indexed(&beside.path, self.limit);
         if let Ok(index) = &read {
             let (count, bytes) = (index.count(), index.bytes());
