@@ -16,11 +16,12 @@ mod view;
 
 use std::fs::{self, File};
 use std::io::{self, BufReader};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::http::StatusCode;
+use rustix::fs::OFlags;
 use serde::de::DeserializeSeed;
 use tokio::sync::Semaphore;
 
@@ -158,8 +159,15 @@ impl Annotations {
 
 fn indexed(path: &Path, limit: usize) -> Result<Index> {
     let wrong = |error: &io::Error| Failure::internal(error.to_string());
-    let file = File::open(path).map_err(|error| wrong(&error))?;
-    let size = file.metadata().map_err(|error| wrong(&error))?.len();
+    // It may have become a pipe, which nobody may write to.
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let file = File::options().read(true).custom_flags(flags).open(path);
+    let file = file.map_err(|error| wrong(&error))?;
+    let data = file.metadata().map_err(|error| wrong(&error))?;
+    if !data.is_file() {
+        return Err(Failure::internal("it is no file any more"));
+    }
+    let size = data.len();
     let large = |what: String| Failure::new(StatusCode::NOT_IMPLEMENTED, what);
     if size > LARGEST {
         return Err(large(format!("{} MiB, of {} at most", size >> 20, LARGEST >> 20)));

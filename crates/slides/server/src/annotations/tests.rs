@@ -170,6 +170,16 @@ fn what_is_broken_or_hostile_is_refused() {
 }
 
 #[test]
+fn what_has_become_a_pipe_keeps_nobody_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.geojson");
+    let mode = rustix::fs::Mode::RUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
+    let failure = indexed(&path, 1 << 20).err().unwrap();
+    assert_eq!(failure.status.as_u16(), 500, "{failure}");
+}
+
+#[test]
 fn files_beside_a_slide_are_found_and_links_stay_inside() {
     let outer = tempfile::tempdir().unwrap();
     let root = outer.path().canonicalize().unwrap().join("root");
