@@ -327,7 +327,8 @@ async fn frames(
     let held = instance(&app, &address).await?;
     let list = address.frames.unwrap_or_default();
     let numbers = numbers(&list, held.instance()?.frames())?;
-    stored(&app, held, numbers, &query, &headers).await
+    let (what, is_one) = (format!("{numbers:?}"), numbers.len() == 1);
+    stored(&app, held, (numbers, &*what, is_one), &query, &headers).await
 }
 
 /// Bytes that a dataset in JSON refers to: the pixels, which are frames if they are compressed.
@@ -343,8 +344,8 @@ async fn bulk(
     }
     let instance = held.instance()?;
     let Some(native) = instance.native() else {
-        let all = (1..=instance.frames()).collect();
-        return stored(&app, held, all, &query, &headers).await;
+        let frames = instance.frames();
+        return stored(&app, held, (1..=frames, "all", frames == 1), &query, &headers).await;
     };
     let syntax = instance.transfer_syntax();
     let offers = [Offer::parts(BYTES, syntax), Offer::single(BYTES, syntax)];
@@ -363,13 +364,18 @@ async fn bulk(
     Ok(app.of_dicom(answer, etag))
 }
 
-async fn stored(
+/// Frames: their numbers, a text that has them, and whether it is one.
+async fn stored<I>(
     app: &App,
     held: Held,
-    numbers: Vec<u32>,
+    (numbers, what, is_one): (I, &str, bool),
     query: &[(String, String)],
     headers: &HeaderMap,
-) -> Result<Response> {
+) -> Result<Response>
+where
+    I: IntoIterator<Item = u32>,
+    I::IntoIter: Send + 'static,
+{
     let instance = held.instance()?;
     let (kind, syntax) = (instance.media_type(), instance.transfer_syntax());
     let mut offers = vec![Offer::parts(kind, syntax)];
@@ -378,14 +384,14 @@ async fn stored(
     if special {
         offers.push(Offer { is_special: true, ..Offer::parts(BYTES, syntax) });
     }
-    if let [_] = numbers[..] {
+    if is_one {
         offers.push(Offer::single(kind, syntax));
         if special {
             offers.push(Offer { is_special: true, ..Offer::single(BYTES, syntax) });
         }
     }
     let offer = accept::choose(headers, query, &offers)?;
-    let etag = etag(std::slice::from_ref(&held), offer, &format!("{numbers:?}"))?;
+    let etag = etag(std::slice::from_ref(&held), offer, what)?;
     if response::has(headers, &etag) {
         return Ok(app.unchanged(etag));
     }

@@ -9,13 +9,21 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, WARNING};
 use axum::http::{HeaderMap, HeaderValue, Uri};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
 
 use super::accept::{self, Offer};
 use super::body::Held;
 use super::{Address, JSON, Parameters, index, is_uid, place, root, slides};
 use crate::failure::{Failure, Result};
+use crate::opened::Open;
 use crate::series::{Index, Series};
 use crate::web::{App, Shared, response};
+
+/// Searches at a time: each looks through all series that there are.
+static SEARCHES: Semaphore = Semaphore::const_new(4);
+
+/// Characters of a pattern: what it costs is this times those of a value.
+const PATTERN: usize = 256;
 
 /// Results of one answer, if the client does not want less.
 const MOST: usize = 1000;
@@ -82,6 +90,9 @@ impl Search {
                 name => match MATCHED.iter().find(is_same) {
                     // An empty one, and a star, fit everything.
                     Some(_) if value.is_empty() || value == "*" => {}
+                    Some(_) if value.contains(['*', '?']) && value.chars().count() > PATTERN => {
+                        return Err(Failure::bad(format!("{name}: {PATTERN} characters at most")));
+                    }
                     Some((tag, _)) => search.matches.push((tag, value.clone())),
                     // Whoever asks for something must not be given everything.
                     None if is_attribute(name) => {
@@ -228,8 +239,18 @@ async fn through(
     look: impl FnOnce(&Index) -> Page + Send + 'static,
 ) -> Result<Page> {
     let index = index(app).await?;
-    let looked = tokio::task::spawn_blocking(move || look(&index)).await;
-    looked.map_err(|_| Failure::internal("the search panicked"))
+    searched(move || look(&index)).await
+}
+
+/// Searches in a thread for what takes time, when its turn comes.
+async fn searched<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let turn = SEARCHES.acquire().await;
+    let searching = tokio::task::spawn_blocking(move || {
+        // The client may go while this goes on.
+        let _turn = turn;
+        look()
+    });
+    searching.await.map_err(|_| Failure::internal("the search panicked"))
 }
 
 const OFFERS: [Offer<'static>; 2] = [
@@ -322,22 +343,40 @@ pub(super) async fn instances(
     let offer = accept::choose(&headers, &query, &OFFERS)?;
     let search = Search::of(&address, &query)?;
     let root = root(&app, &uri, &headers)?;
-    let mut page = Page::of(&search);
-    for open in slides(&app, &address).await? {
-        let Some(dicom) = open.slide.dicom() else { continue };
-        let known = app.slides.library().known_series();
-        let key = (dicom.study().to_owned(), dicom.series().to_owned());
-        let of_series = known.get(&key).map(object).unwrap_or_default();
-        if !search.fits(&of_series) {
+    let slides = slides(&app, &address).await?;
+    let known = app.slides.library().known_series();
+    let page = searched(move || {
+        let mut page = Page::of(&search);
+        for open in slides {
+            add_instances(&mut page, &search, &open, &known, &root)?;
+        }
+        Ok::<_, Failure>(page)
+    });
+    Ok(page.await??.answer(offer))
+}
+
+/// Adds the instances of a slide that are looked for.
+fn add_instances(
+    page: &mut Page,
+    search: &Search,
+    open: &Arc<Open>,
+    known: &Index,
+    root: &str,
+) -> Result<()> {
+    let Some(dicom) = open.slide.dicom() else { return Ok(()) };
+    let key = (dicom.study().to_owned(), dicom.series().to_owned());
+    let of_series = known.get(&key).map(object).unwrap_or_default();
+    if !search.fits(&of_series) {
+        return Ok(());
+    }
+    for held in Held::all(open) {
+        let one = held.instance()?;
+        if !is_uid(one.uid()) || !search.has_instance(one.uid()) {
             continue;
         }
-        for held in Held::all(&open) {
-            let one = held.instance()?;
-            if !is_uid(one.uid()) || !search.has_instance(one.uid()) {
-                continue;
-            }
+        let place = place(root, &held)?;
+        page.add(|| {
             let mut object = of_series.clone();
-            let place = place(&root, &held)?;
             for (tag, value) in [
                 ("00080016", element("UI", one.class())),
                 (INSTANCE, element("UI", one.uid())),
@@ -350,10 +389,10 @@ pub(super) async fn instances(
             ] {
                 object.insert(tag.into(), value);
             }
-            page.add(|| object);
-        }
+            object
+        });
     }
-    Ok(page.answer(offer))
+    Ok(())
 }
 
 #[cfg(test)]
@@ -414,7 +453,15 @@ mod tests {
         let found = found.unwrap();
         assert_eq!((found.limit, found.offset), (10, 3));
         assert_eq!(found.matches, [("00100020", "7".to_owned())]);
-        for wrong in [("limit", "-1"), ("offset", "x"), ("PixelData", "1"), ("00400512", "a")] {
+        let (long, longer) = ("a".repeat(1000), "*a".repeat(200));
+        assert!(search(&[("StudyInstanceUID", &*long)]).is_ok());
+        for wrong in [
+            ("limit", "-1"),
+            ("offset", "x"),
+            ("PixelData", "1"),
+            ("00400512", "a"),
+            ("PatientName", &*longer),
+        ] {
             assert!(search(&[wrong]).is_err(), "{wrong:?}");
         }
         assert_eq!(search(&[("limit", "999999")]).unwrap().limit, MOST);
