@@ -8,7 +8,7 @@
 //! nothing has been done for it yet. When workers come or go, another pipeline takes its place: what
 //! was given to the old one is done there.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::failure::{Failure, Result};
 use crate::render::memory::Taken;
-use crate::render::pipeline::{Dealt, Job, Options, Outcome, Pipeline, Work};
+use crate::render::pipeline::{Dealt, Here, Job, Options, Outcome, Pipeline, Work};
 use crate::workers::remote::Remote;
 use crate::workers::wire::Task;
 
@@ -31,8 +31,7 @@ const COMPLETE: u32 = 10;
 pub(crate) struct Farm {
     options: Options,
     current: Mutex<Pipeline>,
-    /// Nanoseconds of work here.
-    busy: Arc<AtomicU64>,
+    here: Arc<Here>,
 }
 
 fn ends() -> Failure {
@@ -47,9 +46,9 @@ impl Farm {
 
     /// The same, dealt and guaranteed as the options have it.
     pub(crate) fn with(options: Options) -> Anyhow<Self> {
-        let busy = Arc::default();
-        let current = Mutex::new(Pipeline::start(&options, &[], &busy)?);
-        Ok(Self { options, current, busy })
+        let here = Arc::new(Here::new(options.copies));
+        let current = Mutex::new(Pipeline::start(&options, &[], &here)?);
+        Ok(Self { options, current, here })
     }
 
     fn current(&self) -> MutexGuard<'_, Pipeline> {
@@ -58,7 +57,7 @@ impl Farm {
 
     /// From now on, copies are here and at these workers.
     pub(crate) fn work_with(&self, remotes: &[Arc<Remote>]) {
-        let next = match Pipeline::start(&self.options, remotes, &self.busy) {
+        let next = match Pipeline::start(&self.options, remotes, &self.here) {
             Ok(next) => next,
             Err(error) => {
                 tracing::error!("the workers stay as they were: {error:#}");
@@ -151,7 +150,7 @@ impl Farm {
 
     /// How long work here has taken until now, all together.
     pub(crate) fn busy(&self) -> Duration {
-        Duration::from_nanos(self.busy.load(Ordering::Relaxed))
+        Duration::from_nanos(self.here.busy.load(Ordering::Relaxed))
     }
 
     /// How jobs are dealt now.

@@ -68,6 +68,37 @@ pub(crate) const TOGETHER: usize = 8;
 /// Before the unit of work is begun again, where it has failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// What is done here, by copies of which each may be a thread of its own: those at workers do work
+/// here that cannot be done there.
+pub(crate) struct Here {
+    /// So many more can work.
+    free: Mutex<usize>,
+    is_free: Condvar,
+    /// Nanoseconds that work has taken.
+    pub(crate) busy: AtomicU64,
+}
+
+impl Here {
+    /// At most so many work at a time.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { free: Mutex::new(most), is_free: Condvar::new(), busy: AtomicU64::new(0) }
+    }
+
+    /// Works when its turn comes. A panic would end the work of all others, too.
+    fn work(&self, work: impl FnOnce() -> std::result::Result<Vec<u8>, String>) -> Outcome {
+        let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = self.is_free.wait_while(free(), |free| *free == 0);
+        *wait.unwrap_or_else(PoisonError::into_inner) -= 1;
+        let began = Instant::now();
+        let outcome = catch_unwind(AssertUnwindSafe(work));
+        let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.busy.fetch_add(took, Ordering::Relaxed);
+        *free() += 1;
+        self.is_free.notify_one();
+        outcome.unwrap_or_else(|_| Err("the decoder panicked".into())).map(Bytes::from)
+    }
+}
+
 /// Something to be done, and who waits for it.
 pub(crate) struct Job {
     pub(crate) task: Task,
@@ -169,12 +200,11 @@ pub(crate) struct Dealt {
 }
 
 impl Pipeline {
-    /// Starts a thread for each copy here, and two for each thread of a worker. `busy` counts the
-    /// nanoseconds that work takes here.
+    /// Starts a thread for each copy here, and two for each thread of a worker.
     pub(crate) fn start(
         options: &Options,
         remotes: &[Arc<Remote>],
-        busy: &Arc<AtomicU64>,
+        here: &Arc<Here>,
     ) -> Anyhow<Self> {
         let name = options.name;
         let mut places: Vec<Option<Arc<Remote>>> = vec![None; options.copies];
@@ -192,11 +222,11 @@ impl Pipeline {
         let jobs =
             move || Jobs { jobs: Arc::clone(&receiver), waiting: Arc::clone(&of), update: None };
         graph.filter("jobs", 1, Ports::source(), jobs)?;
-        let (of, work, busy) = (Arc::clone(&waiting), Arc::clone(&options.work), Arc::clone(busy));
+        let (of, work, here) = (Arc::clone(&waiting), Arc::clone(&options.work), Arc::clone(here));
         let copy = move || Copy {
             waiting: Arc::clone(&of),
             work: Arc::clone(&work),
-            busy: Arc::clone(&busy),
+            here: Arc::clone(&here),
             remote: places.of_this_thread(),
         };
         graph.filter(name, copies, Ports::step(), copy)?;
@@ -368,7 +398,7 @@ impl Filter for Jobs {
 struct Copy {
     waiting: Arc<Waiting>,
     work: Work,
-    busy: Arc<AtomicU64>,
+    here: Arc<Here>,
     remote: Option<Arc<Remote>>,
 }
 
@@ -380,13 +410,7 @@ impl Copy {
                 return Ok(answer);
             }
         }
-        let began = Instant::now();
-        // A panic would end the work of all others, too.
-        let work = AssertUnwindSafe(|| (self.work)(task, block.clone()));
-        let outcome = catch_unwind(work).unwrap_or_else(|_| Err("the decoder panicked".into()));
-        let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.busy.fetch_add(took, Ordering::Relaxed);
-        outcome.map(Bytes::from)
+        self.here.work(|| (self.work)(task, block.clone()))
     }
 }
 
@@ -444,5 +468,33 @@ impl Drop for Told {
         for number in numbers.iter().flat_map(|numbers| numbers.iter()) {
             self.waiting.take(*number);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_that_work_here_at_a_time() {
+        let here = Here::new(2);
+        let (now, most) = (AtomicU64::new(0), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for number in 0..8_u8 {
+                let (here, now, most) = (&here, &now, &most);
+                scope.spawn(move || {
+                    let outcome = here.work(|| {
+                        most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                        thread::yield_now();
+                        now.fetch_sub(1, Ordering::SeqCst);
+                        assert_ne!(number, 3, "of a decoder");
+                        Ok(vec![number])
+                    });
+                    assert_eq!(outcome.is_ok(), number != 3);
+                });
+            }
+        });
+        assert!((1..=2).contains(&most.load(Ordering::SeqCst)));
+        assert_eq!(*here.free.lock().unwrap(), 2);
     }
 }
