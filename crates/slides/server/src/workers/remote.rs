@@ -75,15 +75,23 @@ pub(crate) struct Remote {
     state: AtomicU8,
     /// When it was heard of last, in milliseconds after it came.
     heard: AtomicU64,
-    jobs: Mutex<Option<Sender<Bytes>>>,
-    todo: Mutex<Receiver<Bytes>>,
-    waiting: Mutex<HashMap<u64, SyncSender<Option<Bytes>>>>,
+    /// Numbers of jobs.
+    jobs: Mutex<Option<Sender<u64>>>,
+    todo: Mutex<Receiver<u64>>,
+    waiting: Mutex<HashMap<u64, Client>>,
     next: AtomicU64,
     /// The pipeline to it, and the unit of work that runs as long as the worker is there.
     link: Mutex<Option<(Arc<Running>, Arc<UnitHandle>)>>,
     /// Blocks that it was done with, and those that had to be done elsewhere.
     pub(crate) done: AtomicU64,
     pub(crate) undone: AtomicU64,
+}
+
+/// Who waits for a job.
+struct Client {
+    answer: SyncSender<Option<Bytes>>,
+    /// What the worker is to be sent; `None`: it was.
+    job: Option<Bytes>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -206,14 +214,27 @@ impl Remote {
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = mpsc::sync_channel(1);
-        locked(&self.waiting).insert(number, answer);
         let mut bytes = Vec::with_capacity(block.len() + SUFFIX);
         bytes.extend_from_slice(block);
-        let job = Word::Job(task, number).behind(bytes);
-        let is_sent = locked(&self.jobs).as_ref().is_some_and(|jobs| jobs.send(job.into()).is_ok());
+        let job = Some(Word::Job(task, number).behind(bytes).into());
+        locked(&self.waiting).insert(number, Client { answer, job });
+        let is_sent = locked(&self.jobs).as_ref().is_some_and(|jobs| jobs.send(number).is_ok());
         let outcome = if is_sent { self.answer(&answered) } else { None };
         locked(&self.waiting).remove(&number);
         outcome
+    }
+
+    /// Waits for the next job for which somebody waits; `None`: there are none any more.
+    fn next(&self) -> Option<Bytes> {
+        loop {
+            // There is one copy and one unit, so nobody waits for this lock.
+            let number = locked(&self.todo).recv().ok()?;
+            let mut waiting = locked(&self.waiting);
+            let job = waiting.get_mut(&number).and_then(|client| client.job.take());
+            if job.is_some() {
+                return job;
+            }
+        }
     }
 
     /// Waits for it while the worker works. One that says that it does, and does not answer, is
@@ -242,7 +263,7 @@ impl Remote {
             Word::Answer(is_done, number) if self.hello().is_some() => {
                 // Nobody may wait any more. What it could not do is done here, which says why.
                 if let Some(client) = locked(&self.waiting).remove(&number) {
-                    let _ = client.try_send(is_done.then_some(bytes));
+                    let _ = client.answer.try_send(is_done.then_some(bytes));
                 }
             }
             Word::Beat if self.hello().is_some() => {}
@@ -257,9 +278,7 @@ pub(crate) struct Jobs(pub(crate) Arc<Remote>);
 
 impl Filter for Jobs {
     fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
-        // There is one copy and one unit, so nobody waits for this lock.
-        let job = locked(&self.0.todo).recv();
-        let Ok(job) = job else { return Ok(Step::Done) };
+        let Some(job) = self.0.next() else { return Ok(Step::Done) };
         out.send(0, job)?;
         Ok(Step::More)
     }
@@ -310,7 +329,7 @@ mod tests {
     fn an_answer_comes_to_who_asked_and_a_wrong_one_ends_the_worker() {
         let remote = working();
         let first = call(&remote);
-        let job = locked(&remote.todo).recv().unwrap();
+        let job = remote.next().unwrap();
         let (word, bytes) = Word::of(job).unwrap();
         assert_eq!((word, &bytes[..]), (Word::Job(Task::Finish, 0), &b"tile"[..]));
         // To nobody's question.
@@ -319,13 +338,13 @@ mod tests {
         assert_eq!(first.join().unwrap(), Some(Bytes::from_static(b"right")));
 
         let failed = call(&remote);
-        locked(&remote.todo).recv().unwrap();
+        remote.next().unwrap();
         remote.says(Word::Answer(false, 1), Bytes::from_static(b"why")).unwrap();
         assert_eq!(failed.join().unwrap(), None);
         assert_eq!(remote.state(), State::Works);
 
         let wrong = call(&remote);
-        locked(&remote.todo).recv().unwrap();
+        remote.next().unwrap();
         remote.says(Word::Answer(true, 2), Bytes::from_static(b"wrong")).unwrap();
         assert_eq!(wrong.join().unwrap(), None);
         assert_eq!(remote.state(), State::Gone);
@@ -336,19 +355,37 @@ mod tests {
     fn nobody_waits_for_one_that_is_gone_or_silent() {
         let remote = working();
         let waits = call(&remote);
-        locked(&remote.todo).recv().unwrap();
+        remote.next().unwrap();
         remote.end();
         assert_eq!(waits.join().unwrap(), None);
 
         let remote = working();
         let waits = call(&remote);
-        locked(&remote.todo).recv().unwrap();
+        remote.next().unwrap();
         assert!(remote.becomes(State::Silent));
         assert_eq!(waits.join().unwrap(), None);
+        // What was not sent is not kept for it.
+        assert!(locked(&remote.waiting).is_empty());
         // Its answer comes late, and it is back.
         remote.says(Word::Answer(true, 0), Bytes::from_static(b"late")).unwrap();
         remote.look();
         assert_eq!(remote.state(), State::Works);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_any_more_is_not_sent() {
+        let remote = working();
+        let (one, two) = (call(&remote), call(&remote));
+        while locked(&remote.waiting).len() < 2 {
+            std::thread::yield_now();
+        }
+        // The first one gives it up before it is sent, as one that has waited for too long.
+        drop(locked(&remote.waiting).remove(&0));
+        let (word, _) = Word::of(remote.next().unwrap()).unwrap();
+        assert_eq!(word, Word::Job(Task::Finish, 1));
+        remote.says(Word::Answer(true, 1), Bytes::from_static(b"right")).unwrap();
+        let answers = [one, two].map(|call| call.join().unwrap());
+        assert_eq!(answers.iter().flatten().count(), 1);
     }
 
     #[test]
