@@ -1,6 +1,6 @@
 //! Who may ask, and how often.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -71,7 +71,15 @@ const CLIENTS: NonZeroUsize = NonZeroUsize::new(1 << 14).unwrap();
 /// So many seconds' worth of requests can come at once.
 const BURST: f64 = 2.0;
 
-/// A bucket of requests for each address, which fills with time.
+/// Whose requests are counted together. Who has an IPv6 address has the 2^64 of its network.
+fn client(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address => address,
+    }
+}
+
+/// A bucket of requests for each client, which fills with time.
 pub(crate) struct Rate {
     per_second: f64,
     buckets: Mutex<LruCache<IpAddr, (f64, Instant)>>,
@@ -87,7 +95,7 @@ impl Rate {
     pub(crate) fn admits(&self, address: IpAddr, now: Instant) -> bool {
         let full = self.per_second * BURST;
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        let (level, since) = buckets.get_or_insert_mut(address, || (full, now));
+        let (level, since) = buckets.get_or_insert_mut(client(address), || (full, now));
         let passed = now.saturating_duration_since(*since).as_secs_f64();
         *level = (*level + passed * self.per_second).min(full);
         *since = now;
@@ -136,6 +144,12 @@ mod tests {
         let count = |address, at| (0..100).filter(|_| rate.admits(address, at)).count();
         assert_eq!(count(one, start), 20);
         assert_eq!(count(two, start), 20);
+        let of = |address: &str| address.parse::<IpAddr>().unwrap();
+        assert_eq!(count(of("2001:db8:1:2::3"), start), 20);
+        assert_eq!(count(of("2001:db8:1:2:ffff::4"), start), 0);
+        assert_eq!(count(of("2001:db8:1:3::3"), start), 20);
+        assert_eq!(count(of("::ffff:10.0.0.1"), start), 0);
+        assert_eq!(count(of("::ffff:10.0.0.2"), start), 20);
         assert_eq!(count(one, start + Duration::from_millis(500)), 5);
         assert_eq!(count(one, start + Duration::from_secs(100)), 20);
     }
