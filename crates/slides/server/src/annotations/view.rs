@@ -277,8 +277,7 @@ impl Border {
         if self.count <= 3 {
             self.first.push(rounded(point));
         }
-        let is_near =
-            self.last.is_some_and(|[x, y]| (point[0] - x).hypot(point[1] - y) < self.off);
+        let is_near = self.last.is_some_and(|[x, y]| (point[0] - x).hypot(point[1] - y) < self.off);
         if !is_near && self.kept.len() <= POINTS {
             self.kept.push(rounded(point));
             self.last = Some(point);
@@ -343,11 +342,7 @@ fn cut_line(points: &[Point], within: [f32; 4]) -> Vec<Vec<Point>> {
 /// Hodgman, Communications of the ACM 17(1), 1974): each point goes through all sides before the
 /// next one, so that there is no copy of all points. Parts of it that have no connection there are
 /// connected along the sides of the box.
-fn cut_area(
-    points: &[Point],
-    [left, top, right, bottom]: [f32; 4],
-    give: &mut dyn FnMut(Point),
-) {
+fn cut_area(points: &[Point], [left, top, right, bottom]: [f32; 4], give: &mut dyn FnMut(Point)) {
     let sides = [(0, left, true), (0, right, false), (1, top, true), (1, bottom, false)];
     let side = |(axis, limit, is_least)| Side { axis, limit, is_least, first: None, last: None };
     let mut sides = sides.map(side);

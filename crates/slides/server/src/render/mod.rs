@@ -474,13 +474,7 @@ impl Images {
         }
     }
 
-    async fn finish(
-        &self,
-        open: &Open,
-        block: Vec<u8>,
-        memory: Taken,
-        is_complete: bool,
-    ) -> Image {
+    async fn finish(&self, open: &Open, block: Vec<u8>, memory: Taken, is_complete: bool) -> Image {
         let block = Bytes::from(block);
         let answer = match self.farm.update(is_complete, Some(Arc::clone(&memory))) {
             Some(update) => update.run(Task::Finish, block).await.map(Some),
