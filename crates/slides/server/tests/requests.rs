@@ -80,6 +80,10 @@ fn pages_from_elsewhere_may_read() {
         assert!(answer.header("access-control-expose-headers").contains("Link"), "{address}");
         assert_eq!(answer.header("x-content-type-options"), "nosniff", "{address}");
     }
+    for address in ["/metrics", "/status"] {
+        let answer = service.ask("GET", address, &[("origin", "http://elsewhere")]);
+        assert_eq!((answer.status, answer.header("access-control-allow-origin")), (200, ""));
+    }
     let preflight = service.ask("OPTIONS", "/odd.tif.dzi", &[("origin", "http://elsewhere")]);
     assert_eq!(preflight.status, 204);
     assert!(preflight.header("access-control-allow-headers").contains("Authorization"));

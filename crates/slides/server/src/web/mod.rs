@@ -156,7 +156,7 @@ async fn around(State(app): Shared, request: Request, next: Next) -> Response {
     // Without the query, which may have the token.
     let path = request.uri().path().to_owned();
     let version = request.version();
-    let response = response::finish(admitted(&app, peer, request, next).await, &method);
+    let response = response::finish(admitted(&app, peer, request, next).await, &method, &path);
     let (status, took) = (response.status(), began.elapsed());
     let bytes = axum::body::HttpBody::size_hint(response.body()).lower();
     Counters::add(&app.counters.bytes, bytes);

@@ -91,6 +91,9 @@ pub(crate) fn linked(mut response: Response, links: &str) -> Response {
     response
 }
 
+/// What of this server is for those who look after it: no page from elsewhere has to do with it.
+const OWN: [&str; 2] = ["/metrics", "/status"];
+
 /// What everybody's pages may read. No cookie is sent with such requests, nor needed.
 const SHARED: [(&str, &str); 2] = [
     ("access-control-allow-origin", "*"),
@@ -101,10 +104,12 @@ const SHARED: [(&str, &str); 2] = [
 ];
 
 /// What is true of all answers.
-pub(crate) fn finish(mut response: Response, method: &Method) -> Response {
+pub(crate) fn finish(mut response: Response, method: &Method, path: &str) -> Response {
     let headers = response.headers_mut();
-    for (name, value) in SHARED {
-        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    if !OWN.contains(&path) {
+        for (name, value) in SHARED {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
     }
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     // An address may be signed.
