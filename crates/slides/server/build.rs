@@ -31,7 +31,9 @@ fn source() -> Result<PathBuf, String> {
     if let Some(path) = env::var_os(VARIABLE) {
         return Ok(path.into());
     }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../scripts/openseadragon");
+    // Not env!: the directory may have moved since this was compiled.
+    let here = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it");
+    let script = Path::new(&here).join("../../../scripts/openseadragon");
     println!("cargo:rerun-if-changed={}", script.display());
     let output = Command::new(&script).output();
     let output = output.map_err(|error| format!("{}: {error}", script.display()))?;

@@ -82,6 +82,17 @@ impl Browser {
     }
 
     fn call(&mut self, session: Option<&str>, method: &str, parameters: Value) -> Value {
+        let answer = self.ask(session, method, parameters);
+        answer.unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    /// What a command gives, or the error that the browser answers with.
+    fn ask(
+        &mut self,
+        session: Option<&str>,
+        method: &str,
+        parameters: Value,
+    ) -> Result<Value, Value> {
         let id = self.next;
         self.next += 1;
         let mut command = json!({ "id": id, "method": method, "params": parameters });
@@ -92,8 +103,10 @@ impl Browser {
         loop {
             let message = self.message(method);
             if message["id"] == id {
-                assert!(message["error"].is_null(), "{method}: {}", message["error"]);
-                return message["result"].clone();
+                return match &message["error"] {
+                    Value::Null => Ok(message["result"].clone()),
+                    error => Err(error.clone()),
+                };
             }
             self.events.push_back(message);
         }
@@ -122,6 +135,14 @@ impl Browser {
         page.call("Emulation.setTouchEmulationEnabled", json!({ "enabled": has_touch }));
         page
     }
+}
+
+/// Whether the browser could not answer since the page was left while it looked.
+fn is_left(error: &Value) -> bool {
+    let message = error["message"].as_str().unwrap_or_default();
+    ["navigated", "context was destroyed", "Cannot find context", "Cannot find default execution"]
+        .iter()
+        .any(|part| message.contains(part))
 }
 
 impl Drop for Browser {
@@ -167,12 +188,18 @@ impl Page<'_> {
 
     /// What an expression in the page is worth, once its promise is kept.
     pub(crate) fn value(&mut self, expression: &str) -> Value {
+        self.value_here(expression).unwrap_or_else(|error| panic!("{expression}: {error}"))
+    }
+
+    /// That, or the error if the page is left for another one before.
+    fn value_here(&mut self, expression: &str) -> Result<Value, Value> {
         let parameters =
             json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
-        let answer = self.call("Runtime.evaluate", parameters);
+        let session = self.session.clone();
+        let answer = self.browser.ask(Some(&session), "Runtime.evaluate", parameters)?;
         let exception = &answer["exceptionDetails"];
         assert!(exception.is_null(), "{expression}: {exception}");
-        answer["result"]["value"].clone()
+        Ok(answer["result"]["value"].clone())
     }
 
     pub(crate) fn number(&mut self, expression: &str) -> f64 {
@@ -180,9 +207,10 @@ impl Page<'_> {
         value.as_f64().unwrap_or_else(|| panic!("{expression} is {value}"))
     }
 
-    /// Waits until a condition holds in the page: it is looked at each time that it is drawn.
+    /// Waits until a condition holds in the page, or in the one that a link leads to: it is looked
+    /// at each time that it is drawn.
     pub(crate) fn until(&mut self, condition: &str) {
-        let holds = self.value(&format!(
+        let look = format!(
             "new Promise((resolve) => {{
                 const end = performance.now() + {};
                 const look = () => {{
@@ -194,7 +222,14 @@ impl Page<'_> {
                 look();
             }})",
             PATIENCE.as_millis() / 2
-        ));
+        );
+        let holds = loop {
+            match self.value_here(&look) {
+                Ok(holds) => break holds,
+                Err(error) if is_left(&error) => {}
+                Err(error) => panic!("{condition}: {error}"),
+            }
+        };
         assert_eq!(holds, true, "{condition}: {:?}", self.complaints());
     }
 
