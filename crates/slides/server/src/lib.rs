@@ -11,6 +11,7 @@
 //! prefetch   neighbours of tiles, made while there is nothing else to do
 //! flights    one piece of work for all that ask for the same
 //! bounded    what was used last, within bytes
+//! shares     what slides on web servers may have of what all slides share
 //! ```
 //!
 //! axum and tokio do HTTP and waiting, and no more: what takes time is done by the threads of
@@ -37,6 +38,7 @@ mod prefetch;
 mod render;
 mod series;
 mod server;
+mod shares;
 mod sign;
 mod web;
 mod workers;
@@ -47,7 +49,7 @@ use clap::{CommandFactory, FromArgMatches};
 
 use crate::arguments::{Action, Arguments, Command};
 
-pub use server::{Server, Settings, WorkerSettings};
+pub use server::{READERS, Server, Settings, WorkerSettings};
 pub use web::tls::Files as CertificateFiles;
 
 /// The commands and options of this program.

@@ -15,6 +15,7 @@ use anyhow::{Context, Result as Anyhow, bail};
 
 use crate::failure::{Failure, Result, outside};
 use crate::series::{Headings, Index, Series};
+use crate::shares::{self, Host};
 
 /// Ends of the names of slides, in lower case; from the second line on, of those that only OpenSlide
 /// reads.
@@ -169,6 +170,14 @@ impl Library {
 
     fn known(&self) -> Known {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The web server that a slide is on: those are known without a scan. Does not block.
+    pub(crate) fn host(&self, id: &str) -> Option<Host> {
+        match self.known().list.get(id) {
+            Some(Place::Address(address)) => shares::host(address),
+            _ => None,
+        }
     }
 
     /// Where a slide is that has this identifier. Blocks, as [`list`](Self::list).

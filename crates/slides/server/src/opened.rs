@@ -13,8 +13,9 @@ use crate::counters::Counters;
 use crate::failure::{Failure, Result, outside};
 use crate::flights::{Flight, Flights, Joined};
 use crate::library::{self, Library, Place};
-use crate::render::colour;
+use crate::render::{TOO_MANY, colour};
 use crate::series;
+use crate::shares::{self, Host, Web};
 
 /// Whether a file is still the same is looked up when the last look is so old.
 const FRESH: Duration = Duration::from_secs(1);
@@ -27,6 +28,8 @@ pub(crate) struct Open {
     pub(crate) id: String,
     /// What it is called here, which no client is told.
     pub(crate) location: String,
+    /// The web server that it is on.
+    pub(crate) host: Option<Host>,
     pub(crate) slide: Slide,
     pub(crate) levels: Vec<Level>,
     /// Whether it has a profile by which its colours can be converted.
@@ -91,6 +94,7 @@ pub(crate) struct Slides {
     next: AtomicU64,
     /// Of this run, for what has no stamp of its own.
     started: u128,
+    web: Arc<Web>,
     counters: Arc<Counters>,
 }
 
@@ -100,6 +104,7 @@ impl Slides {
         library: Library,
         most: NonZeroUsize,
         limits: Limits,
+        web: Arc<Web>,
         counters: Arc<Counters>,
     ) -> Self {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -110,6 +115,7 @@ impl Slides {
             flights: Arc::new(Flights::new()),
             next: AtomicU64::new(0),
             started,
+            web,
             counters,
         }
     }
@@ -130,7 +136,10 @@ impl Slides {
     fn fresh(&self, id: &str) -> Option<Opened> {
         let mut entries = self.entries();
         let entry = entries.get(id)?;
-        (entry.checked.elapsed() < FRESH && !entry.is_old()).then(|| entry.opened.clone())
+        // Who reads a file on a web server finds out that it has changed.
+        let is_remote = entry.opened.as_ref().is_ok_and(|open| open.host.is_some());
+        let is_fresh = is_remote || entry.checked.elapsed() < FRESH;
+        (is_fresh && !entry.is_old()).then(|| entry.opened.clone())
     }
 
     /// The slide of that identifier.
@@ -139,16 +148,41 @@ impl Slides {
             return opened;
         }
         let id = id.to_owned();
+        let host = self.library.host(&id);
+        let Some(_waits) = self.web.requests.try_take(host.as_ref()) else {
+            return Err(Failure::unavailable(TOO_MANY));
+        };
         let ticket = match self.flights.join(&id, || self.fresh(&id)) {
             Joined::Ready(opened) => return opened,
             Joined::Later(ticket) => ticket,
             Joined::First(ticket, flight) => {
-                let slides = Arc::clone(self);
-                tokio::task::spawn_blocking(move || slides.look(id, flight));
+                tokio::spawn(Arc::clone(self).fetch(id, host, flight));
                 ticket
             }
         };
         ticket.wait().await.unwrap_or_else(|| Err(Failure::unavailable("the server ends")))
+    }
+
+    /// Has a slide opened when its turn comes, if somebody still wants it then.
+    async fn fetch(
+        self: Arc<Self>,
+        id: String,
+        host: Option<Host>,
+        flight: Flight<String, Opened>,
+    ) {
+        let turn = tokio::select! {
+            turn = self.web.threads.take(host.as_ref(), 1) => turn,
+            () = flight.until_unwanted() => return,
+        };
+        if flight.ends_unwanted() {
+            return;
+        }
+        let look = move || {
+            let _turn = turn;
+            self.look(id, flight);
+        };
+        // If it panics, whoever waits is told so by the flight.
+        let _ = tokio::task::spawn_blocking(look).await;
     }
 
     /// Opens a slide, or finds that the one which is open is the one that there is.
@@ -203,6 +237,7 @@ impl Slides {
                 number,
                 id: id.to_owned(),
                 levels: slide.levels(),
+                host: shares::host(&location),
                 location,
                 slide,
                 stamp,

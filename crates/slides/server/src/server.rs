@@ -30,6 +30,7 @@ use crate::library::Library;
 use crate::opened::Slides;
 use crate::prefetch::Prefetch;
 use crate::render::{Bounds, Images, work};
+use crate::shares::Web;
 use crate::sign;
 use crate::web::gate::{self, Rate, Token};
 use crate::web::signed::Key;
@@ -40,8 +41,10 @@ use crate::workers::{Workers, command as worker, launched};
 /// Holds the token, if no file does.
 const VARIABLE: &str = "SEEKWIRE_SLIDES_TOKEN";
 
-/// Threads of tokio that read: a disk answers more than one at a time.
-const READERS: usize = 64;
+/// Threads of tokio that read: a disk answers more than one at a time. A runtime that a server runs in
+/// should have no fewer (`max_blocking_threads`): slides on web servers may have three quarters of
+/// them.
+pub const READERS: usize = 64;
 /// How long those that still read are waited for at the end.
 const LAST: Duration = Duration::from_secs(1);
 
@@ -253,7 +256,8 @@ impl Server {
         let listener = TcpListener::bind(&settings.listen).await;
         let listener = listener.with_context(|| format!("cannot listen at {}", settings.listen))?;
         let disk = settings.disk_cache.and_then(|(place, bytes)| Disk::start(&place, bytes));
-        let images = Arc::new(Images::new(bounds, disk, Arc::clone(&counters))?);
+        let web = Arc::new(Web::new(READERS, settings.requests as usize));
+        let images = Arc::new(Images::new(bounds, disk, Arc::clone(&web), Arc::clone(&counters))?);
         // A thread is left for who asks; and what is guaranteed is about what is asked for.
         let may_prefetch = settings.threads.get() > 1 && settings.guarantee.is_none();
         let most = if may_prefetch { settings.prefetch } else { 0 };
@@ -274,11 +278,13 @@ impl Server {
                 library,
                 settings.open_slides,
                 Limits { openslide: settings.openslide, ..work::limits() },
+                Arc::clone(&web),
                 Arc::clone(&counters),
             )),
             prefetch: Arc::clone(&prefetch),
             annotations: Arc::new(Annotations::new(settings.annotations)),
             images: Arc::clone(&images),
+            remote: web,
             workers: workers.clone(),
             counters,
             requests: Default::default(),

@@ -4,41 +4,50 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::failure::{Failure, Result};
 use crate::render::colour::Colours;
+use crate::shares::{Host, Shares};
 
 /// Permits are for so many bytes each.
 const GRAIN: u64 = 64 << 10;
 
 /// A part of the memory, or something else that there is only so much of, until nobody has it.
-pub(crate) type Taken = Arc<OwnedSemaphorePermit>;
+pub(crate) type Taken = Arc<dyn Send + Sync>;
 
 /// The memory for all images.
 pub(crate) struct Memory {
     free: Arc<Semaphore>,
     most: u64,
+    shares: Shares,
 }
 
 impl Memory {
     pub(crate) fn new(bytes: u64) -> Self {
         let most = grains(bytes);
-        Self { free: Arc::new(Semaphore::new(most as usize)), most }
+        let shares = Shares::of(most as usize);
+        Self { free: Arc::new(Semaphore::new(most as usize)), most, shares }
     }
 
-    /// Waits until there are so many bytes.
-    pub(crate) async fn take(&self, bytes: u64) -> Result<Taken> {
+    /// Waits until there are so many bytes, for an image of a slide that is on that web server.
+    pub(crate) async fn take(&self, host: Option<&Host>, bytes: u64) -> Result<Taken> {
         let grains = grains(bytes);
-        if grains > self.most {
+        let (most, of) = match host {
+            None => (self.most, ""),
+            Some(_) => (self.shares.most() as u64, " of slides on web servers"),
+        };
+        if grains > most {
             return Err(Failure::not_implemented(format!(
-                "the image would take {} MiB of the {} MiB that this server has for images",
+                "the image would take {} MiB of the {} MiB that this server has for images{of}",
                 bytes >> 20,
-                self.most * GRAIN / (1 << 20)
+                most * GRAIN / (1 << 20)
             )));
         }
+        let share = self.shares.take(host, grains as usize).await?;
         let part = Arc::clone(&self.free).acquire_many_owned(grains as u32).await;
-        part.map(Arc::new).map_err(|_| Failure::unavailable("the server ends"))
+        let part = part.map_err(|_| Failure::unavailable("the server ends"))?;
+        Ok(Arc::new((part, share)))
     }
 }
 
@@ -66,15 +75,23 @@ mod tests {
     #[tokio::test]
     async fn a_part_is_free_when_nobody_has_it() {
         let memory = Memory::new(1 << 20);
-        let part = memory.take(1 << 20).await.unwrap();
+        let part = memory.take(None, 1 << 20).await.unwrap();
         let other = Arc::clone(&part);
         drop(part);
         assert_eq!(memory.free.available_permits(), 0);
         drop(other);
         assert_eq!(memory.free.available_permits(), 16);
         for bytes in [(1 << 20) + 1, u64::MAX] {
-            assert_eq!(memory.take(bytes).await.unwrap_err().status.as_u16(), 501);
+            let failure = memory.take(None, bytes).await.err().unwrap();
+            assert_eq!(failure.status.as_u16(), 501);
         }
+        // Images of a slow web server leave some to others.
+        let host = Host::from("slow");
+        let large = memory.take(Some(&host), 3 << 18).await.unwrap();
+        assert!(memory.take(None, 1 << 18).await.is_ok());
+        drop(large);
+        let failure = memory.take(Some(&host), (3 << 18) + 1).await.err().unwrap();
+        assert!(failure.what.contains("on web servers"), "{failure}");
     }
 
     #[test]

@@ -43,6 +43,7 @@ use crate::failure::{Failure, Result};
 use crate::flights::{Flight, Flights, Joined};
 use crate::library;
 use crate::opened::Open;
+use crate::shares::Web;
 use crate::workers::remote::Remote;
 use crate::workers::wire::Task;
 use colour::{Colours, Conversions};
@@ -51,7 +52,7 @@ use memory::{Memory, Taken, profile};
 use pipeline::{Options, TOGETHER, Work};
 use plan::{Part, Plan};
 use promise::{Promise, Timed};
-use tiles::{Tiles, UPDATED};
+use tiles::Tiles;
 use turn::{Quality, Turn};
 use work::{Orders, Pixels};
 
@@ -139,6 +140,9 @@ struct Key {
 
 type Image = Result<Bytes>;
 
+/// For those that would wait for a web server for which many wait already.
+pub(crate) const TOO_MANY: &str = "too many requests wait for the web server that has the slide";
+
 /// Makes images, and keeps them.
 pub(crate) struct Images {
     tiles: Arc<Tiles>,
@@ -146,6 +150,7 @@ pub(crate) struct Images {
     kept: Bounded<Key, Bytes>,
     flights: Arc<Flights<Key, Image>>,
     memory: Memory,
+    web: Arc<Web>,
     /// Where images are kept, too.
     disk: Option<Disk>,
     bounds: Bounds,
@@ -154,7 +159,12 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    pub(crate) fn new(bounds: Bounds, disk: Option<Disk>, counters: Arc<Counters>) -> Anyhow<Self> {
+    pub(crate) fn new(
+        bounds: Bounds,
+        disk: Option<Disk>,
+        web: Arc<Web>,
+        counters: Arc<Counters>,
+    ) -> Anyhow<Self> {
         let conversions = Conversions::default();
         let work: Work = Arc::new(move |task, block| match task {
             Task::Decompress => work::decompress(block),
@@ -165,12 +175,14 @@ impl Images {
             Farm::with(Options { name, copies, work, policy, guarantee })
         };
         let decompress = farm("decompress", bounds.guarantee)?;
+        let (own, counts) = (Arc::clone(&web), Arc::clone(&counters));
         Ok(Self {
-            tiles: Arc::new(Tiles::new(decompress, bounds.tiles, Arc::clone(&counters))),
+            tiles: Arc::new(Tiles::new(decompress, bounds.tiles, own, counts)),
             farm: Arc::new(farm("finish", bounds.guarantee)?),
             kept: Bounded::new(bounds.images),
             flights: Arc::new(Flights::new()),
             memory: Memory::new(bounds.work as u64),
+            web,
             promise: bounds.guarantee.map(|guarantee| Arc::new(Promise::new(guarantee))),
             disk,
             bounds,
@@ -223,6 +235,10 @@ impl Images {
             Counters::add(&self.counters.kept, 1);
             return Ok(image);
         }
+        // Requests that a slow web server holds up leave room for others.
+        let Some(_waits) = self.web.requests.try_take(open.host.as_ref()) else {
+            return Err(Failure::unavailable(TOO_MANY));
+        };
         let ticket = match self.flights.join(&key, || self.kept.get(&key).map(Ok)) {
             Joined::Ready(image) => {
                 Counters::add(&self.counters.kept, 1);
@@ -313,12 +329,16 @@ impl Images {
         let slide = Arc::clone(open);
         let embeds = picture.colours == Colours::Embedded;
         let memory = match open.slide.icc().filter(|_| embeds) {
-            Some(icc) => Some(self.memory.take(profile(Some(icc), picture.colours)).await?),
+            Some(icc) => {
+                let bytes = profile(Some(icc), picture.colours);
+                Some(self.memory.take(open.host.as_ref(), bytes).await?)
+            }
             None => None,
         };
+        let turn = self.web.threads.take(open.host.as_ref(), 1).await?;
         let read = move || {
             // Whoever asked may have gone while this takes it.
-            let _memory = memory;
+            let (_memory, _turn) = (memory, turn);
             let jpeg = slide.slide.stored_jpeg(level, region)?;
             Ok(jpeg.map(|jpeg| match slide.slide.icc().filter(|_| embeds) {
                 Some(icc) => stored::with_profile(&jpeg, icc),
@@ -347,7 +367,8 @@ impl Images {
         let made = u64::from(picture.width) * u64::from(picture.height);
         let icc = open.slide.icc().filter(|_| picture.colours != Colours::Raw);
         let bytes = memory::pixels(plan.pixels(), made) + profile(icc, picture.colours);
-        let memory = self.memory.take(bytes).await?;
+        let host = open.host.as_ref();
+        let memory = self.memory.take(host, bytes).await?;
         let mut pixels = plan.white(icc.map_or(0, <[u8]>::len) + Orders::LENGTH + 8);
         let level = plan.level;
         let places: Vec<_> = plan.tiles().collect();
@@ -356,11 +377,11 @@ impl Images {
         if self.promise.is_some() {
             // An update begins with the last of its tiles, so all are read at once.
             window *= TOGETHER;
-            part = window.min(UPDATED);
+            part = window.min(self.tiles.updated(host));
         }
         for places in places.chunks(part) {
             let taken = match self.promise {
-                Some(_) => Some(self.tiles.room(is_complete, places.len()).await?),
+                Some(_) => Some(self.tiles.room(host, is_complete, places.len()).await?),
                 None => None,
             };
             let update = self.tiles.farm().update(is_complete, taken);
@@ -405,8 +426,11 @@ impl Images {
         let to = (side(wide), side(high));
         let area = |(width, height): (u32, u32)| u64::from(width) * u64::from(height);
         let bytes = memory::pixels(area((width, height)), area(to));
-        let memory = self.memory.take(bytes).await?;
+        let host = open.host.as_ref();
+        let memory = self.memory.take(host, bytes).await?;
+        let turn = self.web.threads.take(host, 1).await?;
         let read = move || {
+            let _turn = turn;
             let raster = slide.slide.associated(&name).map_err(|error| slide.wrong(&error))?;
             // Whoever asked may have gone while this took it.
             Ok::<_, Failure>((raster, memory))
@@ -444,7 +468,7 @@ impl Images {
         let layout = tile.layout();
         let area = u64::from(layout.width) * u64::from(layout.height);
         let bytes = memory::pixels(area, area) + profile(icc, Colours::Srgb);
-        let memory = self.memory.take(bytes).await?;
+        let memory = self.memory.take(open.host.as_ref(), bytes).await?;
         let (block, taken) = (tile.to_block().into(), Some(Arc::clone(&memory)));
         let answer = self.tiles.farm().run_with(Task::Decompress, block, taken, || true).await;
         let answer = answer.map_err(|failure| open.outside(failure))?;

@@ -15,6 +15,7 @@ use crate::opened::Open;
 use crate::render::farm::{Farm, Update};
 use crate::render::memory::Taken;
 use crate::render::work::Pixels;
+use crate::shares::{Host, Shares, Web};
 use crate::workers::wire::Task;
 
 /// Tiles that are read, or wait for their turn to be decoded. As many threads read.
@@ -44,20 +45,22 @@ pub(crate) struct Tiles {
     decoding: Mutex<HashSet<Key>>,
     reading: Arc<Semaphore>,
     /// Partial ones, and complete ones, for which no partial one waits.
-    updates: [Arc<Semaphore>; 2],
+    updates: [(Arc<Semaphore>, Shares); 2],
+    web: Arc<Web>,
     counters: Arc<Counters>,
 }
 
 impl Tiles {
     /// Keeps at most `memory` bytes of pixels.
-    pub(crate) fn new(farm: Farm, memory: usize, counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(farm: Farm, memory: usize, web: Arc<Web>, counters: Arc<Counters>) -> Self {
         Self {
             farm: Arc::new(farm),
             kept: Bounded::new(memory),
             flights: Arc::new(Flights::new()),
             decoding: Mutex::default(),
             reading: Arc::new(Semaphore::new(READ)),
-            updates: [UPDATED; 2].map(|most| Arc::new(Semaphore::new(most))),
+            updates: [UPDATED; 2].map(|most| (Arc::new(Semaphore::new(most)), Shares::of(most))),
+            web,
             counters,
         }
     }
@@ -71,12 +74,24 @@ impl Tiles {
         self.kept.bytes()
     }
 
-    /// Waits until so many tiles of an update can be read, [`UPDATED`] at most.
-    pub(crate) async fn room(&self, is_complete: bool, tiles: usize) -> Result<Taken> {
-        let tiles = tiles.min(UPDATED) as u32;
-        let room = Arc::clone(&self.updates[usize::from(is_complete)]);
-        let taken = room.acquire_many_owned(tiles).await;
-        taken.map(Arc::new).map_err(|_| Failure::unavailable("the server ends"))
+    /// Tiles of one update of a slide that are read together.
+    pub(crate) fn updated(&self, host: Option<&Host>) -> usize {
+        host.map_or(UPDATED, |_| self.updates[0].1.each())
+    }
+
+    /// Waits until so many tiles of an update can be read, [`updated`](Self::updated) at most.
+    pub(crate) async fn room(
+        &self,
+        host: Option<&Host>,
+        is_complete: bool,
+        tiles: usize,
+    ) -> Result<Taken> {
+        let tiles = tiles.min(self.updated(host));
+        let (room, shares) = &self.updates[usize::from(is_complete)];
+        let share = shares.take(host, tiles).await?;
+        let taken = Arc::clone(room).acquire_many_owned(tiles as u32).await;
+        let taken = taken.map_err(|_| Failure::unavailable("the server ends"))?;
+        Ok(Arc::new((taken, share)))
     }
 
     /// The pixels of a tile. If this is dropped, and nobody else wants the tile, it is not decoded,
@@ -136,6 +151,15 @@ impl Tiles {
         flight: &Flight<Key, Decoded>,
         update: Option<Arc<Update>>,
     ) -> Option<Decoded> {
+        // Who waits for a slow web server takes no place from others.
+        let turn = tokio::select! {
+            turn = self.web.threads.take(open.host.as_ref(), 1) => turn,
+            () = flight.until_unwanted() => return None,
+        };
+        let turn = match turn {
+            Ok(turn) => turn,
+            Err(failure) => return Some(Err(failure)),
+        };
         let reading = match update {
             // Whoever began it has waited for room for all its tiles.
             Some(_) => None,
@@ -149,6 +173,7 @@ impl Tiles {
         }
         let slide = Arc::clone(open);
         let read = move || {
+            let _turn = turn;
             let tile = slide.slide.tile(key.level, key.column, key.row)?;
             Ok::<_, Error>((Bytes::from(tile.to_block()), reading))
         };

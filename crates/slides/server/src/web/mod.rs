@@ -46,6 +46,7 @@ use crate::iiif::Most;
 use crate::opened::Slides;
 use crate::prefetch::Prefetch;
 use crate::render::Images;
+use crate::shares::Web;
 use crate::workers::Workers;
 use connections::Peer;
 use gate::{Rate, Token};
@@ -55,6 +56,8 @@ use metrics::{Requests, Route};
 pub(crate) struct App {
     pub(crate) slides: Arc<Slides>,
     pub(crate) images: Arc<Images>,
+    /// What slides on web servers may have.
+    pub(crate) remote: Arc<Web>,
     pub(crate) annotations: Arc<Annotations>,
     pub(crate) workers: Option<Arc<Workers>>,
     pub(crate) prefetch: Arc<Prefetch>,

@@ -10,6 +10,7 @@ use super::wire::{MOST, Task, Word};
 use super::*;
 use crate::counters::Counters;
 use crate::render::{Bounds, Images};
+use crate::shares::Web;
 
 /// Sends what a test says, and tells it what comes.
 struct Liar {
@@ -84,7 +85,8 @@ fn images() -> Arc<Images> {
         policy: Policy::RoundRobin,
         guarantee: None,
     };
-    Arc::new(Images::new(bounds, None, Arc::new(Counters::default())).unwrap())
+    let (web, counters) = (Arc::new(Web::new(4, 4)), Arc::new(Counters::default()));
+    Arc::new(Images::new(bounds, None, web, counters).unwrap())
 }
 
 fn until(condition: impl Fn() -> bool) {

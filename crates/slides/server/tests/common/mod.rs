@@ -63,6 +63,8 @@ impl Service {
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(2)
+                // As the program has it.
+                .max_blocking_threads(seekwire_slides::READERS)
                 .enable_all()
                 .build()
                 .unwrap();
