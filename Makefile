@@ -38,7 +38,7 @@ zeromq = $(shell scripts/libzmq && echo yes)
 apart = seekwire-differential seekwire-suites $(if $(zeromq),,seekwire-zeromq)
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo lab report test check test-suites lint differential faults loom miri fuzz kernel kernel-lab kernel-kasan man completions install uninstall clean
+.PHONY: help build demo lab report test check test-suites lint differential faults loom miri fuzz kernel vm kernel-lab kernel-kasan man completions install uninstall clean
 
 help: ## Show these targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -103,6 +103,11 @@ kernel: ## Test the kernel module tcp_seek in virtual machines
 kernel-kasan: ## Test the kernel module in a kernel with KASAN, lockdep and kmemleak
 	scripts/deps kasan
 	$(MAKE) --no-print-directory -C kernel kernel-kasan
+
+vm: ## Test programs between two virtual machines that share memory and a network; TESTS="a b" names some
+	scripts/deps vm
+	$(CARGO) build --release --locked --package seekwire-cli --package seekwire-preload
+	scripts/vm $(TESTS)
 
 kernel-lab: ## Count the instructions that the kernel module saves; report in $(OUT)/lab/seek-module
 	scripts/deps guest
