@@ -21,6 +21,7 @@
 //!     Tiles      where a tile is: tiff/, dicom/, zarr/
 //!       Source     bytes by range: file, memory, HTTP   (Store: many files by name)
 //!   StoredTile   compressed bytes -> Raster             tile.rs, codec.rs, blosc.rs, jpeg.rs
+//! Raster     pixels -> JPEG, PNG, WebP                  raster.rs, encoder/
 //! ```
 //!
 //! What these formats refuse, OpenSlide may read ([`Limits::openslide`], foreign.rs): its tiles are
@@ -41,6 +42,7 @@ mod blosc;
 mod cached;
 mod codec;
 mod dicom;
+mod encoder;
 mod error;
 mod foreign;
 mod formats;

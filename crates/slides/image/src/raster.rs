@@ -1,9 +1,9 @@
 //! Pixels: pasted, scaled, encoded.
 
-use crate::{Error, Result};
+use crate::{Error, Result, encoder};
 use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
-use image::codecs::{jpeg::JpegEncoder, png::PngEncoder, webp::WebPEncoder};
+use image::codecs::{png::PngEncoder, webp::WebPEncoder};
 use image::{ExtendedColorType, ImageEncoder};
 
 /// How pixels are encoded.
@@ -105,20 +105,28 @@ impl Raster {
         Ok(Self { width, height, pixels: to.into_vec() })
     }
 
-    /// Encodes it, with a colour profile if one is given.
+    /// Encodes it, with a colour profile if one is given. JPEG of a quality below 90 has one sample
+    /// of the colours for 2 x 2 pixels.
     ///
     /// # Errors
     /// A side that the format cannot have: more than 65535 in JPEG, 16384 in WebP.
     pub fn encode(&self, format: Format, icc: Option<&[u8]>) -> Result<Vec<u8>> {
+        let fail = |what: String| Error::Argument(format!("cannot encode: {what}"));
         let mut bytes = Vec::new();
         match format {
             Format::Jpeg(quality) => {
-                self.with(JpegEncoder::new_with_quality(&mut bytes, quality.clamp(1, 100)), icc)
+                let size = (self.width, self.height);
+                bytes = encoder::encode(&self.pixels, size, quality, icc).map_err(fail)?;
             }
-            Format::Png => self.with(PngEncoder::new(&mut bytes), icc),
-            Format::WebP => self.with(WebPEncoder::new_lossless(&mut bytes), icc),
+            Format::Png => self
+                .with(PngEncoder::new(&mut bytes), icc)
+                .map_err(|error| fail(error.to_string()))?,
+            Format::WebP => self
+                .with(WebPEncoder::new_lossless(&mut bytes), icc)
+                .map_err(|error| fail(error.to_string()))?,
         }
-        .map_err(|error| Error::Argument(format!("cannot encode: {error}")))?;
+        // It may be kept for long.
+        bytes.shrink_to_fit();
         Ok(bytes)
     }
 

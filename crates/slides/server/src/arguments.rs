@@ -166,7 +166,8 @@ pub(crate) struct Slides {
     /// chosen so that this holds. /status says whether it does.
     #[arg(long, value_name = "latency=TIME|updates=N/s", value_parser = promise::parse)]
     pub(crate) guarantee: Option<Guarantee>,
-    /// Quality of encoded JPEG, from 1 to 100; stored tiles stay as they are
+    /// Quality of encoded JPEG, from 1 to 100, with colours in full from 90 on; stored tiles stay as
+    /// they are
     #[arg(long, value_name = "N", default_value_t = 80)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=100))]
     pub(crate) quality: u8,
