@@ -57,6 +57,10 @@ pub(crate) fn header(jpeg: &[u8]) -> Option<(u32, u32, bool)> {
     }
 }
 
+/// Bytes for which there is room behind decoded pixels: who sends them elsewhere writes their size
+/// there, and need not copy them for that.
+const ROOM: usize = 8;
+
 /// Decodes a complete JPEG of at most `width` x `height`.
 pub(crate) fn decode(jpeg: &[u8], width: u32, height: u32) -> Result<Raster, String> {
     let (wide, high, _) = header(jpeg).ok_or("its JPEG header is broken")?;
@@ -69,6 +73,11 @@ pub(crate) fn decode(jpeg: &[u8], width: u32, height: u32) -> Result<Raster, Str
         .set_strict_mode(false)
         .jpeg_set_out_colorspace(ColorSpace::RGB);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(jpeg), options);
-    let pixels = decoder.decode().map_err(|error| format!("{error:?}"))?;
+    let wrong = |error| format!("{error:?}");
+    decoder.decode_headers().map_err(wrong)?;
+    let length = decoder.output_buffer_size().ok_or("its JPEG header is broken")?;
+    let mut pixels = vec![0; length + ROOM];
+    decoder.decode_into(&mut pixels).map_err(wrong)?;
+    pixels.truncate(length);
     Raster::new(wide, high, pixels).ok_or_else(|| "its JPEG is not of three colours".into())
 }

@@ -86,16 +86,32 @@ impl Raster {
     /// # Errors
     /// A side of zero, or a part that is not inside.
     pub fn scale(&self, part: (f64, f64, f64, f64), width: u32, height: u32) -> Result<Self> {
+        Self::scaled((self.width, self.height), &self.pixels, part, (width, height))
+    }
+
+    /// The same, of pixels that belong to somebody else: `size` is theirs, and `to` that of the
+    /// result.
+    ///
+    /// # Errors
+    /// As [`scale`](Self::scale), and not as many pixels as their size says.
+    pub fn scaled(
+        size: (u32, u32),
+        pixels: &[u8],
+        part: (f64, f64, f64, f64),
+        to: (u32, u32),
+    ) -> Result<Self> {
         let fail = |what: String| Error::Argument(format!("cannot scale: {what}"));
+        let (width, height) = to;
         if width == 0 || height == 0 {
             return Err(fail("no pixels are asked for".into()));
         }
-        if part == (0.0, 0.0, f64::from(self.width), f64::from(self.height))
-            && (width, height) == (self.width, self.height)
-        {
-            return Ok(self.clone());
+        if pixels.len() as u64 != u64::from(size.0) * u64::from(size.1) * 3 {
+            return Err(fail("not as many pixels as their size says".into()));
         }
-        let from = ImageRef::new(self.width, self.height, &self.pixels, PixelType::U8x3)
+        if part == (0.0, 0.0, f64::from(size.0), f64::from(size.1)) && to == size {
+            return Ok(Self { width, height, pixels: pixels.to_vec() });
+        }
+        let from = ImageRef::new(size.0, size.1, pixels, PixelType::U8x3)
             .map_err(|error| fail(error.to_string()))?;
         let mut to = Image::new(width, height, PixelType::U8x3);
         let options = ResizeOptions::new()

@@ -61,8 +61,8 @@ pub(crate) fn pixels(read: u64, made: u64) -> u64 {
     made.saturating_mul(3).saturating_add(read).saturating_mul(3)
 }
 
-/// Bytes that a colour profile takes: it stands behind the pixels, is taken out of there, and is in
-/// the image if it is to be embedded.
+/// Bytes that a colour profile takes: it stands behind the pixels, is kept with the tables that are
+/// made of it or handed to an encoder, and is in the image if it is to be embedded.
 pub(crate) fn profile(icc: Option<&[u8]>, colours: Colours) -> u64 {
     let times = if colours == Colours::Embedded { 3 } else { 2 };
     icc.map_or(0, |icc| icc.len() as u64 * times)

@@ -196,29 +196,20 @@ pub(crate) fn finish(block: Bytes, conversions: &Conversions) -> Result<Vec<u8>,
     if u64::from(orders.to.0) * u64::from(orders.to.1) > limits().region_pixels {
         return Err("the result would have too many pixels".to_owned());
     }
-    let icc = (icc > 0).then(|| block.slice(pixels..pixels + icc));
-    // Nobody else has the block, so this takes its memory, unless the profile shares it.
-    let icc = icc.map(|icc| icc.to_vec());
-    let mut bytes = Vec::from(block);
-    bytes.truncate(pixels);
-    let raster = Raster::new(orders.width, orders.height, bytes)
-        .ok_or("the region has not as many pixels as its orders say")?;
-    let (wide, high) = (f64::from(orders.width), f64::from(orders.height));
-    let is_same = orders.part == (0.0, 0.0, wide, high);
-    let raster = match is_same && orders.to == (orders.width, orders.height) {
-        true => raster,
-        false => raster
-            .scale(orders.part, orders.to.0, orders.to.1)
-            .map_err(|error| error.to_string())?,
-    };
+    let icc = (icc > 0).then(|| &block[pixels..pixels + icc]);
+    // The block belongs to the job until that is done, so what is taken of it is copied: after
+    // scaling, that is less.
+    let size = (orders.width, orders.height);
+    let raster = Raster::scaled(size, &block[..pixels], orders.part, orders.to)
+        .map_err(|error| error.to_string())?;
     // After scaling, as there are fewer pixels then.
     let (raster, icc) = match icc {
-        Some(icc) if orders.converts => (conversions.convert(&icc, raster)?, None),
+        Some(icc) if orders.converts => (conversions.convert(icc, raster)?, None),
         icc => (raster, icc),
     };
     let raster = turn::turned(raster, orders.turn).ok_or("the image cannot be turned")?;
     let raster = turn::of_quality(raster, orders.quality).ok_or("the image has no quality")?;
-    raster.encode(orders.format, icc.as_deref()).map_err(|error| error.to_string())
+    raster.encode(orders.format, icc).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
