@@ -21,6 +21,18 @@ const PREFIX: &str = "seekwire-quota-";
 const PERIOD_US: u64 = 10_000;
 /// The kernel takes no less (min_cfs_quota_period).
 const LEAST_QUOTA_US: u64 = 1_000;
+/// Nor more (max_cfs_quota_period).
+const LONGEST_PERIOD_US: u64 = 1_000_000;
+
+/// Microseconds of every so many, for a share in percent.
+fn quota_and_period(percent: f64) -> (u64, u64) {
+    let quota = (percent / 100.0 * PERIOD_US as f64) as u64;
+    if quota >= LEAST_QUOTA_US {
+        return (quota, PERIOD_US);
+    }
+    let period = (LEAST_QUOTA_US as f64 * 100.0 / percent) as u64;
+    (LEAST_QUOTA_US, period.clamp(PERIOD_US, LONGEST_PERIOD_US))
+}
 
 /// A cgroup whose processes together get a share of the time of one processor. Dropping it kills
 /// those that are still in it and removes it.
@@ -30,9 +42,9 @@ pub struct CpuQuota {
 }
 
 impl CpuQuota {
-    /// A share in percent of one processor: 50 is half of one, 200 all of two. It is at least 10,
-    /// which is a millisecond of every ten. What an earlier process was killed before it could
-    /// remove is removed, too.
+    /// A share in percent of one processor: 50 is half of one, 200 all of two. One below 10, which
+    /// is a millisecond of every ten, is a millisecond of a longer time; it is at least 0.1. What an
+    /// earlier process was killed before it could remove is removed, too.
     ///
     /// # Errors
     ///
@@ -51,13 +63,12 @@ impl CpuQuota {
     ///
     /// [`Error::NoQuota`].
     pub fn set(&self, percent: f64) -> Result<(), Error> {
-        let share = (percent / 100.0 * PERIOD_US as f64) as u64;
-        let quota = share.max(LEAST_QUOTA_US);
+        let (quota, period) = quota_and_period(percent);
         let group = &self.group;
         let done = match group.version {
-            Version::Two => group.write("cpu.max", &format!("{quota} {PERIOD_US}")),
+            Version::Two => group.write("cpu.max", &format!("{quota} {period}")),
             Version::One => group
-                .write("cpu.cfs_period_us", &PERIOD_US.to_string())
+                .write("cpu.cfs_period_us", &period.to_string())
                 .and_then(|()| group.write("cpu.cfs_quota_us", &quota.to_string())),
         };
         done.map_err(|source| Error::NoQuota(format!("{}: {source}", group.path.display())))
@@ -312,6 +323,17 @@ mod tests {
 31 30 0:27 / /sys/fs/cgroup/unified rw,nosuid - cgroup2 cgroup2 rw
 33 30 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid - cgroup cgroup rw,cpu,cpuacct
 ";
+
+    #[test]
+    fn small_shares_are_of_longer_times() {
+        let shares = [200.0, 25.0, 10.0, 4.0, 0.1, 0.0];
+        let milliseconds = shares.map(|percent| {
+            let (quota, period) = quota_and_period(percent);
+            (quota as f64 / 1e3, period / 1000)
+        });
+        let expected = [(20.0, 10), (2.5, 10), (1.0, 10), (1.0, 25), (1.0, 1000), (1.0, 1000)];
+        assert_eq!(milliseconds, expected);
+    }
 
     #[test]
     fn the_first_version_is_found_where_it_has_the_controller() {
