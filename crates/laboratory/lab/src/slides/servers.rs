@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use tempfile::TempDir;
 
 use super::http::Client;
@@ -79,12 +79,7 @@ impl Server {
     ///
     /// If it does not have it.
     pub(crate) fn count(&self, name: &str) -> Result<f64> {
-        let metrics = Client::connect(self.address, PATIENCE)?.get("/metrics")?;
-        let metrics = String::from_utf8_lossy(&metrics).into_owned();
-        let mark = format!("seekwire_slides_{name} ");
-        let value = metrics.lines().find_map(|line| line.strip_prefix(&mark));
-        let value = value.with_context(|| format!("the server does not count {name}"))?;
-        value.trim().parse().with_context(|| format!("{name}: {value}"))
+        count(self.address, name)
     }
 
     /// `error`, or why there is nobody any more who could answer.
@@ -108,7 +103,8 @@ impl Peer {
         }
     }
 
-    fn path(self, slide: &Slide, view: View) -> Option<String> {
+    /// The address of a view, if it has one.
+    pub(crate) fn path(self, slide: &Slide, view: View) -> Option<String> {
         let Slide { file, width, height, tile, images } = slide;
         let Region { x, y, width: wide, height: high, to } = view.region(slide);
         // The last level of Deep Zoom is the slide.
@@ -201,22 +197,8 @@ impl Servers {
     }
 
     fn seekwire(&self, address: SocketAddr) -> Result<Running> {
-        let [images, tiles, memory] = BOUNDS.map(|mebibytes| format!("{mebibytes}MiB"));
         let program = Program::new(slides_program(&self.command)?, &Mode::Plain);
-        let program = program.arg("slides").arg(&self.directory).args([
-            "--listen",
-            &address.to_string(),
-            "--log",
-            "warn",
-            "--quality",
-            QUALITY,
-            "--image-cache",
-            &images,
-            "--tile-cache",
-            &tiles,
-            "--memory",
-            &memory,
-        ]);
+        let program = options(program.arg("slides").arg(&self.directory), &address.to_string());
         Ok(program.timeout(PATIENCE).start()?)
     }
 
@@ -329,6 +311,50 @@ impl Servers {
     }
 }
 
+/// What this project's server is told whenever it is measured.
+pub(crate) fn options(program: Program, listen: &str) -> Program {
+    let [images, tiles, memory] = BOUNDS.map(|mebibytes| format!("{mebibytes}MiB"));
+    program.args([
+        "--listen",
+        listen,
+        "--log",
+        "warn",
+        "--quality",
+        QUALITY,
+        "--image-cache",
+        &images,
+        "--tile-cache",
+        &tiles,
+        "--memory",
+        &memory,
+    ])
+}
+
+/// A count of this project's server: the sum of all that have the name.
+///
+/// # Errors
+///
+/// If it does not answer, or has no such count.
+pub(crate) fn count(address: SocketAddr, name: &str) -> Result<f64> {
+    let metrics = Client::connect(address, PATIENCE)?.get("/metrics")?;
+    sum(&String::from_utf8_lossy(&metrics), name)
+}
+
+fn sum(metrics: &str, name: &str) -> Result<f64> {
+    let name = format!("seekwire_slides_{name}");
+    let is_declared = metrics.lines().any(|line| {
+        line.strip_prefix("# TYPE ").and_then(|line| line.split(' ').next()) == Some(&name)
+    });
+    ensure!(is_declared, "the server does not count {name}");
+    let mut sum = 0.0;
+    for line in metrics.lines() {
+        let rest = line.strip_prefix(&name).filter(|rest| rest.starts_with(['{', ' ']));
+        let Some((_, value)) = rest.and_then(|rest| rest.rsplit_once(' ')) else { continue };
+        sum += value.parse::<f64>().with_context(|| line.to_owned())?;
+    }
+    Ok(sum)
+}
+
 /// The program of this project that serves slides: beside `command`, as in a build directory, or in
 /// `../lib/seekwire` of its directory, as installed.
 pub(crate) fn slides_program(command: &Path) -> Result<PathBuf> {
@@ -406,6 +432,19 @@ mod tests {
             of(Peer::LargeImage),
             ["/a.tif/0/3/5.jpg", "/a.tif/1/3/5.jpg", "/a.tif/region/1,2,600,900/200,300.jpg"]
         );
+    }
+
+    #[test]
+    fn counts_with_labels_add_up() {
+        let metrics = "# TYPE seekwire_slides_done_total counter\n\
+                       seekwire_slides_done_total{worker=\"1\",host=\"a b\"} 3\n\
+                       seekwire_slides_done_total{worker=\"2\",host=\"c\"} 4\n\
+                       # TYPE seekwire_slides_done_total_now gauge\nseekwire_slides_done_total_now 9\n\
+                       # TYPE seekwire_slides_none gauge\n";
+        let of = |name| sum(metrics, name);
+        assert_eq!(of("done_total").unwrap(), 7.0);
+        assert_eq!((of("done_total_now").unwrap(), of("none").unwrap()), (9.0, 0.0));
+        assert!(of("done").is_err());
     }
 
     #[test]

@@ -40,9 +40,9 @@ pub(super) enum Work {
 const REGIONS: usize = 4000;
 /// Views that are asked for before a load, so that every process has opened the slide, and not in
 /// it.
-const BEFORE: usize = 32;
+pub(super) const BEFORE: usize = 32;
 /// Connections of a viewer, as browsers have for a server.
-const CONNECTIONS: usize = 6;
+pub(super) const CONNECTIONS: usize = 6;
 /// Within which all viewers have come, and seen their first view.
 pub(super) const COMING: Duration = Duration::from_secs(1);
 /// For an answer.
@@ -211,8 +211,7 @@ impl Bench {
         connections: u64,
         time: Duration,
     ) -> Result<Measured> {
-        let asks = (0..paths.len()).map(|path| Ask { due: Duration::ZERO, path }).collect();
-        let lanes = [Lane { connections: connections as usize, asks }];
+        let lanes = [without_a_pause(paths.len(), connections)];
         let measured = load::run(server.address, paths, &lanes, Pace::Closed(time));
         measured.map_err(|error| server.explain(error))
     }
@@ -220,20 +219,11 @@ impl Bench {
     fn viewers(&self, peer: Peer, what: What, count: u64, trial: &mut Trial) -> Result<()> {
         let slide = self.slide(what);
         let server = self.server(peer, slide, what)?;
-        let grid = what.grid(slide);
         let time = Duration::from_millis(self.milliseconds(true));
         let time = if trial.is_warm_up() { time / 4 } else { time };
-        let number = |wish: &Wish| wish.row as usize * grid.columns as usize + wish.column as usize;
-        let views = (0..grid.rows)
-            .flat_map(|row| (0..grid.columns).map(move |column| what.tile(column, row)));
-        let paths = views.map(|view| path(&server, slide, view));
+        let (views, lanes) = panning(slide, what, count, time);
+        let paths = views.into_iter().map(|view| path(&server, slide, view));
         let paths: Vec<String> = paths.collect::<Result<_>>()?;
-        let lane = |viewer| {
-            let wishes = trace::viewer(grid, viewer, COMING + time);
-            let asks = wishes.iter().map(|wish| Ask { due: wish.at, path: number(wish) });
-            Lane { connections: CONNECTIONS, asks: asks.collect() }
-        };
-        let lanes: Vec<Lane> = (0..count).map(lane).collect();
         // The first tiles are those that the first viewer sees in any case.
         self.load(&server, &paths[..BEFORE.min(paths.len() / 4)], CONNECTIONS as u64, PATIENCE)?;
         let idle = server.usage();
@@ -320,6 +310,30 @@ impl Bench {
         }
         Ok(())
     }
+}
+
+/// Connections that ask for so many paths, one after the other.
+pub(super) fn without_a_pause(paths: usize, connections: u64) -> Lane {
+    let asks = (0..paths).map(|path| Ask { due: Duration::ZERO, path }).collect();
+    Lane { connections: connections as usize, asks }
+}
+
+/// Viewers that pan, and the views that they ask for: all tiles, row by row.
+pub(super) fn panning(
+    slide: &Slide,
+    what: What,
+    count: u64,
+    time: Duration,
+) -> (Vec<View>, Vec<Lane>) {
+    let grid = what.grid(slide);
+    let row = |row| (0..grid.columns).map(move |column| what.tile(column, row));
+    let number = |wish: &Wish| wish.row as usize * grid.columns as usize + wish.column as usize;
+    let lane = |viewer| {
+        let wishes = trace::viewer(grid, viewer, COMING + time);
+        let asks = wishes.iter().map(|wish| Ask { due: wish.at, path: number(wish) });
+        Lane { connections: CONNECTIONS, asks: asks.collect() }
+    };
+    ((0..grid.rows).flat_map(row).collect(), (0..count).map(lane).collect())
 }
 
 fn path(server: &Server, slide: &Slide, view: View) -> Result<String> {

@@ -5,6 +5,7 @@
 mod bench;
 mod claims;
 mod tables;
+mod workers;
 
 use std::time::Duration;
 
@@ -16,11 +17,13 @@ use crate::experiment::{self, Context, Experiment};
 use crate::outcome::{Findings, Outcome, Recorded};
 use crate::record::{Better, Metric};
 use crate::schedule::{Group, Trial, Variant, alternate};
+use crate::slides::cluster::{RATE as RATE_OF_LINK, SHARE, SLOWNESS};
 use crate::slides::material::{self, Layout, Material};
 use crate::slides::servers::{BOUNDS, Peer, slides_program};
 use crate::slides::trace::STEP;
 use crate::slides::view::What;
 use bench::{Bench, COMING};
+use workers::Workers;
 
 pub(super) struct Slides;
 
@@ -101,7 +104,9 @@ impl Experiment for Slides {
          Connections that ask without a pause show how many answers there are, and viewers that pan (an open load, \
          whose latencies count from when a tile was due) how long they take. A slide that is not in the page cache \
          shows how soon a first tile comes. Pictures are compared with what vips makes of the slide before anything \
-         is measured. One slide is real; larger ones are made of it and synthetic."
+         is measured. One slide is real; larger ones are made of it and synthetic. Then the server has workers on \
+         hosts of their own, of which each has a share of a processor, behind a link of 1 Gb/s in network namespaces; \
+         one of them may be ten times slower, and work is dealt adaptively, on demand or in turn."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
@@ -113,7 +118,7 @@ impl Experiment for Slides {
     }
 
     fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 60 } else { 1500 })
+        Duration::from_secs(if quick { 45 } else { 2400 })
     }
 
     fn unavailable(&self, options: &experiment::Options) -> Option<String> {
@@ -133,6 +138,7 @@ impl Experiment for Slides {
         let large = context.pick(layout, Layout { across: 36, down: 27 });
         let material =
             Material::make(&command, layout, large, |what| context.progress().note(what))?;
+        let workers = Workers::new(&command, &material, context.quick());
         let bench = Bench::new(&command, material, context.quick());
         let bench = &bench;
         let counts = context.pick(&[GOAL][..], &COUNTS);
@@ -151,16 +157,19 @@ impl Experiment for Slides {
                 groups.push(group(closed(what, count), peers(what), &work));
             }
         }
-        for what in [What::Stored, What::Decoded] {
+        for &what in context.pick(&[What::Decoded][..], &[What::Stored, What::Decoded]) {
+            // The others keep viewers waiting for seconds.
+            let peers = context.pick(&[Peer::Seekwire, Peer::Iipsrv][..], peers(what));
             for &count in counts {
                 let work = move |_| bench::Work::Viewers(what, count);
-                groups.push(group(viewers(what, count), peers(what), &work));
+                groups.push(group(viewers(what, count), peers, &work));
             }
         }
         groups.push(group(COLD.to_owned(), &PEERS, &|_| bench::Work::Cold));
         for what in [What::Stored, What::Decoded] {
             groups.push(group(real(what), peers(what), &move |_| bench::Work::Real(what)));
         }
+        groups.extend(workers.groups());
         let samples = alternate(&mut groups, rounds, context.progress())?;
         drop(groups);
 
@@ -173,6 +182,14 @@ impl Experiment for Slides {
         note("milliseconds between steps of a viewer", (STEP.as_millis() as u64).into());
         note("MiB of encoded images, decoded tiles and images being made", BOUNDS.to_vec().into());
         note("slides", bench.slides()?);
+        note(
+            "milliseconds of a closed load with workers, at most",
+            workers.milliseconds(false).into(),
+        );
+        note("milliseconds of viewers with workers", workers.milliseconds(true).into());
+        note("percent of a processor of a host, with workers", SHARE.into());
+        note("how many times slower a slow worker is", SLOWNESS.into());
+        note("bits per second between the server and all workers", RATE_OF_LINK.into());
         note("page cache", "posix_fadvise(POSIX_FADV_DONTNEED) for the slide's file".into());
         let violation = bench.violation();
         Ok(Outcome { parameters, samples, baseline: Peer::Iipsrv.name(), violation })

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     CACHED, COLD, CPU, EFFORT, FIRST, GOAL, LOAD, MEDIAN, MISSING, PEAK, PEERS, PSNR, RATE, SIZE,
-    TAIL, TWICE, closed, viewers,
+    TAIL, TWICE, closed, viewers, workers,
 };
 use crate::experiments::by_size::spread;
 use crate::experiments::curves;
@@ -59,11 +59,14 @@ const VIEWS: [View; 7] = [
 ];
 
 pub(super) fn findings(recorded: Recorded<'_>) -> Findings {
+    let is_peer = |row: &Row| PEERS.iter().any(|peer| peer.name() == row.variant);
     let rows = recorded.samples.rows(Peer::Iipsrv.name());
+    let (rows, dealt): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(is_peer);
     let mut tables: Vec<Table> = VIEWS.iter().map(|view| table(view, &rows)).collect();
     tables.push(cold(&rows));
     tables.push(busy(&rows));
     tables.push(pictures(&rows));
+    tables.push(workers::table(&dealt));
     tables.retain(|table| !table.rows.is_empty());
     Findings { summary: summary(recorded.samples), tables, figures: figures(&rows) }
 }
@@ -230,6 +233,8 @@ fn summary(samples: &Samples) -> Vec<Key> {
         ),
     ];
     keys.into_iter()
-        .filter_map(|(name, meaning, value)| Key::measured(name, meaning, value))
+        .map(|(name, meaning, value)| Key::measured(name, meaning, value))
+        .chain(workers::summary(samples))
+        .flatten()
         .collect()
 }
