@@ -17,5 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
     let more =
         std::iter::from_fn(|| (!rest.is_empty()).then(|| Operation::arbitrary(&mut rest).ok())?);
     let operations: Vec<Operation> = more.take(500).collect();
-    play(geometries[usize::from(*which) % geometries.len()], &operations);
+    let which = usize::from(*which);
+    let by_link = which / geometries.len() % 2 == 1;
+    play(geometries[which % geometries.len()], by_link, &operations);
 });

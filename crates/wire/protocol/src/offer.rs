@@ -19,7 +19,7 @@ use crate::{Endpoint, FourTuple, Reason};
 /// Bytes of a datagram.
 pub const DATAGRAM: usize = 76;
 /// The layout of the shared memory and of these datagrams; both ends must agree.
-pub const LAYOUT: u16 = 2;
+pub const LAYOUT: u16 = 3;
 const MAGIC: [u8; 4] = *b"SKWR";
 
 /// Where a datagram belongs: a registry slot and the token of the registration that holds it.

@@ -18,8 +18,8 @@
 //! | 0x400  | sender    | private: list of free segments, state of each segment         |
 //! |        | receiver  | ring that returns the peer's segments                         |
 //! | page   | sender    | descriptor ring                                               |
-//! | page   | sender    | private: bytes by TCP that are kept, to be sent again         |
 //! | page   | sender    | segments                                                      |
+//! | page   | sender    | private: bytes by TCP that are kept, to be sent again         |
 //!
 //! "Sender" and "receiver" are the two halves of the one end that owns the memory. "Private" words
 //! are there, and not on the heap, because processes that fork share an end; the peer may look at
@@ -27,6 +27,8 @@
 //! a cache line of its own, so that what one core polls is not what another one writes.
 // The table says what the words are.
 #![allow(missing_docs)]
+
+use std::ops::Range;
 
 use seekwire_protocol::offer::LAYOUT;
 use seekwire_protocol::record::{CELL, MAX_CELLS};
@@ -117,6 +119,12 @@ pub const RETRANSMIT_CARRIER: usize = 0x300;
 pub const RETRANSMIT_TCP: usize = 0x308;
 /// Not 0 once bytes are given to the kernel by calls that the library cannot count.
 pub const TX_UNCOUNTED: usize = 0x310;
+
+/// What the holder of the sending half alone changes.
+pub(crate) const OF_SENDER: [Range<usize>; 3] =
+    [PUBLISHED..CONSUMED, RECALLED..TX_LOCK, TX_LOCK..SPACE_WAITERS];
+/// What the holder of the receiving half alone changes.
+pub(crate) const OF_RECEIVER: [Range<usize>; 2] = [CONSUMED..CONTROL, RX_LOCK..DATA_WAITERS];
 
 /// Values of [`RECALLED`]; 0 is no answer yet.
 pub const TAKEN: u64 = 1;
@@ -232,13 +240,12 @@ impl Geometry {
     }
 
     /// What an end says of itself in its three header words, read once.
-    pub(crate) fn decode(words: [u64; 3], mapped: usize) -> Result<Self, GeometryError> {
+    pub(crate) fn decode(words: [u64; 3]) -> Result<Self, GeometryError> {
         let [magic, layout, segments] = words;
         if magic != MAGIC || layout & 0xffff_ffff != u64::from(LAYOUT) {
             return Err(GeometryError);
         }
-        let geometry = Self::new((layout >> 32) as u32, segments as u32, (segments >> 32) as u32)?;
-        if geometry.bytes() == mapped { Ok(geometry) } else { Err(GeometryError) }
+        Self::new((layout >> 32) as u32, segments as u32, (segments >> 32) as u32)
     }
 
     pub(crate) fn encode(self) -> [u64; 3] {
@@ -267,7 +274,13 @@ impl Geometry {
     /// Bytes of the whole memory; pages are only taken when they are first used.
     #[must_use]
     pub fn bytes(self) -> usize {
-        self.segment_at(0) + self.segments() * self.segment_size()
+        self.shown_bytes() + KEPT_BYTES
+    }
+
+    /// Bytes at the front that the peer looks at, in whole pages.
+    #[must_use]
+    pub fn shown_bytes(self) -> usize {
+        self.segment_at(self.segments())
     }
 
     /// The entry for the `count`th returned segment in memory of this geometry, when the segments
@@ -304,14 +317,11 @@ impl Geometry {
         position as usize & (self.cells() - 1)
     }
 
+    /// Where a segment lies.
     #[inline]
-    pub(crate) fn segment_at(self, segment: usize) -> usize {
-        self.kept() + KEPT_BYTES + segment * self.segment_size()
-    }
-
-    #[inline]
-    fn kept(self) -> usize {
-        (self.ring_at() + self.cells() * CELL).next_multiple_of(PAGE)
+    pub fn segment_at(self, segment: usize) -> usize {
+        let behind_ring = (self.ring_at() + self.cells() * CELL).next_multiple_of(PAGE);
+        behind_ring + segment * self.segment_size()
     }
 
     /// Where `len` kept bytes lie from a position on: an offset and a length each, before and after
@@ -319,7 +329,8 @@ impl Geometry {
     pub(crate) fn kept_at(self, position: u64, len: usize) -> ((usize, usize), (usize, usize)) {
         let at = (position % KEPT_BYTES as u64) as usize;
         let first = len.min(KEPT_BYTES - at);
-        ((self.kept() + at, first), (self.kept(), len - first))
+        let kept = self.shown_bytes();
+        ((kept + at, first), (kept, len - first))
     }
 }
 
@@ -348,9 +359,10 @@ mod tests {
             assert!(g.return_at(MAX_SEGMENTS as u64 - 1, largest) + 8 <= g.cell_at(0));
             assert_eq!(g.return_at(u64::from(segments), g), g.return_at(0, g));
             assert!(g.cell_at(g.cells() as u64 - 1) + CELL <= g.segment_at(0));
-            assert_eq!(g.segment_at(g.segments()), g.bytes());
-            assert_eq!(Geometry::decode(g.encode(), g.bytes()), Ok(g));
-            assert_eq!(Geometry::decode(g.encode(), g.bytes() + 1), Err(GeometryError));
+            assert_eq!(g.segment_at(g.segments()), g.shown_bytes());
+            let (last, none) = g.kept_at(KEPT_BYTES as u64 - 1, 1);
+            assert_eq!((last, none), ((g.bytes() - 1, 1), (g.shown_bytes(), 0)));
+            assert_eq!(Geometry::decode(g.encode()), Ok(g));
         }
     }
 

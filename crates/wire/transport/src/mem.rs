@@ -7,6 +7,11 @@
 //! | [`Own`]   | writes       | read (sealed FUTURE_WRITE)       | what this end tells its peer |
 //! | [`Peer`]  | reads        | one process (the peer) writes    | what the peer tells us       |
 //! | [`Common`]| writes       | write (same user, or own forks)  | registry, fork bookkeeping   |
+//! | [`Region`]| writes       | write (another machine)          | both, for ends on two machines |
+//!
+//! A region has no side that only one machine can write. So an end there keeps its own words in
+//! memory of its machine, and only shows copies of them in the region: whatever the other machine
+//! makes of those, this end never reads them.
 //!
 //! Every access is range-checked here, so no value found in shared memory can lead outside a
 //! mapping. Words are atomics. Payload is copied by memcpy while the other process may change it:
@@ -14,22 +19,28 @@
 
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Arc;
 #[cfg(not(loom))]
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8};
 
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::sync::Ordering;
 use crate::sys::fd::Placed;
 use crate::sys::signal::without_signals;
 
-/// A mapping that is unmapped when dropped.
+/// Parts of a [`Region`] begin with a page.
+const PAGE: usize = 4096;
+
+/// A mapping that is unmapped when dropped, or a part of one that stays until then.
 #[derive(Debug)]
 struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    whole: Option<Arc<Mapping>>,
 }
 
 // SAFETY: the mapping belongs to this value alone and stays where it is until it is dropped; all
@@ -53,7 +64,15 @@ impl Mapping {
         }?;
         let base =
             NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
-        Ok(Self { base, len })
+        Ok(Self { base, len, whole: None })
+    }
+
+    /// So many bytes from `offset` on; `None` when they are not inside the mapping, or begin in the
+    /// middle of a page.
+    fn part(self: &Arc<Self>, offset: usize, len: usize) -> Option<Self> {
+        let is_inside = offset <= self.len && len <= self.len - offset && offset % PAGE == 0;
+        let base = is_inside.then(|| NonNull::new(self.at(offset, len)))??;
+        Some(Self { base, len, whole: Some(Arc::clone(self)) })
     }
 
     /// Address of `len` bytes at `offset`.
@@ -87,16 +106,72 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.whole.is_some() {
+            return;
+        }
         // SAFETY: this range was mapped by `new` and nothing borrowed from it outlives `self`.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
     }
 }
 
-/// What a queue needs of its own memory.
+/// What a queue needs of its own memory. It changes the words that its peer looks at by the methods
+/// that show them, and others as it likes.
 pub trait OwnMemory {
     /// The atomic word at a byte offset (a multiple of 8).
     fn word(&self, offset: usize) -> &crate::sync::AtomicU64;
+    /// The same word as the peer sees it, where that is a copy, since the peer could write it, too.
+    /// What is found there means nothing to this end.
+    #[inline]
+    fn shown(&self, _offset: usize) -> Option<&crate::sync::AtomicU64> {
+        None
+    }
+    /// Stores a word, and shows it.
+    #[inline]
+    fn store(&self, offset: usize, value: u64, order: crate::sync::Ordering) {
+        self.word(offset).store(value, order);
+        if let Some(shown) = self.shown(offset) {
+            shown.store(value, order);
+        }
+    }
+    /// Stores a word, shows it, and then fences.
+    #[inline]
+    fn store_fenced(&self, offset: usize, value: u64) {
+        let word = self.word(offset);
+        match self.shown(offset) {
+            None => crate::sync::store_fenced(word, value),
+            Some(shown) => {
+                word.store(value, Ordering::Release);
+                crate::sync::store_fenced(shown, value);
+            }
+        }
+    }
+    /// Stores a word if it has the value `expected`, and shows it.
+    #[inline]
+    fn store_if(&self, offset: usize, expected: u64, value: u64) {
+        let change = |word: &crate::sync::AtomicU64| {
+            word.compare_exchange(expected, value, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
+        if change(self.word(offset)) {
+            self.shown(offset).map(change);
+        }
+    }
+    /// Sets bits of a word, and shows them.
+    #[inline]
+    fn set_bits(&self, offset: usize, bits: u64) {
+        self.word(offset).fetch_or(bits, Ordering::SeqCst);
+        if let Some(shown) = self.shown(offset) {
+            shown.fetch_or(bits, Ordering::SeqCst);
+        }
+    }
+    /// Clears bits of a word, and shows that.
+    #[inline]
+    fn clear_bits(&self, offset: usize, bits: u64) {
+        self.word(offset).fetch_and(!bits, Ordering::SeqCst);
+        if let Some(shown) = self.shown(offset) {
+            shown.fetch_and(!bits, Ordering::SeqCst);
+        }
+    }
     /// Copies `from` into the memory.
     fn write(&self, offset: usize, from: &[u8]);
     /// Copies back what was written, word by word: for the rare case that it is wanted again.
@@ -116,10 +191,13 @@ pub trait PeerMemory {
     fn read(&self, offset: usize, into: &mut [u8]);
 }
 
-/// Memory that this end writes and its peer can only read.
+/// Memory that this end writes and its peer can only read; or, in a [`Region`], reads as a copy of
+/// it.
 #[derive(Debug)]
 pub struct Own {
     mapping: Mapping,
+    /// The front of it as the peer sees it, if that is a copy. Payload lies there alone.
+    shown: Option<Mapping>,
     claims: Claims,
 }
 
@@ -148,7 +226,14 @@ impl Own {
         let mapping = Mapping::new(Some(fd.as_fd()), len, ProtFlags::READ.union(ProtFlags::WRITE))?;
         rustix::fs::fcntl_add_seals(fd.as_fd(), SEALS)?;
         let taken = (0..claimable).map(|_| AtomicBool::new(false)).collect();
-        Ok((Self { mapping, claims: Claims { base, unit, taken } }, fd))
+        Ok((Self { mapping, shown: None, claims: Claims { base, unit, taken } }, fd))
+    }
+
+    /// Where bytes lie that are not words.
+    #[cfg(not(loom))]
+    #[inline]
+    fn payload_at(&self, offset: usize) -> &Mapping {
+        self.shown.as_ref().filter(|shown| offset < shown.len).unwrap_or(&self.mapping)
     }
 
     /// Lends out one unit of the claimable area as a plain slice; `None` while it is lent already.
@@ -223,18 +308,29 @@ impl OwnMemory for Own {
 
     #[inline]
     fn write(&self, offset: usize, from: &[u8]) {
-        if let Some(unit) = offset.checked_sub(self.claims.base).map(|o| o / self.claims.unit) {
-            let lent = self.claims.taken.get(unit).is_some_and(|t| t.load(Ordering::Relaxed));
-            assert!(!lent, "segment is lent out");
+        let unit = offset.checked_sub(self.claims.base).map(|o| o / self.claims.unit);
+        if let Some((unit, taken)) = unit.and_then(|u| Some((u, self.claims.taken.get(u)?))) {
+            assert!(!taken.load(Ordering::Relaxed), "segment is lent out");
             assert!(
                 offset + from.len() <= self.claims.base + (unit + 1) * self.claims.unit,
                 "past the segment"
             );
         }
-        let to = self.mapping.at(offset, from.len());
+        let to = self.payload_at(offset).at(offset, from.len());
         // SAFETY: `to` is writable for this length and not lent out; `from` cannot overlap a
         // mapping of ours because those are never handed out as slices except by `claim`.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
+    }
+
+    #[inline]
+    fn shown(&self, offset: usize) -> Option<&AtomicU64> {
+        let shown = self.shown.as_ref().filter(|shown| offset < shown.len)?;
+        // SAFETY: as in `word`; the other machine may store to it, which atomics allow.
+        Some(unsafe { AtomicU64::from_ptr(shown.word(offset)) })
+    }
+
+    fn read_back(&self, offset: usize, into: &mut [u8]) {
+        self.payload_at(offset).read(offset, into);
     }
 }
 
@@ -307,6 +403,73 @@ impl PeerMemory for Peer {
     #[inline]
     fn read(&self, offset: usize, into: &mut [u8]) {
         self.mapping.read(offset, into);
+    }
+}
+
+/// Memory that two machines share, and both can write: nothing in it can be sealed. The other
+/// machine is taken for an attacker.
+#[derive(Clone, Debug)]
+pub struct Region {
+    mapping: Arc<Mapping>,
+}
+
+impl Region {
+    /// Maps the first `len` bytes of a file or device.
+    ///
+    /// # Errors
+    /// Those of mmap(2).
+    pub fn of_file(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        let mapping = Mapping::new(Some(fd), len, ProtFlags::READ.union(ProtFlags::WRITE))?;
+        Ok(Self { mapping: Arc::new(mapping) })
+    }
+
+    /// Bytes mapped.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.mapping.len
+    }
+
+    /// Whether nothing is mapped; never so.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.mapping.len == 0
+    }
+
+    /// Zeroed memory of `len` bytes for an end of this machine, whose first `shown` bytes lie in the
+    /// region from `at` on, a multiple of the page size, for the peer. Nothing of it can be lent
+    /// out: the peer could change it.
+    ///
+    /// # Errors
+    /// Those of mmap(2); EINVAL when that part is not inside the region.
+    #[cfg(not(loom))]
+    pub fn own(&self, at: usize, shown: usize, len: usize) -> io::Result<Own> {
+        let part = self.mapping.part(at, shown).filter(|_| shown <= len && shown % PAGE == 0);
+        let part = part.ok_or(io::ErrorKind::InvalidInput)?;
+        let mapping = Mapping::new(None, len, ProtFlags::READ.union(ProtFlags::WRITE))?;
+        for offset in (0..shown).step_by(8) {
+            // SAFETY: aligned and inside the part; the other machine may store to it, which atomics
+            // allow.
+            unsafe { AtomicU64::from_ptr(part.word(offset)) }.store(0, Ordering::Relaxed);
+        }
+        let claims = Claims { base: len, unit: 1, taken: Box::default() };
+        Ok(Own { mapping, shown: Some(part), claims })
+    }
+
+    /// The part of the region from `at` on, a multiple of the page size, in which the peer shows its
+    /// memory; `None` when it is not inside the region.
+    #[must_use]
+    pub fn peer(&self, at: usize, len: usize) -> Option<Peer> {
+        Some(Peer { mapping: self.mapping.part(at, len)? })
+    }
+
+    /// The atomic word at a byte offset (a multiple of 8). The other machine may store to it at any
+    /// time.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: aligned and inside the mapping, which outlives the borrow; only atomics and copies
+        // touch it.
+        unsafe { AtomicU64::from_ptr(self.mapping.word(offset)) }
     }
 }
 

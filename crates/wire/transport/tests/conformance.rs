@@ -1,4 +1,5 @@
-//! What every carrier promises, tried on kernel TCP and on the ring in several geometries.
+//! What every carrier promises, tried on kernel TCP, and on the ring in several geometries, within
+//! one machine and in a region of two.
 
 mod common;
 
@@ -9,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::carrier::{Carrier, Tcp};
-use common::{Pattern, Random, geometries, report, ring_pair};
+use common::{Pattern, Random, geometries, linked_pair, report, ring_pair};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use seekwire_transport::Errno;
@@ -226,6 +227,11 @@ impl Model<'_> {
     }
 }
 
+type NewPair = fn(Geometry, Geometry) -> (Ring, Ring);
+
+/// Rings of two processes, and of two machines.
+const PAIRS: [(&str, NewPair); 2] = [("ring", ring_pair), ("ring in a region", linked_pair)];
+
 fn model(name: &str, exact: bool, cases: u32, with_pair: impl Fn(&mut dyn FnMut(Both<'_>))) {
     let before = OPERATIONS.load(Ordering::Relaxed);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
@@ -253,12 +259,14 @@ fn one_thread() {
         let (a, b) = pair.carriers();
         run([&a, &b]);
     });
-    for (a, b) in geometries() {
-        let name = format!("ring, {} and {} descriptors", a.cells(), b.cells());
-        model(&name, true, 300, |run| {
-            let (a, b) = ring_pair(a, b);
-            run([&a, &b]);
-        });
+    for (kind, pair) in PAIRS {
+        for (a, b) in geometries() {
+            let name = format!("{kind}, {} and {} descriptors", a.cells(), b.cells());
+            model(&name, true, 300, |run| {
+                let (a, b) = pair(a, b);
+                run([&a, &b]);
+            });
+        }
     }
 }
 
@@ -443,16 +451,18 @@ fn threads_on_kernel_tcp() {
 
 #[test]
 fn threads_on_the_ring() {
-    for (a, b) in geometries() {
-        let run = |test: &dyn Fn(Both<'_>)| {
-            let (a, b) = ring_pair(a, b);
-            test([&a, &b]);
-        };
-        run(&|ends| both_ways(ends, 8 << 20));
-        run(&|ends| ping_pong(ends, 3000));
-        run(&|ends| crowd(ends, 1 << 20));
-        let (a, b) = ring_pair(a, b);
-        messages_of_several_threads(&a, &b);
+    for (_, pair) in PAIRS {
+        for (a, b) in geometries() {
+            let run = |test: &dyn Fn(Both<'_>)| {
+                let (a, b) = pair(a, b);
+                test([&a, &b]);
+            };
+            run(&|ends| both_ways(ends, 8 << 20));
+            run(&|ends| ping_pong(ends, 3000));
+            run(&|ends| crowd(ends, 1 << 20));
+            let (a, b) = pair(a, b);
+            messages_of_several_threads(&a, &b);
+        }
     }
 }
 

@@ -29,6 +29,8 @@ const DEAD: u64 = 0x3fff_ffff;
 #[derive(Clone, Debug)]
 struct Mortal {
     memory: Shared,
+    /// What the peer sees, if that is a copy.
+    shown: Option<Shared>,
     left: Arc<AtomicI64>,
     afterlife: Arc<AtomicU64>,
 }
@@ -36,8 +38,8 @@ struct Mortal {
 struct Death;
 
 impl Mortal {
-    fn new(memory: Shared) -> Self {
-        Self { memory, left: Arc::new(AtomicI64::new(i64::MAX)), afterlife: Arc::default() }
+    fn new(memory: Shared, shown: Option<Shared>) -> Self {
+        Self { memory, shown, left: Arc::new(AtomicI64::new(i64::MAX)), afterlife: Arc::default() }
     }
 
     fn dies_after(&self, accesses: i64) {
@@ -57,9 +59,15 @@ impl OwnMemory for Mortal {
         if self.lives() { self.memory.word(offset) } else { &self.afterlife }
     }
 
+    fn shown(&self, offset: usize) -> Option<&AtomicU64> {
+        let shown = self.shown.as_ref().filter(|_| offset < geometry().shown_bytes())?;
+        Some(if self.lives() { shown.word(offset) } else { &self.afterlife })
+    }
+
     fn write(&self, offset: usize, from: &[u8]) {
         if self.lives() {
-            self.memory.write(offset, from);
+            let shown = self.shown.as_ref().filter(|_| offset < geometry().shown_bytes());
+            shown.unwrap_or(&self.memory).write(offset, from);
         }
     }
 }
@@ -91,15 +99,19 @@ fn geometry() -> Geometry {
 }
 
 impl World {
-    fn new() -> Self {
+    /// `by_copies`: what an end shows its peer is a copy of its memory.
+    fn new(by_copies: bool) -> Self {
         let memory = || {
-            let heap = Heap::new(geometry());
-            queue::format(&heap, geometry());
-            Shared(Arc::new(heap))
+            let new = || Shared(Arc::new(Heap::new(geometry())));
+            let memory = Mortal::new(new(), by_copies.then(new));
+            queue::format(&memory, geometry());
+            memory
         };
         let (a, b) = (memory(), memory());
-        let end = |own: &Shared, peer: &Shared| {
-            QueuePair::new(Mortal::new(own.clone()), geometry(), peer.clone(), geometry())
+        let end = |own: &Mortal, peer: &Mortal| {
+            let own = Mortal::new(own.memory.clone(), own.shown.clone());
+            let peer = peer.shown.as_ref().unwrap_or(&peer.memory).clone();
+            QueuePair::new(own, geometry(), peer, geometry())
         };
         Self {
             a: [end(&a, &b), end(&a, &b)],
@@ -210,32 +222,35 @@ fn sender_dies(
     act: Act<'_>,
 ) -> i64 {
     let message: Vec<u8> = (0..len).map(|at| 0x80 | ((at * 7) >> 2) as u8).collect();
-    let mut seen = vec![0; outcomes.len()];
-    for accesses in 0.. {
-        let mut world = World::new();
-        prepare(&mut world);
-        let died = dies(world.a[0].own(), accesses, || act(&world.a[0], &message));
-        let before = world.sent.len();
-        world.receive(1, 20_000);
-        world.go_on(lost_segments);
-        let arrived = world.received.len() - world.sent.len();
-        let outcome = outcomes.iter().position(|n| *n == arrived);
-        let outcome =
-            outcome.unwrap_or_else(|| panic!("{name}: {arrived} bytes after {accesses} accesses"));
-        seen[outcome] += 1;
-        world.sent.splice(before..before, message[..arrived].iter().copied());
-        world.is_counted();
-        assert!(world.received == world.sent, "{name}: wrong bytes after {accesses} accesses");
-        if !died {
-            assert_eq!(arrived, len, "{name}");
-            assert!(
-                accesses > 5 && seen.iter().all(|count| *count > 0),
-                "{name}: {accesses}, {seen:?}"
-            );
-            return accesses;
+    let one = |by_copies: bool| {
+        let mut seen = vec![0; outcomes.len()];
+        for accesses in 0.. {
+            let mut world = World::new(by_copies);
+            prepare(&mut world);
+            let died = dies(world.a[0].own(), accesses, || act(&world.a[0], &message));
+            let before = world.sent.len();
+            world.receive(1, 20_000);
+            world.go_on(lost_segments);
+            let arrived = world.received.len() - world.sent.len();
+            let outcome = outcomes.iter().position(|n| *n == arrived);
+            let outcome = outcome
+                .unwrap_or_else(|| panic!("{name}: {arrived} bytes after {accesses} accesses"));
+            seen[outcome] += 1;
+            world.sent.splice(before..before, message[..arrived].iter().copied());
+            world.is_counted();
+            assert!(world.received == world.sent, "{name}: wrong bytes after {accesses} accesses");
+            if !died {
+                assert_eq!(arrived, len, "{name}");
+                assert!(
+                    accesses > 5 && seen.iter().all(|count| *count > 0),
+                    "{name}: {accesses}, {seen:?}"
+                );
+                return accesses;
+            }
         }
-    }
-    unreachable!()
+        unreachable!()
+    };
+    one(false) + one(true)
 }
 
 fn push(end: &End, bytes: &[u8]) {
@@ -288,7 +303,7 @@ fn a_sender_may_die_at_any_instant() {
         sender_dies("several records", segments_returned, 9000, &[0, 4096, 8192, 9000], 0, &push);
     instants += sender_dies("in place", segments_returned, 500, &[0, 500], 1, &|end, bytes| {
         let segment = end.tx().reserve().unwrap();
-        end.own().write(geometry().bytes() - (8 - segment) * 4096, bytes);
+        end.own().write(geometry().segment_at(segment), bytes);
         end.tx().commit(segment, bytes.len()).unwrap();
     });
     instants += sender_dies("cancelled", segments_returned, 0, &[0], 1, &|end, _| {
@@ -315,14 +330,16 @@ fn a_sender_may_die_at_any_instant() {
 
 #[test]
 fn the_end_is_said_even_if_the_sender_dies_of_it() {
-    for accesses in 0.. {
-        let mut world = World::new();
-        on_the_ring(&mut world);
-        let died = dies(world.a[0].own(), accesses, || world.a[0].tx().shutdown().unwrap());
-        world.a[1].tx().shutdown().unwrap();
-        assert_eq!(world.b[1].rx().step(), Ok(RxStep::End), "after {accesses} accesses");
-        if !died {
-            break;
+    for by_copies in [false, true] {
+        for accesses in 0.. {
+            let mut world = World::new(by_copies);
+            on_the_ring(&mut world);
+            let died = dies(world.a[0].own(), accesses, || world.a[0].tx().shutdown().unwrap());
+            world.a[1].tx().shutdown().unwrap();
+            assert_eq!(world.b[1].rx().step(), Ok(RxStep::End), "after {accesses} accesses");
+            if !died {
+                break;
+            }
         }
     }
 }
@@ -335,26 +352,29 @@ fn receiver_dies(
     taken: usize,
     act: impl Fn(&End),
 ) -> i64 {
-    for accesses in 0.. {
-        let mut world = World::new();
-        prepare(&mut world);
-        let died = dies(world.b[0].own(), accesses, || act(&world.b[0]));
-        let before = world.received.len();
-        world.receive(1, 50_000);
-        world.go_on(0);
-        let lost = world.sent.len() - world.received.len();
-        assert!(
-            lost <= taken && (died || lost == taken),
-            "{name}: {lost} bytes lost after {accesses} accesses"
-        );
-        world.is_counted();
-        world.sent.drain(before..before + lost);
-        assert!(world.received == world.sent, "{name}: wrong bytes after {accesses} accesses");
-        if !died {
-            return accesses;
+    let one = |by_copies: bool| {
+        for accesses in 0.. {
+            let mut world = World::new(by_copies);
+            prepare(&mut world);
+            let died = dies(world.b[0].own(), accesses, || act(&world.b[0]));
+            let before = world.received.len();
+            world.receive(1, 50_000);
+            world.go_on(0);
+            let lost = world.sent.len() - world.received.len();
+            assert!(
+                lost <= taken && (died || lost == taken),
+                "{name}: {lost} bytes lost after {accesses} accesses"
+            );
+            world.is_counted();
+            world.sent.drain(before..before + lost);
+            assert!(world.received == world.sent, "{name}: wrong bytes after {accesses} accesses");
+            if !died {
+                return accesses;
+            }
         }
-    }
-    unreachable!()
+        unreachable!()
+    };
+    one(false) + one(true)
 }
 
 fn pull(end: &End, len: usize) {

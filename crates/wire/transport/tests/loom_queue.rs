@@ -158,10 +158,7 @@ fn a_segment_is_not_used_again_before_it_is_returned() {
         let (a, b) = pair(geometry);
         let commit = move |a: &End, number: u8| {
             let Ok(segment) = a.tx().reserve() else { return false };
-            a.own().write(
-                geometry.bytes() - (geometry.segments() - segment) * geometry.segment_size(),
-                &[number; 8],
-            );
+            a.own().write(geometry.segment_at(segment), &[number; 8]);
             a.tx().commit(segment, 8).unwrap();
             true
         };

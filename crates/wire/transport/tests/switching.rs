@@ -44,11 +44,12 @@ fn what_goes_in_comes_out() {
         tcp > 100_000 && ring > 100_000 && back > 10_000 && void > 1000
     };
     for _ in 0..ROUNDS {
-        for ends in geometries() {
-            let config = Config { cases: 80, failure_persistence: None, ..Config::default() };
+        let places = geometries().into_iter().flat_map(|ends| [(ends, false), (ends, true)]);
+        for (ends, by_link) in places {
+            let config = Config { cases: 40, failure_persistence: None, ..Config::default() };
             TestRunner::new(config)
                 .run(&proptest::collection::vec(operation(), 1..300), |operations| {
-                    let by = honest::play(ends, &operations);
+                    let by = honest::play(ends, by_link, &operations);
                     let mut moved = moved.lock().unwrap();
                     moved.iter_mut().zip(by).for_each(|(moved, by)| *moved += by);
                     Ok(())

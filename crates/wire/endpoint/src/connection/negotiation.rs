@@ -73,7 +73,7 @@ impl Side {
             tracing::warn!("no shared memory: {full}");
             Reason::Memory
         })?;
-        let base = geometry.bytes() - geometry.segments() * geometry.segment_size();
+        let base = geometry.segment_at(0);
         let memory =
             Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments());
         let (own, descriptor) = memory.map_err(|error| {

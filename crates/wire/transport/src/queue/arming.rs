@@ -4,7 +4,7 @@ use super::pair::{Memory, QueuePair};
 use super::room::most_used;
 use crate::layout;
 use crate::mem::PeerMemory;
-use crate::sync::{Ordering, store_fenced};
+use crate::sync::Ordering;
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// Asks the peer to ring when it publishes. Returns whether something is there already. To be
@@ -24,7 +24,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     pub(super) fn arm_for_data(&self) {
         let number = self.own.word(layout::DATA_SEQUENCE).fetch_add(1, Ordering::Relaxed) + 1;
         // SYNC POINT "data", waiter: arm, fence, look at the ring; see `Tx::announce`.
-        store_fenced(self.own.word(layout::ARM_DATA), number);
+        self.own.store_fenced(layout::ARM_DATA, number);
     }
 
     /// The waiter has woken; the last one takes the arm away.
@@ -52,7 +52,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.set(layout::WANT_RETURNED, segments);
         let number = self.own.word(layout::SPACE_SEQUENCE).fetch_add(1, Ordering::Relaxed) + 1;
         // SYNC POINT "space", waiter: arm, fence, look for room; see `Rx::announce`.
-        store_fenced(self.own.word(layout::ARM_SPACE), number);
+        self.own.store_fenced(layout::ARM_SPACE, number);
         self.has_room()
     }
 
@@ -67,12 +67,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         // has changed.
         let number = self.own.word(arm).load(Ordering::Acquire);
         if self.own.word(waiters).fetch_sub(1, Ordering::Relaxed) == 1 {
-            let _ = self.own.word(arm).compare_exchange(
-                number,
-                0,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
+            self.own.store_if(arm, number, 0);
         }
     }
 

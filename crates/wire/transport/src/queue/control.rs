@@ -8,23 +8,23 @@ use crate::sync::Ordering;
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// Tells the peer that this end looks at its ring from now on.
     pub fn set_ready(&self) {
-        self.own.word(layout::CONTROL).fetch_or(control::READY, Ordering::SeqCst);
+        self.own.set_bits(layout::CONTROL, control::READY);
     }
 
     /// Asks the peer to send by TCP from now on, and rules the ring out for this end's own sends.
     pub fn set_tcp_only(&self) {
-        self.own.word(layout::CONTROL).fetch_or(control::TCP_ONLY, Ordering::SeqCst);
+        self.own.set_bits(layout::CONTROL, control::TCP_ONLY);
     }
 
     /// Marks the sending direction as shut down without a record that says so, for a caller that
     /// cannot take the half: the end of TCP tells the peer.
     pub fn set_shut(&self) {
-        self.own.word(layout::TX_SHUT).store(1, Ordering::Release);
+        self.set_in_order(layout::TX_SHUT, 1);
     }
 
     /// Tells the peer that this end has closed.
     pub fn set_closed(&self) {
-        self.own.word(layout::CONTROL).fetch_or(control::CLOSED, Ordering::SeqCst);
+        self.own.set_bits(layout::CONTROL, control::CLOSED);
     }
 
     /// Whether the peer looks at its ring.
@@ -42,7 +42,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 
     /// Tells the peer that TCP has ended without a word from it.
     pub fn set_saw_end(&self) {
-        self.own.word(layout::CONTROL).fetch_or(control::SAW_END, Ordering::SeqCst);
+        self.own.set_bits(layout::CONTROL, control::SAW_END);
     }
 
     /// SO_RCVLOWAT as one of the processes that share this end has set it since; 0 if none has.
@@ -93,7 +93,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 
     /// Tells the peer that this end is shut down both ways. TCP knows already.
     pub fn set_refuses(&self) {
-        self.own.word(layout::CONTROL).fetch_or(control::REFUSES, Ordering::SeqCst);
+        self.own.set_bits(layout::CONTROL, control::REFUSES);
     }
 
     /// Whether this end has called [`Self::set_refuses`].

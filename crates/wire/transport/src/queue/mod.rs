@@ -41,7 +41,7 @@ mod tx;
 mod wish;
 
 pub use holders::add_holder;
-pub use pair::{Memory, QueuePair, Start, Violation, format, peer_geometry};
+pub use pair::{Memory, QueuePair, Start, Violation, format, peer_geometry, shown_geometry};
 pub use recall::Answer;
 pub use rx::{HeadBytes, Rx};
 #[cfg(not(loom))]

@@ -42,12 +42,12 @@ pub struct Start {
 pub fn format(own: &impl OwnMemory, geometry: Geometry) {
     let words = geometry.encode();
     for (index, segment) in (0..geometry.segments()).rev().enumerate() {
-        own.word(geometry.free_at(index as u64)).store(segment as u64, Ordering::Relaxed);
+        own.store(geometry.free_at(index as u64), segment as u64, Ordering::Relaxed);
     }
-    own.word(layout::FREE_COUNT).store(geometry.segments() as u64, Ordering::Relaxed);
-    own.word(layout::LAYOUT_WORD).store(words[1], Ordering::Relaxed);
-    own.word(layout::SEGMENTS_WORD).store(words[2], Ordering::Relaxed);
-    own.word(layout::MAGIC_WORD).store(words[0], Ordering::Release);
+    own.store(layout::FREE_COUNT, geometry.segments() as u64, Ordering::Relaxed);
+    own.store(layout::LAYOUT_WORD, words[1], Ordering::Relaxed);
+    own.store(layout::SEGMENTS_WORD, words[2], Ordering::Relaxed);
+    own.store(layout::MAGIC_WORD, words[0], Ordering::Release);
 }
 
 /// Reads the geometry that a peer announces in its memory of `mapped` bytes.
@@ -55,13 +55,27 @@ pub fn format(own: &impl OwnMemory, geometry: Geometry) {
 /// # Errors
 /// [`GeometryError`] when it is impossible.
 pub fn peer_geometry(peer: &impl PeerMemory, mapped: usize) -> Result<Geometry, GeometryError> {
+    let geometry = announced(peer)?;
+    if geometry.bytes() == mapped { Ok(geometry) } else { Err(GeometryError) }
+}
+
+/// As [`peer_geometry()`], of a peer that shows its memory in `mapped` bytes of a region.
+///
+/// # Errors
+/// [`GeometryError`] when it is impossible.
+pub fn shown_geometry(peer: &impl PeerMemory, mapped: usize) -> Result<Geometry, GeometryError> {
+    let geometry = announced(peer)?;
+    if geometry.shown_bytes() == mapped { Ok(geometry) } else { Err(GeometryError) }
+}
+
+fn announced(peer: &impl PeerMemory) -> Result<Geometry, GeometryError> {
     let magic = peer.load(layout::MAGIC_WORD, Ordering::Acquire);
     let words = [
         magic,
         peer.load(layout::LAYOUT_WORD, Ordering::Relaxed),
         peer.load(layout::SEGMENTS_WORD, Ordering::Relaxed),
     ];
-    Geometry::decode(words, mapped)
+    Geometry::decode(words)
 }
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
@@ -101,7 +115,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 
     #[inline]
     pub(super) fn set(&self, offset: usize, value: u64) {
-        self.own.word(offset).store(value, Ordering::Relaxed);
+        self.own.store(offset, value, Ordering::Relaxed);
     }
 
     /// How many bytes of the record at `position` the receiver has taken. Kept together with the
@@ -115,7 +129,16 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// together with everything that was stored before it.
     #[inline]
     pub(super) fn set_in_order(&self, offset: usize, value: u64) {
-        self.own.word(offset).store(value, Ordering::Release);
+        self.own.store(offset, value, Ordering::Release);
+    }
+
+    /// Shows words again: a holder that died may have stored them, and shown them no more.
+    pub(super) fn show(&self, offsets: impl IntoIterator<Item = usize>) {
+        for offset in offsets {
+            if let Some(shown) = self.own.shown(offset) {
+                shown.store(self.get(offset), Ordering::Release);
+            }
+        }
     }
 
     pub(super) fn tx_switch(&self) -> TxSwitch {

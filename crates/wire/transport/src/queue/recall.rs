@@ -18,7 +18,7 @@ use super::tx::Tx;
 use super::wish::ask_recall;
 use crate::layout::{self, control};
 use crate::mem::PeerMemory;
-use crate::sync::{Ordering, fence, store_fenced};
+use crate::sync::{Ordering, fence};
 use crate::sys::thread::{nap, yield_now};
 
 /// What is left of a record of one's own, from some byte on.
@@ -134,7 +134,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         }
         // SYNC POINT "recall", sender: at work before the wish is looked at once more; see
         // `Rx::withdraw`.
-        store_fenced(q.own.word(layout::RECALLED), layout::AT_WORK);
+        q.own.store_fenced(layout::RECALLED, layout::AT_WORK);
         let wish = q.peer.load(layout::CONTROL, Ordering::SeqCst);
         let answer = if wish & control::RECALL == 0 {
             0
@@ -146,7 +146,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
             self.keep_no_more();
             layout::REFUSED
         };
-        q.own.word(layout::RECALLED).store(answer, Ordering::SeqCst);
+        q.own.store(layout::RECALLED, answer, Ordering::SeqCst);
         Ok(())
     }
 
@@ -199,8 +199,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         if ring == 0 {
             return Ok(true);
         }
-        let published = q.own.word(layout::PUBLISHED_BYTES);
-        published.store(published.load(Ordering::Relaxed).saturating_sub(ring), Ordering::Release);
+        let published = q.get(layout::PUBLISHED_BYTES);
+        q.set_in_order(layout::PUBLISHED_BYTES, published.saturating_sub(ring));
         // Bytes that went by TCP before those of the ring are in order already. Those that went
         // after them are sent again.
         let void = behind > 0;
@@ -350,7 +350,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
             // With nothing to retransmit, the next call answers the peer: the dead sender has sent
             // nothing by TCP meanwhile.
             let answer = if q.to_retransmit() > 0 { layout::TAKEN } else { 0 };
-            q.own.word(layout::RECALLED).store(answer, Ordering::SeqCst);
+            q.own.store(layout::RECALLED, answer, Ordering::SeqCst);
         }
     }
 
@@ -457,7 +457,7 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         let q = self.queue;
         // SYNC POINT "recall", receiver: the wish is gone before the peer's word is looked at; see
         // `Tx::recall`.
-        q.own.word(layout::CONTROL).fetch_and(!control::RECALL, Ordering::SeqCst);
+        q.own.clear_bits(layout::CONTROL, control::RECALL);
         fence(Ordering::SeqCst);
         if q.peer.load(layout::RECALLED, Ordering::SeqCst) == layout::AT_WORK {
             return Ok(Answer::AtWork);
@@ -475,7 +475,7 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         let q = self.queue;
         // SYNC POINT "recall", receiver: as in `Rx::withdraw`, a peer that has not seen it by then
         // is at work.
-        q.own.word(layout::CONTROL).fetch_or(control::STANDING, Ordering::SeqCst);
+        q.own.set_bits(layout::CONTROL, control::STANDING);
         fence(Ordering::SeqCst);
         match q.peer.load(layout::RECALLED, Ordering::SeqCst) {
             layout::AT_WORK => Ok(Answer::AtWork),
@@ -489,7 +489,7 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
 
     /// Withdraws a standing wish for good: it is not expressed again when this half is let go.
     pub fn stop_asking(&self) {
-        self.queue.own.word(layout::CONTROL).fetch_and(!control::STANDING, Ordering::SeqCst);
+        self.queue.own.clear_bits(layout::CONTROL, control::STANDING);
         self.asks.set(false);
     }
 

@@ -29,9 +29,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let there = data_bytes(self.geometry, load, consumed, self.get(layout::TX_POSITION));
         if let Some(there) = there {
             let left = there.saturating_sub(layout::offset_at(begun, consumed) as u64);
-            self.own
-                .word(layout::PUBLISHED_BYTES)
-                .store(taken.saturating_add(left), Ordering::Release);
+            self.set_in_order(layout::PUBLISHED_BYTES, taken.saturating_add(left));
         }
     }
 
@@ -49,9 +47,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let load = |offset| self.peer.load(offset, Ordering::Relaxed);
         if let Some(there) = data_bytes(self.peer_geometry, load, position, end) {
             let left = there.saturating_sub(self.offset_in(position) as u64);
-            self.own
-                .word(layout::CONSUMED_BYTES)
-                .store(published.saturating_sub(left), Ordering::Release);
+            self.set_in_order(layout::CONSUMED_BYTES, published.saturating_sub(left));
         }
     }
 

@@ -12,7 +12,7 @@ use crate::iov::Scatter;
 use crate::layout;
 use crate::lock::{self, Acquired, LockGuard};
 use crate::mem::PeerMemory;
-use crate::sync::{Ordering, store_fenced};
+use crate::sync::Ordering;
 
 /// The receiving half.
 #[derive(Debug)]
@@ -125,6 +125,9 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     fn recover(&self) {
         let q = self.queue;
         q.set(layout::UNBOUNDED_READ, 0);
+        let last = q.get(layout::RETURNED).wrapping_sub(1);
+        q.show([q.geometry.return_at(last, q.peer_geometry)]);
+        q.show(layout::OF_RECEIVER.into_iter().flatten().step_by(8));
         let returning = Returning::decode(q.get(layout::RETURNING));
         let due = returning.filter(|r| {
             r.position != q.get(layout::RX_POSITION) as u32
@@ -185,13 +188,13 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         let q = self.queue;
         // SYNC POINT "unbounded read", receiver: announced before the ring is looked at; the sender
         // publishes before it looks for the announcement (`Tx::may_use_tcp`).
-        store_fenced(q.own.word(layout::UNBOUNDED_READ), 1);
+        q.own.store_fenced(layout::UNBOUNDED_READ, 1);
         !q.has_record()
     }
 
     /// The read is over.
     pub fn end_unbounded_read(&self) {
-        self.queue.own.word(layout::UNBOUNDED_READ).store(0, Ordering::Release);
+        self.queue.set_in_order(layout::UNBOUNDED_READ, 0);
     }
 
     /// Whether something lies at the head of the ring.
@@ -390,7 +393,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         let position = q.get(layout::RX_POSITION);
         // SYNC POINT "space", receiver: give back, fence, look at the arm; see
         // `QueuePair::rearm_space`.
-        store_fenced(q.own.word(layout::CONSUMED), position);
+        q.own.store_fenced(layout::CONSUMED, position);
         let armed = q.peer.load(layout::ARM_SPACE, Ordering::SeqCst);
         if armed == 0 || armed == q.get(layout::RUNG_SPACE) {
             return false;
@@ -488,7 +491,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         let q = self.queue;
         let returned = q.get(layout::RETURNED);
         q.set(q.geometry.return_at(returned, q.peer_geometry), segment);
-        q.own.word(layout::RETURNED).store(returned + 1, Ordering::Release);
+        q.set_in_order(layout::RETURNED, returned + 1);
     }
 
     #[inline]
@@ -501,12 +504,12 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
             // it would count again.
             q.set_in_order(layout::RX_OFFSET, 0);
         }
-        q.own.word(layout::CONSUMED).store(position, Ordering::Release);
+        q.set_in_order(layout::CONSUMED, position);
     }
 
     #[inline]
     pub(super) fn count(&self, n: usize) {
-        let bytes = self.queue.own.word(layout::CONSUMED_BYTES);
-        bytes.store(bytes.load(Ordering::Relaxed) + n as u64, Ordering::Release);
+        let q = self.queue;
+        q.set_in_order(layout::CONSUMED_BYTES, q.get(layout::CONSUMED_BYTES) + n as u64);
     }
 }

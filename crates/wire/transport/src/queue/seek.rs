@@ -16,7 +16,7 @@ use crate::iov::Scatter;
 use crate::layout;
 use crate::mem::PeerMemory;
 use crate::seek::Look;
-use crate::sync::{Ordering, store_fenced};
+use crate::sync::Ordering;
 
 /// Bytes of one segment of the peer's, in the middle of the ring.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -186,7 +186,7 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
     pub fn announce_before_sleep(&self) -> bool {
         let q = self.queue;
         // SYNC POINT "space", receiver: as in `Rx::announce`.
-        store_fenced(q.own.word(layout::CONSUMED), q.get(layout::RX_POSITION));
+        q.own.store_fenced(layout::CONSUMED, q.get(layout::RX_POSITION));
         let armed = q.peer.load(layout::ARM_SPACE, Ordering::SeqCst);
         let ring = armed != 0 && armed != q.get(layout::RUNG_SPACE);
         if ring {

@@ -10,7 +10,7 @@ use crate::iov::Gather;
 use crate::layout;
 use crate::lock::{self, Acquired, LockGuard};
 use crate::mem::PeerMemory;
-use crate::sync::{Ordering, store_fenced};
+use crate::sync::Ordering;
 
 /// States of a segment. 0: free, and never used or cancelled. Up to here: published; the position
 /// of its record, plus 1.
@@ -236,8 +236,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
                 Err(Full::Violation(violation)) => return Err(violation),
             }
         }
-        let bytes = self.queue.own.word(layout::PUBLISHED_BYTES);
-        bytes.store(bytes.load(Ordering::Relaxed) + done as u64, Ordering::Release);
+        let q = self.queue;
+        q.set_in_order(layout::PUBLISHED_BYTES, q.get(layout::PUBLISHED_BYTES) + done as u64);
         Ok(done)
     }
 
@@ -298,8 +298,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         q.set(layout::RESERVED_COUNT, q.get(layout::RESERVED_COUNT) - 1);
         q.set_in_order(q.geometry.state_at(segment), position + 1);
         self.publish_word(Record::Segment { len }, segment as u64, position);
-        let bytes = q.own.word(layout::PUBLISHED_BYTES);
-        bytes.store(bytes.load(Ordering::Relaxed) + len as u64, Ordering::Release);
+        q.set_in_order(layout::PUBLISHED_BYTES, q.get(layout::PUBLISHED_BYTES) + len as u64);
         Ok(())
     }
 
@@ -310,7 +309,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         q.set(layout::RESERVED_COUNT, q.get(layout::RESERVED_COUNT) - 1);
         self.put_free(segment, 0);
         // Fenced: either who cancels sees the waiter, or the waiter sees the room.
-        store_fenced(q.own.word(layout::ALLOTTED), q.get(layout::ALLOTTED) - 1);
+        q.own.store_fenced(layout::ALLOTTED, q.get(layout::ALLOTTED) - 1);
     }
 
     // ---- descriptors --------------------------------------------------------------------------
@@ -367,7 +366,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         // The receiver polls the next header as soon as it has this record: it must not find
         // payload of an earlier lap there, which the application chose.
         q.set(q.geometry.cell_at(next), 0);
-        q.own.word(q.geometry.cell_at(position)).store(record.encode(position), Ordering::Release);
+        q.set_in_order(q.geometry.cell_at(position), record.encode(position));
         q.set_in_order(layout::TX_POSITION, next);
     }
 
@@ -378,7 +377,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         let q = self.queue;
         let position = q.get(layout::TX_POSITION);
         // SYNC POINT "data", sender: publish, fence, look at the arm; see `QueuePair::rearm_data`.
-        store_fenced(q.own.word(layout::PUBLISHED), position);
+        q.own.store_fenced(layout::PUBLISHED, position);
         let armed = q.peer.load(layout::ARM_DATA, Ordering::SeqCst);
         let ring = armed != 0 && armed != q.get(layout::RUNG_DATA) && self.is_enough();
         if ring {
@@ -464,6 +463,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     /// states.
     fn recover(&self) {
         let position = self.recover_position();
+        self.show_again(position);
         self.recover_switch(position);
         self.recover_segments(position);
         self.recover_recall();
@@ -481,7 +481,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     fn recover_position(&self) -> u64 {
         let q = self.queue;
         let mut position = q.get(layout::TX_POSITION);
-        let word = q.own.word(q.geometry.cell_at(position)).load(Ordering::Relaxed);
+        let word = q.get(q.geometry.cell_at(position));
         if let Head::Record(record) = Record::decode(word, position, q.geometry.segment_size()) {
             position += match record {
                 Record::Pad => (q.geometry.cells() - q.geometry.lap_offset(position)) as u64,
@@ -490,6 +490,29 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             q.set(layout::TX_POSITION, position);
         }
         position
+    }
+
+    /// Shows the records that the peer may not have taken, and what it reads of this half besides.
+    fn show_again(&self, end: u64) {
+        let q = self.queue;
+        let g = q.geometry;
+        let mut position = q.get(layout::CONSUMED_SEEN);
+        while position < end {
+            let cell = g.cell_at(position);
+            let Head::Record(record) = Record::decode(q.get(cell), position, g.segment_size())
+            else {
+                break;
+            };
+            match record {
+                Record::Segment { .. } | Record::RingAt => q.show([cell + HEADER, cell]),
+                _ => q.show([cell]),
+            }
+            position += match record {
+                Record::Pad => (g.cells() - g.lap_offset(position)) as u64,
+                other => other.cells() as u64,
+            };
+        }
+        q.show(layout::OF_SENDER.into_iter().flatten().step_by(8));
     }
 
     fn recover_switch(&self, position: u64) {

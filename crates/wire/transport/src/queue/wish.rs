@@ -10,7 +10,7 @@ use crate::sync::Ordering;
 /// wants TCP. So a peer that leaves the ring because this end wants TCP sees the recall, too.
 pub(super) fn ask_recall(own: &impl OwnMemory) {
     let get = |offset| own.word(offset).load(Ordering::Relaxed);
-    let set = |offset, value| own.word(offset).store(value, Ordering::Relaxed);
+    let set = |offset, value| own.store(offset, value, Ordering::Relaxed);
     let position = get(layout::RX_POSITION);
     set(
         layout::RECALL_TCP,
@@ -20,12 +20,12 @@ pub(super) fn ask_recall(own: &impl OwnMemory) {
         layout::RECALL_FROM,
         position << 32 | layout::offset_at(get(layout::RX_OFFSET), position) as u64,
     );
-    own.word(layout::CONTROL).fetch_or(control::RECALL | control::TCP_ONLY, Ordering::SeqCst);
+    own.set_bits(layout::CONTROL, control::RECALL | control::TCP_ONLY);
 }
 
 /// Asks, and waits for no answer; see [`Rx::keep_asking`](super::Rx::keep_asking).
 #[cold]
 pub(super) fn ask_standing(own: &impl OwnMemory) {
     ask_recall(own);
-    own.word(layout::RX_CARRIER).fetch_or(layout::RX_STANDING, Ordering::Relaxed);
+    own.set_bits(layout::RX_CARRIER, layout::RX_STANDING);
 }

@@ -57,7 +57,7 @@ impl Heap {
     /// The areas that are used in memory of this geometry, when the peer has as many segments; all
     /// of it would be too much for loom.
     pub(crate) fn new(geometry: Geometry) -> Self {
-        /// Bytes of the kept ones, which lie before the segments; all of them under loom.
+        /// Bytes of the kept ones, which lie behind the segments; all of them under loom.
         const KEPT: usize = 64;
         let segments = geometry.segments() * geometry.segment_size();
         let returned = geometry.return_at(0, geometry);
@@ -69,7 +69,7 @@ impl Heap {
                 area(0, TABLES),
                 area(TABLES, returned + geometry.segments() * 8 - TABLES),
                 area(descriptors, geometry.cells() * CELL),
-                area(geometry.bytes() - segments - KEPT, KEPT + segments),
+                area(geometry.segment_at(0), segments + KEPT),
             ],
             sleepers: Mutex::new(()),
             woken: Condvar::new(),

@@ -12,7 +12,7 @@ use seekwire_transport::layout::Geometry;
 use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{Answer, Full, QueuePair};
 
-use super::{Pattern, joined, memory};
+use super::{Pattern, queues};
 
 /// One step of one of the two ends; `false` and `true` name them.
 #[derive(Clone, Debug)]
@@ -61,6 +61,8 @@ struct World {
     ends: [QueuePair<Own, Peer>; 2],
     directions: [Direction; 2],
     pattern: &'static Pattern,
+    /// In a region of two machines nothing is lent.
+    by_link: bool,
     geometries: [Geometry; 2],
     /// Bytes that went by TCP, by the ring, and by one after the other.
     moved: [u64; 3],
@@ -69,13 +71,17 @@ struct World {
 /// Plays the operations, then reads everything to its end. Returns how many bytes went by TCP, by
 /// the ring, by TCP after they had been recalled from the ring, and by TCP in vain, to be sent
 /// again.
-pub(crate) fn play(geometries: (Geometry, Geometry), operations: &[Operation]) -> [u64; 4] {
+pub(crate) fn play(
+    geometries: (Geometry, Geometry),
+    by_link: bool,
+    operations: &[Operation],
+) -> [u64; 4] {
     let (a, b) = geometries;
-    let ((a_own, a_fd), (b_own, b_fd)) = (memory(a), memory(b));
     let mut world = World {
-        ends: [joined(a_own, a, &b_fd), joined(b_own, b, &a_fd)],
+        ends: queues(by_link, a, b),
         directions: Default::default(),
         pattern: &PATTERN,
+        by_link,
         geometries: [a, b],
         moved: [0; 3],
     };
@@ -252,7 +258,10 @@ impl World {
         }
         let Ok(segment) = q.tx().reserve() else { return };
         let len = len % (self.geometries[end].segment_size() + 1);
-        let mut claim = q.own().claim(segment).expect("reserved for this caller alone");
+        let Some(mut claim) = q.own().claim(segment) else {
+            assert!(self.by_link, "reserved for this caller alone");
+            return q.tx().cancel(segment);
+        };
         claim[..len].copy_from_slice(&self.pattern.bytes(direction.sent, len));
         drop(claim);
         if len > 0 && q.tx().commit(segment, len).is_ok() {

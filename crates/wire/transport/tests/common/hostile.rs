@@ -15,13 +15,13 @@ use seekwire_transport::layout::{
     Geometry, PROCESSOR, PUBLISHED, PUBLISHED_BYTES, RECALL_FROM, RECALLED, RETURNED, TX_LOCK,
     TX_POSITION, UNBOUNDED_READ, WANT_CONSUMED, WANT_RETURNED,
 };
-use seekwire_transport::mem::{Own, OwnMemory, Peer, PeerMemory};
+use seekwire_transport::mem::{Own, OwnMemory, Peer, PeerMemory, Region};
 use seekwire_transport::queue::{self, Full, QueuePair, Rx, Violation};
 use seekwire_transport::seek::{
     At, Engine, Look, RingSource, SeekOptions, SegmentLoan, SegmentLoans, Source,
 };
 
-use super::{joined, memory};
+use super::{joined, linked, memory};
 
 /// One step of the honest end, of a peer that behaves, or of one that does not. Numbers are taken
 /// modulo what makes sense.
@@ -153,6 +153,8 @@ struct World {
     hostile: QueuePair<Own, Peer>,
     geometry: Geometry,
     peer_geometry: Geometry,
+    /// In which the hostile end can write what the honest one shows, too; it lies at the front.
+    region: Option<Region>,
     reserved: Vec<usize>,
     armed: u32,
     peer_position: u64,
@@ -232,14 +234,21 @@ impl Source for WholeRing<'_, '_> {
     }
 }
 
-/// Plays the operations and returns how often the honest end noticed a violation. Panics when it
+/// Plays the operations, on one machine or on two, and returns how often the honest end noticed a violation. Panics when it
 /// breaks.
-pub(crate) fn play(ends: (Geometry, Geometry), operations: &[Operation]) -> u64 {
+pub(crate) fn play(ends: (Geometry, Geometry), by_link: bool, operations: &[Operation]) -> u64 {
     let (geometry, peer_geometry) = ends;
-    let ((own, own_fd), (peer, peer_fd)) = (memory(geometry), memory(peer_geometry));
-    let hostile = joined(peer, peer_geometry, &own_fd);
-    let memory = Peer::attach(std::os::fd::AsFd::as_fd(&peer_fd), Geometry::MAX_BYTES).unwrap();
-    assert_eq!(queue::peer_geometry(&memory, memory.len()), Ok(peer_geometry));
+    let (own, memory, hostile, region) = if by_link {
+        let ([(own, memory), (peer, seen)], region) = linked(geometry, peer_geometry);
+        assert_eq!(queue::shown_geometry(&memory, memory.len()), Ok(peer_geometry));
+        (own, memory, QueuePair::new(peer, peer_geometry, seen, geometry), Some(region))
+    } else {
+        let ((own, own_fd), (peer, peer_fd)) = (memory(geometry), memory(peer_geometry));
+        let hostile = joined(peer, peer_geometry, &own_fd);
+        let memory = Peer::attach(std::os::fd::AsFd::as_fd(&peer_fd), Geometry::MAX_BYTES).unwrap();
+        assert_eq!(queue::peer_geometry(&memory, memory.len()), Ok(peer_geometry));
+        (own, memory, hostile, None)
+    };
     let restless = Restless { memory, looks: Cell::new(0), lies: RefCell::default() };
     let honest = QueuePair::new(own, geometry, restless, peer_geometry);
     honest.set_ready();
@@ -249,6 +258,7 @@ pub(crate) fn play(ends: (Geometry, Geometry), operations: &[Operation]) -> u64 
         hostile,
         geometry,
         peer_geometry,
+        region,
         reserved: Vec::new(),
         armed: 0,
         peer_position: 0,
@@ -418,9 +428,10 @@ impl World {
                 let reserved = self.noted_full(reserved);
                 if let Some(segment) = reserved {
                     assert!(!self.reserved.contains(&segment), "reserved twice");
-                    let mut claim = self.honest.own().claim(segment).expect("lent out");
-                    claim[0] = 1;
-                    drop(claim);
+                    match self.honest.own().claim(segment) {
+                        Some(mut claim) => claim[0] = 1,
+                        None => assert!(self.region.is_some(), "lent out"),
+                    }
                     self.reserved.push(segment);
                 }
             }
@@ -487,6 +498,10 @@ impl World {
                 }
             }
             Operation::Word(offset, value) => {
+                if let Some(region) = &self.region {
+                    let offset = *offset as usize % self.geometry.shown_bytes() / 8 * 8;
+                    region.word(offset).store(*value, Ordering::Relaxed);
+                }
                 // Not what the peer keeps for itself: its own code trusts that, and is not under
                 // test.
                 let offset = *offset as usize % self.peer_geometry.bytes() / 8 * 8;
@@ -495,7 +510,11 @@ impl World {
                 }
             }
             Operation::Known(which, value) => {
-                self.write(KNOWN[usize::from(*which) % KNOWN.len()], *value)
+                let offset = KNOWN[usize::from(*which) % KNOWN.len()];
+                if let Some(region) = &self.region {
+                    region.word(offset).store(*value, Ordering::Relaxed);
+                }
+                self.write(offset, *value);
             }
             Operation::Header(kind, after, len) => {
                 let position = self.peer_position + u64::from(*after % 4);
@@ -566,13 +585,14 @@ impl World {
 
     /// The code of an honest end trusts its own words, and is about to be run on the peer's.
     fn behave(&self) {
-        for word in KNOWN.map(|offset| self.hostile.own().word(offset)) {
-            word.fetch_and((1 << 40) - 1, Ordering::Relaxed);
+        for offset in KNOWN {
+            let value = self.hostile.own().word(offset).load(Ordering::Relaxed);
+            self.write(offset, value & ((1 << 40) - 1));
         }
     }
 
     fn write(&self, offset: usize, value: u64) {
-        self.hostile.own().word(offset).store(value, Ordering::SeqCst);
+        self.hostile.own().store(offset, value, Ordering::SeqCst);
     }
 
     fn send(&mut self, lens: &[u16]) {

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::os::fd::AsFd;
 
 use seekwire_transport::layout::Geometry;
-use seekwire_transport::mem::{Own, Peer};
+use seekwire_transport::mem::{Own, Peer, Region};
 use seekwire_transport::queue::{self, QueuePair};
 use seekwire_transport::ring::Ring;
 use seekwire_transport::sys::doorbell::Doorbell;
@@ -20,12 +20,51 @@ use seekwire_transport::sys::fd::Placed;
 
 /// Memory of one end, formatted, and the descriptor for its peer.
 pub(crate) fn memory(geometry: Geometry) -> (Own, Placed) {
-    let segments = geometry.segments() * geometry.segment_size();
-    let base = geometry.bytes() - segments;
+    let base = geometry.segment_at(0);
     let created =
         Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments()).unwrap();
     queue::format(&created.0, geometry);
     created
+}
+
+/// Memory of two ends on two machines, formatted, and what each sees of the other's; and the region,
+/// in which the first end's part comes first.
+pub(crate) fn linked(a: Geometry, b: Geometry) -> ([(Own, Peer); 2], Region) {
+    let len = a.shown_bytes() + b.shown_bytes();
+    let file = rustix::fs::memfd_create(c"region", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, len as u64).unwrap();
+    // Each machine maps it itself.
+    let regions = [(); 2].map(|()| Region::of_file(file.as_fd(), len).unwrap());
+    let own = |region: &Region, at, geometry: Geometry| {
+        let own = region.own(at, geometry.shown_bytes(), geometry.bytes()).unwrap();
+        queue::format(&own, geometry);
+        own
+    };
+    let behind = a.shown_bytes();
+    let a_own = own(&regions[0], 0, a);
+    let b_own = own(&regions[1], behind, b);
+    let b_seen = regions[0].peer(behind, b.shown_bytes()).unwrap();
+    let a_seen = regions[1].peer(0, a.shown_bytes()).unwrap();
+    let [region, _] = regions;
+    ([(a_own, b_seen), (b_own, a_seen)], region)
+}
+
+/// The queues of two ends, on two machines or on one.
+pub(crate) fn queues(by_link: bool, a: Geometry, b: Geometry) -> [QueuePair<Own, Peer>; 2] {
+    if !by_link {
+        let ((a_own, a_fd), (b_own, b_fd)) = (memory(a), memory(b));
+        return [joined(a_own, a, &b_fd), joined(b_own, b, &a_fd)];
+    }
+    let ([a_memory, b_memory], _) = linked(a, b);
+    [(a_memory, a), (b_memory, b)].map(|((own, peer), geometry)| {
+        let peer_geometry = queue::shown_geometry(&peer, peer.len()).unwrap();
+        QueuePair::new(own, geometry, peer, peer_geometry)
+    })
+}
+
+/// Two ends on two machines, ready for each other; what rings is as on one.
+pub(crate) fn linked_pair(a: Geometry, b: Geometry) -> (Ring, Ring) {
+    rings(queues(true, a, b))
 }
 
 /// The queue of an end that has `own`, with the peer behind `peer`.
@@ -37,15 +76,18 @@ pub(crate) fn joined(own: Own, geometry: Geometry, peer: &Placed) -> QueuePair<O
 
 /// Two ends with these geometries, ready for each other.
 pub(crate) fn ring_pair(a: Geometry, b: Geometry) -> (Ring, Ring) {
-    let ((a_own, a_fd), (b_own, b_fd)) = (memory(a), memory(b));
+    rings(queues(false, a, b))
+}
+
+fn rings([a, b]: [QueuePair<Own, Peer>; 2]) -> (Ring, Ring) {
     let (a_doorbell, b_doorbell) = (Doorbell::new().unwrap(), Doorbell::new().unwrap());
     let lent = |doorbell: &Doorbell| {
         let sent = doorbell.as_fd().try_clone_to_owned().unwrap();
         Doorbell::from_peer(Placed::new(sent).unwrap()).unwrap()
     };
     let (to_a, to_b) = (lent(&a_doorbell), lent(&b_doorbell));
-    let a = Ring { queue: joined(a_own, a, &b_fd), doorbell: a_doorbell, peer_doorbell: to_b };
-    let b = Ring { queue: joined(b_own, b, &a_fd), doorbell: b_doorbell, peer_doorbell: to_a };
+    let a = Ring { queue: a, doorbell: a_doorbell, peer_doorbell: to_b };
+    let b = Ring { queue: b, doorbell: b_doorbell, peer_doorbell: to_a };
     a.queue.set_ready();
     b.queue.set_ready();
     (a, b)
