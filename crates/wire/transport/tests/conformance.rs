@@ -262,7 +262,7 @@ fn one_thread() {
     for (kind, pair) in PAIRS {
         for (a, b) in geometries() {
             let name = format!("{kind}, {} and {} descriptors", a.cells(), b.cells());
-            model(&name, true, 300, |run| {
+            model(&name, true, 150, |run| {
                 let (a, b) = pair(a, b);
                 run([&a, &b]);
             });

@@ -1,17 +1,40 @@
-//! The doorbell: an eventfd, the cheapest thing that poll, select and epoll can wait on.
+//! The doorbell: an eventfd, the cheapest thing that poll, select and epoll can wait on. Where the
+//! ringer is on another machine, a connection of its own carries the rings, a byte each.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::fd::{AsFd, BorrowedFd};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
 
 use super::fd::{Fd, Placed};
 
-/// An eventfd that one end sleeps on and the other rings.
+/// A connected stream socket between two machines that carries rings in both directions.
+#[derive(Debug)]
+struct Line {
+    socket: Placed,
+    /// The other machine has closed it, or it broke.
+    is_over: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Bell {
+    /// An eventfd.
+    Event(Placed),
+    /// Of this end, with a ringer on another machine: a set of the eventfd that is rung here, and
+    /// the line.
+    Here { set: Placed, event: Placed, line: Arc<Line> },
+    /// Of the end on the other machine.
+    There(Arc<Line>),
+}
+
+/// What one end sleeps on and the other rings.
 #[derive(Debug)]
 pub struct Doorbell {
-    fd: Placed,
+    bell: Bell,
     /// A waiter has answered its ring, and left it to the next sleeper to silence it.
     heard: AtomicBool,
     /// How often waiters have left it rung for others since it was silenced.
@@ -24,8 +47,31 @@ impl Doorbell {
     /// # Errors
     /// Those of eventfd(2), and EMFILE when there is no room above the library's floor.
     pub fn new() -> io::Result<Self> {
-        let flags = EventfdFlags::CLOEXEC.union(EventfdFlags::NONBLOCK);
-        Ok(Self::of(Placed::new(rustix::event::eventfd(0, flags)?)?))
+        Ok(Self::of(Bell::Event(event()?)))
+    }
+
+    /// That of this end and that of its peer on another machine, by a connected stream socket
+    /// between the two, which carries nothing else.
+    ///
+    /// # Errors
+    /// As for [`Self::new`], and those of epoll_create1(2) and epoll_ctl(2).
+    pub fn across(socket: Placed) -> io::Result<(Self, Self)> {
+        let (set, event) = (new_set()?, event()?);
+        for fd in [event.as_fd(), socket.as_fd()] {
+            epoll::add(&set, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        let line = Arc::new(Line { socket, is_over: AtomicBool::new(false) });
+        let there = Self::of(Bell::There(Arc::clone(&line)));
+        Ok((Self::of(Bell::Here { set, event, line }), there))
+    }
+
+    /// Whether nobody can ring any more who is on another machine.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        match &self.bell {
+            Bell::Event(_) => false,
+            Bell::Here { line, .. } | Bell::There(line) => line.is_over.load(Ordering::Relaxed),
+        }
     }
 
     /// One that a peer sent. Nothing is believed of it: should it not be an eventfd, or one that
@@ -36,20 +82,26 @@ impl Doorbell {
     pub fn from_peer(doorbell: Placed) -> io::Result<Self> {
         let flags = rustix::fs::fcntl_getfl(doorbell.as_fd())?;
         if !flags.contains(rustix::fs::OFlags::NONBLOCK) || !is_eventfd(doorbell.as_fd()) {
-            return Err(rustix::io::Errno::INVAL.into());
+            return Err(Errno::INVAL.into());
         }
-        Ok(Self::of(doorbell))
+        Ok(Self::of(Bell::Event(doorbell)))
     }
 
-    fn of(fd: Placed) -> Self {
-        Self { fd, heard: AtomicBool::new(false), left: AtomicU32::new(0) }
+    fn of(bell: Bell) -> Self {
+        Self { bell, heard: AtomicBool::new(false), left: AtomicU32::new(0) }
     }
 
     /// Wakes whoever sleeps on it.
     #[inline]
     pub fn ring(&self) {
-        // A full counter means that it is ringing already; a dead peer needs no waking.
-        let _ = rustix::io::write(self.fd.as_fd(), &1u64.to_ne_bytes());
+        // A full counter, or a full socket, means that it is ringing already; a dead peer needs no
+        // waking.
+        match &self.bell {
+            Bell::Event(event) | Bell::Here { event, .. } => {
+                let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+            }
+            Bell::There(line) => line.ring(),
+        }
     }
 
     /// Leaves it rung, for others.
@@ -65,10 +117,18 @@ impl Doorbell {
 
     /// Silences it.
     pub fn quiet(&self) {
-        let mut count = [0; 8];
         self.left.store(0, Ordering::Relaxed);
-        // EAGAIN: it was silent.
-        let _ = rustix::io::read(self.fd.as_fd(), &mut count);
+        if let Bell::Event(event) | Bell::Here { event, .. } = &self.bell {
+            // EAGAIN: it was silent.
+            let _ = rustix::io::read(event, &mut [0; 8]);
+        }
+        if let Bell::Here { set, line, .. } = &self.bell {
+            line.quiet();
+            if line.is_over.load(Ordering::Relaxed) {
+                // It would be readable for ever.
+                let _ = epoll::delete(set, &line.socket);
+            }
+        }
     }
 
     /// Leaves the system call that silences it for the time when somebody wants to sleep again:
@@ -87,14 +147,46 @@ impl Doorbell {
     /// Its descriptor, for poll and epoll.
     #[must_use]
     pub fn fd(&self) -> Fd {
-        Fd::from(&self.fd.as_fd())
+        Fd::from(&self.as_fd())
     }
 }
 
 impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        match &self.bell {
+            Bell::Event(fd) | Bell::Here { set: fd, .. } => fd.as_fd(),
+            Bell::There(line) => line.socket.as_fd(),
+        }
     }
+}
+
+impl Line {
+    fn ring(&self) {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match rustix::net::send(&self.socket, &[0], flags) {
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => {}
+            Err(_) => self.is_over.store(true, Ordering::Relaxed),
+        }
+    }
+
+    /// Takes the rings that have come. So many at a time as a ringer sends who rings no more often
+    /// than it is waited for; one that rings without end is heard again.
+    fn quiet(&self) {
+        let mut rings = [0; 256];
+        match rustix::net::recv(&self.socket, &mut rings[..], RecvFlags::DONTWAIT) {
+            Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(_) | Err(_) => self.is_over.store(true, Ordering::Relaxed),
+        }
+    }
+}
+
+fn event() -> io::Result<Placed> {
+    let flags = EventfdFlags::CLOEXEC.union(EventfdFlags::NONBLOCK);
+    Placed::new(rustix::event::eventfd(0, flags)?)
+}
+
+fn new_set() -> io::Result<Placed> {
+    Placed::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)
 }
 
 /// Several doorbells as one descriptor, which is readable while any of them is rung.
@@ -109,7 +201,7 @@ impl Doorbells {
     /// # Errors
     /// Those of epoll_create1(2), and EMFILE when there is no room above the library's floor.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { set: Placed::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)? })
+        Ok(Self { set: new_set()? })
     }
 
     /// Adds one; again is as good as once. It leaves when it is closed.
@@ -118,7 +210,7 @@ impl Doorbells {
     /// Those of epoll_ctl(2).
     pub fn add(&self, doorbell: &Doorbell) -> io::Result<()> {
         match epoll::add(&self.set, doorbell, epoll::EventData::new_u64(0), epoll::EventFlags::IN) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
@@ -144,7 +236,7 @@ impl Ear {
     /// Those of epoll_create1(2) and epoll_ctl(2), and EMFILE when there is no room above the
     /// library's floor.
     pub fn new(fd: Fd) -> io::Result<Self> {
-        let set = Placed::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
+        let set = new_set()?;
         let edges = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         epoll::add(&set, fd.borrow(), epoll::EventData::new_u64(0), edges)?;
         Ok(Self { set })
@@ -172,4 +264,81 @@ fn is_eventfd(fd: BorrowedFd<'_>) -> bool {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     rustix::fs::readlink(path, Vec::new())
         .is_ok_and(|name| name.as_bytes() == b"anon_inode:[eventfd]")
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::sys::poll::{self, Events};
+
+    fn is_rung(doorbell: &Doorbell) -> bool {
+        poll::look(doorbell.fd(), Events::READ).unwrap().read
+    }
+
+    /// The doorbells of two ends on two machines: of each its own and the peer's.
+    fn machines() -> [(Doorbell, Doorbell); 2] {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (other, _) = listener.accept().unwrap();
+        [one, other].map(|socket| {
+            socket.set_nodelay(true).unwrap();
+            Doorbell::across(Placed::new(socket.into()).unwrap()).unwrap()
+        })
+    }
+
+    fn until_rung(doorbell: &Doorbell) {
+        while !is_rung(doorbell) {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_ring_crosses_to_the_other_machine_and_is_silenced_there() {
+        let [(here, of_there), (there, of_here)] = machines();
+        assert!(!is_rung(&here) && !is_rung(&there));
+        of_there.ring();
+        until_rung(&there);
+        assert!(!is_rung(&here));
+        there.quiet();
+        assert!(!is_rung(&there));
+        of_here.ring();
+        until_rung(&here);
+        here.quiet();
+        assert!(!is_rung(&here) && !here.is_over());
+    }
+
+    #[test]
+    fn an_end_wakes_its_own_sleepers_too() {
+        let [(here, _), (there, _)] = machines();
+        here.ring();
+        assert!(is_rung(&here) && !is_rung(&there));
+        here.quiet();
+        assert!(!is_rung(&here));
+    }
+
+    #[test]
+    fn a_ringer_that_does_not_stop_neither_blocks_nor_is_lost() {
+        let [(here, _of_there), (_there, of_here)] = machines();
+        (0..100_000).for_each(|_| of_here.ring());
+        until_rung(&here);
+        while is_rung(&here) {
+            here.quiet();
+        }
+        of_here.ring();
+        until_rung(&here);
+    }
+
+    #[test]
+    fn a_line_that_is_closed_rings_once_and_is_over() {
+        let [(here, of_there), (there, of_here)] = machines();
+        drop((there, of_here));
+        until_rung(&here);
+        here.quiet();
+        assert!(here.is_over() && of_there.is_over() && !is_rung(&here));
+        of_there.ring();
+        here.ring();
+        assert!(is_rung(&here));
+    }
 }

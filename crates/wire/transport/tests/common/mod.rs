@@ -9,6 +9,7 @@ pub(crate) mod hostile;
 pub(crate) mod seek;
 
 use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
 use seekwire_transport::layout::Geometry;
@@ -62,9 +63,16 @@ pub(crate) fn queues(by_link: bool, a: Geometry, b: Geometry) -> [QueuePair<Own,
     })
 }
 
-/// Two ends on two machines, ready for each other; what rings is as on one.
+/// Two ends on two machines, ready for each other.
 pub(crate) fn linked_pair(a: Geometry, b: Geometry) -> (Ring, Ring) {
-    rings(queues(true, a, b))
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (other, _) = listener.accept().unwrap();
+    let doorbells = [one, other].map(|socket| {
+        socket.set_nodelay(true).unwrap();
+        Doorbell::across(Placed::new(socket.into()).unwrap()).unwrap()
+    });
+    rings(queues(true, a, b), doorbells)
 }
 
 /// The queue of an end that has `own`, with the peer behind `peer`.
@@ -76,18 +84,21 @@ pub(crate) fn joined(own: Own, geometry: Geometry, peer: &Placed) -> QueuePair<O
 
 /// Two ends with these geometries, ready for each other.
 pub(crate) fn ring_pair(a: Geometry, b: Geometry) -> (Ring, Ring) {
-    rings(queues(false, a, b))
-}
-
-fn rings([a, b]: [QueuePair<Own, Peer>; 2]) -> (Ring, Ring) {
-    let (a_doorbell, b_doorbell) = (Doorbell::new().unwrap(), Doorbell::new().unwrap());
+    let (of_a, of_b) = (Doorbell::new().unwrap(), Doorbell::new().unwrap());
     let lent = |doorbell: &Doorbell| {
         let sent = doorbell.as_fd().try_clone_to_owned().unwrap();
         Doorbell::from_peer(Placed::new(sent).unwrap()).unwrap()
     };
-    let (to_a, to_b) = (lent(&a_doorbell), lent(&b_doorbell));
-    let a = Ring { queue: a, doorbell: a_doorbell, peer_doorbell: to_b };
-    let b = Ring { queue: b, doorbell: b_doorbell, peer_doorbell: to_a };
+    let (to_a, to_b) = (lent(&of_a), lent(&of_b));
+    rings(queues(false, a, b), [(of_a, to_b), (of_b, to_a)])
+}
+
+/// With the doorbell of each end, and its peer's.
+fn rings(queues: [QueuePair<Own, Peer>; 2], doorbells: [(Doorbell, Doorbell); 2]) -> (Ring, Ring) {
+    let [a, b] = queues;
+    let [of_a, of_b] = doorbells;
+    let ring = |queue, (doorbell, peer_doorbell)| Ring { queue, doorbell, peer_doorbell };
+    let (a, b) = (ring(a, of_a), ring(b, of_b));
     a.queue.set_ready();
     b.queue.set_ready();
     (a, b)
