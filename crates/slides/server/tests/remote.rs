@@ -10,6 +10,18 @@ use nginx::Nginx;
 use std::path::Path;
 use std::time::Duration;
 
+/// Puts a file of another length and time there, with the same tiles.
+fn replace(file: &Path) {
+    let mut bytes = std::fs::read(file).unwrap();
+    let old = std::fs::metadata(file).unwrap().modified().unwrap();
+    bytes.extend([0; 100]);
+    let other = file.with_extension("new");
+    std::fs::write(&other, bytes).unwrap();
+    let opened = std::fs::File::options().write(true).open(&other).unwrap();
+    opened.set_modified(old + Duration::from_secs(60)).unwrap();
+    std::fs::rename(&other, file).unwrap();
+}
+
 #[test]
 fn a_file_that_changes_on_its_server_is_another_slide() {
     let directory = tempfile::tempdir().unwrap();
@@ -21,16 +33,7 @@ fn a_file_that_changes_on_its_server_is_another_slide() {
     let first = service.get("/slide.svs_files/12/2_1.jpg");
     assert_eq!(first.status, 200);
 
-    // A file of another length and time, with the same tiles.
-    let mut bytes = std::fs::read(&file).unwrap();
-    let old = std::fs::metadata(&file).unwrap().modified().unwrap();
-    bytes.extend([0; 100]);
-    let other = directory.join("other");
-    std::fs::write(&other, bytes).unwrap();
-    let opened = std::fs::File::options().write(true).open(&other).unwrap();
-    opened.set_modified(old + Duration::from_secs(60)).unwrap();
-    std::fs::rename(&other, &file).unwrap();
-
+    replace(&file);
     // One that was not read before finds it out, and the next one has it.
     let failed = service.get("/slide.svs_files/12/8_11.jpg");
     assert_eq!(failed.status, 502, "{}", String::from_utf8_lossy(&failed.body));
@@ -40,4 +43,11 @@ fn a_file_that_changes_on_its_server_is_another_slide() {
     let first_again = service.get("/slide.svs_files/12/2_1.jpg");
     assert_eq!(first_again.body, first.body);
     assert_ne!(first_again.header("etag"), first.header("etag"));
+
+    // Whatever finds it out, one that is decoded or one that is given out as it is stored.
+    replace(&file);
+    let failed = service.get("/slide.svs_files/12/4_4.png");
+    assert_eq!(failed.status, 502, "{}", String::from_utf8_lossy(&failed.body));
+    let again = service.get("/slide.svs_files/12/4_4.png");
+    assert_eq!(again.status, 200, "{}", String::from_utf8_lossy(&again.body));
 }

@@ -179,7 +179,7 @@ impl Tiles {
         };
         let (block, reading) = match tokio::task::spawn_blocking(read).await {
             Ok(Ok(read)) => read,
-            Ok(Err(error)) => return Some(Err(self.wrong(open, &error))),
+            Ok(Err(error)) => return Some(Err(open.wrong(&error))),
             Err(_) => return Some(Err(Failure::internal("reading the tile panicked"))),
         };
         let wanted = || {
@@ -226,11 +226,6 @@ impl Tiles {
         if !decoding.insert(key) || self.kept.get(&key).is_some() {
             Counters::add(&self.counters.decoded_twice, 1);
         }
-    }
-
-    fn wrong(&self, open: &Open, error: &Error) -> Failure {
-        tracing::warn!(slide = open.id, "{error}");
-        Failure::of_slide(error, &open.id, &open.location)
     }
 }
 
