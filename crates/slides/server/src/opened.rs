@@ -74,6 +74,8 @@ type Opened = Result<Arc<Open>>;
 
 struct Entry {
     opened: Opened,
+    /// Whether it stays so until the file is another one.
+    is_lasting: bool,
     stamp: String,
     checked: Instant,
 }
@@ -192,32 +194,33 @@ impl Slides {
             let stamp = self.stamp(&place, &location);
             Ok((location, stamp, place))
         });
-        let (opened, stamp) = match found {
+        let ((opened, is_lasting), stamp) = match found {
             // Nothing is kept of names that clients make up.
             Err(failure) => {
                 self.entries().pop(&id);
                 return flight.land(Err(failure), || {});
             }
             Ok((location, stamp, place)) => {
-                // What was wrong with a file is so until it changes; a server may be well again.
-                let is_file = matches!(place, Place::File { .. });
-                let is_same = |entry: &&Entry| {
-                    entry.stamp == stamp && (is_file || entry.opened.is_ok()) && !entry.is_old()
-                };
-                let known =
-                    self.entries().get(&id).filter(is_same).map(|entry| entry.opened.clone());
+                let is_same =
+                    |entry: &&Entry| entry.stamp == stamp && entry.is_lasting && !entry.is_old();
+                let known = self
+                    .entries()
+                    .get(&id)
+                    .filter(is_same)
+                    .map(|entry| (entry.opened.clone(), entry.is_lasting));
                 let opened = known.unwrap_or_else(|| self.open(&id, &place, location, &stamp));
                 (opened, stamp)
             }
         };
-        let entry = Entry { opened: opened.clone(), stamp, checked: Instant::now() };
+        let entry = Entry { opened: opened.clone(), is_lasting, stamp, checked: Instant::now() };
         let mut old = None;
         flight.land(opened, || old = self.entries().push(id, entry));
         // Closed without a lock.
         drop(old);
     }
 
-    fn open(&self, id: &str, place: &Place, location: String, stamp: &str) -> Opened {
+    /// Opens a slide, and says whether what comes of it holds for as long as the file is the same.
+    fn open(&self, id: &str, place: &Place, location: String, stamp: &str) -> (Opened, bool) {
         Counters::add(&self.counters.opened, 1);
         let slide = match place {
             Place::File { within: Some(root), .. } => {
@@ -231,7 +234,16 @@ impl Slides {
             // It may be another one each time.
             Place::Address(_) => format!("{stamp}-{number}"),
         };
-        match slide {
+        // A server may be well again, and a file be readable: what else is wrong with it stays so.
+        let is_lasting = match (&slide, place) {
+            (Ok(_), _) => true,
+            (Err(_), Place::Address(_)) => false,
+            (Err(error), Place::File { .. }) => matches!(
+                error,
+                Error::Malformed { .. } | Error::Unsupported { .. } | Error::Limit { .. }
+            ),
+        };
+        let opened = match slide {
             Ok(slide) => Ok(Arc::new(Open {
                 converts: converts(&slide, id),
                 number,
@@ -247,7 +259,8 @@ impl Slides {
                 tracing::warn!(slide = id, "{error}");
                 Err(Failure::of_slide(&error, id, &location))
             }
-        }
+        };
+        (opened, is_lasting)
     }
 
     /// What is another one if the file is another one.

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use seekwire_slides_image::Heading;
+use seekwire_slides_image::{Error, Heading};
 use sha2::{Digest, Sha256};
 
 use crate::render::work;
@@ -94,10 +94,17 @@ impl Headings {
                 return Some((heading.clone(), stamp));
             }
         }
-        let heading = Heading::read(file, &work::limits()).unwrap_or_else(|error| {
-            tracing::warn!("{error}");
-            None
-        });
+        let heading = match Heading::read(file, &work::limits()) {
+            Ok(heading) => heading,
+            Err(error) => {
+                tracing::warn!("{error}");
+                // One that could not be read now is read again.
+                if matches!(error, Error::Io { .. }) {
+                    return None;
+                }
+                None
+            }
+        };
         Some((heading.map(Arc::new), stamp))
     }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use axum::Router;
 use axum::http::HeaderValue;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seekwire_flow::{Guarantee, Policy};
 use seekwire_launch::Secret;
 use seekwire_slides_image::Limits;
@@ -339,6 +340,14 @@ impl Server {
     }
 }
 
+/// Takes all descriptors that the process may have: a slide in DICOM has one for each file.
+fn allow_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::debug!("the limit of open files stays {:?}: {error}", limit.current);
+    }
+}
+
 /// `seekwire slides`
 pub(crate) fn command(options: &Options) -> Result<()> {
     if let Some(Action::Sign(options)) = &options.action {
@@ -352,6 +361,7 @@ pub(crate) fn command(options: &Options) -> Result<()> {
         .log_internal_errors(false)
         .init();
     let mut settings = Settings::of(options)?;
+    allow_files();
     let mut launched = None;
     if let Some(listen) = options.workers.clone() {
         launched = launched::server()?;

@@ -9,6 +9,8 @@ use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+
 #[test]
 fn clients_that_have_an_image_are_told_so() {
     let directory = tempfile::tempdir().unwrap();
@@ -322,6 +324,42 @@ fn the_program_serves_until_it_is_told_to_end() {
     let mut log = String::new();
     stderr.read_to_string(&mut log).unwrap();
     assert!(log.contains("status=200") && log.contains("aperio.svs/full"), "{log}");
+}
+
+#[test]
+fn what_could_not_be_opened_for_want_of_descriptors_is_opened_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = odd(directory.path());
+    let run = "ulimit -Sn 200 && exec \"$0\" slides \"$1\" --listen 127.0.0.1:0 --log off";
+    let mut child = Command::new("sh")
+        .args(["-c", run, env!("CARGO_BIN_EXE_seekwire-slides"), path.to_str().unwrap()])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    stderr.read_line(&mut said).unwrap();
+    let address = said.trim().strip_prefix("seekwire: one slide at http://").unwrap();
+    let service = Service::at(address.strip_suffix('/').unwrap().parse().unwrap());
+    let id = Pid::from_child(&child);
+    let open = fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
+    let open: Vec<u64> =
+        open.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
+    let free = (0..).find(|number| !open.contains(number)).unwrap();
+    // For the connection, and for nothing else.
+    let few = Rlimit { current: Some(free + 1), maximum: getrlimit(Resource::Nofile).maximum };
+    let before = prlimit(Some(id), Resource::Nofile, few).unwrap();
+    let failed = service.get("/odd.tif.dzi");
+    prlimit(Some(id), Resource::Nofile, before).unwrap();
+    let mut later = service.get("/odd.tif.dzi");
+    while later.status != 200 {
+        later = service.get("/odd.tif.dzi");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(failed.text().contains("Too many open files"), "{failed:?}");
+    // The server had taken all that it may have.
+    assert_eq!(before.current, before.maximum);
 }
 
 #[test]

@@ -15,7 +15,7 @@ mod read;
 mod view;
 
 use std::fs::{self, File};
-use std::io::{self, BufReader};
+use std::io::{self, BufReader, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -121,26 +121,34 @@ impl Annotations {
         };
         let read = move || {
             let _turn = turn;
-            let found = self.read(&beside);
+            let (found, is_lasting) = self.read(&beside);
             let kept = found.clone();
             let bytes = kept.as_ref().map_or(0, |index| index.bytes());
-            flight.land(found, || self.kept.put(beside, kept, bytes));
+            flight.land(found, || {
+                if is_lasting {
+                    self.kept.put(beside, kept, bytes);
+                }
+            });
         };
         // If it panics, whoever waits is told so by the flight.
         let _ = tokio::task::spawn_blocking(read).await;
     }
 
-    fn read(&self, beside: &Beside) -> Found {
+    /// And whether it stays so until the file is another one.
+    fn read(&self, beside: &Beside) -> (Found, bool) {
         let read = indexed(&beside.path, self.limit);
+        let is_lasting = !matches!(read, Err(Wrong::Now(_)));
+        let read = read.map_err(Wrong::failure);
         if let Ok(index) = &read {
             let (count, bytes) = (index.count(), index.bytes());
             tracing::debug!(file = beside.name(), count, bytes, "annotations");
         }
-        read.map(Arc::new).map_err(|failure| {
+        let found = read.map(Arc::new).map_err(|failure| {
             let what = format!("{}: {}", beside.name(), failure.what);
             tracing::warn!("{what}");
             Failure { what: what.into(), ..failure }
-        })
+        });
+        (found, is_lasting)
     }
 
     /// What is in a view, as GeoJSON: pixels of level 0.
@@ -157,18 +165,35 @@ impl Annotations {
     }
 }
 
-fn indexed(path: &Path, limit: usize) -> Result<Index> {
-    let wrong = |error: &io::Error| Failure::internal(error.to_string());
+/// Why there are no annotations.
+#[derive(Debug)]
+enum Wrong {
+    /// It cannot be read now.
+    Now(io::Error),
+    /// It is broken, or too large.
+    File(Failure),
+}
+
+impl Wrong {
+    fn failure(self) -> Failure {
+        match self {
+            Self::Now(error) => Failure::internal(error.to_string()),
+            Self::File(failure) => failure,
+        }
+    }
+}
+
+fn indexed(path: &Path, limit: usize) -> std::result::Result<Index, Wrong> {
     // It may have become a pipe, which nobody may write to.
     let flags = OFlags::NONBLOCK.bits() as i32;
     let file = File::options().read(true).custom_flags(flags).open(path);
-    let file = file.map_err(|error| wrong(&error))?;
-    let data = file.metadata().map_err(|error| wrong(&error))?;
+    let file = file.map_err(Wrong::Now)?;
+    let data = file.metadata().map_err(Wrong::Now)?;
     if !data.is_file() {
-        return Err(Failure::internal("it is no file any more"));
+        return Err(Wrong::Now(io::Error::other("it is no file any more")));
     }
     let size = data.len();
-    let large = |what: String| Failure::new(StatusCode::NOT_IMPLEMENTED, what);
+    let large = |what: String| Wrong::File(Failure::new(StatusCode::NOT_IMPLEMENTED, what));
     if size > LARGEST {
         return Err(large(format!("{} MiB, of {} at most", size >> 20, LARGEST >> 20)));
     }
@@ -181,7 +206,11 @@ fn indexed(path: &Path, limit: usize) -> Result<Index> {
     match read {
         Ok(()) => Ok(builder.finish()),
         Err(error) if budget.is_spent() => Err(large(error.to_string())),
-        Err(error) => Err(Failure::internal(error.to_string())),
+        // What the guard refuses is of the file.
+        Err(error) if error.io_error_kind().is_some_and(|kind| kind != ErrorKind::InvalidData) => {
+            Err(Wrong::Now(error.into()))
+        }
+        Err(error) => Err(Wrong::File(Failure::internal(error.to_string()))),
     }
 }
 

@@ -6,7 +6,7 @@ fn read(text: &str) -> Result<Index> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.geojson");
     fs::write(&path, text).unwrap();
-    indexed(&path, 1 << 20)
+    indexed(&path, 1 << 20).map_err(Wrong::failure)
 }
 
 fn shown(text: &str, bbox: &str, zoom: f32) -> Value {
@@ -170,13 +170,20 @@ fn what_is_broken_or_hostile_is_refused() {
 }
 
 #[test]
-fn what_has_become_a_pipe_keeps_nobody_waiting() {
+fn what_has_become_a_pipe_keeps_nobody_waiting_and_is_looked_at_again() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.geojson");
     let mode = rustix::fs::Mode::RUSR;
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
-    let failure = indexed(&path, 1 << 20).err().unwrap();
-    assert_eq!(failure.status.as_u16(), 500, "{failure}");
+    let wrong = indexed(&path, 1 << 20).err().unwrap();
+    assert!(matches!(wrong, Wrong::Now(_)), "{wrong:?}");
+    assert_eq!(wrong.failure().status.as_u16(), 500);
+    fs::remove_file(&path).unwrap();
+    for broken in ["{", &"[".repeat(1000), "{\"type\": 1}"] {
+        fs::write(&path, broken).unwrap();
+        let wrong = indexed(&path, 1 << 20).err().unwrap();
+        assert!(matches!(wrong, Wrong::File(_)), "{wrong:?}");
+    }
 }
 
 #[test]
