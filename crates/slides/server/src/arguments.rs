@@ -180,7 +180,8 @@ pub(crate) struct Slides {
     /// Keep encoded images in DIR, too, so that they are there after a restart
     ///
     /// Several servers can use the same one. It is made for nobody else to read. Images of slides on
-    /// web servers and stored tiles are not kept. If it cannot be used, the log says so.
+    /// web servers and in OME-Zarr, and stored tiles, are not kept. If it cannot be used, the log says
+    /// so.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) disk_cache: Option<PathBuf>,
     /// Bytes that DIR may have; those are removed that were not used for longest

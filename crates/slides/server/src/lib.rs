@@ -6,7 +6,7 @@
 //! render     a picture out of a slide: as stored, or through filters (its first page has a map)
 //! annotations  GeoJSON beside a slide, by view                    (its first page has a map)
 //! workers    processes elsewhere that do a part of this           (its first page has a map)
-//! opened     open slides, each once                                  opened, library, series
+//! opened     open slides, each once                          opened, library, series, stamps
 //! disk       encoded images that outlive the server
 //! prefetch   neighbours of tiles, made while there is nothing else to do
 //! flights    one piece of work for all that ask for the same
@@ -40,6 +40,7 @@ mod series;
 mod server;
 mod shares;
 mod sign;
+mod stamps;
 mod web;
 mod workers;
 

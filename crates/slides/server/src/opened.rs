@@ -14,8 +14,8 @@ use crate::failure::{Failure, Result, outside};
 use crate::flights::{Flight, Flights, Joined};
 use crate::library::{self, Library, Place};
 use crate::render::{TOO_MANY, colour};
-use crate::series;
 use crate::shares::{self, Host, Web};
+use crate::stamps;
 
 /// Whether a file is still the same is looked up when the last look is so old.
 const FRESH: Duration = Duration::from_secs(1);
@@ -53,6 +53,12 @@ impl Open {
             self.changed.store(true, Ordering::Relaxed);
         }
         Failure::of_slide(error, &self.id, &self.location)
+    }
+
+    /// Whether its stamp says after a restart, too, that it is the same. What is on a web server may
+    /// be another one, and chunks of OME-Zarr are not looked at.
+    pub(crate) fn is_known_by_stamp(&self) -> bool {
+        !library::is_address(&self.location) && self.slide.format() != "ome-zarr"
     }
 
     /// A failure in which the slide is called as clients call it.
@@ -270,7 +276,8 @@ impl Slides {
                 let (seconds, nanoseconds) = (data.mtime(), data.mtime_nsec());
                 let of = format!("{}-{}-{seconds}.{nanoseconds}", data.ino(), data.len());
                 match library::instances(location) {
-                    Some(directory) => format!("{of}-{}", series::stamp(directory)),
+                    Some(directory) => format!("{of}-{}", stamps::series(directory)),
+                    None if data.is_dir() => format!("{of}-{}", stamps::image(location.as_ref())),
                     None => of,
                 }
             }

@@ -2,16 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use seekwire_slides_image::{Error, Heading};
-use sha2::{Digest, Sha256};
 
 use crate::render::work;
-use crate::web::response::hexadecimal;
 
 /// A series that is a slide.
 #[derive(Debug, Clone)]
@@ -31,30 +28,6 @@ type Stamp = (u64, u64, i64, i64);
 
 /// Those of a directory, by UID: the first of its files, and how many there are.
 pub(crate) type Found = BTreeMap<String, (PathBuf, Arc<Heading>, usize)>;
-
-/// What is another one if a file in the directory is another one.
-pub(crate) fn stamp(directory: &Path) -> String {
-    let mut files: Vec<_> = fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .take(work::limits().files)
-        .filter_map(|entry| {
-            let data = fs::metadata(entry.path()).ok()?;
-            Some((entry.file_name(), data.ino(), data.len(), data.mtime(), data.mtime_nsec()))
-        })
-        .collect();
-    files.sort();
-    let mut hash = Sha256::new();
-    for (name, inode, length, seconds, nanoseconds) in files {
-        hash.update(name.as_bytes());
-        hash.update(b"/");
-        for number in [inode, length, seconds as u64, nanoseconds as u64] {
-            hash.update(number.to_le_bytes());
-        }
-    }
-    hexadecimal(&hash.finalize()[..8])
-}
 
 /// The beginnings of files that were read.
 #[derive(Debug, Default)]

@@ -110,3 +110,36 @@ fn links_in_slides_do_not_lead_out_of_the_directory() {
         std::thread::yield_now();
     }
 }
+
+#[test]
+fn an_image_that_is_written_anew_in_its_place_is_another_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    odd(directory);
+    let raw = pyramid(directory, "raw.tif", "none");
+    let image = directory.join("image.zarr");
+    zarr(&raw, directory, &image);
+    let service = Service::start(&image, |settings| {
+        settings.disk_cache = Some((directory.join("cache"), 16 << 20));
+    });
+    let get = |tile: &str| service.get(&format!("/image.zarr_files/{tile}.png"));
+    let (first, other) = (get("9/0_0"), get("9/1_1"));
+    assert!(first.status == 200 && first.body != other.body);
+    for channel in ["0", "1", "2"] {
+        let chunks = image.join("0").join(channel);
+        fs::copy(chunks.join("1/1"), chunks.join("0/0")).unwrap();
+    }
+    // As programs do that write the whole of it, the names and the directory stay.
+    let array = image.join("0/.zarray");
+    fs::write(&array, fs::read_to_string(&array).unwrap() + "\n").unwrap();
+    let mut again = get("9/0_0");
+    while again.body == first.body {
+        again = get("9/0_0");
+    }
+    assert_eq!(again.body, other.body);
+    assert_ne!(again.header("etag"), first.header("etag"));
+    // Nor is it told by anything that single chunks are the same after a restart.
+    drop(service);
+    let images = fs::read_dir(directory.join("cache")).unwrap();
+    assert_eq!(images.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count(), 0);
+}

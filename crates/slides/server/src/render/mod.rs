@@ -41,7 +41,6 @@ use crate::counters::Counters;
 use crate::disk::{Disk, Name};
 use crate::failure::{Failure, Result};
 use crate::flights::{Flight, Flights, Joined};
-use crate::library;
 use crate::opened::Open;
 use crate::shares::Web;
 use crate::workers::remote::Remote;
@@ -290,15 +289,14 @@ impl Images {
         }
     }
 
-    /// The image that an earlier server has made, or what `make` gives. Slides on web servers are
-    /// not known to be the same after a restart.
+    /// The image that an earlier server has made, or what `make` gives.
     async fn kept_or(
         &self,
         open: &Open,
         picture: &Picture,
         make: impl Future<Output = Image>,
     ) -> Image {
-        let Some(disk) = self.disk.as_ref().filter(|_| !library::is_address(&open.location)) else {
+        let Some(disk) = self.disk.as_ref().filter(|_| open.is_known_by_stamp()) else {
             return make.await;
         };
         let name = Name::new(&[

@@ -1,0 +1,108 @@
+//! What says whether a slide that is a directory is still the same one: names, inodes, lengths and
+//! times of files in it, as a hash.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::render::work;
+use crate::web::response::hexadecimal;
+
+/// What groups and arrays of Zarr are described in, in both versions of the format.
+const DESCRIPTIONS: [&str; 4] = ["zarr.json", ".zattrs", ".zgroup", ".zarray"];
+/// Groups in groups of an image in OME-Zarr, with the arrays in them.
+const DEEPEST: usize = 2;
+/// Names that are looked at in an image in OME-Zarr.
+const MOST: usize = 1024;
+
+/// Of a series in DICOM: of all files in its directory.
+pub(crate) fn series(directory: &Path) -> String {
+    let files = fs::read_dir(directory).into_iter().flatten().flatten();
+    let files = files.take(work::limits().files).map(|entry| entry.path());
+    hash(directory, files.collect())
+}
+
+/// Of an image in OME-Zarr: of what describes it. Chunks, of which there may be millions, are not
+/// looked at.
+pub(crate) fn image(store: &Path) -> String {
+    let mut described = Vec::new();
+    let mut left = MOST;
+    let mut todo = vec![(store.to_owned(), 0)];
+    while let Some((directory, depth)) = todo.pop() {
+        let files = DESCRIPTIONS.map(|name| directory.join(name));
+        let found = described.len();
+        described.extend(files.into_iter().filter(|file| file.is_file()));
+        // What is in an array, and in what is described by nothing, is chunks.
+        let is_array = described.last().is_some_and(|file| file.ends_with(".zarray"));
+        if is_array || described.len() == found || depth == DEEPEST {
+            continue;
+        }
+        let below = fs::read_dir(directory).into_iter().flatten().flatten();
+        for entry in below.take(left) {
+            left -= 1;
+            if entry.path().is_dir() {
+                todo.push((entry.path(), depth + 1));
+            }
+        }
+    }
+    hash(store, described)
+}
+
+fn hash(below: &Path, mut files: Vec<PathBuf>) -> String {
+    files.sort();
+    let mut hash = Sha256::new();
+    for file in files {
+        let Ok(data) = fs::metadata(&file) else { continue };
+        let name = file.strip_prefix(below).unwrap_or(&file);
+        hash.update(name.as_os_str().as_bytes());
+        hash.update(b"\0");
+        for number in [data.ino(), data.len(), data.mtime() as u64, data.mtime_nsec() as u64] {
+            hash.update(number.to_le_bytes());
+        }
+    }
+    hexadecimal(&hash.finalize()[..8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_description_counts_and_no_chunk_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let described = [
+            ["", ".zattrs"],
+            ["", ".zgroup"],
+            ["0", ".zattrs"],
+            ["0/0", ".zarray"],
+            ["0/1", ".zarray"],
+            ["1", "zarr.json"],
+            ["1/a", "zarr.json"],
+        ];
+        let path = |[below, name]: [&str; 2]| directory.path().join(below).join(name);
+        for one in described {
+            fs::create_dir_all(path(one).parent().unwrap()).unwrap();
+            fs::write(path(one), "{}").unwrap();
+        }
+        let chunks = [["0/0/7", "1"], ["1/a/c", "0"], ["0/0/7", ".zarray"]];
+        for chunk in chunks {
+            fs::create_dir_all(path(chunk).parent().unwrap()).unwrap();
+        }
+        let mut before = image(directory.path());
+        for chunk in chunks {
+            fs::write(path(chunk), "chunk").unwrap();
+            assert_eq!(image(directory.path()), before, "{chunk:?}");
+        }
+        for one in described {
+            fs::write(path(one), "{  }").unwrap();
+            let after = image(directory.path());
+            assert_ne!(after, before, "{one:?}");
+            before = after;
+        }
+        fs::rename(path(["0", ".zattrs"]), path(["0", ".other"])).unwrap();
+        assert_ne!(image(directory.path()), before);
+    }
+}
