@@ -37,7 +37,9 @@ pub(crate) enum Command {
 ///
 /// In a directory, all slides are served that are in it or below it, also those that come later.
 /// Files whose name begins with a dot are not, nor are links that lead out of the directory. A
-/// slide is known by its path there, in which / stands as %2F in addresses.
+/// slide is known by its path there, in which / stands as %2F in addresses. Of several locations
+/// with the same last name, the later ones are known by it and the name of what they are in, such as
+/// case2/slide.svs.
 ///
 /// Stored JPEG tiles that fit a request are given out as they are. All else is decoded, scaled and
 /// encoded once for all that ask for it, by as many threads as there are processors, and kept

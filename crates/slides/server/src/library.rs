@@ -4,10 +4,11 @@
 //! what a client says. A symbolic link counts if it leads to a file in the same directory tree. It
 //! is judged again when the slide is opened.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,16 @@ pub(crate) enum Place {
     File { path: PathBuf, within: Option<Arc<Path>> },
     /// On a web server.
     Address(String),
+}
+
+impl fmt::Display for Place {
+    /// Without what may be a signature.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, .. } => path.display().fmt(f),
+            Self::Address(address) => f.write_str(path_of(address)),
+        }
+    }
 }
 
 impl Place {
@@ -98,35 +109,39 @@ impl Library {
     ///
     /// # Errors
     ///
-    /// What does not exist, and two slides of one name.
+    /// What does not exist, what is no address of a slide, and two slides of one name.
     pub(crate) fn new(locations: &[String]) -> Anyhow<Self> {
         let is_only = locations.len() == 1;
-        let mut roots = Vec::new();
-        for location in locations {
+        let (mut roots, mut taken) = (Vec::new(), BTreeSet::new());
+        for (at, location) in locations.iter().enumerate() {
+            if locations[..at].contains(location) {
+                bail!("{}: it is given twice", path_of(location));
+            }
             if is_address(location) {
-                let place = Place::Address(location.clone());
-                roots.push(Root::Slide { id: name_in(location)?, place });
+                let id = free(&mut taken, &parts_of(location)?)?;
+                roots.push(Root::Slide { id, place: Place::Address(location.clone()) });
                 continue;
             }
-            let real = fs::canonicalize(location).with_context(|| location.clone())?;
-            let name = real.file_name().map(|name| name.to_string_lossy().into_owned());
-            let name = name.unwrap_or_default();
-            if real.is_dir() && ends(&name, STORE) {
-                roots.push(Root::Slide {
-                    id: name,
-                    place: Place::File { path: real, within: None },
-                });
-            } else if real.is_dir() {
-                let prefix = if is_only { String::new() } else { format!("{name}/") };
-                roots.push(Root::Directory { path: real, prefix });
-            } else {
-                // It was named, so what it links to is meant.
-                let name = Path::new(location).file_name().and_then(|name| name.to_str());
-                let id = name.filter(|name| is_printable(name));
-                let id = id.with_context(|| format!("{location}: a name that is no text"))?;
-                let place = Place::File { path: real, within: None };
-                roots.push(Root::Slide { id: id.to_owned(), place });
+            if let Some((scheme, _)) = location.split_once("://") {
+                bail!("{scheme}://: addresses begin with http://, https:// or s3://");
             }
+            let real = fs::canonicalize(location).with_context(|| location.clone())?;
+            if real.is_dir() && !ends(&real.to_string_lossy(), STORE) {
+                let prefix = match is_only {
+                    true => String::new(),
+                    false => format!("{}/", free(&mut taken, &parts(&real))?),
+                };
+                roots.push(Root::Directory { path: real, prefix });
+                continue;
+            }
+            // A link was named, so what it links to is meant; its name is its own.
+            let named = std::path::absolute(location).with_context(|| location.clone())?;
+            let named = if real.is_dir() { parts(&real) } else { parts(&named) };
+            if !named.last().is_some_and(|name| is_text(name)) {
+                bail!("{location}: a name that is no text");
+            }
+            let id = free(&mut taken, &named)?;
+            roots.push(Root::Slide { id, place: Place::File { path: real, within: None } });
         }
         let mut headings = Headings::default();
         let known = Mutex::new(scan(&roots, &mut headings)?);
@@ -222,16 +237,62 @@ pub(crate) fn is_address(location: &str) -> bool {
     ["http://", "https://", "s3://"].iter().any(|scheme| location.starts_with(scheme))
 }
 
-/// The last part of the path of an address.
-fn name_in(address: &str) -> Anyhow<String> {
-    // Keys of S3 are written as they are.
+/// A location, of an address without what may be a signature. Keys of S3 are written as they are.
+fn path_of(location: &str) -> &str {
+    match ["http://", "https://"].iter().any(|scheme| location.starts_with(scheme)) {
+        true => location.split(['?', '#']).next().unwrap_or(location),
+        false => location,
+    }
+}
+
+/// The parts of an address: host or bucket, and what its path or key has.
+fn parts_of(address: &str) -> Anyhow<Vec<String>> {
     let is_object = address.starts_with("s3://");
-    let path = address.split(['?', '#']).next().filter(|_| !is_object).unwrap_or(address);
-    let name = path.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default();
-    let decoded = percent_encoding::percent_decode_str(name).decode_utf8();
-    let name = if is_object { Some(name.into()) } else { decoded.ok() };
-    let name = name.filter(|name| is_printable(name) && !name.ends_with(':'));
-    Ok(name.with_context(|| format!("{path}: an address without a name"))?.into_owned())
+    let path = path_of(address);
+    let (_, rest) = path.split_once("://").unwrap_or(("", path));
+    // Who asks is not told.
+    let rest = rest.split_once('/').map_or(rest, |(host, _)| {
+        let before = host.rfind('@').filter(|_| !is_object).map_or(0, |at| at + 1);
+        &rest[before..]
+    });
+    let parts = rest.split('/').filter(|part| !part.is_empty());
+    let parts: Vec<String> = parts
+        .map(|part| match is_object {
+            true => part.to_owned(),
+            false => percent_encoding::percent_decode_str(part).decode_utf8_lossy().into_owned(),
+        })
+        .collect();
+    if is_object && parts.len() < 2 {
+        bail!("{path}: it has no key: a slide in a bucket is s3://BUCKET/KEY");
+    }
+    if !parts.last().is_some_and(|name| is_text(name)) {
+        bail!("{path}: an address without a name");
+    }
+    Ok(parts)
+}
+
+/// The parts of a path.
+fn parts(path: &Path) -> Vec<String> {
+    let named = path.components().filter(|part| matches!(part, Component::Normal(_)));
+    named.map(|part| part.as_os_str().to_string_lossy().into_owned()).collect()
+}
+
+/// The last part, which stays the name of what was named first, or with as many before it as it
+/// takes to be another name.
+fn free(taken: &mut BTreeSet<String>, parts: &[String]) -> Anyhow<String> {
+    let names = (0..parts.len().max(1)).rev().map(|at| parts[at..].join("/"));
+    let mut last = String::new();
+    for name in names {
+        if !name.contains(char::is_control) && taken.insert(name.clone()) {
+            return Ok(name);
+        }
+        last = name;
+    }
+    bail!("two slides are called {last}");
+}
+
+fn is_text(name: &str) -> bool {
+    is_printable(name) && !name.contains(char::REPLACEMENT_CHARACTER)
 }
 
 fn is_printable(name: &str) -> bool {
@@ -252,10 +313,10 @@ fn look(roots: &[Root], headings: &mut Headings, list: &mut List, index: &mut In
             // What somebody puts into a directory does not take away what is there.
             Entry::Occupied(other) if other.get().is_beside(&place) => {
                 let (id, other) = (other.key(), other.get());
-                tracing::warn!("two slides are called {id}: {other:?} is served, {place:?} is not");
+                tracing::warn!("two slides are called {id}: {other} is served, {place} is not");
             }
             Entry::Occupied(other) => {
-                bail!("two slides are called {}; the other one is {:?}", other.key(), other.get());
+                bail!("two slides are called {}: {} and {place}", other.key(), other.get());
             }
         }
         Ok(list.len() < MOST)
@@ -455,8 +516,32 @@ mod tests {
         let library = Library::new(&named).unwrap();
         let all = ["100% a?.svs", "any-name", "b c.tif", "one/a.svs", "two/a.svs"];
         assert_eq!(ids(&library), all);
-        let same = Library::new(&[path("one"), path("three/one")]).unwrap_err();
-        assert!(same.to_string().contains("two slides are called one/a.svs"), "{same}");
+        let directories = Library::new(&[path("one"), path("three/one")]).unwrap();
+        assert_eq!(ids(&directories), ["one/a.svs", "three/one/a.svs"]);
+        let case = |number: u8| format!("s3://a/case{number}/slide.svs");
+        let file = path("one/a.svs");
+        fs::write(outer.path().join("slide.svs"), "").unwrap();
+        let named = [case(1), case(2), "http://host/slide.svs".to_owned(), path("slide.svs"), file];
+        let objects = Library::new(&named).unwrap();
+        let own = outer.path().file_name().unwrap().to_str().unwrap();
+        let all = ["a.svs", "case2/slide.svs", "host/slide.svs", "slide.svs"].map(String::from);
+        let mut all = all.to_vec();
+        all.push(format!("{own}/slide.svs"));
+        all.sort();
+        assert_eq!(ids(&objects), all);
+        // The same twice; what may be a signature is not told.
+        let address = |query: &str| format!("http://host/one/a.svs?key={query}");
+        let prefixed = [address("s3cret"), address("s4cret"), path("one"), path("two")];
+        for same in [&[path("one"), path("one")][..], &[case(1), case(1)], &prefixed] {
+            let same = Library::new(same).unwrap_err().to_string();
+            let is_told = ["two slides are called one/a.svs", "given twice"];
+            let is_told = is_told.iter().any(|told| same.contains(told));
+            assert!(is_told && !same.contains("cret"), "{same}");
+        }
+        for wrong in ["s3://bucket", "s3://bucket/", "ftp://host/a.svs", "http://"] {
+            let error = Library::new(&[wrong.to_owned()]).unwrap_err().to_string();
+            assert!(error.contains("key") || error.contains("address"), "{error}");
+        }
         assert!(Library::new(&[path("none")]).unwrap_err().to_string().contains("none"));
         assert!(Library::new(&["http://".to_owned()]).is_err());
     }
