@@ -83,13 +83,15 @@ Environment:
   SSL_CERT_FILE=FILE           whom to believe by https:// instead of the system's authorities
 
 Signals:
-  SIGTERM, SIGINT  accept nothing new, answer what was asked for, and end
+  SIGTERM, SIGINT  accept nothing new, answer what was asked for, and end; the second one ends at
+                   once
   SIGHUP           read the certificate and its key again, if there is one
 
 Exit status:
   0  it was ended by a signal
   1  a location does not exist, the address cannot be listened at, or a file of a token, secret or
      certificate cannot be used
+  2  the arguments make no sense
 
 Examples:
   seekwire slides --demo

@@ -17,8 +17,8 @@ use seekwire_flow::{Guarantee, Policy};
 use seekwire_launch::Secret;
 use seekwire_slides_image::Limits;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::annotations::Annotations;
@@ -340,6 +340,14 @@ impl Server {
     }
 }
 
+/// Until one of them comes.
+async fn next([terminate, interrupt]: &mut [Signal; 2]) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
 /// Takes all descriptors that the process may have: a slide in DICOM has one for each file.
 fn allow_files() {
     let limit = getrlimit(Resource::Nofile);
@@ -385,6 +393,7 @@ pub(crate) fn command(options: &Options) -> Result<()> {
     let served = runtime.block_on(async {
         // From now on they end it well.
         let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+        let mut hangup = signal(SignalKind::hangup())?;
         let server = Server::bind(settings).await?;
         let count = match server.slides {
             1 => "one slide".to_owned(),
@@ -403,15 +412,27 @@ pub(crate) fn command(options: &Options) -> Result<()> {
             let about = demo.about;
             seekwire_program::tell(format_args!("seekwire: {about}; open {scheme}://{address}/"));
         }
-        let [terminate, interrupt] = &mut signals;
-        server
-            .run(async {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
+        let has_certificate = server.tls.is_some();
+        tokio::spawn(async move {
+            while hangup.recv().await.is_some() {
+                if !has_certificate {
+                    tracing::info!("SIGHUP changes nothing: there is no certificate to read again");
                 }
-            })
-            .await;
+            }
+        });
+        let (told, end) = oneshot::channel();
+        let signalled = async {
+            next(&mut signals).await;
+            let _ = told.send(());
+            next(&mut signals).await;
+        };
+        let ended = async {
+            let _ = end.await;
+        };
+        tokio::select! {
+            () = server.run(ended) => {}
+            () = signalled => tracing::warn!("told to end again: what is asked for is not answered"),
+        }
         Ok(())
     });
     // Reads of what does not answer are not waited for.

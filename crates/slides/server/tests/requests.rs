@@ -327,6 +327,42 @@ fn the_program_serves_until_it_is_told_to_end() {
 }
 
 #[test]
+fn a_hangup_is_no_end_and_a_second_interrupt_is() {
+    // A web server that never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let slide = format!("http://{}/a.svs", silent.local_addr().unwrap());
+    let long = ["--listen", "127.0.0.1:0", "--timeout", "3600", "--grace", "3600"];
+    let mut child =
+        program(&[&[slide.as_str()][..], &long].concat()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    stderr.read_line(&mut said).unwrap();
+    let address = said.trim().strip_prefix("seekwire: one slide at http://").unwrap();
+    let address = address.strip_suffix('/').unwrap();
+    let signal = |name: &str| {
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    };
+    signal("-HUP");
+    said.clear();
+    stderr.read_line(&mut said).unwrap();
+    assert!(said.contains("SIGHUP changes nothing"), "{said:?}");
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /a.svs.dzi HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    // It has read the request when it asks for the slide.
+    let _asked = silent.accept().unwrap();
+    signal("-INT");
+    while TcpStream::connect(address).is_ok() {
+        std::thread::yield_now();
+    }
+    signal("-INT");
+    assert!(child.wait().unwrap().success());
+    said.clear();
+    stderr.read_to_string(&mut said).unwrap();
+    assert!(said.contains("told to end again"), "{said}");
+}
+
+#[test]
 fn what_could_not_be_opened_for_want_of_descriptors_is_opened_later() {
     let directory = tempfile::tempdir().unwrap();
     let path = odd(directory.path());
