@@ -11,7 +11,9 @@
 
     const viewer = OpenSeadragon({
         element: place,
-        tileSources: "../" + place.dataset.address + ".dzi",
+        // What follows the question mark is in the addresses of tiles, too, so that the browser keeps
+        // none of another slide that was here before.
+        tileSources: "../" + place.dataset.address + ".dzi?v=" + place.dataset.version,
         showNavigationControl: false,
         showNavigator: true,
         navigatorPosition: "TOP_RIGHT",

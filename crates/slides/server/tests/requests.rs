@@ -50,6 +50,25 @@ fn clients_that_have_an_image_are_told_so() {
 }
 
 #[test]
+fn clients_keep_no_image_as_one_of_another_slide() {
+    let directory = tempfile::tempdir().unwrap();
+    let service = Service::of(&odd(directory.path()));
+    for path in ["/odd.tif.dzi", "/slides/odd.tif/properties.json", "/iiif/3/odd.tif/info.json"] {
+        let document = service.get(path);
+        assert_eq!(document.header("cache-control"), "no-cache", "{path}");
+        assert!(!document.header("etag").is_empty(), "{path}");
+    }
+    let page = service.get("/slides/odd.tif");
+    let (_, version) = page.text().split_once("data-version=\"").unwrap();
+    let (version, _) = version.split_once('"').unwrap();
+    let get = |version: &str| service.get(&format!("/odd.tif_files/9/0_0.png?v={version}"));
+    let (own, other) = (get(version), get("another-slide"));
+    assert_eq!((own.status, own.header("cache-control")), (200, "public, max-age=3600"));
+    assert_eq!((other.status, other.header("cache-control")), (200, "no-store"));
+    assert_eq!(own.body, other.body);
+}
+
+#[test]
 fn a_slide_that_is_replaced_is_another_one() {
     let directory = tempfile::tempdir().unwrap();
     let path = odd(directory.path());
@@ -338,7 +357,7 @@ fn a_hangup_is_no_end_and_a_second_interrupt_is() {
     let mut said = String::new();
     stderr.read_line(&mut said).unwrap();
     let address = said.trim().strip_prefix("seekwire: one slide at http://").unwrap();
-    let address = address.strip_suffix('/').unwrap();
+    let address = address.strip_suffix('/').unwrap().to_owned();
     let signal = |name: &str| {
         let id = child.id().to_string();
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
@@ -347,12 +366,12 @@ fn a_hangup_is_no_end_and_a_second_interrupt_is() {
     said.clear();
     stderr.read_line(&mut said).unwrap();
     assert!(said.contains("SIGHUP changes nothing"), "{said:?}");
-    let mut stream = TcpStream::connect(address).unwrap();
+    let mut stream = TcpStream::connect(&address).unwrap();
     stream.write_all(b"GET /a.svs.dzi HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     // It has read the request when it asks for the slide.
     let _asked = silent.accept().unwrap();
     signal("-INT");
-    while TcpStream::connect(address).is_ok() {
+    while TcpStream::connect(&address).is_ok() {
         std::thread::yield_now();
     }
     signal("-INT");

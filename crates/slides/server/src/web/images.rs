@@ -10,6 +10,7 @@ use axum::response::Response;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
 use crate::counters::Counters;
 use crate::deepzoom;
@@ -34,6 +35,8 @@ pub(super) fn encoded(id: &str) -> String {
 pub(super) struct Options {
     icc: Option<String>,
     width: Option<u32>,
+    /// The [`version`] of the slide that the client shows.
+    v: Option<String>,
 }
 
 impl Options {
@@ -49,14 +52,24 @@ impl Options {
     }
 }
 
+/// What addresses say of the slide that they are of: another one if the slide is another one.
+pub(super) fn version(open: &Open) -> String {
+    response::hexadecimal(&Sha256::digest(&open.stamp)[..6])
+}
+
 impl App {
     /// An image, unless the client has it.
     async fn image(
         &self,
         open: &Arc<Open>,
         headers: &HeaderMap,
+        options: &Options,
         picture: Picture,
     ) -> Result<Response> {
+        // What is kept by an address with the version of another slide would be kept as its image.
+        let is_other = options.v.as_ref().is_some_and(|wanted| *wanted != version(open));
+        let never = HeaderValue::from_static("no-store");
+        let cache = if is_other { &never } else { &self.cache };
         let kind = picture.kind.media_type();
         let etag = response::etag(&[
             env!("CARGO_PKG_VERSION"),
@@ -67,15 +80,16 @@ impl App {
         ]);
         if response::has(headers, &etag) {
             Counters::add(&self.counters.not_modified, 1);
-            return Ok(response::kept(response::not_modified(), etag, &self.cache));
+            return Ok(response::kept(response::not_modified(), etag, cache));
         }
         let busy = self.prefetch.busy(open, &picture);
         let image = self.images.get(open, picture).await?;
         drop(busy);
-        Ok(response::kept(response::body(kind, image), etag, &self.cache))
+        Ok(response::kept(response::body(kind, image), etag, cache))
     }
 
-    /// A document that changes only with the slide.
+    /// A document that changes only with the slide, of which clients ask each time whether it has:
+    /// by an old one they would ask for the images of a new slide.
     fn document(
         &self,
         open: &Open,
@@ -84,10 +98,13 @@ impl App {
         text: String,
     ) -> Response {
         let etag = response::etag(&[&open.stamp, kind, &text]);
+        let is_open = self.token.is_none() && self.key.is_none();
+        let cache =
+            HeaderValue::from_static(if is_open { "no-cache" } else { "private, no-cache" });
         if response::has(headers, &etag) {
-            return response::kept(response::not_modified(), etag, &self.cache);
+            return response::kept(response::not_modified(), etag, &cache);
         }
-        response::kept(response::body(kind, text), etag, &self.cache)
+        response::kept(response::body(kind, text), etag, &cache)
     }
 
     /// The address of this server, without a slash at the end.
@@ -140,7 +157,7 @@ pub(super) async fn tile(
     let side = deepzoom::side(&open.levels);
     let colours = options.colours(&open)?;
     let picture = deepzoom::tile(open.size(), side, [level, column, row], kind, colours);
-    let image = app.image(&open, &headers, picture.ok_or_else(nothing)?).await?;
+    let image = app.image(&open, &headers, &options, picture.ok_or_else(nothing)?).await?;
     if app.prefetch.most() > 0 {
         let place = [level, column, row];
         let around = deepzoom::neighbours(open.size(), side, place, kind, colours);
@@ -155,7 +172,7 @@ fn number(text: &str) -> Option<u32> {
     text.parse().ok().filter(|_| is_number && (text == "0" || !text.starts_with('0')))
 }
 
-fn version(text: &str) -> Result<Version> {
+fn iiif_version(text: &str) -> Result<Version> {
     Version::of(text).ok_or_else(|| Failure::not_found("IIIF Image API: versions 2 and 3"))
 }
 
@@ -166,7 +183,7 @@ pub(super) async fn iiif_base(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response> {
-    let version = version(&number)?;
+    let version = iiif_version(&number)?;
     let open = app.slides.get(&id).await?;
     let to = format!("{}/info.json", iiif_id(&app, version, &open, &uri, &headers)?);
     let mut response = Response::new(axum::body::Body::empty());
@@ -195,7 +212,7 @@ pub(super) async fn iiif_information(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response> {
-    let version = version(&number)?;
+    let version = iiif_version(&number)?;
     let open = app.slides.get(&id).await?;
     let id = iiif_id(&app, version, &open, &uri, &headers)?;
     let side = deepzoom::side(&open.levels);
@@ -224,7 +241,7 @@ pub(super) async fn iiif_image(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response> {
-    let version = version(&number)?;
+    let version = iiif_version(&number)?;
     let open = app.slides.get(&id).await?;
     let request = [&*region, &*size, &*rotation, &*file];
     let request = Request::parse(version, open.size(), app.most, request)?;
@@ -235,7 +252,7 @@ pub(super) async fn iiif_image(
         version.profile()
     );
     let picture = request.picture(options.colours(&open)?);
-    let image = app.image(&open, &headers, picture).await?;
+    let image = app.image(&open, &headers, &options, picture).await?;
     Ok(response::linked(image, &links))
 }
 
@@ -279,7 +296,7 @@ pub(super) async fn associated(
         let request = Request::parse(Version::Three, open.size(), app.most, parts)?;
         picture = Picture { kind, ..request.picture(options.colours(&open)?) };
     }
-    app.image(&open, &headers, picture).await
+    app.image(&open, &headers, &options, picture).await
 }
 
 /// `/slides/{id}/properties.json`

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::failure::{Failure, Result};
 use crate::library::List;
-use crate::web::images::encoded;
+use crate::web::images::{encoded, version};
 use crate::web::{App, Shared, response};
 
 /// The viewer itself, OpenSeadragon; empty if the program was built without it.
@@ -112,11 +112,12 @@ pub(super) async fn viewer(State(app): Shared, Path(id): Path<String>) -> Result
     let open = app.slides.get(&id).await?;
     let (width, height) = open.size();
     let microns = open.slide.microns_per_pixel().map(|(x, _)| x.to_string());
+    let version = version(&open);
     let associated: Vec<String> = open
         .slide
         .associated_names()
         .map(|name| {
-            let address = format!("{}/{name}.jpg", encoded(&open.id));
+            let address = format!("{}/{name}.jpg?v={version}", encoded(&open.id));
             format!("<a href=\"{address}\">{}</a>", escaped(name))
         })
         .collect();
@@ -128,6 +129,7 @@ pub(super) async fn viewer(State(app): Shared, Path(id): Path<String>) -> Result
     let filled = [
         ("{{name}}", escaped(&open.id)),
         ("{{address}}", encoded(&open.id)),
+        ("{{version}}", version.clone()),
         ("{{width}}", width.to_string()),
         ("{{height}}", height.to_string()),
         ("{{microns}}", microns.unwrap_or_default()),
