@@ -14,7 +14,7 @@
 mod sweep;
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -241,6 +241,7 @@ impl Writer {
                 add(&counts.failed, 1);
             } else if let Err(error) = self.write(name, &image) {
                 add(&self.shared.counts.failed, 1);
+                self.make_room(&error);
                 let (directory, pause) = (self.shared.directory.display(), PAUSE.as_secs());
                 tracing::warn!("{directory}: {error}; no images are written there for {pause} s");
                 self.paused = Some(Instant::now());
@@ -264,11 +265,24 @@ impl Writer {
     /// Looks what there is, and removes what was not used for longest if that is too much.
     fn sweep(&mut self) {
         // With room for what this server, and another one, write before their next look.
-        let allowed = self.shared.limit / 8 * 7;
+        self.sweep_to(self.shared.limit / 8 * 7);
+    }
+
+    fn sweep_to(&mut self, allowed: u64) {
         let Swept { held, removed } = sweep::sweep(&self.shared.directory, allowed);
         self.written = 0;
         self.shared.held.store(held, Ordering::Relaxed);
         add(&self.shared.counts.removed, removed);
+    }
+
+    /// On a disk that is full before the bound is reached, less is kept than now: it may be full of
+    /// this.
+    fn make_room(&mut self, error: &io::Error) {
+        if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+            // As it is now: another server may have removed something.
+            let Swept { held, .. } = sweep::sweep(&self.shared.directory, self.shared.limit);
+            self.sweep_to(held / 8 * 7);
+        }
     }
 
     fn write(&mut self, name: Name, image: &[u8]) -> io::Result<()> {

@@ -151,3 +151,23 @@ fn a_place_that_cannot_be_used_is_done_without() {
     }
     assert_eq!(disk.counts().failed.load(Ordering::Relaxed), 2);
 }
+
+#[test]
+fn a_disk_that_is_full_of_images_is_so_no_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Disk::start(directory.path(), 1 << 20).unwrap();
+    (0..32).for_each(|number| disk.put(name(number), image(number)));
+    drop(disk);
+    let before = held(directory.path());
+    let shared = Arc::clone(&Disk::start(directory.path(), 1 << 20).unwrap().shared);
+    let mut writer = Writer { shared, written: 0, paused: None };
+    writer.make_room(&ErrorKind::PermissionDenied.into());
+    assert_eq!(held(directory.path()), before);
+    for full in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
+        let before = held(directory.path());
+        writer.make_room(&full.into());
+        let after = held(directory.path());
+        assert!(before / 4 * 3 <= after && after <= before / 8 * 7, "{before} {after}");
+        assert_eq!(writer.shared.held.load(Ordering::Relaxed), after);
+    }
+}
