@@ -55,21 +55,16 @@ impl Farm {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on, copies are here and at these workers.
-    pub(crate) fn work_with(&self, remotes: &[Arc<Remote>]) {
-        let next = match Pipeline::start(&self.options, remotes, &self.here) {
-            Ok(next) => next,
-            Err(error) => {
-                tracing::error!("the workers stay as they were: {error:#}");
-                return;
-            }
-        };
+    /// From now on, copies are here and at these workers; unless there are no threads for that.
+    pub(crate) fn work_with(&self, remotes: &[Arc<Remote>]) -> Anyhow<()> {
+        let next = Pipeline::start(&self.options, remotes, &self.here)?;
         let old = std::mem::replace(&mut *self.current(), next);
         // Who waits for its turn waits at the other one.
         old.permits().close();
         let name = format!("{}.old", self.options.name);
         // Where there is no thread for it, this one waits.
         let _ = thread::Builder::new().name(name).spawn(move || drop(old));
+        Ok(())
     }
 
     /// Waits for its turn, has the work done, and gives what comes of it; `None`: when its turn
@@ -304,7 +299,7 @@ mod tests {
             })
             .collect();
         tokio::task::yield_now().await;
-        farm.work_with(&[]);
+        farm.work_with(&[]).unwrap();
         (0..6).for_each(|_| open.send(()).unwrap());
         for (number, run) in (0..).zip(runs) {
             assert_eq!(run.await.unwrap().unwrap().unwrap(), [number].as_slice());

@@ -202,10 +202,10 @@ impl Images {
         self.promise.as_deref()
     }
 
-    /// From now on, work is done here and by these workers.
-    pub(crate) fn work_with(&self, remotes: &[Arc<Remote>]) {
-        self.tiles.farm().work_with(remotes);
-        self.farm.work_with(remotes);
+    /// From now on, work is done here and by these workers; unless there are no threads for that.
+    pub(crate) fn work_with(&self, remotes: &[Arc<Remote>]) -> Anyhow<()> {
+        self.tiles.farm().work_with(remotes)?;
+        self.farm.work_with(remotes)
     }
 
     /// Of JPEG.

@@ -229,6 +229,8 @@ impl Workers {
     /// Keeps the farms as the workers are.
     fn watch(&self, images: &Images) {
         let mut known: Vec<u64> = Vec::new();
+        // Of whom it was told that there is not enough for them.
+        let mut refused = known.clone();
         loop {
             let mut state = self.state();
             if !state.is_new && !state.is_over {
@@ -244,9 +246,19 @@ impl Workers {
             remotes.iter().for_each(|remote| remote.look());
             remotes.retain(|remote| remote.state() == State::Works);
             let now: Vec<u64> = remotes.iter().map(|remote| remote.number).collect();
-            if now != known {
-                images.work_with(&remotes);
-                known = now;
+            if now == known {
+                continue;
+            }
+            match images.work_with(&remotes) {
+                Ok(()) => (known, refused) = (now, Vec::new()),
+                // There may be threads the next time.
+                Err(error) => {
+                    if now != refused {
+                        tracing::error!("the workers stay as they were: {error:#}");
+                        refused = now;
+                    }
+                    thread::sleep(PAUSE);
+                }
             }
         }
     }
