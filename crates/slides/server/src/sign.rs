@@ -24,8 +24,8 @@ fn sign(key: &Key, address: &str, until: u64) -> Result<String> {
     if !address.bytes().all(|byte| byte.is_ascii_graphic()) {
         bail!("{address:?}: an address as it is sent, with %20 for a blank and the like");
     }
-    // What stands behind it is never sent.
-    let address = address.split('#').next().unwrap_or_default();
+    // What stands behind it is never sent: where a viewer shows the slide.
+    let (address, view) = address.split_at(address.find('#').unwrap_or(address.len()));
     let start = match address.split_once("://") {
         Some((scheme, rest)) => {
             let host = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -41,7 +41,7 @@ fn sign(key: &Key, address: &str, until: u64) -> Result<String> {
     if !path.starts_with('/') {
         bail!("{address}: an address such as https://slides.example/a.svs.dzi, or /a.svs.dzi");
     }
-    Ok(format!("{server}{}", key.sign(path, until)))
+    Ok(format!("{server}{}{view}", key.sign(path, until)))
 }
 
 /// A time that is written as `90m`, `12h` or `7d`.
@@ -78,7 +78,7 @@ mod tests {
         let path = of("/slides/a%20b.svs").unwrap();
         assert_eq!(of("https://host:1/slides/a%20b.svs").unwrap(), format!("https://host:1{path}"));
         assert_eq!(of("http://host").unwrap(), format!("http://host{}", of("/").unwrap()));
-        assert_eq!(of("/slides/a%20b.svs#zoom=1").unwrap(), path);
+        assert_eq!(of("/slides/a%20b.svs#zoom=1").unwrap(), format!("{path}#zoom=1"));
         assert!(of("/?a=b").unwrap().starts_with("/?a=b&expires=1000&signature="));
         for wrong in ["", "a.svs", "slides/a.svs", "/a b", "/ä", "http://host?a=b", "#a"] {
             assert!(of(wrong).is_err(), "{wrong}");
