@@ -6,6 +6,8 @@ use std::fs;
 use std::process::{Command, Output};
 
 use common::{Service, odd};
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
 
 const SECRET: &str = "a secret that is long enough";
 
@@ -101,6 +103,16 @@ fn a_token_opens_what_is_signed_too_and_the_other_way_round() {
     assert_eq!(service.get(signed.trim()).status, 200);
     let bearer = [("authorization", "Bearer s3cret")];
     assert_eq!(service.ask("GET", "/odd.tif.dzi", &bearer).status, 200);
+    // One whose time is over says so, and no other one.
+    let over = "/odd.tif.dzi?expires=1000";
+    let mut key = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
+    key.update(format!("address\n{over}").as_bytes());
+    let signature = key.finalize().into_bytes().into_iter().map(|byte| format!("{byte:02x}"));
+    let over = format!("{over}&signature={}", signature.collect::<String>());
+    let refused = service.get(&over);
+    assert_eq!(refused.status, 403);
+    assert!(refused.text().contains("the time of this address is over"), "{}", refused.text());
+    assert_eq!(service.get(&over.replace("=1000", "=1001")).status, 401);
     let refused = service.get("/odd.tif.dzi");
     assert_eq!(refused.status, 401);
     assert!(refused.header("www-authenticate").starts_with("Bearer"));

@@ -33,6 +33,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header::{CACHE_CONTROL, LOCATION, SET_COOKIE, WWW_AUTHENTICATE};
+use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -108,7 +109,13 @@ impl App {
     }
 
     /// To who may not come in.
-    fn closed(&self) -> Response {
+    fn closed(&self, address: Option<&PathAndQuery>) -> Response {
+        let address = address.map_or("", PathAndQuery::as_str);
+        // It was signed here, whenever it let in.
+        if self.key.as_ref().is_some_and(|key| key.admits(address, 0).is_some()) {
+            let what = "the time of this address is over: ask for a new one who sent it";
+            return Failure::new(StatusCode::FORBIDDEN, what).into_response();
+        }
         if self.token.is_none() {
             let what = "a signed address is needed, and the time of one ends";
             return Failure::new(StatusCode::FORBIDDEN, what).into_response();
@@ -190,7 +197,7 @@ async fn admitted(app: &App, peer: IpAddr, request: Request, next: Next) -> Resp
     }
     let cookie = match app.entry(&request) {
         Some(cookie) => cookie,
-        None => return app.closed(),
+        None => return app.closed(request.uri().path_and_query()),
     };
     let Ok(_permit) = app.permits.try_acquire() else {
         Counters::add(&app.counters.refused, 1);
