@@ -203,8 +203,10 @@ impl Slides {
         let ((opened, is_lasting), stamp) = match found {
             // Nothing is kept of names that clients make up.
             Err(failure) => {
-                self.entries().pop(&id);
-                return flight.land(Err(failure), || {});
+                // Closed without a lock.
+                let gone = self.entries().pop(&id);
+                flight.land(Err(failure), || {});
+                return drop(gone);
             }
             Ok((location, stamp, place)) => {
                 let is_same =
