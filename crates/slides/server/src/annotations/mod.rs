@@ -15,8 +15,8 @@ mod read;
 mod view;
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, ErrorKind};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{self, BufReader, ErrorKind, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -39,6 +39,9 @@ const CUT: usize = 4;
 
 /// The largest file that is read.
 const LARGEST: u64 = 1 << 30;
+
+/// A byte order mark, in UTF-8.
+const MARK: &[u8; 3] = b"\xef\xbb\xbf";
 
 /// A file as it was at some time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -191,6 +194,12 @@ fn indexed(path: &Path, limit: usize) -> std::result::Result<Index, Wrong> {
     let data = file.metadata().map_err(Wrong::Now)?;
     if !data.is_file() {
         return Err(Wrong::Now(io::Error::other("it is no file any more")));
+    }
+    let mut file = file;
+    // Some programs put the mark of UTF-8 in front, which JSON has not.
+    let mut mark = [0; MARK.len()];
+    if file.read_at(&mut mark, 0).map_err(Wrong::Now)? == MARK.len() && mark == *MARK {
+        file.seek(SeekFrom::Start(MARK.len() as u64)).map_err(Wrong::Now)?;
     }
     let size = data.len();
     let large = |what: String| Wrong::File(Failure::new(StatusCode::NOT_IMPLEMENTED, what));

@@ -170,6 +170,15 @@ fn what_is_broken_or_hostile_is_refused() {
 }
 
 #[test]
+fn a_byte_order_mark_is_left_out() {
+    let point = json!({"type": "Point", "coordinates": [1, 2]});
+    let text = json!({"type": "Feature", "geometry": point, "properties": {}});
+    assert_eq!(read(&format!("\u{feff}{text}")).unwrap().count(), 1);
+    assert!(read("\u{feff}").is_err() && read("").is_err());
+    assert!(read(&format!("\u{feff}\u{feff}{text}")).is_err());
+}
+
+#[test]
 fn what_has_become_a_pipe_keeps_nobody_waiting_and_is_looked_at_again() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.geojson");
