@@ -281,6 +281,19 @@ fn in_a_browser_slides_are_found_and_looked_at() {
     assert_eq!(service.count("decoded_twice_total"), 0);
 }
 
+#[test]
+fn in_a_browser_a_slide_that_cannot_be_shown_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("broken.svs"), "no slide").unwrap();
+    let service = Service::of(directory.path());
+    let mut browser = Browser::start();
+    let mut page = browser.page(390, 844, false);
+    page.open(&format!("http://{}/", service.address));
+    let reason = "document.querySelector('.picture').textContent";
+    page.until(&format!("{reason}.startsWith('broken.svs: not supported')"));
+    keep(&mut page, "gallery-broken");
+}
+
 /// Pixels of the canvas with annotations that are not empty.
 const DRAWN: &str = "(() => { const canvas = document.querySelector('canvas.annotations');
     const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;

@@ -19,8 +19,9 @@ use crate::web::{App, Shared, response};
 const OPENSEADRAGON: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openseadragon.js"));
 
 /// Files that pages are made with: name, type, content.
-static ASSETS: [(&str, &str, &[u8]); 4] = [
+static ASSETS: [(&str, &str, &[u8]); 5] = [
     ("style.css", "text/css; charset=utf-8", include_bytes!("../../pages/style.css")),
+    ("gallery.js", "text/javascript; charset=utf-8", include_bytes!("../../pages/gallery.js")),
     ("viewer.js", "text/javascript; charset=utf-8", include_bytes!("../../pages/viewer.js")),
     (
         "annotations.js",
