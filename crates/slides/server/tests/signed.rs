@@ -58,6 +58,8 @@ fn a_signed_viewer_lets_in_to_its_slide_and_nothing_else() {
     let viewer = service.get(&signed[0]);
     assert_eq!(viewer.status, 200);
     assert_eq!(viewer.header("referrer-policy"), "same-origin");
+    // It has no link to what its reader may not see.
+    assert!(!viewer.text().contains("All slides"), "{}", viewer.text());
     let cookie = viewer.header("set-cookie");
     assert!(cookie.ends_with("Path=/; HttpOnly; SameSite=Strict"), "{cookie}");
     let cookie = [("cookie", cookie.split(';').next().unwrap())];
@@ -103,6 +105,7 @@ fn a_token_opens_what_is_signed_too_and_the_other_way_round() {
     assert_eq!(service.get(signed.trim()).status, 200);
     let bearer = [("authorization", "Bearer s3cret")];
     assert_eq!(service.ask("GET", "/odd.tif.dzi", &bearer).status, 200);
+    assert!(service.ask("GET", "/slides/odd.tif", &bearer).text().contains("All slides"));
     // One whose time is over says so, and no other one.
     let over = "/odd.tif.dzi?expires=1000";
     let mut key = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();

@@ -53,6 +53,10 @@ use connections::Peer;
 use gate::{Rate, Token};
 use metrics::{Requests, Route};
 
+/// In requests of who was let in to one slide only.
+#[derive(Debug, Clone, Copy)]
+struct Guest;
+
 /// All that answers are made from.
 pub(crate) struct App {
     pub(crate) slides: Arc<Slides>,
@@ -87,12 +91,13 @@ impl App {
         self.most_requests.saturating_sub(self.permits.available_permits())
     }
 
-    /// Whether a request may come in; if so, the cookie by which others can after it.
-    fn entry(&self, request: &Request) -> Option<Option<HeaderValue>> {
+    /// Whether a request may come in; if so, whether to one slide only, and the cookie by which
+    /// others can after it.
+    fn entry(&self, request: &Request) -> Option<(Option<Guest>, Option<HeaderValue>)> {
         let (headers, uri) = (request.headers(), request.uri());
         let is_open = self.token.is_none() && self.key.is_none();
         if is_open || self.token.as_ref().is_some_and(|token| token.is_in(headers)) {
-            return Some(None);
+            return Some((None, None));
         }
         let key = self.key.as_ref()?;
         let now = signed::now();
@@ -103,9 +108,9 @@ impl App {
                 |path: &str| path.strip_prefix("/slides/").is_some_and(|id| !id.contains('/'));
             let id = signed::slide(uri.path()).filter(|_| is_viewer(uri.path()));
             let end = gate::manners(self.is_encrypted);
-            return Some(id.and_then(|id| key.cookie(&id, until, now, end)));
+            return Some((Some(Guest), id.and_then(|id| key.cookie(&id, until, now, end))));
         }
-        key.has_cookie(uri.path(), headers, now).then_some(None)
+        key.has_cookie(uri.path(), headers, now).then_some((Some(Guest), None))
     }
 
     /// To who may not come in.
@@ -113,7 +118,7 @@ impl App {
         let address = address.map_or("", PathAndQuery::as_str);
         // It was signed here, whenever it let in.
         if self.key.as_ref().is_some_and(|key| key.admits(address, 0).is_some()) {
-            let what = "the time of this address is over: ask for a new one who sent it";
+            let what = "the time of this address is over: ask for a new one where it is from";
             return Failure::new(StatusCode::FORBIDDEN, what).into_response();
         }
         if self.token.is_none() {
@@ -179,7 +184,7 @@ async fn around(State(app): Shared, request: Request, next: Next) -> Response {
     response
 }
 
-async fn admitted(app: &App, peer: IpAddr, request: Request, next: Next) -> Response {
+async fn admitted(app: &App, peer: IpAddr, mut request: Request, next: Next) -> Response {
     // Who looks whether the server is alive needs no token, and is not refused for others.
     if request.uri().path() == "/healthz" {
         return next.run(request).await;
@@ -196,7 +201,12 @@ async fn admitted(app: &App, peer: IpAddr, request: Request, next: Next) -> Resp
         return response;
     }
     let cookie = match app.entry(&request) {
-        Some(cookie) => cookie,
+        Some((guest, cookie)) => {
+            if let Some(guest) = guest {
+                request.extensions_mut().insert(guest);
+            }
+            cookie
+        }
         None => return app.closed(request.uri().path_and_query()),
     };
     let Ok(_permit) = app.permits.try_acquire() else {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_SECURITY_POLICY;
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{Extensions, HeaderMap, HeaderValue};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::failure::{Failure, Result};
 use crate::library::List;
 use crate::web::images::{encoded, version};
-use crate::web::{App, Shared, response};
+use crate::web::{App, Guest, Shared, response};
 
 /// The viewer itself, OpenSeadragon; empty if the program was built without it.
 const OPENSEADRAGON: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openseadragon.js"));
@@ -109,7 +109,11 @@ pub(super) async fn gallery(State(app): Shared, Query(paging): Query<Paging>) ->
 }
 
 /// `/slides/{id}`
-pub(super) async fn viewer(State(app): Shared, Path(id): Path<String>) -> Result<Response> {
+pub(super) async fn viewer(
+    State(app): Shared,
+    Path(id): Path<String>,
+    extensions: Extensions,
+) -> Result<Response> {
     let open = app.slides.get(&id).await?;
     let (width, height) = open.size();
     let microns = open.slide.microns_per_pixel().map(|(x, _)| x.to_string());
@@ -127,7 +131,13 @@ pub(super) async fn viewer(State(app): Shared, Path(id): Path<String>) -> Result
         true => "This server was built without its viewer, OpenSeadragon.",
         false => "",
     };
+    // Who has been given this slide may not see the others.
+    let back = match extensions.get::<Guest>() {
+        Some(Guest) => "",
+        None => "<a href=\"../\" title=\"All slides\">&#8249;</a>",
+    };
     let filled = [
+        ("{{back}}", back.to_owned()),
         ("{{name}}", escaped(&open.id)),
         ("{{address}}", encoded(&open.id)),
         ("{{version}}", version.clone()),
