@@ -52,7 +52,33 @@ impl Grid {
     }
 }
 
+/// Microns per pixel of no scanner: where programs do not know better, they write a resolution of
+/// one pixel a millimetre, as libvips does, or 72 an inch.
+const COARSE: f64 = 100.0;
+
 /// Microns per pixel, if that is what they can be.
 pub(crate) fn microns(x: f64, y: f64) -> Option<(f64, f64)> {
-    (x.is_finite() && y.is_finite() && x > 0.0 && y > 0.0).then_some((x, y))
+    [x, y].iter().all(|side| *side > 0.0 && *side <= COARSE).then_some((x, y))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_scanner_has_is_no_resolution() {
+        for (side, is_one) in [
+            (0.25, true),
+            (99.0, true),
+            (25_400.0 / 72.0, false),
+            (1000.0, false),
+            (0.0, false),
+            (-1.0, false),
+            (f64::NAN, false),
+            (f64::INFINITY, false),
+        ] {
+            assert_eq!(microns(0.5, side), is_one.then_some((0.5, side)));
+            assert_eq!(microns(side, 0.5).is_some(), is_one, "{side}");
+        }
+    }
 }

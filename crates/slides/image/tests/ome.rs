@@ -16,9 +16,13 @@ fn expected(width: u32, height: u32, step: u32) -> Vec<u8> {
 fn levels_label_and_scale_of_an_ome_tiff() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("slide.ome.tif");
-    for (unit, microns) in
-        [("µm", Some((0.5, 0.25))), ("mm", Some((500.0, 250.0))), ("pixel", None)]
-    {
+    for (unit, microns) in [
+        ("µm", Some((0.5, 0.25))),
+        ("nm", Some((0.0005, 0.00025))),
+        // No scanner has pixels of half a millimetre.
+        ("mm", None),
+        ("pixel", None),
+    ] {
         make("make_tiff.py", &[Path::new("ome"), Path::new(unit), &file]);
         let slide = open(&file);
         assert_eq!(slide.format(), "ome-tiff");
