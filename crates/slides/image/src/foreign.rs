@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// Sides of tiles where OpenSlide does not say how they are stored.
 const SIDE: u32 = 512;
 
+/// What is said of tiles for which there is no decoder begins with this.
+const COMPRESSION: &str = "compression by ";
+
 /// Opens what the readers here have refused, or says why not.
 pub(crate) fn instead(path: &Path, limits: &Limits, name: String, what: String) -> Result<Parts> {
     // It might wait for ever for who writes into a FIFO.
@@ -32,6 +35,10 @@ pub(crate) fn instead(path: &Path, limits: &Limits, name: String, what: String) 
         Why::OpenSlide(error @ openslide::Error::Missing(_)) => {
             let install = "install OpenSlide (on Debian: libopenslide0), which may read it";
             Error::Unsupported { name, what: format!("{what}; {install}. {error}") }
+        }
+        // The file is well made, as has been read here already: it is just not read.
+        Why::OpenSlide(error) if what.starts_with(COMPRESSION) => {
+            Error::Unsupported { name, what: format!("{what}; OpenSlide does not read it: {error}") }
         }
         why => why.error(name),
     })

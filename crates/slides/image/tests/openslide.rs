@@ -175,6 +175,16 @@ fn jpeg_2000_is_read_through_openslide() {
     assert_eq!(slide.properties()["openslide.vendor"], "aperio");
     assert_eq!(psnr(&whole(&slide, 0), &picture), f64::INFINITY);
 
+    // In a TIFF that no scanner has written, which OpenSlide knows, and cannot decode.
+    let mut bytes = std::fs::read(&file).unwrap();
+    let about = bytes.windows(6).position(|word| word == b"Aperio").unwrap();
+    bytes[about..about + 6].copy_from_slice(b"Nobody");
+    let plain = directory.join("plain.tif");
+    std::fs::write(&plain, bytes).unwrap();
+    let error = Slide::open(plain.to_str().unwrap(), allowed()).err().unwrap();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+    assert!(error.to_string().contains("compression by JPEG 2000; OpenSlide does"), "{error}");
+
     // In DICOM, which OpenSlide reads from version 4 on: a file, and the directory that it is in.
     let frames = directory.join("frames");
     std::fs::create_dir(&frames).unwrap();
