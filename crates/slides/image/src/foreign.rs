@@ -37,9 +37,10 @@ pub(crate) fn instead(path: &Path, limits: &Limits, name: String, what: String) 
             Error::Unsupported { name, what: format!("{what}; {install}. {error}") }
         }
         // The file is well made, as has been read here already: it is just not read.
-        Why::OpenSlide(error) if what.starts_with(COMPRESSION) => {
-            Error::Unsupported { name, what: format!("{what}; OpenSlide does not read it: {error}") }
-        }
+        Why::OpenSlide(error) if what.starts_with(COMPRESSION) => Error::Unsupported {
+            name,
+            what: format!("{what}; OpenSlide does not read it: {error}"),
+        },
         why => why.error(name),
     })
 }

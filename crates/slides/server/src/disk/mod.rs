@@ -17,14 +17,16 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use sweep::Swept;
 
@@ -45,6 +47,11 @@ const WAITING_BYTES: u64 = 64 << 20;
 const NOTED: Duration = Duration::from_secs(600);
 /// After something cannot be written, nothing is tried for so long.
 const PAUSE: Duration = Duration::from_secs(30);
+
+/// Images that are read at a time: where the directory hangs, other slides' threads do not.
+const READING: usize = 16;
+/// What takes longer is made instead.
+const SOON: Duration = Duration::from_secs(2);
 
 /// By what an image is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +100,9 @@ struct Shared {
 /// A cache in a directory.
 pub(crate) struct Disk {
     shared: Arc<Shared>,
+    reading: Arc<Semaphore>,
+    /// When something was waited for in vain.
+    hung: Mutex<Option<Instant>>,
     /// `None` when it ends.
     orders: Option<SyncSender<(Name, Bytes)>>,
     writer: Option<JoinHandle<()>>,
@@ -127,7 +137,9 @@ impl Disk {
         let writer = Writer { shared: Arc::clone(&shared), written: 0, paused: None };
         let writer =
             thread::Builder::new().name("disk-cache".to_owned()).spawn(|| writer.run(received))?;
-        Ok(Self { shared, orders: Some(orders), writer: Some(writer) })
+        let reading = Arc::new(Semaphore::new(READING));
+        let hung = Mutex::default();
+        Ok(Self { shared, reading, hung, orders: Some(orders), writer: Some(writer) })
     }
 
     pub(crate) fn counts(&self) -> &Counts {
@@ -139,10 +151,34 @@ impl Disk {
         (self.shared.held.load(Ordering::Relaxed), self.shared.limit)
     }
 
-    /// The image of that name, if it is there.
+    /// The image of that name, if it is there and the disk gives it soon.
     pub(crate) async fn get(&self, name: Name) -> Option<Bytes> {
-        let shared = Arc::clone(&self.shared);
-        tokio::task::spawn_blocking(move || shared.read(name)).await.ok().flatten()
+        let hung = || *self.hung.lock().unwrap_or_else(PoisonError::into_inner);
+        if hung().is_some_and(|since: Instant| since.elapsed() < PAUSE) {
+            add(&self.shared.counts.missing, 1);
+            return None;
+        }
+        let read = async {
+            let turn = Arc::clone(&self.reading).acquire_owned().await.ok()?;
+            let shared = Arc::clone(&self.shared);
+            let read = move || {
+                let _turn = turn;
+                shared.read(name)
+            };
+            tokio::task::spawn_blocking(read).await.ok().flatten()
+        };
+        let found = timeout(SOON, read).await;
+        if found.is_err() {
+            let (directory, pause) = (self.shared.directory.display(), PAUSE.as_secs());
+            if hung().is_none_or(|since| since.elapsed() >= PAUSE) {
+                tracing::warn!(
+                    "{directory}: it does not answer; nothing is read there for {pause} s"
+                );
+            }
+            *self.hung.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            add(&self.shared.counts.missing, 1);
+        }
+        found.ok().flatten()
     }
 
     /// Has an image written, later and if there is time.

@@ -171,3 +171,22 @@ fn a_disk_that_is_full_of_images_is_so_no_more() {
         assert_eq!(writer.shared.held.load(Ordering::Relaxed), after);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn who_asks_a_disk_that_hangs_does_not_wait_for_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Disk::start(directory.path(), 1 << 20).unwrap();
+    let place = disk.shared.place(name(1));
+    fs::create_dir_all(place.parent().unwrap()).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &place, mode).unwrap();
+    // Whoever reads it waits for what is never written, until this ends.
+    let _writer = File::options().read(true).write(true).open(&place).unwrap();
+    assert_eq!(disk.get(name(1)).await, None);
+    assert!(disk.hung.lock().unwrap().is_some());
+    assert_eq!(disk.reading.available_permits(), READING - 1);
+    // Nobody else tries for a while.
+    assert_eq!(disk.get(name(1)).await, None);
+    assert_eq!(disk.reading.available_permits(), READING - 1);
+    assert_eq!(disk.counts().missing.load(Ordering::Relaxed), 2);
+}
