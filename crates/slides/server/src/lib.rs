@@ -41,6 +41,7 @@ mod server;
 mod shares;
 mod sign;
 mod stamps;
+mod told;
 mod web;
 mod workers;
 

@@ -17,6 +17,7 @@ use anyhow::{Context, Result as Anyhow, bail};
 use crate::failure::{Failure, Result, outside};
 use crate::series::{Headings, Index, Series};
 use crate::shares::{self, Host};
+use crate::told::Told;
 
 /// Ends of the names of slides, in lower case; from the second line on, of those that only OpenSlide
 /// reads.
@@ -307,13 +308,15 @@ fn scan(roots: &[Root], headings: &mut Headings) -> Anyhow<Known> {
 }
 
 fn look(roots: &[Root], headings: &mut Headings, list: &mut List, index: &mut Index) -> Anyhow<()> {
+    let told = Arc::clone(&headings.told);
     let mut add = |id: String, place: Place| -> Anyhow<bool> {
         match list.entry(id) {
             Entry::Vacant(free) => _ = free.insert(place),
             // What somebody puts into a directory does not take away what is there.
             Entry::Occupied(other) if other.get().is_beside(&place) => {
                 let (id, other) = (other.key(), other.get());
-                tracing::warn!("two slides are called {id}: {other} is served, {place} is not");
+                let what = format!("two slides are called {id}: {other} is served, {place} is not");
+                told.warn(what);
             }
             Entry::Occupied(other) => {
                 bail!("two slides are called {}: {} and {place}", other.key(), other.get());
@@ -336,7 +339,7 @@ fn look(roots: &[Root], headings: &mut Headings, list: &mut List, index: &mut In
                 let mut todo = vec![(path.clone(), prefix.clone(), 0)];
                 while let Some((directory, prefix, depth)) = todo.pop() {
                     let mut instances = Vec::new();
-                    for (name, entry) in entries(&directory) {
+                    for (name, entry) in entries(&directory, &told) {
                         let id = format!("{prefix}{name}");
                         let path = entry.path();
                         match kind(&entry, &path, &within) {
@@ -350,7 +353,7 @@ fn look(roots: &[Root], headings: &mut Headings, list: &mut List, index: &mut In
                             Some(Kind::File) if is_slide(&name) => {
                                 let within = Some(Arc::clone(&within));
                                 if !add(id, Place::File { path, within })? {
-                                    tracing::warn!("only {MOST} slides are served");
+                                    told.warn(format!("only {MOST} slides are served"));
                                     return Ok(());
                                 }
                             }
@@ -397,11 +400,11 @@ fn enter(index: &mut Index, series: Series) {
 }
 
 /// What is in a directory and has a name that can be shown. What cannot be read is not there.
-fn entries(directory: &Path) -> Vec<(String, fs::DirEntry)> {
+fn entries(directory: &Path, told: &Told) -> Vec<(String, fs::DirEntry)> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) => {
-            tracing::warn!("{}: {error}", directory.display());
+            told.warn(format!("{}: {error}", directory.display()));
             return Vec::new();
         }
     };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use seekwire_slides_image::{Error, Heading};
 
 use crate::render::work;
+use crate::told::Told;
 
 /// A series that is a slide.
 #[derive(Debug, Clone)]
@@ -32,6 +33,7 @@ pub(crate) type Found = BTreeMap<String, (PathBuf, Arc<Heading>, usize)>;
 /// The beginnings of files that were read.
 #[derive(Debug, Default)]
 pub(crate) struct Headings {
+    pub(crate) told: Arc<Told>,
     known: HashMap<PathBuf, (Stamp, Option<Arc<Heading>>)>,
     /// Those that were asked for since the scan began.
     seen: HashMap<PathBuf, (Stamp, Option<Arc<Heading>>)>,
@@ -70,7 +72,7 @@ impl Headings {
         let heading = match Heading::read(file, &work::limits()) {
             Ok(heading) => heading,
             Err(error) => {
-                tracing::warn!("{error}");
+                self.told.warn(error.to_string());
                 // One that could not be read now is read again.
                 if matches!(error, Error::Io { .. }) {
                     return None;
@@ -84,5 +86,6 @@ impl Headings {
     /// A scan has ended: files that were not asked for are forgotten.
     pub(crate) fn sweep(&mut self) {
         self.known = std::mem::take(&mut self.seen);
+        self.told.sweep();
     }
 }
