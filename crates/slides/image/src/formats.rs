@@ -54,7 +54,7 @@ pub(crate) fn of(source: &Arc<dyn Source>, limits: &Limits) -> Result<Parts> {
     }
     Err(Error::Unsupported {
         name: source.name().into(),
-        what: "its format; TIFF, BigTIFF, Aperio SVS, OME-TIFF and DICOM are read".into(),
+        what: "its format; TIFF, BigTIFF, Aperio SVS, OME-TIFF, DICOM and OME-Zarr are read".into(),
     })
 }
 

@@ -122,8 +122,9 @@ pub(crate) struct Slides {
     pub(crate) listen: String,
     /// Where clients reach this server, such as https://slides.example, if it is behind a proxy
     ///
-    /// Addresses in documents of IIIF begin with it. By default they begin with http:// and the
-    /// host that the client has named.
+    /// Addresses in documents of IIIF begin with it. By default they begin with http://, or with
+    /// https:// where there is a certificate, and the host that the client has named. A path behind
+    /// the host is kept.
     #[arg(long, value_name = "URL", value_parser = base_url)]
     pub(crate) base_url: Option<String>,
     /// Ask clients for the token in the first line of FILE
@@ -147,7 +148,7 @@ pub(crate) struct Slides {
     #[arg(long, value_name = "FILE", requires = "tls_certificate", value_hint = ValueHint::FilePath)]
     pub(crate) tls_key: Option<PathBuf>,
     /// Threads that decode, and as many that scale and encode [default: the number of processors]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Let workers come to this address; if PORT is 0, the system picks one
     ///
@@ -208,7 +209,7 @@ pub(crate) struct Slides {
     #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = size)]
     pub(crate) memory: usize,
     /// Slides that stay open
-    #[arg(long, value_name = "N", default_value = "64")]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = from_one)]
     pub(crate) open_slides: NonZeroUsize,
     /// Do not ask OpenSlide about files that are not read here
     ///
@@ -322,6 +323,7 @@ Environment:
 Exit status:
   0  the server of the job has ended
   1  there is no secret, no address, or no server in this job
+  2  the arguments make no sense
 
 Examples:
   openssl rand -hex 32 > secret
@@ -336,11 +338,16 @@ pub(crate) struct Worker {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "server")]
     pub(crate) worker_secret: Option<PathBuf>,
     /// Threads that work [default: the number of processors]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = from_one)]
     pub(crate) threads: Option<NonZeroUsize>,
     /// What to write to standard error: off, error, warn, info or debug
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log: tracing_subscriber::filter::LevelFilter,
+}
+
+/// A number that is not zero.
+fn from_one(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "a number, from 1 on".to_owned())
 }
 
 /// A number of bytes.
@@ -376,6 +383,8 @@ mod tests {
         {
             assert!(size(wrong).is_err(), "{wrong}");
         }
+        assert_eq!(from_one("3").map(NonZeroUsize::get), Ok(3));
+        assert!(["", "0", "-1", "x"].iter().all(|text| from_one(text).is_err()));
         assert_eq!(base_url("https://a/b/"), Ok("https://a/b".to_owned()));
         assert!(base_url("a").is_err() && base_url("http://a\n").is_err());
     }

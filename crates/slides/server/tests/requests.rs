@@ -110,6 +110,9 @@ fn pages_from_elsewhere_may_read() {
     assert!(preflight.header("access-control-allow-headers").contains("Authorization"));
     let post = service.ask("POST", "/odd.tif.dzi", &[]);
     assert_eq!((post.status, post.header("allow")), (405, "GET,HEAD"));
+    assert!(post.text().starts_with("GET, HEAD and OPTIONS"), "{post:?}");
+    let width = service.get("/slides/odd.tif/thumbnail.jpg?width=abc");
+    assert_eq!((width.status, width.text()), (400, "width: a number of pixels, from 1 on\n"));
 }
 
 #[test]

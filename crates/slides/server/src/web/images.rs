@@ -34,7 +34,7 @@ pub(super) fn encoded(id: &str) -> String {
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Options {
     icc: Option<String>,
-    width: Option<u32>,
+    width: Option<String>,
     /// The [`version`] of the slide that the client shows.
     v: Option<String>,
 }
@@ -275,11 +275,15 @@ pub(super) async fn associated(
     if !is_there && !is_thumbnail {
         return Err(Failure::not_found(format!("{}: no image {name}", open.id)));
     }
-    let most = options.width.unwrap_or(if is_thumbnail { THUMBNAIL } else { app.most.side });
+    let most = match &options.width {
+        Some(width) => {
+            let most = width.parse().ok().filter(|most| *most > 0);
+            most.ok_or_else(|| Failure::bad("width: a number of pixels, from 1 on"))?
+        }
+        None if is_thumbnail => THUMBNAIL,
+        None => app.most.side,
+    };
     let most = most.min(app.most.side);
-    if most == 0 {
-        return Err(Failure::bad("width: of one pixel at least"));
-    }
     let mut picture = Picture {
         shown: Shown::Associated(name.to_owned()),
         width: most,

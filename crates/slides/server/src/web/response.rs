@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LINK, RETRY_AFTER,
+    ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LINK, RETRY_AFTER,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -105,6 +105,14 @@ const SHARED: [(&str, &str); 2] = [
 
 /// What is true of all answers.
 pub(crate) fn finish(mut response: Response, method: &Method, path: &str) -> Response {
+    if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+        let allowed = response.headers_mut().remove(ALLOW);
+        let what = "GET, HEAD and OPTIONS are answered, and nothing else";
+        response = Failure::new(StatusCode::METHOD_NOT_ALLOWED, what).into_response();
+        if let Some(allowed) = allowed {
+            response.headers_mut().insert(ALLOW, allowed);
+        }
+    }
     let headers = response.headers_mut();
     if !OWN.contains(&path) {
         for (name, value) in SHARED {

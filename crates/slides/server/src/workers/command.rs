@@ -78,7 +78,11 @@ pub(crate) fn command(options: &Options) -> Result<()> {
     let is_launched = known.is_some();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
     let worker = Worker::new(threads, &runtime)?;
-    seekwire_program::tell(format_args!("seekwire: {threads} threads for {server}"));
+    let count = match threads {
+        1 => "one thread".to_owned(),
+        count => format!("{count} threads"),
+    };
+    seekwire_program::tell(format_args!("seekwire: {count} for {server}"));
     let mut began = Instant::now();
     loop {
         // A name may stand for another address by now.
