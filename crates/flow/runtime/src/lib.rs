@@ -116,7 +116,7 @@ pub use guarantee::{Guarantee, GuaranteeReport};
 pub use hedging::Hedge;
 pub use observer::{Observer, Span};
 pub use output::{Ended, NoOrderYet, NotOfABlock, Outputs, TooLarge};
-pub use remote::meet::{CalledOff, Job, MeetError, PATIENCE, Peer};
+pub use remote::meet::{CalledOff, Job, MeetError, PATIENCE, Peer, Refusal, Refusals};
 pub use report::{CopyReport, Failure, StreamReport, UnitReport};
 pub use running::{Running, StartError};
 pub use sizing::SizeReport;

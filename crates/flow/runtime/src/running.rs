@@ -17,7 +17,7 @@ use crate::guarantee::GuaranteeReport;
 use crate::late::Looker;
 use crate::meter::{Meter, Phase};
 use crate::observer::Watch;
-use crate::remote::meet::{Job, MeetError};
+use crate::remote::meet::{self, Job, MeetError, Refusals};
 use crate::remote::node::Node;
 use crate::report::{CopyReport, Failure, StreamReport};
 use crate::shared::{Feed, Shared};
@@ -103,10 +103,24 @@ impl Graph {
     ///
     /// As [`Graph::start`]; or if another process was not reached within the limit, or does not know
     /// the secret.
-    pub fn start_in(mut self, job: &Job, seed: &[u8]) -> Result<Running, StartError> {
+    pub fn start_in(self, job: &Job, seed: &[u8]) -> Result<Running, StartError> {
+        self.start_and_tell(job, seed, None)
+    }
+
+    /// The same, and tells of each attempt of two to meet that came to nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`start_in`](Self::start_in).
+    pub fn start_and_tell(
+        mut self,
+        job: &Job,
+        seed: &[u8],
+        refusals: Option<Arc<Refusals>>,
+    ) -> Result<Running, StartError> {
         self.check()?;
         self.check_places(job.peers.len())?;
-        let links = crate::remote::meet::meet(job, self.digest(seed))?;
+        let links = meet::meet(job, self.digest(seed), refusals)?;
         let built = Built::new(&self, job.rank, &links);
         let hosts = job.peers.iter().map(|peer| peer.host.as_str().into()).collect();
         let node = Arc::new(Node::new(built.parts(&self, job.rank, hosts, links)));

@@ -214,8 +214,12 @@ fn a_stranger_gets_nothing() {
     std::fs::write(&wrong, Secret::random().unwrap().to_hex()).unwrap();
     let address = place.service.workers.unwrap();
     let mut command = Worker::command(address, &wrong);
-    // Its attempts fail, one after the other.
-    let _stranger = Worker(command.spawn().unwrap());
+    // Its attempts fail, one after the other, and the first one is told.
+    let mut stranger = Worker(command.stderr(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(stranger.0.stderr.take().unwrap()).lines();
+    let said = lines.nth(1).unwrap().unwrap();
+    assert!(said.contains("does not let this worker in: it has another secret"), "{said}");
+    assert_eq!(said.matches(&address.to_string()).count(), 1, "{said}");
     for said in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4096]] {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

@@ -47,6 +47,8 @@ pub(crate) enum Refused {
         "it does not know the secret of the job, or runs another pipeline, or has another address"
     )]
     NoProof,
+    #[error("it has seen the proof of this process, and was gone: it has another secret, say")]
+    Gone,
 }
 
 #[derive(Clone, Copy)]
@@ -152,7 +154,10 @@ pub(crate) fn accept(
     answer.extend_from_slice(&ours);
     stream.write_all(&answer)?;
     let mut its = [0; 32];
-    stream.read_exact(&mut its)?;
+    stream.read_exact(&mut its).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => Refused::Gone,
+        _ => error.into(),
+    })?;
     let known = proof(own, Side::Connects, &connects, &accepts, at).verify_slice(&its);
     known.map_err(|_| Refused::NoProof)?;
     if !settle(connects.rank) {

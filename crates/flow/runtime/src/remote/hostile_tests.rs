@@ -83,7 +83,7 @@ fn with_member(test: impl FnOnce(&Running, &Arc<Link>, &mpsc::Receiver<Message>)
         let mut jobs = (0..).zip(listeners).map(job);
         [jobs.next().unwrap(), jobs.next().unwrap()]
     };
-    let member = thread::spawn(move || meet::meet(&other, graph().digest(b"")).unwrap());
+    let member = thread::spawn(move || meet::meet(&other, graph().digest(b""), None).unwrap());
     let running = graph().start_in(&front, b"").unwrap();
     let link = member.join().unwrap().swap_remove(0).unwrap();
     let (hears, heard) = mpsc::channel();

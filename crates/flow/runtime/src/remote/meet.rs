@@ -49,6 +49,33 @@ pub struct Peer {
 /// Why the processes of a job do not come together any more, if that is so.
 pub type CalledOff = dyn Fn() -> Option<String> + Send + Sync;
 
+/// Why another process was not met, at one attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// There was no connection, or it broke off.
+    Link(String),
+    /// What is there is no process of a pipeline, or not the one that was wanted.
+    Stranger,
+    /// One of both does not know the secret, runs another pipeline, or is at another address than
+    /// the other one believes.
+    NoProof,
+}
+
+impl Refusal {
+    fn of(refused: &Refused) -> Self {
+        match refused {
+            Refused::Io(error) => Self::Link(error.to_string()),
+            Refused::Stranger | Refused::Another(..) => Self::Stranger,
+            Refused::NoProof | Refused::Gone => Self::NoProof,
+        }
+    }
+}
+
+/// Hears of each attempt that came to nothing, while the processes come together: the address of
+/// the other one, and why. Called by several threads.
+pub type Refusals = dyn Fn(SocketAddr, &Refusal) + Send + Sync;
+
 /// The processes that run a pipeline together. `Debug` does not show their secret.
 pub struct Job {
     /// Which of them this one is. Rank 0 is the front: units are submitted there.
@@ -108,6 +135,7 @@ pub enum MeetError {
 /// What the threads share while the processes come together.
 struct Meeting {
     own: Own,
+    refusals: Option<Arc<Refusals>>,
     /// All processes.
     size: usize,
     state: Mutex<State>,
@@ -132,7 +160,7 @@ struct Place {
 }
 
 impl Meeting {
-    fn new(job: &Job, pipeline: [u8; 32]) -> Self {
+    fn new(job: &Job, pipeline: [u8; 32], refusals: Option<Arc<Refusals>>) -> Self {
         let size = job.peers.len();
         let known = job.peers.iter().flat_map(|peer| &peer.addresses).map(SocketAddr::ip);
         let state = State {
@@ -142,7 +170,14 @@ impl Meeting {
             strangers: Strangers::new(STRANGERS + size, known),
         };
         let own = Own { rank: job.rank, secret: job.secret, pipeline };
-        Self { own, size, state: Mutex::new(state), change: Condvar::new() }
+        Self { own, refusals, size, state: Mutex::new(state), change: Condvar::new() }
+    }
+
+    /// An attempt has come to nothing. What breaks off because all is over is none.
+    fn refused(&self, address: SocketAddr, refused: &Refused) {
+        if let Some(told) = self.refusals.as_ref().filter(|_| !self.state().is_over) {
+            told(address, &Refusal::of(refused));
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -219,9 +254,13 @@ impl Meeting {
 }
 
 /// Links to all others, by rank.
-pub(crate) fn meet(job: &Job, pipeline: [u8; 32]) -> Result<Vec<Option<Arc<Link>>>, MeetError> {
+pub(crate) fn meet(
+    job: &Job,
+    pipeline: [u8; 32],
+    refusals: Option<Arc<Refusals>>,
+) -> Result<Vec<Option<Arc<Link>>>, MeetError> {
     let until = Instant::now() + job.limit;
-    let meeting = Arc::new(Meeting::new(job, pipeline));
+    let meeting = Arc::new(Meeting::new(job, pipeline, refusals));
     let met = begin(&meeting, job, until).and_then(|()| meeting.wait(job, until));
     let places = meeting.end();
     met?;
@@ -264,6 +303,7 @@ fn connect_to(meeting: &Meeting, rank: u32, peer: &Peer, until: Instant) {
                 Ok(stream) => return meeting.found(rank, 0, stream),
                 Err(error) => {
                     meeting.state().why[rank as usize] = format!("{address}: {error}");
+                    meeting.refused(*address, &error);
                 }
             }
         }
@@ -302,8 +342,9 @@ fn accept_all(meeting: &Arc<Meeting>, listener: &TcpListener) {
         let spawned = spawn(move || {
             let met = accept(&of, number, socket);
             of.state().strangers.remove(number);
-            if let Ok((rank, stream)) = met {
-                of.found(rank, number, stream);
+            match met {
+                Ok((rank, stream)) => of.found(rank, number, stream),
+                Err(error) => of.refused(from, &error),
             }
         });
         if spawned.is_err() {
@@ -423,7 +464,7 @@ mod tests {
     fn who_is_welcome_is_not_hung_up_on_and_who_was_hung_up_on_is_not_welcome() {
         let (job, other) = front();
         let address = job.listener.local_addr().unwrap();
-        let meeting = Meeting::new(&job, PIPELINE);
+        let meeting = Meeting::new(&job, PIPELINE, None);
         let (near, far) = connection(&job);
         let handle = far.try_clone().unwrap();
         assert!(meeting.state().strangers.admit(7, address.ip(), handle, 0));
@@ -443,7 +484,7 @@ mod tests {
         let (job, other) = front();
         let address = job.listener.local_addr().unwrap();
         let elsewhere = SocketAddr::new([10, 0, 0, 1].into(), address.port());
-        let meeting = Meeting::new(&job, PIPELINE);
+        let meeting = Meeting::new(&job, PIPELINE, None);
         let (connected, accepted) = shake_hands(&meeting, 0, connection(&job), &other, elsewhere);
         assert!(matches!(connected, Err(Refused::NoProof)), "{connected:?}");
         assert!(accepted.is_err());
@@ -452,7 +493,7 @@ mod tests {
     #[test]
     fn an_earlier_connection_does_not_take_the_place_of_a_later_one() {
         let (job, _) = front();
-        let meeting = Meeting::new(&job, PIPELINE);
+        let meeting = Meeting::new(&job, PIPELINE, None);
         let stream = || Stream::from_connected(connection(&job).0).unwrap();
         let from = job.listener.local_addr().unwrap().ip();
         for number in 3..8 {
@@ -480,7 +521,7 @@ mod tests {
         let (job, _) = front();
         let called_off: Arc<CalledOff> = Arc::new(|| Some("rank 1: no memory".to_owned()));
         let job = Job { called_off: Some(called_off), ..job };
-        let error = meet(&job, PIPELINE).err().unwrap().to_string();
+        let error = meet(&job, PIPELINE, None).err().unwrap().to_string();
         assert_eq!(error, "the other processes will not be met: rank 1: no memory");
     }
 

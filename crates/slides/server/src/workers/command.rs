@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use seekwire_flow::{
-    Block, Failure, Filter, FilterError, Job, Outputs, Peer, Running, StartError, Step,
+    Block, Failure, Filter, FilterError, Job, MeetError, Outputs, Peer, Refusal, Running,
+    StartError, Step,
 };
 use seekwire_launch::Secret;
 use tokio::runtime::{Handle, Runtime};
@@ -22,6 +23,8 @@ use crate::render::colour::Conversions;
 use crate::render::farm::Farm;
 use crate::render::pipeline::Work;
 use crate::render::work;
+use crate::told::Told;
+use crate::workers::OTHER;
 use crate::workers::launched;
 use crate::workers::remote::Elsewhere;
 use crate::workers::wire::{self, BEAT, MOST, PATIENCE, SEED, SUFFIX, Task, Word};
@@ -84,13 +87,14 @@ pub(crate) fn command(options: &Options) -> Result<()> {
     };
     seekwire_program::tell(format_args!("seekwire: {count} for {server}"));
     let mut began = Instant::now();
+    let mut attempts = Arc::new(Attempts::default());
     loop {
         // A name may stand for another address by now.
         let addresses = match &known {
             Some(addresses) => Ok(addresses.clone()),
             None => launched::addresses(&server),
         };
-        let outcome = addresses.and_then(|to| worker.run(&server, to, &secret));
+        let outcome = addresses.and_then(|to| worker.run(&server, to, &secret, &attempts));
         match outcome {
             // The job ends with its server.
             Ok(Ok(())) if is_launched => return Ok(()),
@@ -100,13 +104,50 @@ pub(crate) fn command(options: &Options) -> Result<()> {
                 return Err(error);
             }
             Err(error) => {
-                tracing::warn!("{server}: {error:#}");
+                attempts.told.warn(format!("{error:#}"));
                 thread::sleep(PAUSE);
                 continue;
             }
         }
         began = Instant::now();
+        attempts = Arc::default();
         thread::sleep(PAUSE);
+    }
+}
+
+/// Attempts to meet a server that came to nothing. What stays the same is told once.
+#[derive(Default)]
+struct Attempts {
+    told: Told,
+    last: Mutex<Option<String>>,
+}
+
+impl Attempts {
+    fn refused(&self, server: &str, address: SocketAddr, why: &Refusal) {
+        let address = address.to_string();
+        let place = match address == server {
+            true => address,
+            false => format!("{server}, {address}"),
+        };
+        let what = match why {
+            Refusal::Link(error) => format!("{place}: {error}"),
+            Refusal::NoProof => format!("{place}: the server does not let this worker in: {OTHER}"),
+            _ => format!("{place}: what listens there lets no workers come"),
+        };
+        self.told.warn(format!("{what}; it is tried again"));
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
+    }
+
+    /// Why there is no server, after the limit.
+    fn last(&self, error: StartError) -> anyhow::Error {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match (last, error) {
+            (Some(last), StartError::Meet(MeetError::Missing { limit, .. })) => {
+                anyhow!("no server was met within {} s: {last}", limit.as_secs())
+            }
+            (_, StartError::Meet(error)) => error.into(),
+            (_, error) => error.into(),
+        }
     }
 }
 
@@ -152,6 +193,7 @@ impl Worker {
         server: &str,
         addresses: Vec<SocketAddr>,
         secret: &Secret,
+        attempts: &Arc<Attempts>,
     ) -> Result<std::result::Result<(), Failure>> {
         let window = self.threads * WINDOW;
         // As many answers as there are blocks, and so nobody waits to give one.
@@ -165,7 +207,7 @@ impl Worker {
             todo: Mutex::new(todo),
             hello: Mutex::new(Some(hello)),
         });
-        let running = start(&session, server, addresses, secret)?;
+        let running = start(&session, server, addresses, secret, attempts)?;
         tracing::info!("works for {server}");
         let outcome = running.serve();
         session.close();
@@ -179,6 +221,7 @@ fn start(
     server: &str,
     addresses: Vec<SocketAddr>,
     secret: &Secret,
+    attempts: &Arc<Attempts>,
 ) -> Result<Running> {
     let (takes, gives) = (Arc::clone(session), Arc::clone(session));
     let graph = wire::graph([
@@ -199,10 +242,10 @@ fn start(
         patience: PATIENCE,
         called_off: None,
     };
-    graph.start_in(&job, SEED).map_err(|error| match error {
-        StartError::Meet(error) => anyhow::Error::new(error),
-        error => anyhow::Error::new(error),
-    })
+    let (of, server) = (Arc::clone(attempts), server.to_owned());
+    let refusals = move |address: SocketAddr, why: &Refusal| of.refused(&server, address, why);
+    let running = graph.start_and_tell(&job, SEED, Some(Arc::new(refusals)));
+    running.map_err(|error| attempts.last(error))
 }
 
 impl Session {

@@ -22,12 +22,16 @@ pub(crate) mod wire;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use seekwire_flow::{Failure, Filter, Job, MeetError, Peer, Running, StartError, Unit};
+use lru::LruCache;
+use seekwire_flow::{
+    Failure, Filter, Job, MeetError, Peer, Refusal, Refusals, Running, StartError, Unit,
+};
 use seekwire_launch::Secret;
 
 use crate::render::Images;
@@ -45,6 +49,10 @@ const WAIT: Duration = Duration::from_secs(3600);
 
 /// So long it may take to send workers home.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Why one end does not believe the other.
+pub(crate) const OTHER: &str = "it has another secret, is of another version, or the address by \
+    which the worker reaches the server is not one of the server's own";
 
 /// Before somebody is waited for again, where that has failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -127,6 +135,7 @@ impl Workers {
     }
 
     fn accept(self: &Arc<Self>, listener: &TcpListener, secret: &Secret) {
+        let refusals = refusals();
         for number in 1.. {
             let mut state = self.state();
             while state.remotes.len() >= MOST && !state.is_over {
@@ -137,7 +146,7 @@ impl Workers {
             }
             drop(state);
             let remote = Arc::new(Remote::new(number));
-            let come = self.meet(listener, secret, &remote);
+            let come = self.meet(listener, secret, &remote, &refusals);
             match come {
                 Ok(running) => {
                     let workers = Arc::clone(self);
@@ -161,6 +170,7 @@ impl Workers {
         listener: &TcpListener,
         secret: &Secret,
         remote: &Arc<Remote>,
+        refusals: &Arc<Refusals>,
     ) -> Result<Running, StartError> {
         let (asks, hears) = (Arc::clone(remote), Arc::clone(remote));
         let workers = Arc::downgrade(self);
@@ -189,7 +199,7 @@ impl Workers {
             patience: PATIENCE,
             called_off: Some(Arc::new(is_over)),
         };
-        graph.start_in(&job, SEED)
+        graph.start_and_tell(&job, SEED, Some(Arc::clone(refusals)))
     }
 
     /// A worker is there, until it goes.
@@ -262,6 +272,21 @@ impl Workers {
             }
         }
     }
+}
+
+/// Tells of each host once that a worker there is not let in.
+fn refusals() -> Arc<Refusals> {
+    let known = Mutex::new(LruCache::new(NonZeroUsize::MIN.saturating_add(MOST)));
+    Arc::new(move |from: SocketAddr, why: &Refusal| {
+        // Who looks for open ports is no worker.
+        if *why != Refusal::NoProof {
+            return tracing::debug!("{from} is no worker: {why:?}");
+        }
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.put(from.ip(), ()).is_none() {
+            tracing::warn!("a worker at {} is not let in: {OTHER}", from.ip());
+        }
+    })
 }
 
 fn listen(error: io::Error) -> MeetError {
