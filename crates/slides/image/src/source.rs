@@ -91,9 +91,15 @@ impl Source for FileSource {
 
     fn read_at(&self, at: u64, into: &mut [u8]) -> Result<()> {
         check(self, at, into.len() as u64)?;
-        self.file
-            .read_exact_at(into, at)
-            .map_err(|source| Error::Io { name: self.name.clone(), source })
+        self.file.read_exact_at(into, at).map_err(|source| {
+            let source = match source.kind() {
+                kind @ std::io::ErrorKind::UnexpectedEof => {
+                    std::io::Error::new(kind, "it has become shorter since it was opened")
+                }
+                _ => source,
+            };
+            Error::Io { name: self.name.clone(), source }
+        })
     }
 }
 
@@ -125,5 +131,21 @@ impl Source for MemorySource {
         let at = at as usize;
         into.copy_from_slice(&self.bytes[at..at + into.len()]);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_has_become_shorter_says_so() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(100).unwrap();
+        let source = FileSource::open(file.path()).unwrap();
+        assert!(source.read_at(90, &mut [0; 10]).is_ok());
+        file.as_file().set_len(95).unwrap();
+        let error = source.read_at(90, &mut [0; 10]).unwrap_err().to_string();
+        assert!(error.ends_with("it has become shorter since it was opened"), "{error}");
     }
 }
