@@ -34,6 +34,7 @@ use crate::render::{Bounds, Images, work};
 use crate::shares::Web;
 use crate::sign;
 use crate::web::gate::{self, Rate, Token};
+use crate::web::sending::Room;
 use crate::web::signed::Key;
 use crate::web::tls::{Files, Tls};
 use crate::web::{self, App, connections};
@@ -296,8 +297,9 @@ impl Server {
             key: settings.secret.as_deref().map(Key::new),
             is_encrypted: tls.is_some(),
             rate: settings.rate.map(Rate::new),
-            permits: Semaphore::new(settings.requests as usize),
+            permits: Arc::new(Semaphore::new(settings.requests as usize)),
             most_requests: settings.requests as usize,
+            room: Arc::new(Room::new(settings.memory as u64)),
             timeout: settings.timeout,
         };
         let prefetching = tokio::spawn(prefetch.run(images));

@@ -307,6 +307,36 @@ fn programs_that_speak_http_2_are_answered_in_it() {
     });
 }
 
+#[test]
+fn an_answer_that_nobody_takes_counts_as_a_request() {
+    use http_body_util::Empty;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    let directory = tempfile::tempdir().unwrap();
+    let service = Service::start(&odd(directory.path()), |settings| settings.requests = 1);
+    let address = service.address;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        builder.initial_stream_window_size(0_u32);
+        let handshake = builder.handshake(TokioIo::new(stream));
+        let (mut send, connection) = handshake.await.unwrap();
+        let connection = tokio::spawn(connection);
+        let uri = format!("http://{address}/odd.tif_files/9/0_0.png");
+        let request = hyper::Request::get(uri).body(Empty::<hyper::body::Bytes>::new()).unwrap();
+        let answer = send.send_request(request).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        assert_eq!(service.get("/odd.tif.dzi").status, 503);
+        assert_eq!(service.get("/healthz").status, 200);
+        connection.abort();
+        let _ = connection.await;
+        drop((answer, send));
+        while service.get("/odd.tif.dzi").status == 503 {
+            std::thread::yield_now();
+        }
+    });
+}
+
 fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_seekwire-slides"));
     command.arg("slides").args(arguments);

@@ -1,5 +1,5 @@
 //! Connections: accepted up to a number, HTTP/1.1 or HTTP/2 as the client begins (RFC 9113, section
-//! 3.3) by TLS or without, and ended well.
+//! 3.3) by TLS or without, and ended well, or when nothing moves any more.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,9 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
-/// So long a client may take for a request, or say nothing between two.
+use super::traffic::{End, Stream, Traffic};
+
+/// So long a client may take for a request, say nothing between two, or take nothing of an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest request line and headers.
 const LARGEST: usize = 32 << 10;
@@ -60,6 +62,7 @@ pub(crate) async fn serve(
                     builder: Arc::clone(&builder),
                     router: router.clone(),
                     peer,
+                    patience: PATIENCE,
                     ended: ended.clone(),
                 };
                 let acceptor = acceptor.clone();
@@ -84,13 +87,8 @@ pub(crate) async fn serve(
 fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(LARGEST);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PATIENCE)
-        .keep_alive_timeout(PATIENCE)
-        .max_header_list_size(LARGEST as u32)
-        .max_concurrent_streams(STREAMS);
+    // No pings: over a slow link, the answer to one comes after all that is on its way.
+    builder.http2().max_header_list_size(LARGEST as u32).max_concurrent_streams(STREAMS);
     builder
 }
 
@@ -100,6 +98,7 @@ struct Connection {
     builder: Arc<Builder<TokioExecutor>>,
     router: Router,
     peer: SocketAddr,
+    patience: Duration,
     ended: watch::Receiver<()>,
 }
 
@@ -109,38 +108,133 @@ impl Connection {
         let _ = stream.set_nodelay(true);
         // Who connects and says nothing is not waited for longer than others, nor at the end.
         tokio::select! {
-            ready = timeout(PATIENCE, stream.readable()) => {
+            ready = timeout(self.patience, stream.readable()) => {
                 if ready.is_err() {
                     return;
                 }
             }
             _ = self.ended.changed() => return,
         }
-        let Some(acceptor) = acceptor else { return self.serve(TokioIo::new(stream)).await };
+        let stream = Stream::new(stream);
+        let Some(acceptor) = acceptor else {
+            return self.serve(TokioIo::new(stream.clone()), stream).await;
+        };
+        let shared = stream.clone();
         let accepted = tokio::select! {
-            accepted = timeout(PATIENCE, acceptor.accept(stream)) => accepted,
+            accepted = timeout(self.patience, acceptor.accept(stream)) => accepted,
             _ = self.ended.changed() => return,
         };
         match accepted {
-            Ok(Ok(stream)) => self.serve(TokioIo::new(stream)).await,
+            Ok(Ok(stream)) => self.serve(TokioIo::new(stream), shared).await,
             Ok(Err(error)) => tracing::debug!(peer = %self.peer, "no TLS: {error}"),
             Err(_) => tracing::debug!(peer = %self.peer, "no TLS in time"),
         }
     }
 
-    async fn serve(self, stream: impl Read + Write + Unpin + Send + 'static) {
-        let Self { builder, router, peer, mut ended } = self;
+    async fn serve(self, stream: impl Read + Write + Unpin + Send + 'static, shared: Stream) {
+        let Self { builder, router, peer, patience, mut ended } = self;
+        let traffic = Arc::new(Traffic::default());
+        let of = Arc::clone(&traffic);
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(Peer(peer));
-            router.clone().call(request)
+            request.extensions_mut().insert(Arc::clone(&of));
+            let (asked, answer) = (Traffic::asked(&of), router.clone().call(request));
+            async move {
+                let answer = answer.await;
+                drop(asked);
+                answer
+            }
         });
         let serving = builder.serve_connection(stream, service);
         let mut serving = std::pin::pin!(serving);
         // What is wrong with a client is the client's.
-        tokio::select! {
+        let is_idle = tokio::select! {
             _ = serving.as_mut() => return,
-            _ = ended.changed() => serving.as_mut().graceful_shutdown(),
+            end = traffic.ended(&shared, patience) => match end {
+                End::Idle => true,
+                End::Stuck => return shared.forget(),
+            },
+            _ = ended.changed() => false,
+        };
+        // What is asked for before the client hears that is answered.
+        serving.as_mut().graceful_shutdown();
+        tokio::select! {
+            _ = serving => {}
+            _ = traffic.ended(&shared, patience) => shared.forget(),
+            _ = ended.changed(), if is_idle => {}
         }
-        let _ = serving.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sending::{self, Room};
+    use super::*;
+    use axum::body::Body;
+    use axum::response::Response;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// What a client begins HTTP/2 with: no window for answers, and a request.
+    const CLOSED: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\
+        \0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0\
+        \0\0\x06\x01\x05\0\0\0\x01\x82\x84\x86\x41\x01a";
+    /// The same without the request.
+    const IDLE: usize = 24 + 15;
+    const GOAWAY: u8 = 7;
+
+    /// An answer that is larger than what the kernel takes.
+    async fn large(request: Request) -> Response {
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let traffic = request.extensions().get::<Arc<Traffic>>().unwrap();
+        let response = Response::new(Body::from(vec![0; 32 << 20]));
+        let room = Arc::new(Room::new(0));
+        sending::holding(response, permit, &room, traffic, request.version()).unwrap()
+    }
+
+    /// A client that says that, and takes nothing; what was sent to it until the server ended it.
+    async fn ended(says: &[u8]) -> Vec<u8> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        client.write_all(says).await.unwrap();
+        let (stream, peer) = listener.accept().await.unwrap();
+        let (_ending, ended) = watch::channel(());
+        let connection = Connection {
+            builder: Arc::new(builder()),
+            router: Router::new().fallback(large),
+            peer,
+            patience: Duration::from_millis(100),
+            ended,
+        };
+        connection.begin(stream, None).await;
+        let mut sent = Vec::new();
+        // It may have been reset.
+        let _ = client.read_to_end(&mut sent).await;
+        sent
+    }
+
+    /// The types of frames.
+    fn frames(mut sent: &[u8]) -> Vec<u8> {
+        let mut types = Vec::new();
+        while let [a, b, c, kind, ..] = sent {
+            types.push(*kind);
+            let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+            sent = sent.get(9 + length..).unwrap_or_default();
+        }
+        types
+    }
+
+    #[tokio::test]
+    async fn who_takes_nothing_of_an_answer_loses_the_connection() {
+        let sent = ended(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert!(sent.len() < 32 << 20);
+        let sent = ended(CLOSED).await;
+        assert!(!frames(&sent).contains(&GOAWAY), "{:?}", frames(&sent));
+    }
+
+    #[tokio::test]
+    async fn who_asks_for_nothing_loses_the_connection() {
+        assert!(frames(&ended(&CLOSED[..IDLE]).await).contains(&GOAWAY));
+        // Not even the protocol is known yet.
+        assert!(ended(&CLOSED[..3]).await.is_empty());
     }
 }

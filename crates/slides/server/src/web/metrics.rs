@@ -158,10 +158,12 @@ pub(crate) fn text(app: &App) -> String {
     text.sample("cache_limit_bytes", "of=\"disk\"", disk.1 as f64);
     let open = app.slides.count() as f64;
     text.single("slides_open", "gauge", "Slides that are open.", open);
-    let about = "Requests that are being answered, this one among them.";
+    let about = "Requests of which the answer has not gone, this one among them.";
     text.single("requests_in_flight", "gauge", about, app.in_flight() as f64);
     let about = "Threads that read from web servers, or will soon.";
     text.single("remote_reads", "gauge", about, app.remote.threads.taken() as f64);
+    let about = "Bytes of answers that are being sent, each with all that is there of it.";
+    text.single("sending_bytes", "gauge", about, app.room.taken() as f64);
     text.family("work_seconds_total", "counter", "What the threads that do the work have done.");
     let farms: [(&str, &Farm); 2] =
         [("decompress", app.images.tiles().farm()), ("finish", app.images.farm())];

@@ -11,6 +11,8 @@
 //!   metrics     counts for Prometheus
 //!   status      workers, how work is dealt, what is guaranteed
 //! response      headers that all answers have, entity tags
+//! sending       answers on their way: what they hold until they have gone
+//! traffic       what moves on a connection, and when it is over
 //! ```
 
 mod annotations;
@@ -22,9 +24,11 @@ mod metrics;
 mod pages;
 mod range;
 pub(crate) mod response;
+pub(crate) mod sending;
 pub(crate) mod signed;
 mod status;
 pub(crate) mod tls;
+mod traffic;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -52,6 +56,8 @@ use crate::workers::Workers;
 use connections::Peer;
 use gate::{Rate, Token};
 use metrics::{Requests, Route};
+use sending::Room;
+use traffic::Traffic;
 
 /// In requests of who was let in to one slide only.
 #[derive(Debug, Clone, Copy)]
@@ -80,9 +86,11 @@ pub(crate) struct App {
     /// Whether clients reach this server by TLS.
     pub(crate) is_encrypted: bool,
     pub(crate) rate: Option<Rate>,
-    pub(crate) permits: Semaphore,
+    pub(crate) permits: Arc<Semaphore>,
     /// How many there are in all.
     pub(crate) most_requests: usize,
+    /// Memory for answers that are being sent.
+    pub(crate) room: Arc<Room>,
     pub(crate) timeout: Duration,
 }
 
@@ -209,10 +217,12 @@ async fn admitted(app: &App, peer: IpAddr, mut request: Request, next: Next) -> 
         }
         None => return app.closed(request.uri().path_and_query()),
     };
-    let Ok(_permit) = app.permits.try_acquire() else {
+    let Ok(permit) = Arc::clone(&app.permits).try_acquire_owned() else {
         Counters::add(&app.counters.refused, 1);
         return Failure::unavailable("too many requests at a time").into_response();
     };
+    let traffic = request.extensions().get::<Arc<Traffic>>().cloned().unwrap_or_default();
+    let version = request.version();
     let mut response = match tokio::time::timeout(app.timeout, next.run(request)).await {
         Ok(response) => response,
         Err(_) => Failure::unavailable("it takes too long").into_response(),
@@ -220,7 +230,13 @@ async fn admitted(app: &App, peer: IpAddr, mut request: Request, next: Next) -> 
     if let Some(cookie) = cookie.filter(|_| response.status().is_success()) {
         response.headers_mut().append(SET_COOKIE, cookie);
     }
-    response
+    match sending::holding(response, permit, &app.room, &traffic, version) {
+        Ok(response) => response,
+        Err(failure) => {
+            Counters::add(&app.counters.refused, 1);
+            failure.into_response()
+        }
+    }
 }
 
 /// To a browser that brings the token in an address: a cookie, and the address without it.

@@ -1,0 +1,292 @@
+//! Answers that are on their way to clients.
+//!
+//! A request counts until the last byte of its answer has gone, and not only until there is an
+//! answer: each piece of a body holds its permit, and the memory of the body. So clients that take
+//! nothing cannot hold more than there is for all. [`Traffic`] knows whether they take anything.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use axum::body::{Body, HttpBody};
+use axum::http::Version;
+use axum::response::Response;
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::traffic::{Answer, Traffic};
+use crate::failure::{Failure, Result};
+
+/// Bytes of an answer over HTTP/2 that are one step: a frame of the usual size. Over HTTP/1.1,
+/// where there are no windows, the kernel sees what goes.
+const PIECE: usize = 16 << 10;
+
+/// Memory for answers that are on their way.
+pub(crate) struct Room {
+    taken: AtomicU64,
+    most: u64,
+}
+
+/// Bytes of it, until nobody has them.
+struct Part {
+    room: Arc<Room>,
+    bytes: u64,
+}
+
+impl Room {
+    pub(crate) fn new(most: u64) -> Self {
+        Self { taken: AtomicU64::new(0), most }
+    }
+
+    /// Bytes that are taken now.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// So many bytes, if there are; one answer may have more than there is for all.
+    fn take(self: &Arc<Self>, bytes: u64) -> Option<Part> {
+        let add = |taken: u64| {
+            let sum = taken.saturating_add(bytes);
+            (taken == 0 || sum <= self.most).then_some(sum)
+        };
+        let added = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        added.ok().map(|_| Part { room: Arc::clone(self), bytes })
+    }
+
+    /// Bytes that are there already.
+    fn add(self: &Arc<Self>, bytes: u64) -> Part {
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
+        Part { room: Arc::clone(self), bytes }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.room.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// What an answer holds until it has gone.
+struct Holding {
+    answer: Answer,
+    _permit: OwnedSemaphorePermit,
+    _part: Part,
+}
+
+/// A part of a body that holds what the answer does.
+struct Piece {
+    bytes: Bytes,
+    holding: Arc<Holding>,
+    _part: Option<Arc<Part>>,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.holding.answer.gone();
+    }
+}
+
+/// A body in pieces.
+struct Pieces {
+    body: Body,
+    /// What was read of it.
+    rest: Bytes,
+    /// The memory of that, if it was not known before.
+    part: Option<Arc<Part>>,
+    /// For that.
+    room: Option<Arc<Room>>,
+    piece: usize,
+    holding: Arc<Holding>,
+}
+
+impl HttpBody for Pieces {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.get_mut();
+        if this.rest.is_empty() {
+            this.part = None;
+            match Pin::new(&mut this.body).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(bytes) => this.rest = bytes,
+                    Err(other) => return Poll::Ready(Some(Ok(other))),
+                },
+                other => {
+                    // It waits for this server, if for anything.
+                    this.holding.answer.waits();
+                    return other;
+                }
+            }
+            let bytes = this.rest.len() as u64;
+            this.part = this.room.as_ref().map(|room| Arc::new(room.add(bytes)));
+        }
+        this.holding.answer.goes();
+        let bytes = this.rest.split_to(this.rest.len().min(this.piece));
+        let (holding, part) = (Arc::clone(&this.holding), this.part.clone());
+        let piece = Piece { bytes, holding, _part: part };
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(piece)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (of_body, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        if let Some(upper) = of_body.upper() {
+            hint.set_upper(upper.saturating_add(rest));
+        }
+        hint.set_lower(of_body.lower().saturating_add(rest));
+        hint
+    }
+}
+
+/// An answer that holds its permit, and memory for all that is there of it, until its last byte has
+/// gone. A failure if there is no memory.
+pub(crate) fn holding(
+    response: Response,
+    permit: OwnedSemaphorePermit,
+    room: &Arc<Room>,
+    traffic: &Arc<Traffic>,
+    version: Version,
+) -> Result<Response> {
+    if response.body().is_end_stream() {
+        return Ok(response);
+    }
+    // Of one that is read as it is sent, nothing is there.
+    let known = response.body().size_hint().exact();
+    let part = room.take(known.unwrap_or(0));
+    let part = part.ok_or_else(|| Failure::unavailable("too many answers are being sent"))?;
+    let answer = Traffic::answer(traffic);
+    let holding = Arc::new(Holding { answer, _permit: permit, _part: part });
+    let room = known.is_none().then(|| Arc::clone(room));
+    let piece = if version == Version::HTTP_2 { PIECE } else { usize::MAX };
+    let pieces = |body| Pieces { body, rest: Bytes::new(), part: None, room, piece, holding };
+    Ok(response.map(|body| Body::new(pieces(body))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::traffic::End;
+    use super::*;
+    use futures_util::{FutureExt, StreamExt, stream};
+    use http_body_util::BodyExt;
+    use std::io;
+    use std::time::{Duration, Instant};
+    use tokio::sync::Semaphore;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A server of one request and so many bytes, and a connection.
+    struct Server {
+        permits: Arc<Semaphore>,
+        room: Arc<Room>,
+        traffic: Arc<Traffic>,
+    }
+
+    impl Server {
+        fn new(most: u64) -> Self {
+            Self {
+                permits: Arc::new(Semaphore::new(1)),
+                room: Arc::new(Room::new(most)),
+                traffic: Arc::default(),
+            }
+        }
+
+        fn hold(&self, body: Body, version: Version) -> Result<Body> {
+            let permit = Arc::clone(&self.permits).try_acquire_owned().unwrap();
+            let held = holding(Response::new(body), permit, &self.room, &self.traffic, version);
+            held.map(Response::into_body)
+        }
+
+        fn is_stuck(&self) -> bool {
+            let now = Instant::now();
+            let after = |time| self.traffic.end((now + time, now), PATIENCE, (0, 0));
+            assert_eq!(after(Duration::ZERO), None);
+            after(2 * PATIENCE) == Some(End::Stuck)
+        }
+    }
+
+    fn taken(body: &mut Body) -> Option<Bytes> {
+        let frame = body.frame().now_or_never().expect("it is there");
+        frame.map(|frame| frame.unwrap().into_data().unwrap())
+    }
+
+    #[test]
+    fn an_answer_counts_until_its_last_byte_has_gone() {
+        let server = Server::new(1 << 20);
+        let bytes: Vec<u8> = (0..2 * PIECE + 7).map(|at| at as u8).collect();
+        let mut body = server.hold(Body::from(bytes.clone()), Version::HTTP_2).unwrap();
+        assert_eq!(body.size_hint().exact(), Some(bytes.len() as u64));
+        let mut pieces = Vec::new();
+        while let Some(piece) = taken(&mut body) {
+            pieces.push(piece);
+            let left = bytes.len() - pieces.iter().map(Bytes::len).sum::<usize>();
+            assert_eq!(body.size_hint().exact(), Some(left as u64));
+        }
+        assert_eq!(pieces.iter().map(Bytes::len).collect::<Vec<_>>(), [PIECE, PIECE, 7]);
+        assert_eq!(pieces.concat(), bytes);
+        assert!(body.is_end_stream());
+        drop(body);
+        // The last one is still to be taken, with nothing left to be asked of the body.
+        pieces.drain(..2);
+        assert!(server.is_stuck());
+        assert_eq!(server.permits.available_permits(), 0);
+        assert_eq!(server.room.taken(), bytes.len() as u64);
+        drop(pieces);
+        assert_eq!((server.permits.available_permits(), server.room.taken()), (1, 0));
+
+        // Over HTTP/1.1, in one; and who goes away holds nothing.
+        let mut body = server.hold(Body::from(bytes.clone()), Version::HTTP_11).unwrap();
+        assert_eq!(taken(&mut body).unwrap(), bytes);
+        drop(body);
+        assert_eq!((server.permits.available_permits(), server.room.taken()), (1, 0));
+    }
+
+    #[test]
+    fn who_waits_for_this_server_is_not_stuck() {
+        let server = Server::new(1 << 20);
+        let bytes = stream::iter([Ok::<_, io::Error>(Bytes::from("begun"))]);
+        let body = Body::from_stream(bytes.chain(stream::pending()));
+        let mut body = server.hold(body, Version::HTTP_2).unwrap();
+        // Nobody asks for the body: there is no window.
+        assert!(server.is_stuck());
+        assert_eq!(server.room.taken(), 0);
+        let begun = taken(&mut body).unwrap();
+        assert_eq!(server.room.taken(), 5);
+        assert!(body.frame().now_or_never().is_none());
+        assert!(server.is_stuck());
+        drop(begun);
+        assert_eq!(server.room.taken(), 0);
+        assert!(!server.is_stuck());
+        drop(body);
+        assert_eq!(server.permits.available_permits(), 1);
+    }
+
+    #[test]
+    fn memory_for_answers_ends_and_what_has_no_body_needs_none() {
+        let server = Server::new(10);
+        // The only one may be larger.
+        let body = server.hold(Body::from(vec![0; 11]), Version::HTTP_11).unwrap();
+        server.permits.add_permits(1);
+        let refused = server.hold(Body::from("x"), Version::HTTP_11).unwrap_err();
+        assert_eq!(refused.status.as_u16(), 503);
+        drop(body);
+        let empty = server.hold(Body::empty(), Version::HTTP_11).unwrap();
+        assert!(empty.is_end_stream());
+        assert_eq!((server.permits.available_permits(), server.room.taken()), (2, 0));
+    }
+}
