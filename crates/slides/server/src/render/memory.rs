@@ -57,7 +57,8 @@ fn grains(bytes: u64) -> u64 {
 
 /// Bytes that so many pixels of a region take, and what they are scaled to.
 pub(crate) fn pixels(read: u64, made: u64) -> u64 {
-    // The result, turned and encoded. Few images are larger than their pixels.
+    // Of what was read one copy, in the block of the job. Of the result three: scaled (or copied),
+    // converted or turned, and encoded. Few images are larger than their pixels.
     made.saturating_mul(3).saturating_add(read).saturating_mul(3)
 }
 

@@ -423,7 +423,8 @@ impl Images {
         let side = |side: f64| ((side * scale.min(1.0)).round() as u32).max(1);
         let to = (side(wide), side(high));
         let area = |(width, height): (u32, u32)| u64::from(width) * u64::from(height);
-        let bytes = memory::pixels(area((width, height)), area(to));
+        // One of its tiles may be as large as the whole.
+        let bytes = memory::pixels(2 * area((width, height)), area(to));
         let host = open.host.as_ref();
         let memory = self.memory.take(host, bytes).await?;
         let turn = self.web.threads.take(host, 1).await?;
