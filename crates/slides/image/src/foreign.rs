@@ -87,7 +87,7 @@ pub(crate) fn open(path: &Path, limits: &Limits) -> std::result::Result<Parts, W
     let mut parts = Parts {
         format: "openslide",
         microns: pixel.and_then(|(x, y)| microns(x, y)),
-        icc: slide.icc(limits.value as usize)?,
+        icc: slide.icc(limits.profile as usize)?,
         ..Parts::default()
     };
     for (number, level) in slide.levels().iter().enumerate() {

@@ -1,5 +1,7 @@
 //! Bounds on what one file may cost.
 
+use crate::{Error, Result};
+
 /// What a file may cost at most. One that asks for more gets [`Error::Limit`](crate::Error::Limit).
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -10,8 +12,11 @@ pub struct Limits {
     /// Bytes of all tables of tile positions and codecs of a file together; in DICOM, of all files
     /// of a series together, and of each the dataset before its pixels, and its JSON.
     pub tables: u64,
-    /// Bytes of one text, colour profile or table of a codec.
+    /// Bytes of one text, or table of a codec.
     pub value: u64,
+    /// Bytes of a colour profile: it stays in memory, and goes with each image that is made. Those of
+    /// scanners have a few hundred thousand.
+    pub profile: u64,
     /// Compressed bytes of one tile.
     pub stored: u64,
     /// Pixels of one tile after decoding.
@@ -34,6 +39,7 @@ impl Default for Limits {
             entries: 1024,
             tables: 256 << 20,
             value: 16 << 20,
+            profile: 4 << 20,
             stored: 64 << 20,
             tile_pixels: 64 << 20,
             region_pixels: 64 << 20,
@@ -41,5 +47,16 @@ impl Default for Limits {
             files: 4096,
             openslide: false,
         }
+    }
+}
+
+impl Limits {
+    /// Whether the file of that name may have a colour profile of so many bytes.
+    pub(crate) fn allow_profile(&self, name: &str, bytes: u64) -> Result<()> {
+        if bytes <= self.profile {
+            return Ok(());
+        }
+        let what = format!("a colour profile of {bytes} bytes, of {} at most", self.profile);
+        Err(Error::Limit { name: name.to_owned(), what })
     }
 }

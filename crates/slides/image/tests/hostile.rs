@@ -101,6 +101,19 @@ fn a_description_of_many_properties_is_read_in_part() {
 }
 
 #[test]
+fn a_colour_profile_has_a_limit_of_its_own() {
+    let most = Limits::default().profile as u32;
+    let of = |length: u32| {
+        let rest = vec![0; length as usize];
+        // It begins where the tile does.
+        open(tiff(&[(34675, 7, length, 8 + 2 + 12 * 10 + 4)], 0, &rest))
+    };
+    assert_eq!(of(most).unwrap().icc().map(<[u8]>::len), Some(most as usize));
+    let error = of(most + 1).err().unwrap().to_string();
+    assert!(error.contains("a colour profile of 4194305 bytes, of 4194304 at most"), "{error}");
+}
+
+#[test]
 fn xml_does_not_grow() {
     let xml = b"<!DOCTYPE b [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY c \"&a;&a;&a;\">]><OME>&c;</OME>\0";
     // The description begins where the tile does.

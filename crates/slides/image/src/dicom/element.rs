@@ -157,6 +157,12 @@ impl<'a> Cursor<'a> {
         self.bytes(element, self.limits.value)
     }
 
+    /// The bytes of a value that is a colour profile.
+    pub(super) fn profile(&mut self, element: &Element) -> Result<Vec<u8>> {
+        self.limits.allow_profile(self.source.name(), element.length.unwrap_or(0))?;
+        self.value(element)
+    }
+
     /// The bytes of a value that is a table of places.
     pub(super) fn table(&mut self, element: &Element) -> Result<Vec<u8>> {
         self.bytes(element, self.limits.tables)

@@ -172,7 +172,7 @@ impl Visit for Header {
                 Ok(())
             }
             [(OPTICAL_PATH, 0)] if element.tag == 0x0028_2000 => {
-                self.icc = Some(cursor.value(element)?);
+                self.icc = Some(cursor.profile(element)?);
                 Ok(())
             }
             [(OPTICAL_PATH, 0)] if element.tag == 0x0048_0112 => {

@@ -141,6 +141,13 @@ impl<'a> Reader<'a> {
         self.value(directory, tag, self.limits.value)
     }
 
+    /// The bytes of a value that is a colour profile.
+    pub(super) fn profile(&self, directory: &Directory, tag: u16) -> Result<Option<Vec<u8>>> {
+        let length = directory.entries.get(&tag).and_then(Entry::length);
+        self.limits.allow_profile(self.source.name(), length.unwrap_or(0))?;
+        self.bytes(directory, tag)
+    }
+
     fn value(&self, directory: &Directory, tag: u16, most: u64) -> Result<Option<Vec<u8>>> {
         let Some(entry) = directory.entries.get(&tag) else { return Ok(None) };
         let Some(length) = entry.length() else {

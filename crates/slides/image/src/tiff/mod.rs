@@ -26,7 +26,7 @@ pub(crate) fn open(source: &Arc<dyn Source>, limits: &Limits) -> Result<Option<P
     if let Some(what) = scanner::of(&reader, &chain, &description)? {
         return Err(reader.unsupported(what));
     }
-    let mut parts = Parts { icc: reader.bytes(main, ICC)?, ..Parts::default() };
+    let mut parts = Parts { icc: reader.profile(main, ICC)?, ..Parts::default() };
     for (tag, key) in [(271, "tiff.Make"), (272, "tiff.Model"), (305, "tiff.Software")] {
         if let Some(text) = reader.text(main, tag)? {
             parts.properties.insert(key.into(), text);
