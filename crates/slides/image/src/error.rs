@@ -20,10 +20,10 @@ pub enum Error {
         /// What it answered.
         what: String,
     },
-    /// The file on the server is another one than when it was opened.
+    /// The file is another one than when it was opened.
     #[error("{name}: the file has changed since it was opened")]
     Changed {
-        /// The address.
+        /// The file, or its address.
         name: String,
     },
     /// The file contradicts its format, or is cut.

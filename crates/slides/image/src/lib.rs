@@ -44,6 +44,7 @@ mod codec;
 mod dicom;
 mod encoder;
 mod error;
+mod files;
 mod foreign;
 mod formats;
 mod grid;

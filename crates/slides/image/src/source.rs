@@ -3,7 +3,8 @@
 use crate::{Error, Result};
 use bytes::Bytes;
 use rustix::fs::OFlags;
-use std::fs::File;
+use rustix::io::Errno;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -61,23 +62,50 @@ impl FileSource {
 
     /// Opens a file that errors call something else.
     pub(crate) fn named(path: &Path, name: String) -> Result<Self> {
-        let io = |source| Error::Io { name: name.clone(), source };
-        let other = || {
-            Err(Error::Unsupported { name: name.clone(), what: "it is not a regular file".into() })
-        };
-        // To open a device may do something.
-        if !std::fs::metadata(path).map_err(io)?.is_file() {
-            return other();
-        }
-        // A FIFO may have taken its place, and would block the open.
-        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
-        let file = File::options().read(true).custom_flags(flags).open(path).map_err(io)?;
-        let metadata = file.metadata().map_err(io)?;
-        if !metadata.is_file() {
-            return other();
-        }
+        let (file, metadata) = opened(path, &name)?;
         Ok(Self { name, file, length: metadata.len() })
     }
+}
+
+/// Opens a regular file, which errors call by that name.
+pub(crate) fn opened(path: &Path, name: &str) -> Result<(File, Metadata)> {
+    let other = || {
+        Err(Error::Unsupported { name: name.to_owned(), what: "it is not a regular file".into() })
+    };
+    // To open a device may do something.
+    if !std::fs::metadata(path).map_err(|error| io(name, error))?.is_file() {
+        return other();
+    }
+    // A FIFO may have taken its place, and would block the open.
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+    let file = File::options().read(true).custom_flags(flags).open(path);
+    let file = file.map_err(|error| io(name, error))?;
+    let metadata = file.metadata().map_err(|error| io(name, error))?;
+    if !metadata.is_file() {
+        return other();
+    }
+    Ok((file, metadata))
+}
+
+/// That the process, or the system, has too many files open.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}; the limit of open files is too low: raise it, by ulimit -n")]
+struct Full(std::io::Error);
+
+/// What the system says about the file of a name.
+pub(crate) fn io(name: &str, source: std::io::Error) -> Error {
+    let full = [Errno::MFILE, Errno::NFILE].map(|error| Some(error.raw_os_error()));
+    let source = match full.contains(&source.raw_os_error()) {
+        true => std::io::Error::other(Full(source)),
+        false => source,
+    };
+    Error::Io { name: name.to_owned(), source }
+}
+
+/// Whether a file could not be opened because too many others are.
+pub(crate) fn is_full(error: &Error) -> bool {
+    let Error::Io { source, .. } = error else { return false };
+    source.get_ref().is_some_and(|inner| inner.is::<Full>())
 }
 
 impl Source for FileSource {

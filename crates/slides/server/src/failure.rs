@@ -6,6 +6,8 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use seekwire_slides_image::Error;
 
+use crate::library::is_address;
+
 /// A failure, for the client to read. It names no path of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -55,6 +57,8 @@ impl Failure {
             Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
                 StatusCode::NOT_FOUND
             }
+            // Who asks again gets the file that there is now.
+            Error::Changed { .. } if !is_address(location) => StatusCode::SERVICE_UNAVAILABLE,
             Error::Http { .. } | Error::Changed { .. } => StatusCode::BAD_GATEWAY,
             Error::Unsupported { .. } | Error::Limit { .. } => StatusCode::NOT_IMPLEMENTED,
             Error::Argument(_) => StatusCode::BAD_REQUEST,
@@ -99,5 +103,11 @@ mod tests {
         let failure = Failure::of_slide(&error, "b.tif", "http://host/b.tif?key=secret");
         assert_eq!(failure.to_string(), "b.tif: 403");
         assert_eq!(failure.status, StatusCode::BAD_GATEWAY);
+        let changed = |location: &str| {
+            let error = Error::Changed { name: location.into() };
+            Failure::of_slide(&error, "a", location).status
+        };
+        assert_eq!(changed("http://host/a"), StatusCode::BAD_GATEWAY);
+        assert_eq!(changed("/data/a"), StatusCode::SERVICE_UNAVAILABLE);
     }
 }

@@ -14,8 +14,9 @@ pub(crate) use header::is;
 pub use heading::Heading;
 pub use instance::Instance;
 
+use crate::files::ClosedSource;
 use crate::grid::{Parts, microns};
-use crate::source::{FileSource, Source};
+use crate::source::{self, FileSource, Source};
 use crate::{Error, Limits, Result, within};
 use header::Names;
 use instance::Kind;
@@ -79,8 +80,12 @@ pub(crate) fn beside(
         if other == path {
             continue;
         }
-        // What is wrong with files of others is not asked.
-        let Ok(Some(names)) = names_of(&other, limits) else { continue };
+        let names = match names_of(&other, limits) {
+            Ok(Some(names)) => names,
+            Err(error) if source::is_full(&error) => return Err(error),
+            // What is wrong with files of others is not asked.
+            _ => continue,
+        };
         if names.series == uid && is_new(&mut known, names.instance) {
             series.add(&file(&other)?)?;
         }
@@ -127,7 +132,7 @@ fn by_series(path: &Path, root: &Path, limits: &Limits) -> Result<BTreeMap<Strin
 }
 
 fn file(path: &Path) -> Result<Arc<dyn Source>> {
-    Ok(Arc::new(FileSource::open(path)?))
+    Ok(Arc::new(ClosedSource::open(path)?))
 }
 
 /// The names of a file; `None` if it is none of a slide in DICOM.
