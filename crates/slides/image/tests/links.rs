@@ -133,7 +133,7 @@ fn the_beginning_of_a_file_says_of_which_series_it_is() {
     dataset.set(0x0008_1030, "LO", &[b'x'; 2000]);
     let whole = dataset.file(NATIVE, &native(2 * 64 * 64));
     fs::write(&file, &whole).unwrap();
-    let heading = Heading::read(&file, &Limits::default()).unwrap().unwrap();
+    let (heading, _) = Heading::read(&file, &Limits::default()).unwrap().unwrap();
     assert_eq!((&*heading.study, &*heading.series), ("1.2.1", "1.2.2"));
     let json: serde_json::Value = serde_json::from_str(&heading.json).unwrap();
     assert_eq!(json["00100020"], serde_json::json!({"vr": "LO", "Value": ["number 7"]}));

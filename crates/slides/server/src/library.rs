@@ -5,7 +5,7 @@
 //! is judged again when the slide is opened.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result as Anyhow, bail};
 
 use crate::failure::{Failure, Result, outside};
-use crate::series::{Headings, Index, Series};
+use crate::series::{Files, Headings, Index, Series};
 use crate::shares::{self, Host};
 use crate::told::Told;
 
@@ -87,6 +87,9 @@ impl Place {
 /// All slides, by identifier.
 pub(crate) type List = BTreeMap<String, Place>;
 
+/// Notes that are kept; more of them say nothing new.
+const NOTES: usize = 64;
+
 /// The slides that there are.
 #[derive(Debug)]
 pub(crate) struct Library {
@@ -102,6 +105,8 @@ struct Known {
     list: Arc<List>,
     /// Those of the slides that are in DICOM.
     series: Arc<Index>,
+    /// Which of them have the same UIDs.
+    notes: Arc<Vec<String>>,
     at: Instant,
 }
 
@@ -145,7 +150,9 @@ impl Library {
             roots.push(Root::Slide { id, place: Place::File { path: real, within: None } });
         }
         let mut headings = Headings::default();
-        let known = Mutex::new(scan(&roots, &mut headings)?);
+        let known = scan(&roots, &mut headings)?;
+        known.notes.iter().for_each(|note| tracing::warn!("{note}"));
+        let known = Mutex::new(known);
         Ok(Self { roots, known, scanning: Mutex::new(headings) })
     }
 
@@ -165,6 +172,11 @@ impl Library {
         self.known().series
     }
 
+    /// Which slides had the same UIDs at the last scan. Does not block.
+    pub(crate) fn notes(&self) -> Arc<Vec<String>> {
+        self.known().notes
+    }
+
     fn looked(&self) -> Known {
         let known = self.known();
         if known.at.elapsed() < FRESH {
@@ -174,6 +186,8 @@ impl Library {
         let Ok(mut headings) = self.scanning.try_lock() else { return known };
         match scan(&self.roots, &mut headings) {
             Ok(found) => {
+                let new = found.notes.iter().filter(|note| !known.notes.contains(note));
+                new.for_each(|note| tracing::warn!("{note}"));
                 *self.known.lock().unwrap_or_else(PoisonError::into_inner) = found.clone();
                 found
             }
@@ -301,13 +315,20 @@ fn is_printable(name: &str) -> bool {
 }
 
 fn scan(roots: &[Root], headings: &mut Headings) -> Anyhow<Known> {
-    let (mut list, mut index) = (List::new(), Index::new());
-    look(roots, headings, &mut list, &mut index)?;
+    let (mut list, mut index, mut notes) = (List::new(), Index::new(), Vec::new());
+    look(roots, headings, &mut list, &mut index, &mut notes)?;
     headings.sweep();
-    Ok(Known { list: Arc::new(list), series: Arc::new(index), at: Instant::now() })
+    let (list, series, notes) = (Arc::new(list), Arc::new(index), Arc::new(notes));
+    Ok(Known { list, series, notes, at: Instant::now() })
 }
 
-fn look(roots: &[Root], headings: &mut Headings, list: &mut List, index: &mut Index) -> Anyhow<()> {
+fn look(
+    roots: &[Root],
+    headings: &mut Headings,
+    list: &mut List,
+    index: &mut Index,
+    notes: &mut Vec<String>,
+) -> Anyhow<()> {
     let told = Arc::clone(&headings.told);
     let mut add = |id: String, place: Place| -> Anyhow<bool> {
         match list.entry(id) {
@@ -328,8 +349,8 @@ fn look(roots: &[Root], headings: &mut Headings, list: &mut List, index: &mut In
         match root {
             Root::Slide { id, place } => {
                 if let Some(path) = place.file() {
-                    for (_, heading, files) in headings.series(vec![path]).into_values() {
-                        enter(index, Series { id: id.clone(), heading, files });
+                    for Files { heading, count, .. } in headings.series(vec![path]).into_values() {
+                        enter(index, notes, Series { id: id.clone(), heading, files: count });
                     }
                 }
                 add(id.clone(), place.clone())?;
@@ -374,12 +395,25 @@ fn look(roots: &[Root], headings: &mut Headings, list: &mut List, index: &mut In
                     let is_one = found.len() < 2;
                     let alone = (whole.clone(), directory.clone());
                     let mut slides = if found.is_empty() { vec![alone] } else { Vec::new() };
-                    for (uid, (file, heading, files)) in found {
+                    // Series of several studies may have the same UID.
+                    let mut uids = HashSet::new();
+                    for ((_, uid), Files { first, heading, count, twins }) in found {
+                        let own = |file: &Path| format!("{prefix}{}", name_of(file));
                         let (id, path) = match is_one {
                             true => (whole.clone(), directory.clone()),
-                            false => (format!("{prefix}{uid}"), file),
+                            false if is_uid(&uid) && uids.insert(uid.clone()) => {
+                                (format!("{prefix}{uid}"), first)
+                            }
+                            false => (own(&first), first),
                         };
-                        enter(index, Series { id: id.clone(), heading, files });
+                        enter(index, notes, Series { id: id.clone(), heading, files: count });
+                        for (file, first) in twins {
+                            let (first, twin) = (own(&first), own(&file));
+                            let what = "have the UID of the same instance";
+                            let slide = format!("the other one is the slide {twin}");
+                            note(notes, format!("{first}, in {id}, and {twin} {what}: {slide}"));
+                            slides.push((twin, file));
+                        }
                         slides.push((id, path));
                     }
                     for (id, path) in slides {
@@ -394,9 +428,32 @@ fn look(roots: &[Root], headings: &mut Headings, list: &mut List, index: &mut In
 }
 
 /// Of a series that is there twice, the first one counts.
-fn enter(index: &mut Index, series: Series) {
+fn enter(index: &mut Index, notes: &mut Vec<String>, series: Series) {
     let key = (series.heading.study.clone(), series.heading.series.clone());
-    index.entry(key).or_insert(series);
+    match index.entry(key) {
+        Entry::Vacant(free) => _ = free.insert(series),
+        Entry::Occupied(first) => {
+            let (first, other, uid) = (&first.get().id, series.id, &series.heading.series);
+            let what = "have the UIDs of the same series";
+            let slide = format!("{uid:?} in DICOMweb is the first one");
+            note(notes, format!("{first} and {other} {what}: {slide}"));
+        }
+    }
+}
+
+fn note(notes: &mut Vec<String>, text: String) {
+    if notes.len() < NOTES {
+        notes.push(text);
+    }
+}
+
+/// Whether a series can be called by its UID.
+fn is_uid(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
+
+fn name_of(file: &Path) -> String {
+    file.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// What is in a directory and has a name that can be shown. What cannot be read is not there.

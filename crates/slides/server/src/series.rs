@@ -27,16 +27,32 @@ pub(crate) type Index = BTreeMap<(String, String), Series>;
 /// What says whether a file is still the same: inode, length, time.
 type Stamp = (u64, u64, i64, i64);
 
-/// Those of a directory, by UID: the first of its files, and how many there are.
-pub(crate) type Found = BTreeMap<String, (PathBuf, Arc<Heading>, usize)>;
+/// Those of a directory, by the UIDs of study and series.
+pub(crate) type Found = BTreeMap<(String, String), Files>;
+
+/// The files of a series in a directory.
+#[derive(Debug)]
+pub(crate) struct Files {
+    /// The first one.
+    pub(crate) first: PathBuf,
+    pub(crate) heading: Arc<Heading>,
+    /// How many there are.
+    pub(crate) count: usize,
+    /// Those with the UID of an instance that another file before them has, and that one. Links to
+    /// the same file are none of them.
+    pub(crate) twins: Vec<(PathBuf, PathBuf)>,
+}
+
+/// Files that are no slides have no heading; others that, and the UID of their instance.
+type Known = (Stamp, Option<(Arc<Heading>, Arc<str>)>);
 
 /// The beginnings of files that were read.
 #[derive(Debug, Default)]
 pub(crate) struct Headings {
     pub(crate) told: Arc<Told>,
-    known: HashMap<PathBuf, (Stamp, Option<Arc<Heading>>)>,
+    known: HashMap<PathBuf, Known>,
     /// Those that were asked for since the scan began.
-    seen: HashMap<PathBuf, (Stamp, Option<Arc<Heading>>)>,
+    seen: HashMap<PathBuf, Known>,
 }
 
 impl Headings {
@@ -44,29 +60,42 @@ impl Headings {
     pub(crate) fn series(&mut self, mut files: Vec<PathBuf>) -> Found {
         files.sort();
         let mut found = Found::new();
+        let mut instances = HashMap::new();
         for file in files {
-            let Some((heading, stamp)) = self.heading(&file) else { continue };
-            let Some(heading) = heading else {
+            let Some((stamp, known)) = self.heading(&file) else { continue };
+            let Some((heading, instance)) = known else {
                 self.seen.insert(file, (stamp, None));
                 continue;
             };
-            let entry = found
-                .entry(heading.series.clone())
-                .or_insert_with(|| (file.clone(), Arc::clone(&heading), 0));
-            entry.2 += 1;
+            let key = (heading.study.clone(), heading.series.clone());
+            let entry = found.entry(key.clone()).or_insert_with(|| Files {
+                first: file.clone(),
+                heading: Arc::clone(&heading),
+                count: 0,
+                twins: Vec::new(),
+            });
+            entry.count += 1;
+            if !instance.is_empty() {
+                let first = instances.entry((key, Arc::clone(&instance)));
+                let (first, of) = first.or_insert_with(|| (file.clone(), stamp));
+                if *of != stamp {
+                    entry.twins.push((file.clone(), first.clone()));
+                }
+            }
             // Most are the same for all files of a series, and kept once.
-            let heading = if *entry.1 == *heading { Arc::clone(&entry.1) } else { heading };
-            self.seen.insert(file, (stamp, Some(heading)));
+            let is_same = *entry.heading == *heading;
+            let heading = if is_same { Arc::clone(&entry.heading) } else { heading };
+            self.seen.insert(file, (stamp, Some((heading, instance))));
         }
         found
     }
 
-    fn heading(&self, file: &Path) -> Option<(Option<Arc<Heading>>, Stamp)> {
+    fn heading(&self, file: &Path) -> Option<Known> {
         let data = fs::metadata(file).ok()?;
         let stamp = (data.ino(), data.len(), data.mtime(), data.mtime_nsec());
         if let Some((known, heading)) = self.known.get(file) {
             if *known == stamp {
-                return Some((heading.clone(), stamp));
+                return Some((stamp, heading.clone()));
             }
         }
         let heading = match Heading::read(file, &work::limits()) {
@@ -80,7 +109,7 @@ impl Headings {
                 None
             }
         };
-        Some((heading.map(Arc::new), stamp))
+        Some((stamp, heading.map(|(heading, instance)| (Arc::new(heading), instance.into()))))
     }
 
     /// A scan has ended: files that were not asked for are forgotten.

@@ -268,3 +268,58 @@ fn what_is_asked_for_wrongly_is_refused_and_the_server_goes_on() {
     assert_eq!(service.get(&instance(2, 1)).status, 200);
     assert_eq!(service.ask("POST", "/dicomweb/studies", &[]).status, 405);
 }
+
+#[test]
+fn files_of_the_same_uids_are_slides_of_their_own_and_that_is_said() {
+    let study = Study::new();
+    let (root, file) = (study.root(), study.file("b0.dcm"));
+    let bytes = fs::read(&file).unwrap();
+    // The same series in another directory, an instance of the same UID with other pixels, a link
+    // to a file, which is nothing new, and a series of the same UID in another study.
+    fs::create_dir(root.join("other")).unwrap();
+    fs::copy(study.file("a0.dcm"), root.join("other/a0.dcm")).unwrap();
+    let mut twin = bytes.clone();
+    let length = twin.len();
+    twin[length - 3 * 64 * 64..].iter_mut().for_each(|byte| *byte = !*byte);
+    fs::write(study.file("twin.dcm"), twin).unwrap();
+    std::os::unix::fs::symlink("b0.dcm", study.file("link.dcm")).unwrap();
+    let at = bytes.windows(13).position(|text| text == b"1.2.826.0.1.1").unwrap();
+    let mut foreign = bytes;
+    foreign[at + 12] = b'9';
+    fs::write(study.file("foreign.dcm"), foreign).unwrap();
+
+    let service = Service::of(&root);
+    let slides = service.get("/slides.json").json();
+    let ids: Vec<&str> =
+        slides.as_array().unwrap().iter().map(|slide| slide["id"].as_str().unwrap()).collect();
+    let all = [
+        "other",
+        "study/1.2.826.0.1.2",
+        "study/1.2.826.0.1.3",
+        "study/foreign.dcm",
+        "study/twin.dcm",
+    ];
+    assert_eq!(ids, all);
+    let properties = |id: &str| service.get(&format!("/slides/{id}/properties.json")).json();
+    let other = properties("study%2Fforeign.dcm");
+    assert_eq!(other["properties"]["dicom.StudyInstanceUID"], "1.2.826.0.1.9");
+    assert_eq!(other["levels"].as_array().unwrap().len(), 1);
+    // The rest of its series is that of both.
+    let levels = study.raw.levels().len();
+    for id in ["study%2F1.2.826.0.1.3", "study%2Ftwin.dcm"] {
+        assert_eq!(properties(id)["levels"].as_array().unwrap().len(), levels, "{id}");
+    }
+    let image = |id: &str| service.get(&format!("/iiif/3/{id}/full/max/0/default.png")).pixels();
+    assert_ne!(image("study%2F1.2.826.0.1.3"), image("study%2Ftwin.dcm"));
+
+    let status = service.get("/status").json();
+    let notes: Vec<&str> =
+        status["sameUids"].as_array().unwrap().iter().map(|note| note.as_str().unwrap()).collect();
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    for names in [["other", "study/1.2.826.0.1.2"], ["study/b0.dcm", "study/twin.dcm"]] {
+        let names_both = |note: &&str| names.iter().all(|name| note.contains(name));
+        assert!(notes.iter().any(names_both), "{names:?} in {notes:?}");
+    }
+    // The first one is what DICOMweb has; the file of another study is one of it.
+    assert_eq!(service.get(&format!("{}/metadata", instance(3, 1))).status, 200);
+}

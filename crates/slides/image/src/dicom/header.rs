@@ -95,8 +95,10 @@ pub(super) fn start(source: &dyn Source, limits: &Limits) -> Result<Start> {
     Err(cursor.malformed(cursor.at(), "there is no dataset"))
 }
 
-/// Which series and instance a file has.
+/// Which study, series and instance a file has.
 pub(super) struct Names {
+    /// Empty if that is not said before the series.
+    pub(super) study: String,
     pub(super) series: String,
     /// Empty if that is not said before the series.
     pub(super) instance: String,
@@ -113,15 +115,16 @@ pub(super) fn names(source: &dyn Source, limits: &Limits) -> Result<Option<Names
         return Ok(None);
     }
     let mut cursor = Cursor::new(source, limits, start.at);
-    let (mut slide, mut instance) = (false, String::new());
+    let (mut slide, mut instance, mut study) = (false, String::new(), String::new());
     while !cursor.at_end() {
         let element = cursor.element()?;
         let is_short = element.length.is_some_and(|length| length <= LONGEST);
         match element.tag {
             0x0008_0016 => slide = cursor.text(&element)? == super::SLIDE,
             0x0008_0018 if is_short => instance = cursor.text(&element)?,
+            0x0020_000d if is_short => study = cursor.text(&element)?,
             0x0020_000e if slide && is_short => {
-                return Ok(Some(Names { series: cursor.text(&element)?, instance }));
+                return Ok(Some(Names { study, series: cursor.text(&element)?, instance }));
             }
             _ => {}
         }

@@ -46,17 +46,17 @@ const SHOWN: [u32; 16] = [
 const LONGEST: u64 = 1024;
 
 impl Heading {
-    /// Reads that of a file; `None` if it is none of a slide in DICOM, or is in an encoding that
+    /// Reads that of a file, and the UID of its instance; `None` if it is none of a slide in DICOM, or is in an encoding that
     /// cannot be read. No more of the file is looked at than its beginning.
     ///
     /// # Errors
     /// What the file system says, and a beginning that is broken.
-    pub fn read(path: &Path, limits: &Limits) -> Result<Option<Self>> {
+    pub fn read(path: &Path, limits: &Limits) -> Result<Option<(Self, String)>> {
         let source = FileSource::open(path)?;
         if header::is(&source)? { Self::of(&source, limits) } else { Ok(None) }
     }
 
-    fn of(source: &dyn Source, limits: &Limits) -> Result<Option<Self>> {
+    fn of(source: &dyn Source, limits: &Limits) -> Result<Option<(Self, String)>> {
         let start = header::start(source, limits)?;
         if OTHER_ENCODINGS.contains(&start.syntax.as_str()) {
             return Ok(None);
@@ -64,22 +64,25 @@ impl Heading {
         let mut writer = Writer::new(limits);
         let mut cursor = Cursor::new(source, limits, start.at);
         let (mut study, mut series, mut is_slide) = (String::new(), String::new(), false);
+        let mut instance = String::new();
         while !cursor.at_end() {
             let element = cursor.element()?;
+            let is_short = element.length.is_some_and(|length| length <= LONGEST);
             match element.tag {
                 0x0008_0016 => is_slide = cursor.text(&element)? == super::SLIDE,
-                0x0020_000d => study = cursor.text(&element)?,
-                0x0020_000e => series = cursor.text(&element)?,
+                0x0008_0018 if is_short => instance = cursor.text(&element)?,
+                0x0020_000d if is_short => study = cursor.text(&element)?,
+                0x0020_000e if is_short => series = cursor.text(&element)?,
                 tag if tag > SHOWN[SHOWN.len() - 1] => break,
                 _ => {}
             }
-            let is_short = element.length.is_some_and(|length| length <= LONGEST);
             if SHOWN.contains(&element.tag) && is_short && element.vr != *b"SQ" {
                 writer.value(&mut cursor, &element)?;
             }
             cursor.skip(&element)?;
         }
         let json = writer.finish(source.name())?;
-        Ok((is_slide && !series.is_empty()).then_some(Self { study, series, json }))
+        let is_one = is_slide && !series.is_empty();
+        Ok(is_one.then_some((Self { study, series, json }, instance)))
     }
 }

@@ -73,7 +73,8 @@ pub(crate) fn beside(
     let mut series = Series::new(limits);
     series.add(source)?;
     let first = &series.instances[0].header;
-    let (uid, mut known) = (first.series.clone(), HashSet::from([first.instance.clone()]));
+    let (study, uid) = (first.study.clone(), first.series.clone());
+    let mut known = HashSet::from([first.instance.clone()]);
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     for other in files(parent, root.unwrap_or(parent), limits)? {
@@ -86,7 +87,7 @@ pub(crate) fn beside(
             // What is wrong with files of others is not asked.
             _ => continue,
         };
-        if names.series == uid && is_new(&mut known, names.instance) {
+        if (&names.study, &names.series) == (&study, &uid) && is_new(&mut known, names.instance) {
             series.add(&file(&other)?)?;
         }
     }
@@ -99,7 +100,7 @@ pub(crate) fn directory(path: &Path, root: &Path, limits: &Limits) -> Result<Opt
     let found = by_series(path, root, limits)?;
     let name = path.display().to_string();
     if found.len() > 1 {
-        let series: Vec<String> = found.into_keys().take(8).collect();
+        let series: Vec<String> = found.into_keys().map(|(_, series)| series).take(8).collect();
         let what = format!("a directory of several series: {}", series.join(", "));
         return Err(Error::Unsupported { name, what });
     }
@@ -118,11 +119,14 @@ pub(crate) fn of_one(path: &Path, root: &Path, limits: &Limits) -> Result<Option
     Ok(first.filter(|_| other.is_none()).and_then(|files| files.into_iter().next()))
 }
 
-fn by_series(path: &Path, root: &Path, limits: &Limits) -> Result<BTreeMap<String, Vec<PathBuf>>> {
-    let mut found: BTreeMap<String, (Vec<PathBuf>, HashSet<String>)> = BTreeMap::new();
+/// Files by the UIDs of study and series.
+type BySeries = BTreeMap<(String, String), Vec<PathBuf>>;
+
+fn by_series(path: &Path, root: &Path, limits: &Limits) -> Result<BySeries> {
+    let mut found: BTreeMap<(String, String), (Vec<PathBuf>, HashSet<String>)> = BTreeMap::new();
     for file in files(path, root, limits)? {
         if let Some(names) = names_of(&file, limits)? {
-            let (files, known) = found.entry(names.series).or_default();
+            let (files, known) = found.entry((names.study, names.series)).or_default();
             if is_new(known, names.instance) {
                 files.push(file);
             }

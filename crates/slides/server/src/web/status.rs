@@ -52,6 +52,7 @@ fn status(app: &App) -> Value {
     });
     json!({
         "workers": workers,
+        "sameUids": *app.slides.library().notes(),
         "decompress": dealt(app.images.tiles().farm()),
         "finish": dealt(app.images.farm()),
         "guarantee": app.images.promise().map(|promise| kept(&promise.kept())),
@@ -127,6 +128,9 @@ fn html(status: &Value) -> String {
         let of = &status[name];
         let together = format!("{} together", shown(&of["together"]));
         row(&[name.into(), format!("{} copies", shown(&of["copies"])), together]);
+    }
+    for same in status["sameUids"].as_array().into_iter().flatten() {
+        row(&["the same UIDs".into(), shown(same), String::new()]);
     }
     for worker in status["workers"]["all"].as_array().into_iter().flatten() {
         let name = format!("worker {} on {}", shown(&worker["number"]), shown(&worker["host"]));
