@@ -11,6 +11,8 @@ const HEADER: usize = 16;
 /// at least this many elements.
 const MOST_STREAMS: usize = 16;
 const LEAST_ELEMENTS: usize = 128;
+/// Bytes of a block that is not the whole: 128, or the multiple of a type that is next below.
+const LEAST_BLOCK: usize = 64;
 
 /// Unpacks a frame that may have at most `most` bytes.
 pub(crate) fn unpack(frame: &[u8], most: usize) -> Result<Vec<u8>, String> {
@@ -26,7 +28,8 @@ pub(crate) fn unpack(frame: &[u8], most: usize) -> Result<Vec<u8>, String> {
     if flags & 2 != 0 {
         return Ok(frame.get(HEADER..HEADER + length).ok_or_else(cut)?.to_vec());
     }
-    if typesize == 0 || (blocksize == 0 && length > 0) {
+    // Each block costs a decoder of its own. Writers make none smaller than that.
+    if typesize == 0 || (length > 0 && blocksize < length.min(LEAST_BLOCK)) {
         return Err("its Blosc header is broken".into());
     }
     let mut unpacked = Vec::with_capacity(length);
@@ -179,4 +182,35 @@ fn blosclz(stream: &[u8], length: usize) -> Option<Vec<u8>> {
         control = bytes.next();
     }
     Some(unpacked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame of 256 bytes in blocks, each of one stream that is not compressed.
+    fn frame(blocksize: u32) -> Vec<u8> {
+        let (count, each) = (256_u32.div_ceil(blocksize), 4 + blocksize);
+        let mut frame = vec![2, 1, 0x30, 1];
+        let first = HEADER as u32 + 4 * count;
+        frame.extend([256, blocksize, first + each * count].map(u32::to_le_bytes).concat());
+        frame.extend((0..count).flat_map(|block| (first + block * each).to_le_bytes()));
+        for block in 0..count {
+            let size = blocksize.min(256 - block * blocksize);
+            frame.extend(size.to_le_bytes());
+            frame.resize(frame.len() + size as usize, 7);
+        }
+        frame
+    }
+
+    #[test]
+    fn blocks_are_not_smaller_than_writers_make_them() {
+        for blocksize in [64, 100, 128, 256] {
+            assert_eq!(unpack(&frame(blocksize), 256), Ok(vec![7; 256]), "{blocksize}");
+        }
+        for blocksize in [1, 63] {
+            assert!(unpack(&frame(blocksize), 256).is_err(), "{blocksize}");
+        }
+        assert!(unpack(&frame(128), 255).is_err());
+    }
 }

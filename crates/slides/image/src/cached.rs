@@ -33,7 +33,8 @@ impl<S: Source> CachedSource<S> {
     /// Reads blocks `from..to` by one request.
     fn fetch(&self, from: u64, to: u64) -> Result<Bytes> {
         let at = from * BLOCK;
-        let length = (to * BLOCK).min(self.inner.length()) - at;
+        // A web server may say that a file is as long as numbers go.
+        let length = to.saturating_mul(BLOCK).min(self.inner.length()) - at;
         let mut bytes = vec![0; length as usize];
         self.inner.read_at(at, &mut bytes)?;
         let mut kept = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,7 +76,7 @@ impl<S: Source> Source for CachedSource<S> {
                 }
             };
             let start = block * BLOCK;
-            let (from, to) = (at.max(start), end.min(start + bytes.len() as u64));
+            let (from, to) = (at.max(start), end.min(start.saturating_add(bytes.len() as u64)));
             let part = bytes
                 .get((from - start) as usize..(to.max(from) - start) as usize)
                 .filter(|part| !part.is_empty());
@@ -90,5 +91,40 @@ impl<S: Source> Source for CachedSource<S> {
             block = next;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As long as numbers go.
+    struct Longest;
+
+    impl Source for Longest {
+        fn name(&self) -> &str {
+            "longest"
+        }
+
+        fn length(&self) -> u64 {
+            u64::MAX
+        }
+
+        fn read_at(&self, at: u64, into: &mut [u8]) -> Result<()> {
+            check(self, at, into.len() as u64)?;
+            into.fill(at as u8);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_last_block_of_the_longest_file_is_read() {
+        let source = CachedSource::new(Longest, 1 << 20);
+        for _ in 0..2 {
+            let mut bytes = [1; 3];
+            source.read_at(u64::MAX - 3, &mut bytes).unwrap();
+            assert_eq!(bytes, [0; 3]);
+        }
+        assert!(source.read_at(u64::MAX - 2, &mut [0; 3]).is_err());
     }
 }
