@@ -81,7 +81,8 @@ impl Raster {
     }
 
     /// Scales the part from `left`, `top` on, of `width` x `height`, to another size, by
-    /// convolution with a Lanczos window of three lobes.
+    /// convolution with a Lanczos window of three lobes; to a size that is smaller by whole factors,
+    /// by means of pixels.
     ///
     /// # Errors
     /// A side of zero, or a part that is not inside.
@@ -114,8 +115,18 @@ impl Raster {
         let from = ImageRef::new(size.0, size.1, pixels, PixelType::U8x3)
             .map_err(|error| fail(error.to_string()))?;
         let mut to = Image::new(width, height, PixelType::U8x3);
+        // As the levels of a pyramid are made.
+        let is_whole = |from: f64, to: u32| {
+            let factor = from / f64::from(to);
+            factor > 1.0 && factor.fract() == 0.0
+        };
+        let is_mean = is_whole(part.2, width)
+            && is_whole(part.3, height)
+            && part.0.fract() == 0.0
+            && part.1.fract() == 0.0;
+        let filter = if is_mean { FilterType::Box } else { FilterType::Lanczos3 };
         let options = ResizeOptions::new()
-            .resize_alg(ResizeAlg::Convolution(FilterType::Lanczos3))
+            .resize_alg(ResizeAlg::Convolution(filter))
             .crop(part.0, part.1, part.2, part.3);
         Resizer::new().resize(&from, &mut to, &options).map_err(|error| fail(error.to_string()))?;
         Ok(Self { width, height, pixels: to.into_vec() })
