@@ -104,10 +104,11 @@ kernel-kasan: ## Test the kernel module in a kernel with KASAN, lockdep and kmem
 	scripts/deps kasan
 	$(MAKE) --no-print-directory -C kernel kernel-kasan
 
-vm: ## Test programs between two virtual machines that share memory and a network; TESTS="a b" names some
+vm: ## Test programs between two virtual machines that share memory and a network, and between two of Xen
 	scripts/deps vm
 	$(CARGO) build --release --locked --package seekwire-cli --package seekwire-preload
-	scripts/vm $(TESTS)
+	scripts/vm
+	scripts/vm --xen
 
 kernel-lab: ## Count the instructions that the kernel module saves; report in $(OUT)/lab/seek-module
 	scripts/deps guest

@@ -10,7 +10,7 @@ test_redis_between_guests() {
     on 2 "head -c 1000000 /dev/urandom >/tmp/sent
         $with redis-cli -h 192.0.2.1 -x set key </tmp/sent &&
         $with redis-cli -h 192.0.2.1 --raw get key | head -c 1000000 >/tmp/back && cmp /tmp/sent /tmp/back"
-    on 2 "$with redis-benchmark -h 192.0.2.1 -c 10 -n 2000 -t set,get --csv"
+    LIMIT=60 on 2 "$with redis-benchmark -h 192.0.2.1 -c 5 -n 500 -t set,get --csv"
     on 2 "$with redis-cli -h 192.0.2.1 shutdown nosave"
     on 1 await redis >/dev/null
 }
@@ -20,7 +20,8 @@ test_iperf3_between_guests() {
     for direction in "" --reverse; do
         on 1 "rm -f /tmp/iperf*; start iperf 'Server listening*' $with iperf3 --server --one-off --forceflush"
         on 2 "$with iperf3 --client 192.0.2.1 --bytes 16M $direction" | grep -E '(sender|receiver)$' | tee "$bed/iperf"
-        [[ $(grep -c '16\.0 MBytes .*sender' "$bed/iperf") -eq 1 ]] || fail "iperf3 has not sent 16 MiB"
+        # It sends whole blocks, and looks now and then whether it was enough.
+        [[ $(grep -cE ' (1[6-9]|2[0-9])\.[0-9] MBytes .*sender' "$bed/iperf") -eq 1 ]] || fail "iperf3 has not sent 16 MiB"
         on 1 await iperf >/dev/null
     done
 }

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154  # variables of scripts/vm
 # fast
+# needs ivshmem
 # The memory that the guests share.
 
 test_what_one_guest_writes_the_other_reads() {
@@ -22,4 +23,14 @@ test_a_guest_sees_what_is_written_while_it_waits() {
     on 1 'region wait 0 1; region write 8 2' &
     on 2 'region write 0 1; region wait 8 2'
     wait $!
+}
+
+test_the_memory_outlives_a_guest() {
+    on 2 region write 64 0x5ee0
+    kill_guest 2
+    [[ $(on 1 region read 64) == 0x5ee0 ]] || fail "guest 1 reads something else"
+    boot 2
+    [[ $(on 2 region read 64) == 0x5ee0 ]] || fail "guest 2 reads something else"
+    restart 2
+    [[ $(on 2 region read 64) == 0x5ee0 ]] || fail "guest 2 reads something else after it restarted"
 }
