@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use tempfile::TempDir;
 
 use super::http::Client;
@@ -35,6 +35,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const OPENSLIDE: &str = include_str!("../../peer/slides_openslide.py");
 const LARGE_IMAGE: &str = include_str!("../../peer/slides_large_image.py");
+
+/// Of a bucket, by which an object store says that it is there.
+const LISTING: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult><Name>slides</Name>\
+                       <KeyCount>0</KeyCount><IsTruncated>false</IsTruncated></ListBucketResult>";
 
 /// Where Debian has it.
 const IIPSRV: [&str; 2] = ["/usr/lib/iipimage-server/iipsrv.fcgi", "/usr/lib/cgi-bin/iipsrv.fcgi"];
@@ -233,12 +237,13 @@ impl Servers {
     fn wsi_streamer(&self, port: u16, files: &Path) -> Result<Vec<Running>> {
         let program = self.programs().join("wsi-streamer/bin/wsi-streamer");
         let program = if program.is_file() { program } else { "wsi-streamer".into() };
-        let (Some(parent), Some(bucket)) = (self.directory.parent(), self.directory.file_name())
-        else {
-            bail!("the slides are in no directory of a name");
-        };
+        let (root, bucket) = (files.join("store"), "slides");
+        std::fs::create_dir(&root)?;
+        std::os::unix::fs::symlink(&self.directory, root.join(bucket))?;
+        // When it starts, it wants to see what is there, and is content with nothing.
+        std::fs::write(root.join("listing.xml"), LISTING)?;
         let store = launch::free_port()?;
-        let front = lighttpd(store, files, parent, "", "")?;
+        let front = lighttpd(store, files, &root, "", "index-file.names = ( \"/listing.xml\" )")?;
         front.wait_for_port(SocketAddr::from((Ipv4Addr::LOCALHOST, store)))?;
         let streamer = Program::new(program, &Mode::Plain)
             .args(["--host", "127.0.0.1", "--port", &port.to_string(), "--no-tracing"])

@@ -132,7 +132,7 @@ impl Experiment for Slides {
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
-        let rounds = context.rounds(2, 5);
+        let rounds = context.rounds(1, 5);
         let command = context.peer()?;
         let layout = context.pick(Layout { across: 3, down: 2 }, Layout { across: 12, down: 9 });
         let large = context.pick(layout, Layout { across: 36, down: 27 });
