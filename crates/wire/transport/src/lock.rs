@@ -58,9 +58,7 @@ pub fn acquire<O: OwnMemory + Futex>(
         Ok(_) => Acquired::Clean,
         Err(_) => contend(memory, offset, me)?,
     };
-    if let Some(shown) = memory.shown(offset) {
-        shown.store(me, Ordering::SeqCst);
-    }
+    memory.show(offset, |shown| shown.store(me, Ordering::SeqCst));
     Some((LockGuard { memory, offset }, acquired))
 }
 
@@ -115,9 +113,7 @@ fn contend<O: OwnMemory + Futex>(memory: &O, offset: usize, me: u64) -> Option<A
 impl<O: OwnMemory + Futex> Drop for LockGuard<'_, O> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(shown) = self.memory.shown(self.offset) {
-            shown.store(0, Ordering::Release);
-        }
+        self.memory.show(self.offset, |shown| shown.store(0, Ordering::Release));
         if self.memory.word(self.offset).swap(0, Ordering::Release) & WAITERS != 0 {
             self.memory.futex_wake(self.offset);
         }

@@ -120,31 +120,33 @@ impl Drop for Mapping {
 pub trait OwnMemory {
     /// The atomic word at a byte offset (a multiple of 8).
     fn word(&self, offset: usize) -> &crate::sync::AtomicU64;
-    /// The same word as the peer sees it, where that is a copy, since the peer could write it, too.
-    /// What is found there means nothing to this end.
+    /// Whether the peer sees copies of the words, since it could write them, too.
     #[inline]
+    fn shows_copies(&self) -> bool {
+        false
+    }
+    /// The copy of a word, if there is one. What is found there means nothing to this end.
     fn shown(&self, _offset: usize) -> Option<&crate::sync::AtomicU64> {
         None
+    }
+    /// Does to the copy of a word, if there is one, what was done to the word.
+    #[inline]
+    fn show(&self, offset: usize, change: impl FnOnce(&crate::sync::AtomicU64)) {
+        if self.shows_copies() {
+            show(self.shown(offset), change);
+        }
     }
     /// Stores a word, and shows it.
     #[inline]
     fn store(&self, offset: usize, value: u64, order: crate::sync::Ordering) {
         self.word(offset).store(value, order);
-        if let Some(shown) = self.shown(offset) {
-            shown.store(value, order);
-        }
+        self.show(offset, |shown| shown.store(value, order));
     }
     /// Stores a word, shows it, and then fences.
     #[inline]
     fn store_fenced(&self, offset: usize, value: u64) {
-        let word = self.word(offset);
-        match self.shown(offset) {
-            None => crate::sync::store_fenced(word, value),
-            Some(shown) => {
-                word.store(value, Ordering::Release);
-                crate::sync::store_fenced(shown, value);
-            }
-        }
+        crate::sync::store_fenced(self.word(offset), value);
+        self.show(offset, |shown| crate::sync::store_fenced(shown, value));
     }
     /// Stores a word if it has the value `expected`, and shows it.
     #[inline]
@@ -153,24 +155,20 @@ pub trait OwnMemory {
             word.compare_exchange(expected, value, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
         if change(self.word(offset)) {
-            self.shown(offset).map(change);
+            self.show(offset, |shown| _ = change(shown));
         }
     }
     /// Sets bits of a word, and shows them.
     #[inline]
     fn set_bits(&self, offset: usize, bits: u64) {
         self.word(offset).fetch_or(bits, Ordering::SeqCst);
-        if let Some(shown) = self.shown(offset) {
-            shown.fetch_or(bits, Ordering::SeqCst);
-        }
+        self.show(offset, |shown| _ = shown.fetch_or(bits, Ordering::SeqCst));
     }
     /// Clears bits of a word, and shows that.
     #[inline]
     fn clear_bits(&self, offset: usize, bits: u64) {
         self.word(offset).fetch_and(!bits, Ordering::SeqCst);
-        if let Some(shown) = self.shown(offset) {
-            shown.fetch_and(!bits, Ordering::SeqCst);
-        }
+        self.show(offset, |shown| _ = shown.fetch_and(!bits, Ordering::SeqCst));
     }
     /// Copies `from` into the memory.
     fn write(&self, offset: usize, from: &[u8]);
@@ -180,6 +178,15 @@ pub trait OwnMemory {
             let word = self.word(at & !7).load(crate::sync::Ordering::Relaxed);
             *byte = word.to_ne_bytes()[at & 7];
         }
+    }
+}
+
+/// Apart, so that it is not in the way where there are no copies.
+#[cold]
+#[inline(never)]
+fn show(shown: Option<&crate::sync::AtomicU64>, change: impl FnOnce(&crate::sync::AtomicU64)) {
+    if let Some(shown) = shown {
+        change(shown);
     }
 }
 
@@ -233,6 +240,12 @@ impl Own {
     #[cfg(not(loom))]
     #[inline]
     fn payload_at(&self, offset: usize) -> &Mapping {
+        if self.shown.is_some() { self.payload_apart(offset) } else { &self.mapping }
+    }
+
+    #[cfg(not(loom))]
+    #[cold]
+    fn payload_apart(&self, offset: usize) -> &Mapping {
         self.shown.as_ref().filter(|shown| offset < shown.len).unwrap_or(&self.mapping)
     }
 
@@ -323,6 +336,10 @@ impl OwnMemory for Own {
     }
 
     #[inline]
+    fn shows_copies(&self) -> bool {
+        self.shown.is_some()
+    }
+
     fn shown(&self, offset: usize) -> Option<&AtomicU64> {
         let shown = self.shown.as_ref().filter(|shown| offset < shown.len)?;
         // SAFETY: as in `word`; the other machine may store to it, which atomics allow.

@@ -59,6 +59,10 @@ impl OwnMemory for Mortal {
         if self.lives() { self.memory.word(offset) } else { &self.afterlife }
     }
 
+    fn shows_copies(&self) -> bool {
+        self.shown.is_some()
+    }
+
     fn shown(&self, offset: usize) -> Option<&AtomicU64> {
         let shown = self.shown.as_ref().filter(|_| offset < geometry().shown_bytes())?;
         Some(if self.lives() { shown.word(offset) } else { &self.afterlife })

@@ -135,9 +135,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// Shows words again: a holder that died may have stored them, and shown them no more.
     pub(super) fn show(&self, offsets: impl IntoIterator<Item = usize>) {
         for offset in offsets {
-            if let Some(shown) = self.own.shown(offset) {
-                shown.store(self.get(offset), Ordering::Release);
-            }
+            self.own.show(offset, |shown| shown.store(self.get(offset), Ordering::Release));
         }
     }
 
