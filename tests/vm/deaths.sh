@@ -8,13 +8,14 @@ talk() {
     # Otherwise guest 1 may ask for the other's address in between, and TCP gives another error for that.
     on 1 '/bin/ip neighbour replace 192.0.2.2 lladdr 52:54:00:00:02:02 nud permanent dev eth0'
     serve
-    on 1 "mkfifo /tmp/go_plain /tmp/go_library
-        start plain talked sockets $what 192.0.2.2 7000 ${ms:+$ms /tmp/go_plain}
+    on 1 "mkfifo /tmp/go_plain /tmp/go_library &&
+        start plain talked sockets $what 192.0.2.2 7000 ${ms:+$ms /tmp/go_plain} &&
         start library talked seekwire run -- sockets $what 192.0.2.2 7001 ${ms:+$ms /tmp/go_library}"
 }
 
 serve() {
-    on 2 "start plain 'listening *' sockets echo 0.0.0.0 7000; start library 'listening *' seekwire run -- sockets echo 0.0.0.0 7001"
+    on 2 "start plain 'listening *' sockets echo 0.0.0.0 7000 &&
+        start library 'listening *' seekwire run -- sockets echo 0.0.0.0 7001"
 }
 
 # learns WHAT: both programs end by saying that.

@@ -6,7 +6,7 @@
 
 # listening GUEST NAME ADDRESS PORT WORD: starts such a server; its port comes out.
 listening() {
-    on "$1" "start $2 'listening *' seekwire run -- sockets answer $3 $4 $5; cut -d ' ' -f 3 /tmp/$2"
+    on "$1" "start $2 'listening *' seekwire run -- sockets answer $3 $4 $5 && cut -d ' ' -f 3 /tmp/$2"
 }
 
 # says GUEST ADDRESS PORT WHAT

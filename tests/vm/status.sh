@@ -19,7 +19,7 @@ is() {
 
 test_only_connections_within_a_guest_are_on_the_ring() {
     local here there
-    on 1 "start server 'listening *' seekwire run -- sockets echo 0.0.0.0 7000
+    on 1 "start server 'listening *' seekwire run -- sockets echo 0.0.0.0 7000 &&
         start own talked seekwire run -- sockets wait 127.0.0.1 7000"
     on 2 "start other talked seekwire run -- sockets wait 192.0.2.1 7000"
     here=$(row 1 127.0.0.1:7000)
