@@ -19,12 +19,13 @@ fn limits() -> Limits {
         entries: 64,
         tables: 1 << 16,
         value: 1 << 16,
+        profile: 1 << 12,
         stored: 1 << 16,
         tile_pixels: 1 << 14,
         region_pixels: 1 << 14,
         side: 1 << 20,
         files: 4,
-        openslide: false,
+        ..Limits::default()
     }
 }
 
