@@ -157,7 +157,10 @@ impl Tiles for Associated {
 
 fn stored(name: String, layout: Layout, pixels: openslide::Result<Vec<u8>>) -> Result<StoredTile> {
     match pixels {
-        Ok(pixels) => Ok(StoredTile { name, layout, tables: Bytes::new(), bytes: pixels.into() }),
+        Ok(pixels) => {
+            let (tables, bytes) = (Bytes::new(), pixels.into());
+            Ok(StoredTile { name, layout, halvings: 0, tables, bytes })
+        }
         Err(error) => Err(Error::Tile { tile: name, what: error.to_string() }),
     }
 }

@@ -1,6 +1,7 @@
 //! JPEG as TIFF stores it: tiles without their tables (TIFF Technical Note 2, "abbreviated").
 
 use crate::raster::Raster;
+use seekwire_turbojpeg::Library;
 use zune_core::bytestream::ZCursor;
 use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
@@ -60,6 +61,19 @@ pub(crate) fn header(jpeg: &[u8]) -> Option<(u32, u32, bool)> {
 /// Bytes for which there is room behind decoded pixels: who sends them elsewhere writes their size
 /// there, and need not copy them for that.
 const ROOM: usize = 8;
+
+/// Decodes a complete JPEG of at most `most`, by libjpeg-turbo.
+pub(crate) fn decode_by(
+    library: &'static Library,
+    jpeg: &[u8],
+    most: (u32, u32),
+    halvings: u32,
+) -> Result<Raster, String> {
+    let decoded = seekwire_turbojpeg::decode(library, jpeg, most, halvings, ROOM);
+    let decoded = decoded.map_err(|error| error.to_string())?;
+    let raster = Raster::new(decoded.width, decoded.height, decoded.bytes);
+    raster.ok_or_else(|| "its JPEG has not its size".into())
+}
 
 /// Decodes a complete JPEG of at most `width` x `height`.
 pub(crate) fn decode(jpeg: &[u8], width: u32, height: u32) -> Result<Raster, String> {

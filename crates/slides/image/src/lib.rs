@@ -72,5 +72,5 @@ pub use limits::Limits;
 pub use raster::{Format, Raster};
 pub use slide::{Level, Region, Slide};
 pub use source::{FileSource, MemorySource, Source};
-pub use tile::{Colours, Layout, StoredTile};
+pub use tile::{Colours, HALVINGS, Layout, StoredTile};
 pub use zarr::{DirectoryStore, Store};

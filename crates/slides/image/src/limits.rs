@@ -30,6 +30,8 @@ pub struct Limits {
     /// Whether OpenSlide is asked, where it is installed, to read files that the readers of this
     /// crate refuse. These limits bound the sizes of what it gives out, not what it does meanwhile.
     pub openslide: bool,
+    /// Whether libjpeg-turbo decodes JPEG, where it is installed.
+    pub turbojpeg: bool,
 }
 
 impl Default for Limits {
@@ -46,6 +48,7 @@ impl Default for Limits {
             side: 16 << 20,
             files: 4096,
             openslide: false,
+            turbojpeg: false,
         }
     }
 }

@@ -5,6 +5,7 @@ use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use image::codecs::{png::PngEncoder, webp::WebPEncoder};
 use image::{ExtendedColorType, ImageEncoder};
+use seekwire_turbojpeg::Library;
 
 /// How pixels are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,18 +133,41 @@ impl Raster {
         Ok(Self { width, height, pixels: to.into_vec() })
     }
 
+    /// Halves both sides so many times, by means of pixels; a side has one pixel at least.
+    ///
+    /// # Errors
+    /// No pixels.
+    pub(crate) fn halved(self, halvings: u32) -> Result<Self> {
+        if halvings == 0 {
+            return Ok(self);
+        }
+        let part =
+            |side: u32| if side >> halvings == 0 { side } else { side >> halvings << halvings };
+        let (wide, high) = (f64::from(part(self.width)), f64::from(part(self.height)));
+        let to = |side: u32| (side >> halvings).max(1);
+        self.scale((0.0, 0.0, wide, high), to(self.width), to(self.height))
+    }
+
     /// Encodes it, with a colour profile if one is given. JPEG of a quality below 90 has one sample
-    /// of the colours for 2 x 2 pixels.
+    /// of the colours for 2 x 2 pixels. With `turbojpeg`, JPEG without a profile is encoded by
+    /// libjpeg-turbo where it is installed.
     ///
     /// # Errors
     /// A side that the format cannot have: more than 65535 in JPEG, 16384 in WebP.
-    pub fn encode(&self, format: Format, icc: Option<&[u8]>) -> Result<Vec<u8>> {
+    pub fn encode(&self, format: Format, icc: Option<&[u8]>, turbojpeg: bool) -> Result<Vec<u8>> {
         let fail = |what: String| Error::Argument(format!("cannot encode: {what}"));
         let mut bytes = Vec::new();
         match format {
             Format::Jpeg(quality) => {
-                let size = (self.width, self.height);
-                bytes = encoder::encode(&self.pixels, size, quality, icc).map_err(fail)?;
+                let (size, fast) = ((self.width, self.height), turbojpeg && icc.is_none());
+                bytes = match fast.then(Library::get).and_then(std::result::Result::ok) {
+                    Some(library) => {
+                        let full = quality >= encoder::FULL_COLOUR;
+                        seekwire_turbojpeg::encode(library, &self.pixels, size, quality, full)
+                            .map_err(|error| fail(error.to_string()))?
+                    }
+                    None => encoder::encode(&self.pixels, size, quality, icc).map_err(fail)?,
+                };
             }
             Format::Png => self
                 .with(PngEncoder::new(&mut bytes), icc)

@@ -4,6 +4,7 @@ use crate::codec::Codec;
 use crate::raster::Raster;
 use crate::{Error, Limits, Result, jpeg};
 use bytes::Bytes;
+use seekwire_turbojpeg::Library;
 
 /// What the samples are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,19 +68,32 @@ impl Layout {
 pub struct StoredTile {
     pub(crate) name: String,
     pub(crate) layout: Layout,
+    /// How often both sides are halved when it is decoded, [`HALVINGS`] times at most.
+    pub(crate) halvings: u32,
     /// The tables of a JPEG. Of what is no JPEG and is compressed in several parts, of as many
     /// samples each: the length of each part, in four bytes; a part of no bytes is absent.
     pub(crate) tables: Bytes,
     pub(crate) bytes: Bytes,
 }
 
-const MAGIC: [u8; 4] = *b"SwT\x02";
-const HEADER: usize = 4 + 8 + 8 + 6 + 12;
+const MAGIC: [u8; 4] = *b"SwT\x03";
+const HEADER: usize = 4 + 8 + 8 + 6 + 12 + 1;
+
+/// The most that the sides of a tile can be halved when it is decoded: to an eighth.
+pub const HALVINGS: u32 = 3;
 
 impl StoredTile {
     /// How it is laid out.
     pub fn layout(&self) -> Layout {
         self.layout
+    }
+
+    /// The same tile, of which both sides are halved so many times when it is decoded, [`HALVINGS`] at
+    /// most: pixels are means of 2 x 2, 4 x 4 or 8 x 8 others. Sides that are no multiple of that
+    /// lose what is over, or get a pixel more.
+    #[must_use]
+    pub fn halved(self, halvings: u32) -> Self {
+        Self { halvings: halvings.min(HALVINGS), ..self }
     }
 
     /// Its compressed bytes, as they are in the file.
@@ -129,21 +143,28 @@ impl StoredTile {
                 name: self.name.clone(),
                 what: format!("{samples} samples of {bits} bits"),
             })? as usize;
-        match codec {
+        let raster = match codec {
             Codec::Absent => {
                 let fill = self.layout.brightness(self.layout.fill);
-                Ok(Raster::filled(width, height, fill))
+                Raster::filled(width, height, fill)
             }
             Codec::Jpeg => {
                 let whole = self.jpeg()?.unwrap_or_default();
-                jpeg::decode(&whole, width, height).map_err(|what| self.broken(what))
+                if let Some(library) =
+                    limits.turbojpeg.then(Library::get).and_then(std::result::Result::ok)
+                {
+                    let raster = jpeg::decode_by(library, &whole, (width, height), self.halvings);
+                    return raster.map_err(|what| self.broken(what));
+                }
+                jpeg::decode(&whole, width, height).map_err(|what| self.broken(what))?
             }
             _ => {
                 let samples = self.samples(packed).map_err(|what| self.broken(what))?;
                 let wrong = || self.broken(format!("a layout that is not read: {:?}", self.layout));
-                self.pixels(samples).ok_or_else(wrong)
+                self.pixels(samples).ok_or_else(wrong)?
             }
-        }
+        };
+        raster.halved(self.halvings)
     }
 
     /// Decompresses all parts.
@@ -238,6 +259,7 @@ impl StoredTile {
         block.extend(flags.map(u8::from));
         let (black, white) = layout.window.unwrap_or_default();
         block.extend([layout.fill, black, white].map(u16::to_le_bytes).concat());
+        block.push(self.halvings as u8);
         for part in [self.name.as_bytes(), &self.tables, &self.bytes] {
             block.extend_from_slice(&(part.len() as u32).to_le_bytes());
         }
@@ -274,21 +296,24 @@ impl StoredTile {
             window: flag(19)?.then_some((half(22), half(24))),
             fill: half(20),
         };
-        let broken = !matches!(layout.bits, 8 | 16)
+        let halvings = u32::from(header[26]);
+        let broken = halvings > HALVINGS
+            || !matches!(layout.bits, 8 | 16)
             || layout.samples == 0
             || layout.window.is_some_and(|(black, white)| black >= white);
         if header[..4] != MAGIC || broken {
             return None;
         }
-        let name = HEADER + word(26)? as usize;
-        let tables = name.checked_add(word(30)? as usize)?;
-        let end = tables.checked_add(word(34)? as usize)?;
+        let name = HEADER + word(27)? as usize;
+        let tables = name.checked_add(word(31)? as usize)?;
+        let end = tables.checked_add(word(35)? as usize)?;
         if end != block.len() {
             return None;
         }
         Some(Self {
             name: std::str::from_utf8(&block[HEADER..name]).ok()?.to_owned(),
             layout,
+            halvings,
             tables: block.slice(name..tables),
             bytes: block.slice(tables..end),
         })

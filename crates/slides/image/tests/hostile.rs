@@ -155,7 +155,9 @@ fn a_real_slide_cut_or_changed_anywhere_does_no_harm() {
         // Every header byte, and some of the JPEG.
         if at < 900 || at % 499 == 0 {
             if let Ok(tile) = StoredTile::from_block(&bytes.into()) {
-                let _ = tile.decode(&Limits { tile_pixels: 1 << 17, ..Limits::default() });
+                let limits = Limits { tile_pixels: 1 << 17, ..Limits::default() };
+                let _ = tile.decode(&limits);
+                let _ = tile.decode(&Limits { turbojpeg: true, ..limits });
             }
         }
     }

@@ -4,7 +4,7 @@ mod common;
 
 use common::{aperio, base, open, ppm, psnr, run, vips, whole};
 use image::RgbImage;
-use seekwire_slides_image::{Format, Limits, Region, Slide, StoredTile};
+use seekwire_slides_image::{Format, HALVINGS, Limits, Raster, Region, Slide, StoredTile};
 use std::path::Path;
 use std::process::Command;
 
@@ -46,6 +46,38 @@ fn a_real_slide_is_as_openslide_sees_it() {
         assert!(ratio >= least, "{name}: {ratio} dB");
     }
     assert!(slide.associated("none").unwrap().is_none());
+}
+
+/// How far apart pixels are, in dB (PSNR).
+fn likeness(one: &Raster, other: &Raster) -> f64 {
+    assert_eq!((one.width(), one.height()), (other.width(), other.height()));
+    let seen = RgbImage::from_raw(other.width(), other.height(), other.pixels().to_vec());
+    psnr(one, &seen.unwrap())
+}
+
+#[test]
+fn a_tile_is_decoded_to_less_than_its_size() {
+    let slide = open(&aperio());
+    let fast = Limits { turbojpeg: true, ..Limits::default() };
+    // Inside, and at the border of the level.
+    for (column, row) in [(2, 1), (9, 12)] {
+        let tile = slide.tile(0, column, row).unwrap();
+        let whole = tile.decode(&Limits::default()).unwrap();
+        assert!(likeness(&whole, &tile.decode(&fast).unwrap()) > 45.0);
+        let all = (0.0, 0.0, f64::from(whole.width()), f64::from(whole.height()));
+        for halvings in 1..=HALVINGS {
+            let (width, height) = (whole.width() >> halvings, whole.height() >> halvings);
+            let means = whole.scale(all, width, height).unwrap();
+            // As a process sees it that does not have the file.
+            let small = StoredTile::from_block(&tile.clone().halved(halvings).to_block().into());
+            let small = small.unwrap();
+            assert_eq!(small.decode(&Limits::default()).unwrap(), means);
+            let like = likeness(&means, &small.decode(&fast).unwrap());
+            assert!(like > 30.0, "{halvings}: {like} dB");
+        }
+    }
+    let most = slide.tile(0, 0, 0).unwrap().halved(99);
+    assert_eq!(most.decode(&fast).unwrap().width(), 240 >> HALVINGS);
 }
 
 #[test]
@@ -152,9 +184,14 @@ fn scales(slide: &Slide, directory: &Path) {
     let ratio = psnr(&ours, &ppm(directory, "small.v"));
     assert!(ratio > 28.0, "{ratio} dB");
     for format in [Format::Png, Format::WebP] {
-        assert_eq!(psnr(&ours, &decoded(&ours.encode(format, None).unwrap())), f64::INFINITY);
+        assert_eq!(
+            psnr(&ours, &decoded(&ours.encode(format, None, false).unwrap())),
+            f64::INFINITY
+        );
     }
-    let jpeg = ours.encode(Format::Jpeg(90), Some(b"profile")).unwrap();
+    let jpeg = ours.encode(Format::Jpeg(90), None, true).unwrap();
+    assert!(psnr(&ours, &decoded(&jpeg)) > 30.0);
+    let jpeg = ours.encode(Format::Jpeg(90), Some(b"profile"), true).unwrap();
     assert!(psnr(&ours, &decoded(&jpeg)) > 30.0);
     assert!(jpeg.windows(7).any(|bytes| bytes == b"profile"));
     assert!(slide.render(region, 0, 1).is_err());

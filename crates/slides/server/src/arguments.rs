@@ -218,6 +218,13 @@ pub(crate) struct Slides {
     /// files of some formats name other files by any path.
     #[arg(long)]
     pub(crate) no_openslide: bool,
+    /// Do not decode and encode JPEG by libjpeg-turbo
+    ///
+    /// It is a library in C, which is used where it is installed, since it is about twice as fast as
+    /// what is built in. A fault in it is one of the server: if strangers can put files into the
+    /// directories that are served, you may prefer to do without it.
+    #[arg(long)]
+    pub(crate) no_turbojpeg: bool,
     /// Pixels of the largest image that is given out; the largest width and height is 16384
     #[arg(long, value_name = "PIXELS", default_value_t = 16_777_216)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=268_435_456))]
@@ -340,6 +347,9 @@ pub(crate) struct Worker {
     /// Threads that work [default: the number of processors]
     #[arg(long, value_name = "N", value_parser = from_one)]
     pub(crate) threads: Option<NonZeroUsize>,
+    /// Do not decode and encode JPEG by libjpeg-turbo, a library in C that is used where it is installed
+    #[arg(long)]
+    pub(crate) no_turbojpeg: bool,
     /// What to write to standard error: off, error, warn, info or debug
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log: tracing_subscriber::filter::LevelFilter,

@@ -85,6 +85,8 @@ pub struct Settings {
     pub open_slides: NonZeroUsize,
     /// Whether OpenSlide is asked about files that are not read here.
     pub openslide: bool,
+    /// Whether libjpeg-turbo decodes and encodes JPEG, where it is installed.
+    pub turbojpeg: bool,
     /// Pixels of the largest image along a side.
     pub max_side: u32,
     /// Pixels of the largest image.
@@ -139,6 +141,7 @@ impl Settings {
             memory: 512 << 20,
             open_slides: NonZeroUsize::new(64).unwrap_or(NonZeroUsize::MIN),
             openslide: true,
+            turbojpeg: true,
             max_side: 16_384,
             max_area: 16 << 20,
             rate: None,
@@ -178,6 +181,7 @@ impl Settings {
             memory: options.memory,
             open_slides: options.open_slides,
             openslide: !options.no_openslide,
+            turbojpeg: !options.no_turbojpeg,
             max_area: options.max_area,
             rate: options.rate,
             requests: options.requests,
@@ -251,6 +255,7 @@ impl Server {
             tiles: settings.tile_cache,
             work: settings.memory,
             quality: settings.quality,
+            turbojpeg: settings.turbojpeg,
             policy: settings.policy,
             guarantee: settings.guarantee,
         };
@@ -279,7 +284,11 @@ impl Server {
             slides: Arc::new(Slides::new(
                 library,
                 settings.open_slides,
-                Limits { openslide: settings.openslide, ..work::limits() },
+                Limits {
+                    openslide: settings.openslide,
+                    turbojpeg: settings.turbojpeg,
+                    ..work::limits()
+                },
                 Arc::clone(&web),
                 Arc::clone(&counters),
             )),

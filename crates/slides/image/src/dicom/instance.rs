@@ -169,7 +169,7 @@ impl Instance {
         if bytes.is_empty() {
             layout.codec = Codec::Absent;
         }
-        Ok(StoredTile { name, layout, tables: Bytes::new(), bytes })
+        Ok(StoredTile { name, layout, halvings: 0, tables: Bytes::new(), bytes })
     }
 
     /// The bytes of a frame as they are stored. The first one has the number 1.

@@ -119,6 +119,6 @@ impl Tiles for Tiled {
         if bytes.is_empty() {
             layout.codec = Codec::Absent;
         }
-        Ok(StoredTile { name, layout, tables: Bytes::new(), bytes })
+        Ok(StoredTile { name, layout, halvings: 0, tables: Bytes::new(), bytes })
     }
 }

@@ -76,7 +76,13 @@ impl Tiles for Table {
             layout.codec = Codec::Absent;
         }
         let bytes = if length == 0 { Vec::new() } else { source::read(&*self.source, at, length)? };
-        Ok(StoredTile { name, layout, tables: self.tables.clone(), bytes: bytes.into() })
+        Ok(StoredTile {
+            name,
+            layout,
+            halvings: 0,
+            tables: self.tables.clone(),
+            bytes: bytes.into(),
+        })
     }
 }
 

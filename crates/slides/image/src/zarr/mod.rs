@@ -365,7 +365,7 @@ impl Tiles for Chunks {
         if bytes.is_empty() {
             layout.codec = Codec::Absent;
         }
-        Ok(StoredTile { name, layout, tables: tables.into(), bytes })
+        Ok(StoredTile { name, layout, halvings: 0, tables: tables.into(), bytes })
     }
 }
 

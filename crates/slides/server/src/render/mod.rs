@@ -45,7 +45,7 @@ use crate::opened::Open;
 use crate::shares::Web;
 use crate::workers::remote::Remote;
 use crate::workers::wire::Task;
-use colour::{Colours, Conversions};
+use colour::Colours;
 use farm::Farm;
 use memory::{Memory, Taken, profile};
 use pipeline::{Options, TOGETHER, Work};
@@ -126,6 +126,8 @@ pub(crate) struct Bounds {
     pub(crate) work: usize,
     /// Of JPEG, from 1 to 100.
     pub(crate) quality: u8,
+    /// Whether libjpeg-turbo is used, where it is installed.
+    pub(crate) turbojpeg: bool,
     /// By which work is dealt to copies.
     pub(crate) policy: Policy,
     pub(crate) guarantee: Option<Guarantee>,
@@ -164,11 +166,8 @@ impl Images {
         web: Arc<Web>,
         counters: Arc<Counters>,
     ) -> Anyhow<Self> {
-        let conversions = Conversions::default();
-        let work: Work = Arc::new(move |task, block| match task {
-            Task::Decompress => work::decompress(block),
-            Task::Finish => work::finish(block, &conversions),
-        });
+        let tools = work::Tools::new(bounds.turbojpeg);
+        let work: Work = Arc::new(move |task, block| tools.work(task, block));
         let farm = |name, guarantee| {
             let (copies, work, policy) = (bounds.threads, Arc::clone(&work), bounds.policy);
             Farm::with(Options { name, copies, work, policy, guarantee })
@@ -368,7 +367,7 @@ impl Images {
         let host = open.host.as_ref();
         let memory = self.memory.take(host, bytes).await?;
         let mut pixels = plan.white(icc.map_or(0, <[u8]>::len) + Orders::LENGTH + 8);
-        let level = plan.level;
+        let (level, halvings) = (plan.level, plan.halvings);
         let places: Vec<_> = plan.tiles().collect();
         let mut window = self.tiles.farm().window();
         let mut part = places.len().max(1);
@@ -386,7 +385,7 @@ impl Images {
             let fetch = |place: &(u32, u32)| {
                 let (tiles, open) = (Arc::clone(&self.tiles), Arc::clone(open));
                 let (place, update) = (*place, update.clone());
-                async move { (place, tiles.get(&open, level, place, update).await) }
+                async move { (place, tiles.get(&open, (level, halvings), place, update).await) }
             };
             let fetches: Vec<_> = places.iter().map(fetch).collect();
             drop(update);

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use seekwire_slides_image::Level;
+use seekwire_slides_image::{HALVINGS, Level};
 
 use crate::render::work::Pixels;
 
@@ -21,7 +21,9 @@ pub(crate) struct Part {
 pub(crate) struct Plan {
     /// Of the slide.
     pub(crate) level: usize,
-    /// The left side of what is read, in pixels of the level, as all that follows.
+    /// How often the sides of its tiles are halved when they are decoded.
+    pub(crate) halvings: u32,
+    /// The left side of what is read, in pixels of the level, halved as often, as all that follows.
     x: u32,
     y: u32,
     pub(crate) width: u32,
@@ -47,10 +49,43 @@ impl Plan {
         let (wide, high) = (f64::from(part.width) * across, f64::from(part.height) * down);
         let (x, y) = (left.floor(), top.floor());
         let (left, top) = (left - x, top - y);
+        let to = (width, height);
         let (width, height) = ((left + wide).ceil().max(1.0), (top + high).ceil().max(1.0));
         let crop = (left, top, wide.min(width - left), high.min(height - top));
         let [x, y, width, height] = [x, y, width, height].map(|number| number as u32);
-        Some(Self { level, x, y, width, height, crop, of: *of })
+        let plan = Self { level, halvings: 0, x, y, width, height, crop, of: *of };
+        Some(plan.halved(to))
+    }
+
+    /// The same with tiles that are as small as they can be: if what is wanted is smaller by whole
+    /// factors, so that its pixels are means of others, and those of none are in two tiles.
+    fn halved(self, (width, height): (u32, u32)) -> Self {
+        let factor = |crop: f64, side: u32, to: u32| {
+            let is_whole = crop == f64::from(side) && side % to == 0;
+            if is_whole { side / to } else { 1 }
+        };
+        let (left, top, wide, high) = self.crop;
+        let across = factor(wide, self.width, width);
+        let down = factor(high, self.height, height);
+        let (x, y, of) = (self.x, self.y, self.of);
+        let all = across | down | x | y | of.tile_width | of.tile_height;
+        let halvings = all.trailing_zeros().min(HALVINGS);
+        if (left, top) != (0.0, 0.0) || halvings == 0 {
+            return self;
+        }
+        let scale = f64::from(1 << halvings);
+        let side = |side: u32| side.div_ceil(1 << halvings);
+        let of = Level {
+            width: side(of.width),
+            height: side(of.height),
+            tile_width: side(of.tile_width),
+            tile_height: side(of.tile_height),
+            ..of
+        };
+        let (x, y) = (side(x), side(y));
+        let (width, height) = (side(self.width), side(self.height));
+        let crop = (left, top, wide / scale, high / scale);
+        Self { halvings, x, y, width, height, crop, of, ..self }
     }
 
     /// Pixels that are read.

@@ -29,6 +29,8 @@ pub(crate) const UPDATED: usize = 256;
 struct Key {
     opening: u64,
     level: usize,
+    /// How often its sides are halved.
+    halvings: u32,
     column: u32,
     row: u32,
 }
@@ -94,16 +96,16 @@ impl Tiles {
         Ok(Arc::new((taken, share)))
     }
 
-    /// The pixels of a tile. If this is dropped, and nobody else wants the tile, it is not decoded,
+    /// The pixels of a tile, whose sides may be halved. If this is dropped, and nobody else wants the tile, it is not decoded,
     /// unless that has begun. An update begins when all its tiles are read, or there already.
     pub(crate) async fn get(
         self: &Arc<Self>,
         open: &Arc<Open>,
-        level: usize,
+        (level, halvings): (usize, u32),
         (column, row): (u32, u32),
         update: Option<Arc<Update>>,
     ) -> Decoded {
-        let key = Key { opening: open.number, level, column, row };
+        let key = Key { opening: open.number, level, halvings, column, row };
         if let Some(pixels) = self.kept.get(&key) {
             return Ok(pixels);
         }
@@ -175,7 +177,7 @@ impl Tiles {
         let read = move || {
             let _turn = turn;
             let tile = slide.slide.tile(key.level, key.column, key.row)?;
-            Ok::<_, Error>((Bytes::from(tile.to_block()), reading))
+            Ok::<_, Error>((Bytes::from(tile.halved(key.halvings).to_block()), reading))
         };
         let (block, reading) = match tokio::task::spawn_blocking(read).await {
             Ok(Ok(read)) => read,

@@ -19,10 +19,33 @@ pub(crate) fn limits() -> Limits {
     Limits { tables: 64 << 20, stored: 16 << 20, tile_pixels: 16 << 20, ..Limits::default() }
 }
 
+/// What the work is done with.
+#[derive(Default)]
+pub(crate) struct Tools {
+    conversions: Conversions,
+    /// Whether libjpeg-turbo decodes and encodes JPEG, where it is installed.
+    turbojpeg: bool,
+}
+
+impl Tools {
+    pub(crate) fn new(turbojpeg: bool) -> Self {
+        Self { conversions: Conversions::default(), turbojpeg }
+    }
+
+    /// Does a task.
+    pub(crate) fn work(&self, task: Task, block: Bytes) -> Result<Vec<u8>, String> {
+        match task {
+            Task::Decompress => decompress(block, self),
+            Task::Finish => finish(block, self),
+        }
+    }
+}
+
 /// Decompresses one tile.
-pub(crate) fn decompress(block: Bytes) -> Result<Vec<u8>, String> {
+fn decompress(block: Bytes, tools: &Tools) -> Result<Vec<u8>, String> {
     let tile = StoredTile::from_block(&block).map_err(|error| error.to_string())?;
-    let raster = tile.decode(&limits()).map_err(|error| error.to_string())?;
+    let limits = Limits { turbojpeg: tools.turbojpeg, ..limits() };
+    let raster = tile.decode(&limits).map_err(|error| error.to_string())?;
     let sides = [raster.width(), raster.height()];
     let mut answer = raster.into_pixels();
     sides.iter().for_each(|side| answer.extend_from_slice(&side.to_le_bytes()));
@@ -191,7 +214,7 @@ impl Orders {
 }
 
 /// Clips, scales, converts, turns and encodes.
-pub(crate) fn finish(block: Bytes, conversions: &Conversions) -> Result<Vec<u8>, String> {
+fn finish(block: Bytes, tools: &Tools) -> Result<Vec<u8>, String> {
     let (orders, pixels, icc) = Orders::parse(&block).ok_or("the block is not a region")?;
     if u64::from(orders.to.0) * u64::from(orders.to.1) > limits().region_pixels {
         return Err("the result would have too many pixels".to_owned());
@@ -204,12 +227,12 @@ pub(crate) fn finish(block: Bytes, conversions: &Conversions) -> Result<Vec<u8>,
         .map_err(|error| error.to_string())?;
     // After scaling, as there are fewer pixels then.
     let (raster, icc) = match icc {
-        Some(icc) if orders.converts => (conversions.convert(icc, raster)?, None),
+        Some(icc) if orders.converts => (tools.conversions.convert(icc, raster)?, None),
         icc => (raster, icc),
     };
     let raster = turn::turned(raster, orders.turn).ok_or("the image cannot be turned")?;
     let raster = turn::of_quality(raster, orders.quality).ok_or("the image has no quality")?;
-    raster.encode(orders.format, icc).map_err(|error| error.to_string())
+    raster.encode(orders.format, icc, tools.turbojpeg).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -218,7 +241,7 @@ mod tests {
 
     #[test]
     fn orders_come_back_out_of_a_block_and_broken_blocks_do_no_harm() {
-        let conversions = Conversions::default();
+        let tools = Tools::new(true);
         let orders = Orders {
             width: 3,
             height: 2,
@@ -235,18 +258,18 @@ mod tests {
             let extra = icc.map_or(0, <[u8]>::len);
             assert_eq!(block.len(), 18 + extra + Orders::LENGTH);
             assert_eq!(Orders::parse(&block), Some((orders.clone(), 18, extra)));
-            let image = finish(block.clone().into(), &conversions).unwrap();
+            let image = finish(block.clone().into(), &tools).unwrap();
             let image = image::load_from_memory(&image).unwrap();
             assert_eq!((image.width(), image.height()), (4, 5));
             for length in 0..block.len() {
-                let _ = finish(block[..length].to_vec().into(), &conversions);
+                let _ = finish(block[..length].to_vec().into(), &tools);
             }
             for at in 18..block.len() {
                 let mut block = block.clone();
                 // Not the sizes of the result: these are bounded by who asks.
                 if !(block.len() - 16..block.len() - 8).contains(&at) {
                     block[at] ^= 0x15;
-                    let _ = finish(block.into(), &conversions);
+                    let _ = finish(block.into(), &tools);
                 }
             }
         }
@@ -261,6 +284,6 @@ mod tests {
         answer[6] = 3;
         assert!(Pixels::of(answer.into()).is_none());
         assert!(Pixels::of(Bytes::from_static(b"1234567")).is_none());
-        assert!(decompress(Bytes::from_static(b"none")).is_err());
+        assert!(decompress(Bytes::from_static(b"none"), &Tools::default()).is_err());
     }
 }

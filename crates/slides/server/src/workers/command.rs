@@ -19,7 +19,6 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::arguments::Worker as Options;
-use crate::render::colour::Conversions;
 use crate::render::farm::Farm;
 use crate::render::pipeline::Work;
 use crate::render::work;
@@ -27,7 +26,7 @@ use crate::told::Told;
 use crate::workers::OTHER;
 use crate::workers::launched;
 use crate::workers::remote::Elsewhere;
-use crate::workers::wire::{self, BEAT, MOST, PATIENCE, SEED, SUFFIX, Task, Word};
+use crate::workers::wire::{self, BEAT, MOST, PATIENCE, SEED, SUFFIX, Word};
 
 /// Holds the secret, if no file does.
 const VARIABLE: &str = "SEEKWIRE_SLIDES_WORKER_SECRET";
@@ -80,7 +79,7 @@ pub(crate) fn command(options: &Options) -> Result<()> {
     };
     let is_launched = known.is_some();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
-    let worker = Worker::new(threads, &runtime)?;
+    let worker = Worker::new(threads, !options.no_turbojpeg, &runtime)?;
     let count = match threads {
         1 => "one thread".to_owned(),
         count => format!("{count} threads"),
@@ -174,12 +173,9 @@ struct Session {
 }
 
 impl Worker {
-    fn new(threads: usize, runtime: &Runtime) -> Result<Self> {
-        let conversions = Conversions::default();
-        let work: Work = Arc::new(move |task, block| match task {
-            Task::Decompress => work::decompress(block),
-            Task::Finish => work::finish(block, &conversions),
-        });
+    fn new(threads: usize, turbojpeg: bool, runtime: &Runtime) -> Result<Self> {
+        let tools = work::Tools::new(turbojpeg);
+        let work: Work = Arc::new(move |task, block| tools.work(task, block));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let host = host.chars().filter(char::is_ascii_graphic).take(64).collect();
         let farm = Arc::new(Farm::start("worker", threads, work)?);

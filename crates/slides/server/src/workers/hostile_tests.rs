@@ -82,6 +82,7 @@ fn images() -> Arc<Images> {
         tiles: 0,
         work: 64 << 20,
         quality: 80,
+        turbojpeg: true,
         policy: Policy::RoundRobin,
         guarantee: None,
     };
