@@ -220,8 +220,8 @@ pub(crate) struct Slides {
     pub(crate) no_openslide: bool,
     /// Do not decode and encode JPEG by libjpeg-turbo
     ///
-    /// It is a library in C, which is used where it is installed, since it is about twice as fast as
-    /// what is built in. A fault in it is one of the server: if strangers can put files into the
+    /// It is a library in C, which is used where it is installed, since it is faster than what is
+    /// built in. A fault in it is one of the server: if strangers can put files into the
     /// directories that are served, you may prefer to do without it.
     #[arg(long)]
     pub(crate) no_turbojpeg: bool,

@@ -1,4 +1,4 @@
-//! A baseline encoder of JPEG (ITU-T T.81), which is most of what a decoded tile costs.
+//! A baseline encoder of JPEG (ITU-T T.81), where libjpeg-turbo is not there, or there is a profile.
 //!
 //! ```text
 //! rows -> planes of Y, Cb, Cr (planes.rs) -> blocks -> transform, quantise (transform.rs)
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! It is own code since no kept crate is as fast, built by the oldest compiler that is promised, and
-//! under a licence that dependencies may have: `image` takes five times as long, `jpeg-encoder`
+//! under a licence that dependencies may have: `image` takes four times as long, `jpeg-encoder`
 //! has the licence of the IJG, and mozjpeg-rs needs a newer compiler. Its loops are over arrays of
 //! fixed length, which compilers make vector instructions of; there is no unsafe code.
 //!

@@ -61,7 +61,7 @@ impl Plan {
     /// factors, so that its pixels are means of others, and those of none are in two tiles.
     fn halved(self, (width, height): (u32, u32)) -> Self {
         let factor = |crop: f64, side: u32, to: u32| {
-            let is_whole = crop == f64::from(side) && side % to == 0;
+            let is_whole = crop == f64::from(side) && side.checked_rem(to) == Some(0);
             if is_whole { side / to } else { 1 }
         };
         let (left, top, wide, high) = self.crop;
@@ -167,6 +167,36 @@ mod tests {
         assert_eq!(level(125, 97), 2);
         assert_eq!(level(1, 1), 2);
         assert_eq!(level(1, 777), 0);
+    }
+
+    #[test]
+    fn tiles_are_halved_where_no_pixel_is_in_two_of_them() {
+        let halvings = |(x, y, width, height): (u32, u32, u32, u32), to: (u32, u32)| {
+            let plan = Plan::new(&levels()[..1], Part { x, y, width, height }, to.0, to.1).unwrap();
+            (plan.halvings, (plan.width, plan.height), plan.crop)
+        };
+        let whole = |width: u32, height: u32| (0.0, 0.0, f64::from(width), f64::from(height));
+        // A half, a quarter, and what is left of a sixteenth and of a sixth.
+        let part = (64, 32, 192, 96);
+        assert_eq!(halvings(part, (96, 48)), (1, (96, 48), whole(96, 48)));
+        assert_eq!(halvings(part, (48, 24)), (2, (48, 24), whole(48, 24)));
+        assert_eq!(halvings(part, (12, 6)), (3, (24, 12), whole(24, 12)));
+        assert_eq!(halvings(part, (32, 16)), (1, (96, 48), whole(96, 48)));
+        // As large as it is, no whole factor, no even place, another factor down than across.
+        for (part, to) in [
+            (part, (192, 96)),
+            (part, (100, 48)),
+            ((63, 32, 192, 96), (96, 48)),
+            ((64, 33, 192, 96), (96, 48)),
+            (part, (96, 96)),
+        ] {
+            let read = (part.2, part.3);
+            assert_eq!(halvings(part, to), (0, read, whole(read.0, read.1)), "{part:?} {to:?}");
+        }
+        let part = Part { x: 64, y: 32, width: 192, height: 96 };
+        let plan = Plan::new(&levels()[..1], part, 96, 48).unwrap();
+        let tiles: Vec<_> = plan.tiles().collect();
+        assert_eq!((tiles.len(), tiles[0], tiles[8]), (9, (1, 1), (3, 3)));
     }
 
     #[test]

@@ -142,7 +142,6 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
             layout::TAKEN
         } else {
             // A peer that was refused does not ask again: kept bytes are of no more use.
-            // use.
             self.keep_no_more();
             layout::REFUSED
         };

@@ -234,8 +234,8 @@ impl Source for WholeRing<'_, '_> {
     }
 }
 
-/// Plays the operations, on one machine or on two, and returns how often the honest end noticed a violation. Panics when it
-/// breaks.
+/// Plays the operations, on one machine or on two, and returns how often the honest end noticed a
+/// violation. Panics when it breaks.
 pub(crate) fn play(ends: (Geometry, Geometry), by_link: bool, operations: &[Operation]) -> u64 {
     let (geometry, peer_geometry) = ends;
     let (own, memory, hostile, region) = if by_link {
