@@ -5,6 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -306,6 +307,13 @@ impl Running {
     #[must_use]
     pub fn next_loss(&self, known: usize) -> Option<Failure> {
         self.node.as_ref().and_then(|node| node.next_loss(known))
+    }
+
+    /// How long ago the last byte of another process came, if only of a block that a slow link has
+    /// not brought whole; `None`: that is this process, or there is none of that rank.
+    #[must_use]
+    pub fn silence(&self, rank: u32) -> Option<Duration> {
+        self.node.as_ref()?.silence(rank)
     }
 
     /// Ends all units, and at the front the other processes: there will be no more. This does not

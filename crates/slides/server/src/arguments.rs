@@ -160,6 +160,14 @@ pub(crate) struct Slides {
     /// What workers must know: the first line of FILE, 64 hexadecimal digits
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "workers")]
     pub(crate) worker_secret: Option<PathBuf>,
+    /// Threads of all workers together that are given work, 16384 at most
+    ///
+    /// For each of them this server has four, and for a moment eight when workers come or go. If
+    /// workers have more threads than that, each gets as even a share as can be. The log says so,
+    /// and /status.
+    #[arg(long, value_name = "N", default_value = "256", value_parser = worker_threads)]
+    #[arg(requires = "workers")]
+    pub(crate) worker_threads: NonZeroUsize,
     /// How work is dealt to threads here and at workers
     #[arg(long, value_enum, default_value_t = Dealing::Adaptive)]
     pub(crate) policy: Dealing,
@@ -360,6 +368,12 @@ fn from_one(text: &str) -> Result<NonZeroUsize, String> {
     text.parse().map_err(|_| "a number, from 1 on".to_owned())
 }
 
+/// No filter of a pipeline has more copies.
+fn worker_threads(text: &str) -> Result<NonZeroUsize, String> {
+    let number = from_one(text).ok().filter(|number| number.get() <= 16_384);
+    number.ok_or_else(|| "a number, from 1 to 16384".to_owned())
+}
+
 /// A number of bytes.
 fn size(text: &str) -> Result<usize, String> {
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
@@ -395,6 +409,7 @@ mod tests {
         }
         assert_eq!(from_one("3").map(NonZeroUsize::get), Ok(3));
         assert!(["", "0", "-1", "x"].iter().all(|text| from_one(text).is_err()));
+        assert!(worker_threads("16384").is_ok() && worker_threads("16385").is_err());
         assert_eq!(base_url("https://a/b/"), Ok("https://a/b".to_owned()));
         assert!(base_url("a").is_err() && base_url("http://a\n").is_err());
     }

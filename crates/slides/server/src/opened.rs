@@ -155,6 +155,10 @@ impl Slides {
         if let Some(opened) = self.fresh(id) {
             return opened;
         }
+        // Names that clients make up take no thread. What is open may have to be closed.
+        if self.library.is_unknown(id, Instant::now()) && !self.entries().contains(id) {
+            return Err(library::none());
+        }
         let id = id.to_owned();
         let host = self.library.host(&id);
         let Some(_waits) = self.web.requests.try_take(host.as_ref()) else {
@@ -285,5 +289,28 @@ impl Slides {
             }
             _ => format!("{}", self.started),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::work;
+    use futures_util::FutureExt;
+
+    #[tokio::test]
+    async fn a_name_that_a_client_makes_up_takes_no_thread() {
+        let directory = tempfile::tempdir().unwrap();
+        let library = Library::new(&[directory.path().to_str().unwrap().to_owned()]).unwrap();
+        let (web, counters) = (Arc::new(Web::new(4, 4)), Arc::new(Counters::default()));
+        let slides = Slides::new(library, NonZeroUsize::MIN, work::limits(), web, counters);
+        let slides = Arc::new(slides);
+        // If the last scan has ended long ago, there may be a new slide.
+        let is_refused = (0..100).any(|number| {
+            slides.library().list();
+            let refused = slides.get(&format!("{number}.svs")).now_or_never();
+            refused.is_some_and(|opened| opened.is_err())
+        });
+        assert!(is_refused);
     }
 }

@@ -105,6 +105,8 @@ pub struct Settings {
     pub max_age: u32,
     /// Lets workers come.
     pub workers: Option<WorkerSettings>,
+    /// Threads of all workers together that are given work; each costs four threads here.
+    pub worker_threads: NonZeroUsize,
     /// By which work is dealt.
     pub policy: Policy,
     /// What is to be held.
@@ -151,6 +153,7 @@ impl Settings {
             grace: Duration::from_secs(10),
             max_age: 3600,
             workers: None,
+            worker_threads: NonZeroUsize::new(256).unwrap_or(NonZeroUsize::MIN),
             policy: Policy::default(),
             guarantee: None,
         }
@@ -189,6 +192,7 @@ impl Settings {
             timeout: Duration::from_secs(options.timeout.into()),
             grace: Duration::from_secs(options.grace.into()),
             max_age: options.max_age,
+            worker_threads: options.worker_threads,
             policy: options.policy.into(),
             guarantee: options.guarantee,
             ..new
@@ -277,7 +281,8 @@ impl Server {
             let listener = std::net::TcpListener::bind(&workers.listen);
             let listener = listener
                 .with_context(|| format!("cannot let workers come to {}", workers.listen))?;
-            Workers::start(listener, workers.secret, Arc::clone(&images))
+            let threads = settings.worker_threads.get();
+            Workers::start(listener, workers.secret, threads, Arc::clone(&images))
         });
         let workers = workers.transpose()?;
         let app = App {

@@ -202,6 +202,9 @@ fn all_policies_give_what_is_right() {
         place.wait("works", 1);
         all.iter().for_each(|one| check(&place.service, one));
         assert!(place.all("works")[0] > 0);
+        let status = place.status();
+        let workers = &status["workers"];
+        assert!(workers["mostThreads"] == 256 && workers["all"][0]["threads"] == 2, "{status}");
     }
 }
 
@@ -296,6 +299,49 @@ fn a_link_that_is_cut_loses_nothing() {
             place.wait("works", 0);
             more(answered, 8);
         });
+    })
+    .unwrap();
+}
+
+/// Where this process may make hosts, an answer takes longer than it takes to be silent.
+#[test]
+fn a_worker_on_a_slow_link_is_not_taken_for_silent() {
+    let Some(bed) = Bed::new() else { return };
+    let (near, far) = (bed.near(), bed.far());
+    let directory = tempfile::tempdir().unwrap();
+    let slide = common::odd(directory.path());
+    near.run(|| {
+        let place = Place::new(&near.address().to_string(), |settings| {
+            settings.locations.push(slide.to_str().unwrap().to_owned());
+            settings.policy = seekwire_flow::Policy::RoundRobin;
+            settings.threads = std::num::NonZeroUsize::MIN;
+        });
+        let mut command = Worker::command(place.service.workers.unwrap(), &place.secret);
+        let _worker = Worker(far.spawn(&mut command).unwrap());
+        place.wait("works", 1);
+        while place.status()["workers"]["all"][0]["threadsGiven"] != 2 {
+            std::thread::yield_now();
+        }
+        far.limit_rate(2_000_000).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let looks = scope.spawn(|| {
+                let mut silent = 0;
+                while !is_over.load(Ordering::SeqCst) {
+                    silent += place.all("silent").len();
+                }
+                silent
+            });
+            let ends = Ends(&is_over);
+            // Small tiles, and an image of a megabyte.
+            for width in [900, 901, 902] {
+                let address = format!("/iiif/3/odd.tif/full/^{width},/0/default.png");
+                assert_eq!(place.service.get(&address).status, 200);
+            }
+            drop(ends);
+            assert_eq!(looks.join().unwrap(), 0);
+        });
+        assert!(place.all("works")[0] > 0);
     })
     .unwrap();
 }

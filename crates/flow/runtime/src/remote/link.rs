@@ -17,13 +17,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use rustix::net::{self, SocketAddrAny, sockopt};
 use seekwire::Stream;
 use socket2::SockRef;
 use thiserror::Error;
 
-use super::message::{Frame, Garbled, HEAD, Message, lengths};
+use super::message::{Frame, Garbled, Message};
+use super::pulse::Pulse;
+use super::reader::Reader;
 use crate::fit::{Cost, Fit};
 use crate::panics::caught;
 use crate::unit::Rank;
@@ -39,12 +40,6 @@ const BYTES_AT_ONCE: usize = 128 << 10;
 /// So long both ends on one host try to come to the ring before they say anything: who has much to
 /// say at once would have said it by TCP before that.
 const UPGRADE: Duration = Duration::from_millis(500);
-
-/// What is read at once.
-const BUFFER: usize = 64 << 10;
-
-/// Payloads from this size on are read to where they stay; smaller ones are copied there.
-const IN_PLACE: usize = 16 << 10;
 
 /// What is to be sent besides blocks is short, and soon read by any process that runs. One that does
 /// not read and lets so much be said to it would take all memory.
@@ -82,6 +77,7 @@ pub(crate) struct Link {
     is_given_up: AtomicBool,
     /// For how long blocks occupy it.
     fit: Mutex<Fit>,
+    pub(crate) pulse: Pulse,
 }
 
 #[derive(Default)]
@@ -113,8 +109,8 @@ impl Link {
         SockRef::from(&socket).set_tcp_notsent_lowat(BYTES_AT_ONCE as u32)?;
         let (queue, cut_for) = (Mutex::default(), Mutex::default());
         let (more, is_given_up) = (Condvar::new(), AtomicBool::new(false));
-        let fit = Mutex::new(Fit::of_link());
-        Ok(Self { rank, stream, patience, queue, more, cut_for, is_given_up, fit })
+        let (fit, pulse) = (Mutex::new(Fit::of_link()), Pulse::new());
+        Ok(Self { rank, stream, patience, queue, more, cut_for, is_given_up, fit, pulse })
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -352,6 +348,21 @@ impl Link {
         }
     }
 
+    /// Reads what is there, at least a byte. Each is a sign of life, whatever it is a part of.
+    pub(super) fn read_some(&self, into: &mut [u8]) -> Result<usize, LinkError> {
+        loop {
+            match (&self.stream).read(into) {
+                Ok(0) => return Err(LinkError::Ended),
+                Ok(count) => {
+                    self.pulse.beat();
+                    return Ok(count);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.named(error)),
+            }
+        }
+    }
+
     /// Hands what comes to `take`, until the end of the link; that hears, too, when nothing more is
     /// there for now. No payload is longer than `largest`.
     pub(crate) fn read(
@@ -359,7 +370,7 @@ impl Link {
         largest: usize,
         mut take: impl FnMut(Option<Frame>) -> Result<(), Garbled>,
     ) -> LinkError {
-        let mut reader = Reader { link: self, buffer: vec![0; BUFFER], start: 0, end: 0 };
+        let mut reader = Reader::new(self);
         self.come_to_the_ring();
         loop {
             let taken = match reader.has_frame() {
@@ -413,83 +424,6 @@ fn at_once<'f>(frames: impl Iterator<Item = &'f Frame>) -> usize {
         bytes <= BYTES_AT_ONCE
     };
     frames.take(AT_ONCE).take_while(fits).count().max(1)
-}
-
-struct Reader<'l> {
-    link: &'l Link,
-    /// What was read and is no frame yet lies between the two.
-    buffer: Vec<u8>,
-    start: usize,
-    end: usize,
-}
-
-impl Reader<'_> {
-    fn frame(&mut self, largest: usize) -> Result<Frame, LinkError> {
-        self.fill(HEAD)?;
-        let mut head = [0; HEAD];
-        head.copy_from_slice(self.take(HEAD));
-        let (message, payload) = lengths(head, largest)?;
-        self.fill(message)?;
-        let message = Message::read(self.take(message))?;
-        if !message.has_payload() && payload > 0 {
-            return Err(Garbled::Payload.into());
-        }
-        Ok(Frame { message, payload: self.payload(payload)? })
-    }
-
-    /// Whether a whole frame is there.
-    fn has_frame(&self) -> bool {
-        let there = &self.buffer[self.start..self.end];
-        let Some(head) = there.first_chunk::<HEAD>() else { return false };
-        lengths(*head, usize::MAX)
-            .is_ok_and(|(message, payload)| message.saturating_add(payload) <= there.len() - HEAD)
-    }
-
-    /// Until so many bytes are there.
-    fn fill(&mut self, bytes: usize) -> Result<(), LinkError> {
-        while self.end - self.start < bytes {
-            if self.start + bytes > self.buffer.len() || self.start == self.end {
-                self.buffer.copy_within(self.start..self.end, 0);
-                (self.start, self.end) = (0, self.end - self.start);
-                self.buffer.resize(bytes.max(BUFFER), 0);
-                self.buffer.shrink_to(bytes.max(BUFFER));
-            }
-            self.end += self.read()?;
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, bytes: usize) -> &[u8] {
-        let start = self.start;
-        self.start += bytes;
-        &self.buffer[start..self.start]
-    }
-
-    fn read(&mut self) -> Result<usize, LinkError> {
-        loop {
-            match (&self.link.stream).read(&mut self.buffer[self.end..]) {
-                Ok(0) => return Err(LinkError::Ended),
-                Ok(count) => return Ok(count),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.link.named(error)),
-            }
-        }
-    }
-
-    /// In memory of its own: it stays as long as its block.
-    fn payload(&mut self, bytes: usize) -> Result<Bytes, LinkError> {
-        if bytes < IN_PLACE {
-            self.fill(bytes)?;
-            return Ok(Bytes::copy_from_slice(self.take(bytes)));
-        }
-        let there = (self.end - self.start).min(bytes);
-        let mut payload = vec![0; bytes];
-        payload[..there].copy_from_slice(self.take(there));
-        (&self.link.stream)
-            .read_exact(&mut payload[there..])
-            .map_err(|error| self.link.named(error))?;
-        Ok(payload.into())
-    }
 }
 
 #[cfg(test)]

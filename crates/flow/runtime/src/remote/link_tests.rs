@@ -1,6 +1,9 @@
 //! The queue of a link that nobody writes.
 
 use std::net::{TcpListener, TcpStream};
+use std::thread;
+
+use bytes::Bytes;
 
 use super::*;
 use crate::remote::meet::PATIENCE;
@@ -54,4 +57,31 @@ fn what_a_lost_process_was_to_do_is_not_kept() {
     let queue = link.queue();
     assert!(queue.is_closed && queue.units.is_empty());
     assert!(queue.frames.iter().map(|frame| &frame.message).eq([&dead]));
+}
+
+#[test]
+fn a_part_of_a_block_is_a_sign_of_life() {
+    let (link, mut other) = link();
+    let largest = 1 << 20;
+    let message = Message::Block { to: (0, 0), unit: UnitId(0), sequence: 0, is_again: false };
+    let mut head = Vec::new();
+    message.write(largest, &mut head).unwrap();
+    thread::scope(|scope| {
+        let reads = scope.spawn(|| {
+            link.read(largest, |frame| {
+                assert!(frame.is_none(), "the block is whole");
+                Ok(())
+            })
+        });
+        // The block has not come when the last of these has.
+        for part in [&head[..5], &head[5..], &[1; 1000], &[2; 70_000]] {
+            let before = link.pulse.last();
+            other.write_all(part).unwrap();
+            while link.pulse.last() == before {
+                thread::yield_now();
+            }
+        }
+        drop(other);
+        assert!(matches!(reads.join().unwrap(), LinkError::Ended));
+    });
 }

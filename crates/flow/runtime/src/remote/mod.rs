@@ -14,7 +14,8 @@
 //!
 //! meet        the processes come together          handshake   and know each other
 //! strangers   those that have proved nothing yet
-//! link        a connection: queue, writer, reader  message     what goes over it
+//! link        a connection: queue, writer          message     what goes over it
+//! reader      frames out of its bytes              pulse       when the last of them came
 //! node        what this process is told, by whom   place       which process does what
 //! losses      who is given up, and what goes on    told        reports for the front
 //! outlet      producers whose stream is elsewhere
@@ -51,6 +52,8 @@ pub(crate) mod message;
 pub(crate) mod node;
 mod outlet;
 pub(crate) mod place;
+mod pulse;
+mod reader;
 pub(crate) mod replays;
 mod strangers;
 pub(crate) mod told;

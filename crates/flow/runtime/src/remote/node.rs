@@ -141,6 +141,12 @@ impl Node {
         self.links.iter().flatten()
     }
 
+    /// How long ago something was last heard of that process.
+    pub(crate) fn silence(&self, rank: u32) -> Option<Duration> {
+        let link = self.links.get(usize::try_from(rank).ok()?)?.as_ref();
+        link.map(|link| link.pulse.silence())
+    }
+
     pub(super) fn to_front(&self, message: Message) {
         if let Some(Some(front)) = self.links.first() {
             front.send(message);

@@ -1,13 +1,12 @@
-//! All annotations of a slide, as they are kept: points behind one another, the largest feature
-//! first, and an R-tree of the boxes around features.
+//! All annotations of a slide, as they are kept: points and names behind one another, the largest
+//! feature first, and a tree of the boxes around features. There is no memory of a feature by
+//! itself, so that it is known what all of them take.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use rstar::primitives::{GeomWithData, Rectangle};
-use rstar::{AABB, RTree};
-
 use super::read::Node;
+use super::tree::{Bounds, Tree};
 
 pub(super) type Point = [f32; 2];
 pub(super) type Colour = [u8; 3];
@@ -47,13 +46,6 @@ pub(super) struct Named {
     pub(super) colour: Option<Colour>,
 }
 
-impl Named {
-    /// That are kept of it at most.
-    pub(super) fn bytes(&self) -> usize {
-        self.name.len().min(NAME * 4) + self.class.len()
-    }
-}
-
 /// Points that belong together: those of a line, or of the border of an area.
 #[derive(Debug, Clone, Copy)]
 struct Part {
@@ -67,11 +59,11 @@ struct Part {
 pub(super) struct Feature {
     pub(super) kind: Kind,
     parts: Range<u32>,
-    /// Left, top, right, bottom.
-    pub(super) bounds: [f32; 4],
+    pub(super) bounds: Bounds,
     pub(super) class: Option<u32>,
     colour: Option<Colour>,
-    pub(super) name: Box<str>,
+    /// In all names.
+    name: Range<u32>,
 }
 
 impl Feature {
@@ -84,29 +76,29 @@ impl Feature {
 
 /// A kind of annotations, such as a tissue.
 #[derive(Debug)]
-pub(super) struct Class {
-    pub(super) name: String,
-    pub(super) colour: Colour,
+struct Class {
+    /// In all names.
+    name: Range<u32>,
+    colour: Colour,
 }
-
-type Entry = GeomWithData<Rectangle<Point>, u32>;
 
 /// The annotations of one file.
 pub(super) struct Index {
     features: Vec<Feature>,
     parts: Vec<Part>,
     points: Vec<Point>,
-    pub(super) classes: Vec<Class>,
-    tree: RTree<Entry>,
+    classes: Vec<Class>,
+    /// Of features and classes.
+    names: String,
+    tree: Tree,
     /// Of which nothing is shown.
     pub(super) skipped: usize,
 }
 
 impl Index {
-    /// The numbers of those whose boxes meet that one.
-    pub(super) fn within(&self, [left, top, right, bottom]: [f32; 4]) -> impl Iterator<Item = u32> {
-        let wanted = AABB::from_corners([left, top], [right, bottom]);
-        self.tree.locate_in_envelope_intersecting(&wanted).map(|entry| entry.data)
+    /// Gives the numbers of those whose boxes meet that one.
+    pub(super) fn within(&self, wanted: Bounds, give: impl FnMut(u32)) {
+        self.tree.within(wanted, |number| self.feature(number).bounds, give);
     }
 
     /// By number: the larger, the smaller its number.
@@ -123,6 +115,25 @@ impl Index {
         })
     }
 
+    pub(super) fn name(&self, feature: &Feature) -> &str {
+        self.named(&feature.name)
+    }
+
+    /// The name of a class, and its colour.
+    pub(super) fn class(&self, number: u32) -> (&str, Colour) {
+        let Class { name, colour } = &self.classes[number as usize];
+        (self.named(name), *colour)
+    }
+
+    /// How many classes there are.
+    pub(super) fn classes(&self) -> u32 {
+        self.classes.len() as u32
+    }
+
+    fn named(&self, name: &Range<u32>) -> &str {
+        &self.names[name.start as usize..name.end as usize]
+    }
+
     pub(super) fn colour(&self, feature: &Feature) -> Colour {
         let of_class = feature.class.map(|class| self.classes[class as usize].colour);
         feature.colour.or(of_class).unwrap_or(PLAIN)
@@ -132,15 +143,15 @@ impl Index {
         self.features.len()
     }
 
-    /// What it takes, in bytes.
+    /// What it takes, in bytes: all that was asked for, whether or not there is something in it.
     pub(super) fn bytes(&self) -> usize {
-        let names: usize = self.features.iter().map(|feature| feature.name.len()).sum();
-        let classes: usize = self.classes.iter().map(|class| class.name.len() + 64).sum();
-        self.features.len() * Builder::FEATURE
-            + size_of_val(&*self.parts)
-            + size_of_val(&*self.points)
-            + names
-            + classes
+        size_of::<Self>()
+            + self.features.capacity() * size_of::<Feature>()
+            + self.parts.capacity() * size_of::<Part>()
+            + self.points.capacity() * size_of::<Point>()
+            + self.classes.capacity() * size_of::<Class>()
+            + self.names.capacity()
+            + self.tree.bytes()
     }
 }
 
@@ -151,13 +162,29 @@ pub(super) struct Builder {
     parts: Vec<Part>,
     points: Vec<Point>,
     classes: Vec<Class>,
+    names: String,
     known: HashMap<String, u32>,
     skipped: usize,
 }
 
 impl Builder {
-    /// What a feature takes besides its points and names: its place in the tree among it.
-    pub(super) const FEATURE: usize = size_of::<Feature>() + 2 * size_of::<Entry>();
+    /// What an index takes that has nothing in it.
+    pub(super) const BESIDES: usize = size_of::<Index>() + Tree::BESIDES;
+
+    /// What a feature takes besides coordinates and names, with its place in the tree.
+    const FEATURE: usize = size_of::<Feature>() + Tree::EACH;
+
+    /// What a class takes besides its name: while it is read, its place in a table, too, which may
+    /// be half empty.
+    const CLASS: usize = size_of::<Class>() + 2 * size_of::<(String, u32)>();
+
+    /// What a feature takes that is added. The name of a class is there twice while it is read, in
+    /// full.
+    pub(super) fn cost(&self, node: &Node, named: &Named) -> usize {
+        let is_new = !named.class.is_empty() && !self.known.contains_key(&named.class);
+        let class = if is_new { Self::CLASS + 2 * named.class.len() } else { 0 };
+        Self::FEATURE + coordinates(node) + short(&named.name).len() + class
+    }
 
     /// Leaves a feature out.
     pub(super) fn skip(&mut self) {
@@ -184,8 +211,8 @@ impl Builder {
         };
         let number = |count: usize| u32::try_from(count).map_err(|_| "too many points");
         let parts = number(parts)?..number(self.parts.len())?;
-        let class = self.class(named.class, named.class_colour);
-        let name = named.name.chars().take(NAME).collect::<String>().into();
+        let class = self.class(named.class, named.class_colour)?;
+        let name = self.name(&named.name)?;
         self.features.push(Feature { kind, parts, bounds, class, colour: named.colour, name });
         Ok(())
     }
@@ -226,32 +253,61 @@ impl Builder {
         Ok(())
     }
 
-    fn class(&mut self, name: String, colour: Option<Colour>) -> Option<u32> {
+    fn class(&mut self, name: String, colour: Option<Colour>) -> Result<Option<u32>, &'static str> {
         if name.is_empty() {
-            return None;
+            return Ok(None);
         }
         if let Some(known) = self.known.get(&name) {
-            return Some(*known);
+            return Ok(Some(*known));
         }
-        let number = u32::try_from(self.classes.len()).ok()?;
-        let short = name.chars().take(NAME).collect();
-        self.classes.push(Class { name: short, colour: colour.unwrap_or(PLAIN) });
+        let number = u32::try_from(self.classes.len()).map_err(|_| "too many classes")?;
+        let shown = self.name(&name)?;
+        self.classes.push(Class { name: shown, colour: colour.unwrap_or(PLAIN) });
         self.known.insert(name, number);
-        Some(number)
+        Ok(Some(number))
+    }
+
+    /// Where a name is.
+    fn name(&mut self, name: &str) -> Result<Range<u32>, &'static str> {
+        let end = |names: &str| u32::try_from(names.len()).map_err(|_| "too many names");
+        let start = end(&self.names)?;
+        self.names.push_str(short(name));
+        Ok(start..end(&self.names)?)
     }
 
     /// Sorts what there is.
     pub(super) fn finish(self) -> Index {
-        let Self { mut features, mut parts, mut points, classes, skipped, .. } = self;
-        features.sort_by(|one, other| other.extent().total_cmp(&one.extent()));
+        let Self { mut features, mut parts, mut points, mut classes, mut names, known, skipped } =
+            self;
+        drop(known);
+        // Those of the same extent as they are in the file, by sorting that takes no memory.
+        features.sort_unstable_by(|one, other| {
+            let by_extent = other.extent().total_cmp(&one.extent());
+            by_extent.then(one.parts.start.cmp(&other.parts.start))
+        });
         features.shrink_to_fit();
         parts.shrink_to_fit();
         points.shrink_to_fit();
-        let entry = |(number, feature): (u32, &Feature)| {
-            let [left, top, right, bottom] = feature.bounds;
-            GeomWithData::new(Rectangle::from_corners([left, top], [right, bottom]), number)
-        };
-        let tree = RTree::bulk_load((0..).zip(&features).map(entry).collect());
-        Index { features, parts, points, classes, tree, skipped }
+        classes.shrink_to_fit();
+        names.shrink_to_fit();
+        // Each has a part, and these are counted by 32 bits.
+        let count = features.len() as u32;
+        let tree = Tree::new(count, |number| features[number as usize].bounds);
+        Index { features, parts, points, classes, names, tree, skipped }
     }
+}
+
+/// What is kept of coordinates takes so many bytes.
+fn coordinates(node: &Node) -> usize {
+    match node {
+        Node::Number(_) => 0,
+        Node::Position(_) => size_of::<Part>() + size_of::<Point>(),
+        Node::Line(line) => size_of::<Part>() + size_of_val(&line[..]),
+        Node::Nested(nodes) => nodes.iter().map(coordinates).sum(),
+    }
+}
+
+/// As much of a name as is kept.
+fn short(name: &str) -> &str {
+    name.char_indices().nth(NAME).map_or(name, |(end, _)| &name[..end])
 }

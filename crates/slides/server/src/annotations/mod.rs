@@ -6,12 +6,15 @@
 //!
 //! - guard: no text too long, nothing nested too deep
 //! - read: GeoJSON, as it comes, within a budget of memory
-//! - index: features, the largest first, and a tree of boxes
+//! - index: features, the largest first
+//! - tree: the boxes around them
 //! - view: cut to a view, with no more than can be seen there
 
+mod budget;
 mod guard;
 mod index;
 mod read;
+mod tree;
 mod view;
 
 use std::fs::{self, File};
@@ -29,9 +32,10 @@ use crate::bounded::Bounded;
 use crate::failure::{Failure, Result};
 use crate::flights::{Flight, Flights, Joined};
 use crate::library::Place;
+use budget::Budget;
 use guard::Guard;
 use index::{Builder, Index};
-use read::{Budget, Document};
+use read::Document;
 pub(crate) use view::View;
 
 /// Views that are cut at a time.
@@ -52,6 +56,11 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
+    /// What its own texts take.
+    fn bytes(&self) -> usize {
+        self.path.capacity() + self.stamp.capacity()
+    }
+
     /// What clients may know of it.
     fn name(&self) -> String {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
@@ -126,7 +135,11 @@ impl Annotations {
             let _turn = turn;
             let (found, is_lasting) = self.read(&beside);
             let kept = found.clone();
-            let bytes = kept.as_ref().map_or(0, |index| index.bytes());
+            let found_bytes = match &kept {
+                Ok(index) => index.bytes(),
+                Err(failure) => failure.what.len(),
+            };
+            let bytes = found_bytes + beside.bytes();
             flight.land(found, || {
                 if is_lasting {
                     self.kept.put(beside, kept, bytes);
@@ -208,7 +221,8 @@ fn indexed(path: &Path, limit: usize) -> std::result::Result<Index, Wrong> {
     }
     // It may grow while it is read.
     let from = BufReader::with_capacity(64 << 10, Guard::new(file, LARGEST));
-    let (mut builder, budget) = (Builder::default(), Budget::new(limit));
+    let budget = Budget::new(limit.saturating_sub(Builder::BESIDES));
+    let mut builder = Builder::default();
     let mut json = serde_json::Deserializer::from_reader(from);
     let document = Document { builder: &mut builder, budget: &budget };
     let read = document.deserialize(&mut json).and_then(|()| json.end());

@@ -1,13 +1,14 @@
 //! GeoJSON (RFC 7946) as programs of microscopy write it: features whose coordinates are pixels of
 //! level 0, with names and classes as QuPath has them. It is read piece by piece, and each piece is
-//! paid for out of a budget before it is kept.
+//! paid for out of a budget before it is kept; what coordinates take before it is known of what they
+//! are is free again when that is.
 
-use std::cell::Cell;
 use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use super::budget::Budget;
 use super::index::{Builder, Kind, Named};
 
 /// Beyond this there is no slide, and 32 bits are no longer enough for a pixel.
@@ -16,34 +17,11 @@ const FURTHEST: f64 = 1e7;
 /// Arrays in one another, of coordinates: those of a `MultiPolygon`.
 const DEEPEST: u8 = 4;
 
-/// Bytes that a list takes besides what is in it.
-const LIST: usize = 32;
+/// Bytes that a piece of memory takes besides what is in it.
+const PIECE: usize = 16;
 
-/// Bytes that may still be taken.
-pub(super) struct Budget {
-    left: Cell<usize>,
-    is_spent: Cell<bool>,
-}
-
-impl Budget {
-    pub(super) fn new(bytes: usize) -> Self {
-        Self { left: Cell::new(bytes), is_spent: Cell::new(false) }
-    }
-
-    pub(super) fn spend<E: Error>(&self, bytes: usize) -> Result<(), E> {
-        let Some(left) = self.left.get().checked_sub(bytes) else {
-            self.is_spent.set(true);
-            return Err(E::custom("too many annotations, or points of them"));
-        };
-        self.left.set(left);
-        Ok(())
-    }
-
-    /// Whether more was wanted than there was.
-    pub(super) fn is_spent(&self) -> bool {
-        self.is_spent.get()
-    }
-}
+/// A list that grows has room for as many at least.
+const FEWEST: usize = 4;
 
 /// Coordinates, before it is known of what.
 #[derive(Debug)]
@@ -58,6 +36,20 @@ pub(super) enum Node {
 struct Coordinates<'a> {
     budget: &'a Budget,
     depth: u8,
+}
+
+impl Coordinates<'_> {
+    /// Adds to a list, of which all room is paid for.
+    fn push<T, E: Error>(self, list: &mut Vec<T>, item: T) -> Result<(), E> {
+        if list.len() == list.capacity() {
+            let more = list.capacity().max(FEWEST);
+            let piece = if list.is_empty() { PIECE } else { 0 };
+            self.budget.spend::<E>(more * size_of::<T>() + piece)?;
+            list.reserve_exact(more);
+        }
+        list.push(item);
+        Ok(())
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for Coordinates<'_> {
@@ -107,21 +99,22 @@ impl<'de> Visitor<'de> for Coordinates<'_> {
                 Ok(Node::Position([x as f32, y as f32]))
             }
             Some(Node::Position(first)) => {
-                self.budget.spend(LIST)?;
-                let mut line = vec![first];
+                let mut line = Vec::new();
+                self.push::<_, A::Error>(&mut line, first)?;
                 while let Some(node) = from.next_element_seed(inner)? {
                     let Node::Position(position) = node else { return Err(mixed()) };
-                    self.budget.spend(size_of_val(&position))?;
-                    line.push(position);
+                    self.push::<_, A::Error>(&mut line, position)?;
                 }
                 Ok(Node::Line(line))
             }
             Some(first) => {
-                let mut nested = vec![first];
+                let mut nested = Vec::new();
+                self.push::<_, A::Error>(&mut nested, first)?;
                 while let Some(node) = from.next_element_seed(inner)? {
-                    self.budget.spend(LIST)?;
                     match node {
-                        Node::Line(_) | Node::Nested(_) => nested.push(node),
+                        Node::Line(_) | Node::Nested(_) => {
+                            self.push::<_, A::Error>(&mut nested, node)?
+                        }
                         _ => return Err(mixed()),
                     }
                 }
@@ -422,10 +415,14 @@ impl<'de> Visitor<'de> for Feature<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<(), A::Error> {
         let Self { builder, budget, is_inner } = self;
         let (mut geometry, mut properties) = (None, Properties::default());
-        let mut is_collection = false;
+        let (mut is_collection, mut taken) = (false, 0);
         while let Some(key) = from.next_key::<String>()? {
             match &*key {
-                "geometry" => geometry = from.next_value_seed(Geometry(budget))?,
+                "geometry" => {
+                    let before = budget.left();
+                    geometry = from.next_value_seed(Geometry(budget))?;
+                    taken += before - budget.left();
+                }
                 "properties" => {
                     properties = from.next_value::<Option<Properties>>()?.unwrap_or_default();
                 }
@@ -438,14 +435,19 @@ impl<'de> Visitor<'de> for Feature<'_> {
         }
         match geometry {
             Some((kind, node)) => {
-                let Some(kind) = Kind::of(&kind) else {
-                    builder.skip();
-                    return Ok(());
-                };
-                budget.spend(Builder::FEATURE)?;
-                let named = properties.named();
-                budget.spend(named.bytes())?;
-                builder.add(kind, node, named).map_err(A::Error::custom)
+                match Kind::of(&kind) {
+                    Some(kind) => {
+                        let named = properties.named();
+                        budget.spend(builder.cost(&node, &named))?;
+                        builder.add(kind, node, named).map_err(A::Error::custom)?;
+                    }
+                    None => {
+                        drop(node);
+                        builder.skip();
+                    }
+                }
+                budget.give(taken);
+                Ok(())
             }
             None if is_collection => Ok(()),
             None if is_inner => {

@@ -133,6 +133,56 @@ fn an_answer_is_bounded_and_says_what_is_left_out() {
     assert!(index.bytes() < 16 << 20);
 }
 
+/// What a file of such features may take and be read, and what is kept of it then.
+fn least(features: impl Iterator<Item = Value>) -> (usize, usize) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.geojson");
+    fs::write(&path, Value::Array(features.collect()).to_string()).unwrap();
+    let (mut too_little, mut enough) = (0, 64 << 20);
+    while enough - too_little > 1 {
+        let middle = usize::midpoint(too_little, enough);
+        match indexed(&path, middle) {
+            Ok(_) => enough = middle,
+            Err(_) => too_little = middle,
+        }
+    }
+    (enough, indexed(&path, enough).unwrap().bytes())
+}
+
+#[test]
+fn all_that_is_kept_is_paid_for() {
+    let feature = |kind: &str, coordinates: Value, properties: Value| {
+        let geometry = json!({ "type": kind, "coordinates": coordinates });
+        json!({ "type": "Feature", "geometry": geometry, "properties": properties })
+    };
+    let point = |number: usize| json!([number % 100, number / 100]);
+    let shapes: [&dyn Fn(usize) -> Value; 6] = [
+        &|number| feature("Point", point(number), json!({})),
+        &|number| feature("Point", point(number), json!({ "name": "a" })),
+        // Each of a class of its own.
+        &|number| {
+            let class = json!({ "name": number.to_string() });
+            feature("Point", point(number), json!({ "classification": class }))
+        },
+        &|number| {
+            let name = "\u{1f52c}".repeat(number % 300);
+            feature("MultiPoint", json!([point(number), [7, 7]]), json!({ "name": name }))
+        },
+        // Many parts of a point each.
+        &|number| {
+            let line = json!([point(number)]);
+            feature("MultiLineString", json!(vec![line; number % 20]), json!({}))
+        },
+        &|number| square((number % 50) as f32, 0.0, 10.0, &json!({ "classification": "one" })),
+    ];
+    for (at, shape) in shapes.iter().enumerate() {
+        for count in [1, 5, 17, 400] {
+            let (paid, kept) = least((0..count).map(shape));
+            assert!(kept <= paid, "{at}: {kept} bytes of {count} are kept, {paid} paid for");
+        }
+    }
+}
+
 #[test]
 fn what_is_broken_or_hostile_is_refused() {
     let feature = |geometry: &str| format!("{{\"type\":\"Feature\",\"geometry\":{geometry}}}");

@@ -11,7 +11,7 @@ const FEATURES: usize = 4000;
 /// Points of one answer.
 const POINTS: usize = 100_000;
 /// Classes that are named in one answer.
-const CLASSES: usize = 32;
+const CLASSES: u32 = 32;
 
 /// Pixels of the screen by which a line may be off.
 const OFF: f32 = 0.5;
@@ -117,15 +117,16 @@ pub(super) fn collection(index: &Index, view: View) -> Collection<'_> {
         let Some(geometry) = geometry(index, feature, view) else { continue };
         let Some(fewer) = left.checked_sub(geometry.points()) else { break };
         left = fewer;
-        let class = feature.class.map(|class| &*index.classes[class as usize].name);
+        let class = feature.class.map(|class| index.class(class).0);
         let color = hexadecimal(index.colour(feature));
-        let properties = PropertiesOut { name: &feature.name, class, color };
+        let properties = PropertiesOut { name: index.name(feature), class, color };
         features.push(FeatureOut { kind: "Feature", id: number, geometry, properties });
     }
-    let classes = index.classes.iter().take(CLASSES);
-    let classes =
-        classes.map(|class| ClassOut { name: &class.name, color: hexadecimal(class.colour) });
-    let classes = classes.collect();
+    let class = |number| {
+        let (name, colour) = index.class(number);
+        ClassOut { name, color: hexadecimal(colour) }
+    };
+    let classes = (0..index.classes().min(CLASSES)).map(class).collect();
     Collection { kind: "FeatureCollection", total, skipped: index.skipped, classes, features }
 }
 
@@ -133,7 +134,7 @@ pub(super) fn collection(index: &Index, view: View) -> Collection<'_> {
 fn largest(index: &Index, view: View) -> (usize, Vec<u32>) {
     let mut total = 0;
     let mut heap = BinaryHeap::new();
-    for number in index.within(view.bounds) {
+    index.within(view.bounds, |number| {
         total += 1;
         if heap.len() < FEATURES {
             heap.push(number);
@@ -142,7 +143,7 @@ fn largest(index: &Index, view: View) -> (usize, Vec<u32>) {
                 *last = number;
             }
         }
-    }
+    });
     (total, heap.into_sorted_vec())
 }
 

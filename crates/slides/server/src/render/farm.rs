@@ -6,9 +6,9 @@
 //!
 //! At most two jobs for each copy are in the pipeline; who asks for more waits outside, where
 //! nothing has been done for it yet. When workers come or go, another pipeline takes its place: what
-//! was given to the old one is done there.
+//! was given to the old one is done there, and until it is, there should be no third one.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use crate::failure::{Failure, Result};
 use crate::render::memory::Taken;
 use crate::render::pipeline::{Dealt, Here, Job, Options, Outcome, Pipeline, Work};
-use crate::workers::remote::Remote;
+use crate::workers::remote::Given;
 use crate::workers::wire::Task;
 
 /// Where a latency is guaranteed, complete updates may take so many times as long as partial ones.
@@ -31,7 +31,25 @@ const COMPLETE: u32 = 10;
 pub(crate) struct Farm {
     options: Options,
     current: Mutex<Pipeline>,
+    /// Pipelines that are not done with what they have.
+    old: Arc<AtomicUsize>,
     here: Arc<Here>,
+}
+
+/// One of these.
+struct Old(Arc<AtomicUsize>);
+
+impl Old {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Old {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 fn ends() -> Failure {
@@ -48,7 +66,7 @@ impl Farm {
     pub(crate) fn with(options: Options) -> Anyhow<Self> {
         let here = Arc::new(Here::new(options.copies));
         let current = Mutex::new(Pipeline::start(&options, &[], &here)?);
-        Ok(Self { options, current, here })
+        Ok(Self { options, current, old: Arc::default(), here })
     }
 
     fn current(&self) -> MutexGuard<'_, Pipeline> {
@@ -56,15 +74,23 @@ impl Farm {
     }
 
     /// From now on, copies are here and at these workers; unless there are no threads for that.
-    pub(crate) fn work_with(&self, remotes: &[Arc<Remote>]) -> Anyhow<()> {
-        let next = Pipeline::start(&self.options, remotes, &self.here)?;
+    pub(crate) fn work_with(&self, given: &[Given]) -> Anyhow<()> {
+        let next = Pipeline::start(&self.options, given, &self.here)?;
+        let count = Old::new(&self.old);
         let old = std::mem::replace(&mut *self.current(), next);
         // Who waits for its turn waits at the other one.
         old.permits().close();
         let name = format!("{}.old", self.options.name);
+        // The count goes after it.
+        let old = (old, count);
         // Where there is no thread for it, this one waits.
         let _ = thread::Builder::new().name(name).spawn(move || drop(old));
         Ok(())
+    }
+
+    /// Whether a pipeline from before is still at work.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.old.load(Ordering::SeqCst) > 0
     }
 
     /// Waits for its turn, has the work done, and gives what comes of it; `None`: when its turn
@@ -191,7 +217,6 @@ impl Drop for Update {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicUsize;
 
     /// It makes no difference to them.
     const TASK: Task = Task::Decompress;
@@ -299,10 +324,15 @@ mod tests {
             })
             .collect();
         tokio::task::yield_now().await;
+        assert!(!farm.is_changing());
         farm.work_with(&[]).unwrap();
+        assert!(farm.is_changing());
         (0..6).for_each(|_| open.send(()).unwrap());
         for (number, run) in (0..).zip(runs) {
             assert_eq!(run.await.unwrap().unwrap().unwrap(), [number].as_slice());
+        }
+        while farm.is_changing() {
+            thread::yield_now();
         }
     }
 

@@ -7,6 +7,7 @@
 //!                                                       └── finish (farm) ──> answer
 //! ```
 //!
+//! - picture: what is asked for
 //! - plan: which level and tiles; where their pixels go
 //! - tiles: stored tiles, each decoded once
 //! - farm: work that many ask for, done in a pipeline
@@ -20,6 +21,7 @@
 pub(crate) mod colour;
 pub(crate) mod farm;
 pub(crate) mod memory;
+mod picture;
 pub(crate) mod pipeline;
 pub(crate) mod plan;
 pub(crate) mod promise;
@@ -43,75 +45,19 @@ use crate::failure::{Failure, Result};
 use crate::flights::{Flight, Flights, Joined};
 use crate::opened::Open;
 use crate::shares::Web;
-use crate::workers::remote::Remote;
+use crate::workers::remote::Given;
 use crate::workers::wire::Task;
 use colour::Colours;
 use farm::Farm;
 use memory::{Memory, Taken, profile};
 use pipeline::{Options, TOGETHER, Work};
 use plan::{Part, Plan};
-use promise::{Promise, Timed};
+use promise::Promise;
 use tiles::Tiles;
 use turn::{Quality, Turn};
 use work::{Orders, Pixels};
 
-/// What an image shows.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Shown {
-    /// A part of the slide.
-    Part(Part),
-    /// An associated image.
-    Associated(String),
-}
-
-/// An image that is asked for.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Picture {
-    pub(crate) shown: Shown,
-    /// Before it is turned. An associated image is not made larger.
-    pub(crate) width: u32,
-    pub(crate) height: u32,
-    pub(crate) turn: Turn,
-    pub(crate) quality: Quality,
-    pub(crate) kind: Kind,
-    pub(crate) colours: Colours,
-}
-
-/// How an image is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
-    Jpeg,
-    Png,
-    WebP,
-}
-
-impl Kind {
-    /// By the end of a name.
-    pub(crate) fn of(extension: &str) -> Option<Self> {
-        match extension {
-            "jpg" | "jpeg" => Some(Self::Jpeg),
-            "png" => Some(Self::Png),
-            "webp" => Some(Self::WebP),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn extension(self) -> &'static str {
-        match self {
-            Self::Jpeg => "jpg",
-            Self::Png => "png",
-            Self::WebP => "webp",
-        }
-    }
-
-    pub(crate) fn media_type(self) -> &'static str {
-        match self {
-            Self::Jpeg => "image/jpeg",
-            Self::Png => "image/png",
-            Self::WebP => "image/webp",
-        }
-    }
-}
+pub(crate) use picture::{Kind, Picture, Shown};
 
 /// What images may cost.
 #[derive(Debug, Clone)]
@@ -141,6 +87,14 @@ struct Key {
 
 type Image = Result<Bytes>;
 
+/// What comes of a flight.
+#[derive(Clone)]
+struct Made {
+    image: Bytes,
+    /// Whether it was a complete update or a partial one; `None`: it was kept, or is none.
+    is_complete: Option<bool>,
+}
+
 /// For those that would wait for a web server for which many wait already.
 pub(crate) const TOO_MANY: &str = "too many requests wait for the web server that has the slide";
 
@@ -149,7 +103,7 @@ pub(crate) struct Images {
     tiles: Arc<Tiles>,
     farm: Arc<Farm>,
     kept: Bounded<Key, Bytes>,
-    flights: Arc<Flights<Key, Image>>,
+    flights: Arc<Flights<Key, Result<Made>>>,
     memory: Memory,
     web: Arc<Web>,
     /// Where images are kept, too.
@@ -202,9 +156,14 @@ impl Images {
     }
 
     /// From now on, work is done here and by these workers; unless there are no threads for that.
-    pub(crate) fn work_with(&self, remotes: &[Arc<Remote>]) -> Anyhow<()> {
-        self.tiles.farm().work_with(remotes)?;
-        self.farm.work_with(remotes)
+    pub(crate) fn work_with(&self, given: &[Given]) -> Anyhow<()> {
+        self.tiles.farm().work_with(given)?;
+        self.farm.work_with(given)
+    }
+
+    /// Whether work is still done by workers as they were before.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.tiles.farm().is_changing() || self.farm.is_changing()
     }
 
     /// Of JPEG.
@@ -233,14 +192,19 @@ impl Images {
             Counters::add(&self.counters.kept, 1);
             return Ok(image);
         }
+        // The time of an update is that from its request on, whoever has its image made.
+        let is_complete = self.is_complete(open, &key.picture);
+        let timed = self.promise.as_ref().zip(is_complete);
+        let timed = timed.map(|(promise, is_complete)| promise.begin(is_complete));
         // Requests that a slow web server holds up leave room for others.
         let Some(_waits) = self.web.requests.try_take(open.host.as_ref()) else {
             return Err(Failure::unavailable(TOO_MANY));
         };
-        let ticket = match self.flights.join(&key, || self.kept.get(&key).map(Ok)) {
-            Joined::Ready(image) => {
+        let ready = || self.kept.get(&key).map(|image| Ok(Made { image, is_complete: None }));
+        let ticket = match self.flights.join(&key, ready) {
+            Joined::Ready(made) => {
                 Counters::add(&self.counters.kept, 1);
-                return image;
+                return made.map(|made| made.image);
             }
             Joined::Later(ticket) => {
                 Counters::add(&self.counters.joined, 1);
@@ -251,34 +215,52 @@ impl Images {
                 ticket
             }
         };
-        ticket.wait().await.unwrap_or_else(|| Err(Failure::unavailable("the server ends")))
+        let made = ticket.wait().await;
+        let made = made.unwrap_or_else(|| Err(Failure::unavailable("the server ends")))?;
+        if let (Some(timed), Some(is_complete)) = (timed, made.is_complete) {
+            timed.done(is_complete);
+        }
+        Ok(made.image)
     }
 
-    async fn fetch(self: Arc<Self>, open: Arc<Open>, key: Key, flight: Flight<Key, Image>) {
-        let image = tokio::select! {
-            image = self.image(&open, &key.picture) => image,
+    /// Whether an image that is made of tiles is a complete update; `None`: it is none at all, or
+    /// nothing is guaranteed.
+    fn is_complete(&self, open: &Open, picture: &Picture) -> Option<bool> {
+        self.promise.as_ref()?;
+        let Shown::Part(part) = picture.shown else { return None };
+        let plan = Plan::new(&open.levels, part, picture.width, picture.height)?;
+        // What would be too large is refused without a look at its tiles.
+        let is_made = plan.pixels() <= work::limits().region_pixels;
+        is_made.then(|| promise::is_complete(plan.tiles().count()))
+    }
+
+    async fn fetch(self: Arc<Self>, open: Arc<Open>, key: Key, flight: Flight<Key, Result<Made>>) {
+        let made = tokio::select! {
+            made = self.image(&open, &key.picture) => made,
             () = flight.until_unwanted() => {
                 Counters::add(&self.counters.cancelled, 1);
                 return;
             }
         };
-        let kept = image.clone();
-        flight.land(image, || {
-            if let Ok(bytes) = kept {
-                let length = bytes.len();
-                self.kept.put(key, bytes, length);
+        let kept = made.clone();
+        let is_complete = kept.as_ref().is_ok_and(|made| made.is_complete == Some(true));
+        if let Some(promise) = self.promise.as_ref().filter(|_| is_complete) {
+            promise.made();
+        }
+        flight.land(made, || {
+            if let Ok(Made { image, .. }) = kept {
+                let length = image.len();
+                self.kept.put(key, image, length);
             }
         });
     }
 
-    async fn image(&self, open: &Arc<Open>, picture: &Picture) -> Image {
+    async fn image(&self, open: &Arc<Open>, picture: &Picture) -> Result<Made> {
         match &picture.shown {
             Shown::Part(part) => {
-                let timed = self.promise.as_ref().map(|promise| promise.begin(false));
                 if let Some(image) = self.stored(open, picture, *part).await? {
                     Counters::add(&self.counters.stored, 1);
-                    drop(timed.inspect(Timed::done));
-                    return Ok(image);
+                    return Ok(Made { image, is_complete: Some(false) });
                 }
                 self.kept_or(open, picture, self.part(open, picture, *part)).await
             }
@@ -294,9 +276,10 @@ impl Images {
         open: &Open,
         picture: &Picture,
         make: impl Future<Output = Image>,
-    ) -> Image {
+    ) -> Result<Made> {
+        let is_complete = self.is_complete(open, picture);
         let Some(disk) = self.disk.as_ref().filter(|_| open.is_known_by_stamp()) else {
-            return make.await;
+            return Ok(Made { image: make.await?, is_complete });
         };
         let name = Name::new(&[
             env!("CARGO_PKG_VERSION"),
@@ -306,11 +289,11 @@ impl Images {
             &format!("{picture:?}"),
         ]);
         if let Some(image) = disk.get(name).await {
-            return Ok(image);
+            return Ok(Made { image, is_complete: None });
         }
         let image = make.await?;
         disk.put(name, image.clone());
-        Ok(image)
+        Ok(Made { image, is_complete })
     }
 
     /// The tile that is stored for just this picture, if there is one.
@@ -360,7 +343,6 @@ impl Images {
             )));
         }
         let is_complete = promise::is_complete(plan.tiles().count());
-        let timed = self.promise.as_ref().map(|promise| promise.begin(is_complete));
         let made = u64::from(picture.width) * u64::from(picture.height);
         let icc = open.slide.icc().filter(|_| picture.colours != Colours::Raw);
         let bytes = memory::pixels(plan.pixels(), made) + profile(icc, picture.colours);
@@ -406,11 +388,7 @@ impl Images {
             format: self.format(picture.kind),
         };
         orders.append(&mut pixels, icc);
-        let image = self.finish(open, pixels, memory, is_complete).await;
-        if image.is_ok() {
-            drop(timed.inspect(Timed::done));
-        }
-        image
+        self.finish(open, pixels, memory, is_complete).await
     }
 
     async fn associated(&self, open: &Arc<Open>, picture: &Picture, name: &str) -> Image {

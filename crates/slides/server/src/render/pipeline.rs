@@ -30,7 +30,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::render::memory::Taken;
 use crate::render::work;
-use crate::workers::remote::Remote;
+use crate::workers::remote::{Given, Remote};
 use crate::workers::wire::Task;
 
 /// What a copy makes of a block, or what is wrong with it. The same whichever copy does it.
@@ -201,18 +201,14 @@ pub(crate) struct Dealt {
 
 impl Pipeline {
     /// Starts a thread for each copy here, and two for each thread of a worker.
-    pub(crate) fn start(
-        options: &Options,
-        remotes: &[Arc<Remote>],
-        here: &Arc<Here>,
-    ) -> Anyhow<Self> {
+    pub(crate) fn start(options: &Options, given: &[Given], here: &Arc<Here>) -> Anyhow<Self> {
         let name = options.name;
         let mut places: Vec<Option<Arc<Remote>>> = vec![None; options.copies];
-        for remote in remotes {
-            let threads = remote.hello().map_or(0, |hello| hello.threads);
+        for Given { remote, threads } in given {
             places.extend((0..threads * WINDOW).map(|_| Some(Arc::clone(remote))));
         }
         let copies = places.len();
+        let is_elsewhere = copies > options.copies;
         let places = Arc::new(Places { places, known: Mutex::default() });
         let (sender, receiver) = mpsc::unbounded_channel();
         let receiver = Arc::new(Mutex::new(receiver));
@@ -240,7 +236,7 @@ impl Pipeline {
         let policy = options.policy;
         graph.connect("jobs", name, StreamOptions { policy, cut, ..StreamOptions::default() })?;
         graph.connect(name, "told", StreamOptions::default())?;
-        if policy == Policy::Adaptive && !remotes.is_empty() {
+        if policy == Policy::Adaptive && is_elsewhere {
             graph.idempotent(name)?;
             graph.hedge(name, HEDGED)?;
         }

@@ -1,9 +1,12 @@
 //! What is guaranteed for updates, and whether it is kept.
 //!
-//! As in V. Melnyk et al. (2024), a viewer's pan is a *partial* update, which needs few of the stored
-//! tiles, and a new view a *complete* one. A latency is guaranteed for partial updates, and a rate for
-//! complete ones. The time of an update is all that a client waits for here: reading,
-//! decompressing, scaling and encoding.
+//! As in V. Melnyk et al. (2024), a viewer's pan is a *partial* update, which needs few of the
+//! stored tiles, and a new view a *complete* one. A latency is guaranteed for partial updates, and
+//! a rate for complete ones. An update is what one client asks for and waits for: reading,
+//! decompressing, scaling and encoding. So each request counts with its own time, and as what it
+//! asks for, also where its image, or a tile of it, is being made for another one already: a pan
+//! that needs a tile of a view that is under way is a partial update, and takes as long as it has
+//! to wait. A rate is one of work: an image that several wait for is done once.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -84,10 +87,10 @@ struct State {
     partial: Measured,
     /// From the start of an update to its end.
     complete: Measured,
-    /// From the end of a complete update to that of the next.
+    /// From the time when a complete update was made to that of the next.
     between: Measured,
     under_way: usize,
-    /// When the last complete update was done, or the first of those under way begun.
+    /// When the last complete update was made, or the first of those under way begun.
     since: Option<Instant>,
 }
 
@@ -109,7 +112,7 @@ pub(crate) struct Kept {
     /// Times from the start of an update to its end.
     pub(crate) partial: Measured,
     pub(crate) complete: Measured,
-    /// Times between the ends of complete updates, while there were any.
+    /// Times between the ends of complete updates that were made, while there were any.
     pub(crate) between: Measured,
 }
 
@@ -131,7 +134,7 @@ impl Promise {
         }
     }
 
-    /// An update begins.
+    /// Somebody asks for an update.
     pub(crate) fn begin(self: &Arc<Self>, is_complete: bool) -> Timed {
         self.begin_at(is_complete, Instant::now())
     }
@@ -147,15 +150,23 @@ impl Promise {
         Timed { promise: Arc::clone(self), is_complete, began: now }
     }
 
+    /// The image of a complete update was made, for whoever waits for it.
+    pub(crate) fn made(&self) {
+        self.made_at(Instant::now());
+    }
+
+    fn made_at(&self, now: Instant) {
+        let allowed = self.allowed();
+        let mut state = self.state();
+        let since = state.since.replace(now).unwrap_or(now);
+        state.between.add(now.saturating_duration_since(since), allowed);
+    }
+
     fn end(&self, is_complete: bool, began: Instant, now: Instant) {
         let (took, allowed) = (now.saturating_duration_since(began), self.allowed());
         let mut state = self.state();
-        if !is_complete {
-            return state.partial.add(took, allowed);
-        }
-        let since = state.since.replace(now).unwrap_or(now);
-        state.complete.add(took, allowed);
-        state.between.add(now.saturating_duration_since(since), allowed);
+        let measured = if is_complete { &mut state.complete } else { &mut state.partial };
+        measured.add(took, allowed);
     }
 
     pub(crate) fn kept(&self) -> Kept {
@@ -178,18 +189,19 @@ impl Promise {
 /// An update under way. One that is dropped before it is done does not count.
 pub(crate) struct Timed {
     promise: Arc<Promise>,
+    /// What it was begun as.
     is_complete: bool,
     began: Instant,
 }
 
 impl Timed {
-    /// It is done.
-    pub(crate) fn done(&self) {
-        self.done_at(Instant::now());
+    /// Whoever asked has the image, which was one of this kind.
+    pub(crate) fn done(&self, is_complete: bool) {
+        self.done_at(is_complete, Instant::now());
     }
 
-    fn done_at(&self, now: Instant) {
-        self.promise.end(self.is_complete, self.began, now);
+    fn done_at(&self, is_complete: bool, now: Instant) {
+        self.promise.end(is_complete, self.began, now);
     }
 }
 
@@ -228,7 +240,7 @@ mod tests {
         let start = Instant::now();
         let after = |milliseconds| start + Duration::from_millis(milliseconds);
         for (is_complete, took) in [(false, 40), (false, 60), (true, 900), (false, 20)] {
-            promise.begin_at(is_complete, start).done_at(after(took));
+            promise.begin_at(is_complete, start).done_at(is_complete, after(took));
         }
         drop(promise.begin_at(false, start));
         let kept = promise.kept();
@@ -241,14 +253,22 @@ mod tests {
         let promise = Arc::new(Promise::new(Guarantee::Rate(10.0)));
         let start = Instant::now();
         let after = |milliseconds| start + Duration::from_millis(milliseconds);
-        promise.begin_at(false, start).done_at(after(5000));
+        promise.begin_at(false, start).done_at(false, after(5000));
         assert_eq!(promise.kept().holds, None);
         let both = [promise.begin_at(true, start), promise.begin_at(true, start)];
-        both[0].done_at(after(80));
-        both[1].done_at(after(160));
-        drop(both);
-        promise.begin_at(true, after(9000)).done_at(after(9240));
+        // A third one waits for the image of the first.
+        let joined = promise.begin_at(true, after(30));
+        promise.made_at(after(80));
+        both[0].done_at(true, after(80));
+        joined.done_at(true, after(80));
+        promise.made_at(after(160));
+        both[1].done_at(true, after(160));
+        drop((both, joined));
+        let last = promise.begin_at(true, after(9000));
+        promise.made_at(after(9240));
+        last.done_at(true, after(9240));
         let kept = promise.kept();
+        assert_eq!((kept.complete.updates, kept.complete.worst), (4, Duration::from_millis(240)));
         assert_eq!((kept.between.updates, kept.between.kept), (3, 2));
         assert_eq!(kept.between.worst, Duration::from_millis(240));
         assert_eq!(kept.holds, Some(false));

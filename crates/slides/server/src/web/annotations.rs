@@ -1,6 +1,7 @@
 //! `/slides/{id}/annotations.json`: what is annotated in a view of a slide.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue};
@@ -9,6 +10,7 @@ use serde::Deserialize;
 
 use crate::annotations::{self, Beside, View};
 use crate::failure::{Failure, Result};
+use crate::library;
 use crate::web::{App, Shared, response};
 
 /// Behind `?`.
@@ -21,6 +23,9 @@ pub(super) struct Wanted {
 impl App {
     /// The file with the annotations of a slide, if there is one.
     pub(super) async fn beside(&self, id: &str) -> Result<Option<Beside>> {
+        if self.slides.library().is_unknown(id, Instant::now()) {
+            return Err(library::none());
+        }
         let (slides, id) = (Arc::clone(&self.slides), id.to_owned());
         let look = move || slides.library().find(&id).map(|place| annotations::beside(&place));
         let found = tokio::task::spawn_blocking(look).await;

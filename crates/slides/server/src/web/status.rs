@@ -17,6 +17,7 @@ use crate::render::farm::Farm;
 use crate::render::promise::{Kept, Measured, text};
 use crate::web::pages::{escaped, page};
 use crate::web::{App, Shared, response};
+use crate::workers::allowance;
 
 /// `/status`
 pub(super) async fn show(State(app): Shared, headers: HeaderMap) -> Result<Response> {
@@ -42,13 +43,21 @@ fn status(app: &App) -> Value {
                 "number": remote.number,
                 "host": hello.map(|hello| hello.host.clone()),
                 "threads": hello.map(|hello| hello.threads),
+                "threadsGiven": remote.given.load(Ordering::SeqCst),
                 "state": remote.state().name(),
                 "done": remote.done.load(Ordering::Relaxed),
                 "undone": remote.undone.load(Ordering::Relaxed),
             })
         };
         let all: Vec<Value> = remotes.iter().map(one).collect();
-        json!({"address": workers.address().to_string(), "come": come, "gone": gone, "all": all})
+        json!({
+            "address": workers.address().to_string(),
+            "come": come,
+            "gone": gone,
+            "most": allowance::MOST,
+            "mostThreads": workers.threads(),
+            "all": all,
+        })
     });
     json!({
         "workers": workers,
@@ -132,9 +141,14 @@ fn html(status: &Value) -> String {
     for same in status["sameUids"].as_array().into_iter().flatten() {
         row(&["the same UIDs".into(), shown(same), String::new()]);
     }
+    if let Some(most) = status["workers"]["mostThreads"].as_u64() {
+        let threads = format!("{most} threads at most are given work");
+        row(&["workers".into(), format!("{} at most", allowance::MOST), threads]);
+    }
     for worker in status["workers"]["all"].as_array().into_iter().flatten() {
         let name = format!("worker {} on {}", shown(&worker["number"]), shown(&worker["host"]));
-        let threads = format!("{} threads, {}", shown(&worker["threads"]), shown(&worker["state"]));
+        let (given, threads) = (shown(&worker["threadsGiven"]), shown(&worker["threads"]));
+        let threads = format!("{given} of {threads} threads, {}", shown(&worker["state"]));
         let done =
             format!("{} done, {} left to others", shown(&worker["done"]), shown(&worker["undone"]));
         row(&[name, threads, done]);

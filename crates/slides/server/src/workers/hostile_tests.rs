@@ -1,5 +1,6 @@
 //! Workers that know the secret, and do what no worker does.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -16,15 +17,20 @@ use crate::shares::Web;
 struct Liar {
     says: Sender<Vec<u8>>,
     hears: Receiver<(Task, u64, Bytes)>,
+    /// Whether it says that it is there while it has nothing to say.
+    beats: Arc<AtomicBool>,
     _running: Running,
 }
 
-struct Says(Arc<Mutex<Receiver<Vec<u8>>>>);
+struct Says(Arc<Mutex<Receiver<Vec<u8>>>>, Arc<AtomicBool>);
 
 impl Filter for Says {
     fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
         match self.0.lock().unwrap().recv_timeout(Duration::from_millis(10)) {
             Ok(block) => out.send(0, block)?,
+            Err(RecvTimeoutError::Timeout) if self.1.load(Ordering::SeqCst) => {
+                out.send(0, Word::Beat.behind(Vec::new()))?;
+            }
             Err(RecvTimeoutError::Timeout) if !out.is_ended() => {}
             Err(_) => return Ok(Step::Done),
         }
@@ -48,10 +54,12 @@ impl Liar {
         let (says, said) = channel();
         let said = Arc::new(Mutex::new(said));
         let (heard, hears) = channel();
+        let beats = Arc::new(AtomicBool::new(false));
+        let its = Arc::clone(&beats);
         let graph = wire::graph([
             Arc::new(|| Box::new(Elsewhere) as Box<dyn Filter>),
             Arc::new(move || Box::new(Hears(heard.clone()))),
-            Arc::new(move || Box::new(Says(Arc::clone(&said)))),
+            Arc::new(move || Box::new(Says(Arc::clone(&said), Arc::clone(&its)))),
             Arc::new(|| Box::new(Elsewhere)),
         ]);
         let server = Peer { host: "server".to_owned(), addresses: vec![to.address()] };
@@ -66,7 +74,7 @@ impl Liar {
             called_off: None,
         };
         let running = graph.unwrap().start_in(&job, SEED).unwrap();
-        Self { says, hears, _running: running }
+        Self { says, hears, beats, _running: running }
     }
 
     fn say(&self, word: Word, bytes: &[u8]) {
@@ -104,7 +112,7 @@ async fn whatever_a_worker_says_work_is_done_and_the_server_goes_on() {
     let images = images();
     let secret = Secret::random().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let workers = Workers::start(listener, secret.clone(), Arc::clone(&images)).unwrap();
+    let workers = Workers::start(listener, secret.clone(), 8, Arc::clone(&images)).unwrap();
     let farm = Arc::clone(images.tiles().farm());
     let alone = farm.window();
     let strange: [&(dyn Fn(&Liar) + Sync); 7] = [
@@ -114,8 +122,11 @@ async fn whatever_a_worker_says_work_is_done_and_the_server_goes_on() {
         // What others say, and who it is, twice.
         &|liar| liar.say(Word::Job(Task::Finish, 3), b""),
         &|liar| liar.say(Word::Hello(2), b"again"),
-        // Answers to nobody's question, and larger than any can be.
-        &|liar| liar.say(Word::Answer(true, 77), &vec![1; 2 * MOST]),
+        // Answers to nobody's question, and larger than any can be; then it is found out.
+        &|liar| {
+            liar.say(Word::Answer(true, 77), &vec![1; MOST + (1 << 19)]);
+            liar.say(Word::Hello(2), b"again");
+        },
         // Answers to what was asked: nonsense, and that it cannot be done.
         &|liar| {
             while let Ok((_, number, _)) = liar.hears.recv_timeout(Duration::from_millis(500)) {
@@ -158,5 +169,32 @@ async fn whatever_a_worker_says_work_is_done_and_the_server_goes_on() {
         until(|| liar.says.send(Word::Beat.behind(vec![])).is_err() || workers.all().2 > 7);
     }
     drop(nameless);
+    workers.end();
+}
+
+#[test]
+fn threads_that_workers_claim_cost_no_more_than_is_allowed() {
+    let images = images();
+    let secret = Secret::random().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let workers = Workers::start(listener, secret.clone(), 5, Arc::clone(&images)).unwrap();
+    let farm = Arc::clone(images.tiles().farm());
+    let alone = farm.window();
+    let mut liars = Vec::new();
+    for expected in [&[5][..], &[3, 2], &[2, 2, 1]] {
+        let liar = Liar::come(&workers, &secret);
+        liar.say(Word::Hello(wire::MOST_THREADS), b"liar");
+        liar.beats.store(true, Ordering::SeqCst);
+        liars.push(liar);
+        until(|| {
+            let (all, ..) = workers.all();
+            let given = all.iter().map(|remote| remote.given.load(Ordering::SeqCst));
+            given.eq(expected.iter().copied())
+        });
+        // Two copies for each thread, and two jobs for each copy.
+        assert_eq!(farm.window(), alone + 5 * 2 * 2);
+    }
+    drop(liars);
+    until(|| farm.window() == alone);
     workers.end();
 }

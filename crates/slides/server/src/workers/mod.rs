@@ -1,10 +1,11 @@
 //! Workers: other processes, here or on other hosts, that decompress, scale and encode, too.
 //!
 //! ```text
-//! command   the worker: `seekwire slides worker`
-//! wire      what goes between a worker and the server
-//! remote    one worker, as the server sees it
-//! launched  how both find each other in a job of mpiexec or srun
+//! command    the worker: `seekwire slides worker`
+//! wire       what goes between a worker and the server
+//! remote     one worker, as the server sees it
+//! allowance  what workers may make the server spend
+//! launched   how both find each other in a job of mpiexec or srun
 //! ```
 //!
 //! The processes of a job of `seekwire-flow` are the same from its beginning to its end, and here
@@ -13,6 +14,7 @@
 //! [farms](crate::render::farm) consist, which deal the work: when one comes or goes, they begin
 //! anew, and what was begun before is done to its end.
 
+pub(crate) mod allowance;
 pub(crate) mod command;
 #[cfg(test)]
 mod hostile_tests;
@@ -23,6 +25,7 @@ pub(crate) mod wire;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,15 +36,16 @@ use seekwire_flow::{
     Failure, Filter, Job, MeetError, Peer, Refusal, Refusals, Running, StartError, Unit,
 };
 use seekwire_launch::Secret;
+use tokio::sync::Semaphore;
 
 use crate::render::Images;
-use remote::{Answers, Elsewhere, Jobs, Remote, State};
+use crate::told::Told;
+use allowance::{MOST, Way, shared_out};
+use remote::{Answers, Elsewhere, Given, Jobs, Remote, State};
 use wire::{PATIENCE, SEED};
 
-/// So many workers can there be.
-const MOST: usize = 256;
-
-/// So often it is looked whether they are heard of.
+/// So often it is looked whether they are heard of. When they come and go, farms begin anew no more
+/// often.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// After so long without anybody who comes, waiting begins anew.
@@ -49,6 +53,9 @@ const WAIT: Duration = Duration::from_secs(3600);
 
 /// So long it may take to send workers home.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Hosts of which it is known that this was told of them.
+const HOSTS: usize = 256;
 
 /// Why one end does not believe the other.
 pub(crate) const OTHER: &str = "it has another secret, is of another version, or the address by \
@@ -60,6 +67,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The workers of a server.
 pub(crate) struct Workers {
     address: SocketAddr,
+    /// Threads of all workers together that are given work.
+    threads: usize,
+    /// For what is on its way to them.
+    memory: Arc<Semaphore>,
     state: Mutex<Known>,
     change: Condvar,
 }
@@ -75,7 +86,8 @@ struct Known {
 }
 
 impl Workers {
-    /// Lets in who comes and knows the secret, until [`end`](Self::end).
+    /// Lets in who comes and knows the secret, until [`end`](Self::end), and gives work to so many
+    /// threads of all of them.
     ///
     /// # Errors
     ///
@@ -83,10 +95,12 @@ impl Workers {
     pub(crate) fn start(
         listener: TcpListener,
         secret: Secret,
+        threads: usize,
         images: Arc<Images>,
     ) -> Result<Arc<Self>> {
         let address = listener.local_addr().context("the address for workers")?;
-        let workers = Arc::new(Self { address, state: Mutex::default(), change: Condvar::new() });
+        let (memory, state, change) = (allowance::memory(), Mutex::default(), Condvar::new());
+        let workers = Arc::new(Self { address, threads, memory, state, change });
         let (accepts, watches) = (Arc::clone(&workers), Arc::clone(&workers));
         spawn("workers", move || accepts.accept(&listener, &secret))?;
         spawn("workers.watch", move || watches.watch(&images))?;
@@ -95,6 +109,11 @@ impl Workers {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Threads of workers that are given work at most.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
     }
 
     fn state(&self) -> MutexGuard<'_, Known> {
@@ -136,23 +155,33 @@ impl Workers {
 
     fn accept(self: &Arc<Self>, listener: &TcpListener, secret: &Secret) {
         let refusals = refusals();
+        let mut is_told = false;
         for number in 1.. {
             let mut state = self.state();
             while state.remotes.len() >= MOST && !state.is_over {
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::warn!("there are {MOST} workers: another one waits until one goes");
+                }
                 state = self.change.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             if state.is_over {
                 return;
             }
             drop(state);
-            let remote = Arc::new(Remote::new(number));
+            let remote = Arc::new(Remote::new(number, Way::of(&self.memory)));
             let come = self.meet(listener, secret, &remote, &refusals);
             match come {
                 Ok(running) => {
-                    let workers = Arc::clone(self);
-                    let run = spawn("worker", move || workers.run(&remote, running));
+                    // Before another one is let in, it counts.
+                    let mut state = self.state();
+                    state.remotes.push(Arc::clone(&remote));
+                    state.come += 1;
+                    drop(state);
+                    let (workers, its) = (Arc::clone(self), Arc::clone(&remote));
+                    let run = spawn("worker", move || workers.run(&its, running));
                     if let Err(error) = run {
                         tracing::error!("a worker is sent home: {error:#}");
+                        self.goes(&remote);
                     }
                 }
                 Err(StartError::Meet(MeetError::Missing { .. } | MeetError::CalledOff(_))) => {}
@@ -207,12 +236,7 @@ impl Workers {
         let running = Arc::new(running);
         let unit = Arc::new(running.submit(Unit::new("")));
         remote.begins(&running, &unit);
-        let mut state = self.state();
-        state.remotes.push(Arc::clone(remote));
-        state.come += 1;
-        let is_over = state.is_over;
-        drop(state);
-        if is_over {
+        if self.state().is_over {
             remote.end();
         }
         let outcome = unit.wait();
@@ -229,6 +253,10 @@ impl Workers {
             Err(failure) => tracing::error!("{} is given up: {failure}", remote.name()),
         }
         running.finish();
+        self.goes(remote);
+    }
+
+    fn goes(&self, remote: &Arc<Remote>) {
         let mut state = self.state();
         state.remotes.retain(|known| !Arc::ptr_eq(known, remote));
         state.gone += 1;
@@ -238,9 +266,10 @@ impl Workers {
 
     /// Keeps the farms as the workers are.
     fn watch(&self, images: &Images) {
-        let mut known: Vec<u64> = Vec::new();
+        let mut known: Vec<(u64, usize)> = Vec::new();
         // Of whom it was told that there is not enough for them.
         let mut refused = known.clone();
+        let (mut changed, told) = (None::<Instant>, Told::default());
         loop {
             let mut state = self.state();
             if !state.is_new && !state.is_over {
@@ -254,13 +283,25 @@ impl Workers {
             let mut remotes = state.remotes.clone();
             drop(state);
             remotes.iter().for_each(|remote| remote.look());
+            let all = remotes.clone();
             remotes.retain(|remote| remote.state() == State::Works);
-            let now: Vec<u64> = remotes.iter().map(|remote| remote.number).collect();
-            if now == known {
+            let given = self.share_out(&remotes, &told);
+            let now: Vec<(u64, usize)> =
+                given.iter().map(|one| (one.remote.number, one.threads)).collect();
+            // One that comes and goes again and again shall not keep the server at that.
+            let is_early = changed.is_some_and(|changed| changed.elapsed() < LOOK);
+            if now == known || is_early || images.is_changing() {
                 continue;
             }
-            match images.work_with(&remotes) {
-                Ok(()) => (known, refused) = (now, Vec::new()),
+            match images.work_with(&given) {
+                Ok(()) => {
+                    for remote in all {
+                        let its = given.iter().find(|one| Arc::ptr_eq(&one.remote, &remote));
+                        let threads = its.map_or(0, |one| one.threads);
+                        remote.given.store(threads, Ordering::SeqCst);
+                    }
+                    (known, refused, changed) = (now, Vec::new(), Some(Instant::now()));
+                }
                 // There may be threads the next time.
                 Err(error) => {
                     if now != refused {
@@ -272,11 +313,27 @@ impl Workers {
             }
         }
     }
+
+    /// How many threads of each are given work. That these are not all is told once.
+    fn share_out(&self, remotes: &[Arc<Remote>], told: &Told) -> Vec<Given> {
+        let threads = |remote: &Arc<Remote>| remote.hello().map_or(0, |hello| hello.threads);
+        let offered: Vec<usize> = remotes.iter().map(threads).collect();
+        if offered.iter().sum::<usize>() > self.threads {
+            let most = self.threads;
+            told.warn(format!(
+                "workers have more than {most} threads: the others get no work (--worker-threads)"
+            ));
+        }
+        told.sweep();
+        let given = shared_out(self.threads, &offered);
+        let given = remotes.iter().zip(given);
+        given.map(|(remote, threads)| Given { remote: Arc::clone(remote), threads }).collect()
+    }
 }
 
 /// Tells of each host once that a worker there is not let in.
 fn refusals() -> Arc<Refusals> {
-    let known = Mutex::new(LruCache::new(NonZeroUsize::MIN.saturating_add(MOST)));
+    let known = Mutex::new(LruCache::new(NonZeroUsize::MIN.saturating_add(HOSTS)));
     Arc::new(move |from: SocketAddr, why: &Refusal| {
         // Who looks for open ports is no worker.
         if *why != Refusal::NoProof {

@@ -5,7 +5,7 @@
 //! nothing is lost but time.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -14,16 +14,22 @@ use bytes::Bytes;
 use seekwire_flow::{Block, Filter, FilterError, Outputs, Running, Step, UnitHandle};
 
 use crate::workers::Workers;
+use crate::workers::allowance::Way;
 use crate::workers::wire::{MOST, MOST_THREADS, SUFFIX, Task, Word};
 
-/// A worker that says nothing for so long gets nothing more until it does.
+/// A worker of which nothing comes for so long, not even a part of an answer, gets nothing more
+/// until it does.
 const SILENT: Duration = Duration::from_secs(1);
 
 /// One that has not said who it is after that is given up.
 const NAMELESS: Duration = Duration::from_secs(10);
 
+/// What a worker is in its job with the server, which is the other process of it.
+const RANK: u32 = 1;
+
 /// So often a caller looks whether it waits in vain.
 const LOOK: Duration = Duration::from_millis(100);
+
 /// So long a worker has for a job, with those before it.
 const LONGEST: Duration = Duration::from_secs(10);
 
@@ -73,8 +79,11 @@ pub(crate) struct Remote {
     came: Instant,
     hello: OnceLock<Hello>,
     state: AtomicU8,
-    /// When it was heard of last, in milliseconds after it came.
+    /// When it last said something, in milliseconds after it came.
     heard: AtomicU64,
+    /// Of its threads, those that are given work.
+    pub(crate) given: AtomicUsize,
+    way: Way,
     /// Numbers of jobs.
     jobs: Mutex<Option<Sender<u64>>>,
     todo: Mutex<Receiver<u64>>,
@@ -85,6 +94,13 @@ pub(crate) struct Remote {
     /// Blocks that it was done with, and those that had to be done elsewhere.
     pub(crate) done: AtomicU64,
     pub(crate) undone: AtomicU64,
+}
+
+/// A worker, and how many of its threads are given work.
+#[derive(Clone)]
+pub(crate) struct Given {
+    pub(crate) remote: Arc<Remote>,
+    pub(crate) threads: usize,
 }
 
 /// Who waits for a job.
@@ -99,7 +115,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Remote {
-    pub(crate) fn new(number: u64) -> Self {
+    pub(crate) fn new(number: u64, way: Way) -> Self {
         let (jobs, todo) = mpsc::channel();
         Self {
             number,
@@ -107,6 +123,8 @@ impl Remote {
             hello: OnceLock::new(),
             state: AtomicU8::new(State::New as u8),
             heard: AtomicU64::new(0),
+            given: AtomicUsize::new(0),
+            way,
             jobs: Mutex::new(Some(jobs)),
             todo: Mutex::new(todo),
             waiting: Mutex::default(),
@@ -149,7 +167,14 @@ impl Remote {
     pub(crate) fn look(&self) {
         let since = Duration::from_millis(self.heard.load(Ordering::SeqCst));
         let silence = self.came.elapsed().saturating_sub(since);
-        let is_silent = silence > SILENT;
+        let link = locked(&self.link).as_ref().and_then(|(running, _)| running.silence(RANK));
+        self.judge(silence, link.unwrap_or(silence));
+    }
+
+    /// By how long ago the last word came, and the last byte: on a slow link, the word that it is
+    /// there waits behind an answer.
+    fn judge(&self, silence: Duration, of_link: Duration) {
+        let is_silent = silence.min(of_link) > SILENT;
         match self.state() {
             State::New if self.hello().is_some() && self.becomes(State::Works) => {
                 let threads = self.hello().map_or(0, |hello| hello.threads);
@@ -212,11 +237,13 @@ impl Remote {
         if self.state() != State::Works || block.len() > MOST - SUFFIX {
             return None;
         }
+        // What there is no memory for on the way is done here.
+        let taken = self.way.take(block.len() + SUFFIX)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = mpsc::sync_channel(1);
         let mut bytes = Vec::with_capacity(block.len() + SUFFIX);
         bytes.extend_from_slice(block);
-        let job = Some(Word::Job(task, number).behind(bytes).into());
+        let job = Some(taken.for_block(Word::Job(task, number).behind(bytes)));
         locked(&self.waiting).insert(number, Client { answer, job });
         let is_sent = locked(&self.jobs).as_ref().is_some_and(|jobs| jobs.send(number).is_ok());
         let outcome = if is_sent { self.answer(&answered) } else { None };
@@ -310,9 +337,14 @@ impl Filter for Elsewhere {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workers::allowance::memory;
+
+    fn new() -> Remote {
+        Remote::new(3, Way::of(&memory()))
+    }
 
     fn working() -> Arc<Remote> {
-        let remote = Arc::new(Remote::new(3));
+        let remote = Arc::new(new());
         remote.says(Word::Hello(2), Bytes::from_static(b"far")).unwrap();
         remote.look();
         assert_eq!(remote.state(), State::Works);
@@ -373,6 +405,43 @@ mod tests {
     }
 
     #[test]
+    fn who_sends_an_answer_slowly_is_not_silent() {
+        let remote = working();
+        let (long, short) = (10 * SILENT, SILENT / 2);
+        remote.judge(long, short);
+        assert_eq!(remote.state(), State::Works);
+        remote.judge(long, 2 * SILENT);
+        assert_eq!(remote.state(), State::Silent);
+        remote.judge(long, short);
+        assert_eq!(remote.state(), State::Works);
+        // Who has not said who it is may say anything else for as long as it likes.
+        let nameless = new();
+        nameless.judge(NAMELESS + SILENT, short);
+        assert_eq!(nameless.state(), State::Gone);
+    }
+
+    #[test]
+    fn what_there_is_no_memory_for_is_not_sent() {
+        let memory = memory();
+        let ways: Vec<Way> = (0..4).map(|_| Way::of(&memory)).collect();
+        let taken: Vec<_> = ways.iter().map(|way| way.take(64 << 20).unwrap()).collect();
+        let remote = Arc::new(Remote::new(3, Way::of(&memory)));
+        remote.says(Word::Hello(2), Bytes::from_static(b"far")).unwrap();
+        remote.look();
+        assert_eq!(call(&remote).join().unwrap(), None);
+        assert_eq!((remote.state(), remote.undone.load(Ordering::SeqCst)), (State::Works, 1));
+        drop(taken);
+        let waits = call(&remote);
+        let job = remote.next().unwrap();
+        remote.says(Word::Answer(true, 0), Bytes::from_static(b"right")).unwrap();
+        assert_eq!(waits.join().unwrap(), Some(Bytes::from_static(b"right")));
+        // It is on its way until nobody has it.
+        let whole = memory.available_permits();
+        drop(job);
+        assert!(memory.available_permits() > whole);
+    }
+
+    #[test]
     fn what_nobody_waits_for_any_more_is_not_sent() {
         let remote = working();
         let (one, two) = (call(&remote), call(&remote));
@@ -390,7 +459,7 @@ mod tests {
 
     #[test]
     fn who_says_nonsense_is_refused() {
-        let nobody = Remote::new(0);
+        let nobody = new();
         assert!(nobody.says(Word::Beat, Bytes::new()).is_err());
         assert!(nobody.says(Word::Hello(0), Bytes::from_static(b"far")).is_err());
         assert!(nobody.says(Word::Hello(2), Bytes::from_static(b"a\nb")).is_err());

@@ -23,8 +23,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// So often a worker says that it is there.
 pub(crate) const BEAT: Duration = Duration::from_millis(200);
 
-/// Bytes that each of the two streams may hold.
-const LIMIT: usize = 64 << 20;
+/// Bytes that each of the two streams may hold: the largest block, and small ones beside it.
+const LIMIT: usize = MOST + (1 << 20);
 
 /// Bytes of the largest block that goes to a worker or comes back.
 pub(crate) const MOST: usize = 16 << 20;

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub(crate) mod made;
+pub(crate) mod silent;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,286 @@
+//! Which slides there are, by identifier.
+//!
+//! ```text
+//! scan    what is in directories
+//! names   what slides are called
+//! ```
+//!
+//! Identifiers come out of a scan; a request can only name one of them, so no path is ever made of
+//! what a client says. A symbolic link counts if it leads to a file in the same directory tree. It
+//! is judged again when the slide is opened.
+//!
+//! Who names a slide that is not known may mean a new one, so there is another scan, and at most
+//! one at a time. After it, names that are not known are those of no slides, for two seconds, and
+//! for as long as the scan took: whatever names clients make up, at least half of the time nobody
+//! looks.
+
+mod names;
+mod scan;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result as Anyhow, bail};
+
+use crate::failure::{Failure, Result, outside};
+use crate::series::{Headings, Index};
+use crate::shares::{self, Host};
+use names::{free, is_text, parts, parts_of, path_of};
+use scan::{INSTANCE, STORE, ends, scan};
+
+/// A list is not made again before; nor before as much time as it has taken.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// What was named on the command line.
+#[derive(Debug)]
+enum Root {
+    /// Its real path, and what identifiers of what is in it begin with.
+    Directory { path: PathBuf, prefix: String },
+    /// A file, or an address.
+    Slide { id: String, place: Place },
+}
+
+/// Where a slide is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A file, or a directory that is a slide; if it was found in a directory, it may not lead out
+    /// of that.
+    File { path: PathBuf, within: Option<Arc<Path>> },
+    /// On a web server.
+    Address(String),
+}
+
+impl fmt::Display for Place {
+    /// Without what may be a signature.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, .. } => path.display().fmt(f),
+            Self::Address(address) => f.write_str(path_of(address)),
+        }
+    }
+}
+
+impl Place {
+    /// The file that it is, if it is one.
+    fn file(&self) -> Option<PathBuf> {
+        match self {
+            Self::File { path, .. } if path.is_file() => Some(path.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether both were found in one directory.
+    fn is_beside(&self, other: &Self) -> bool {
+        let directory = |place: &Self| match place {
+            Self::File { within, .. } => within.clone(),
+            Self::Address(_) => None,
+        };
+        directory(self).is_some_and(|own| directory(other) == Some(own))
+    }
+}
+
+/// All slides, by identifier.
+pub(crate) type List = BTreeMap<String, Place>;
+
+/// The slides that there are.
+#[derive(Debug)]
+pub(crate) struct Library {
+    roots: Vec<Root>,
+    known: Mutex<Known>,
+    /// Held by who makes the list.
+    scanning: Mutex<Headings>,
+}
+
+/// What the last scan has found.
+#[derive(Debug, Clone)]
+struct Known {
+    list: Arc<List>,
+    /// Those of the slides that are in DICOM.
+    series: Arc<Index>,
+    /// Which of them have the same UIDs.
+    notes: Arc<Vec<String>>,
+    /// When it ended.
+    at: Instant,
+    took: Duration,
+}
+
+impl Known {
+    /// Whether it is too early for another scan.
+    fn is_fresh(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.at) < FRESH.max(self.took)
+    }
+}
+
+impl Library {
+    /// Of directories, files and addresses.
+    ///
+    /// # Errors
+    ///
+    /// What does not exist, what is no address of a slide, and two slides of one name.
+    pub(crate) fn new(locations: &[String]) -> Anyhow<Self> {
+        let is_only = locations.len() == 1;
+        let (mut roots, mut taken) = (Vec::new(), BTreeSet::new());
+        for (at, location) in locations.iter().enumerate() {
+            if locations[..at].contains(location) {
+                bail!("{}: it is given twice", path_of(location));
+            }
+            if is_address(location) {
+                let id = free(&mut taken, &parts_of(location)?)?;
+                roots.push(Root::Slide { id, place: Place::Address(location.clone()) });
+                continue;
+            }
+            if let Some((scheme, _)) = location.split_once("://") {
+                bail!("{scheme}://: addresses begin with http://, https:// or s3://");
+            }
+            let real = fs::canonicalize(location).with_context(|| location.clone())?;
+            if real.is_dir() && !ends(&real.to_string_lossy(), STORE) {
+                let prefix = match is_only {
+                    true => String::new(),
+                    false => format!("{}/", free(&mut taken, &parts(&real))?),
+                };
+                roots.push(Root::Directory { path: real, prefix });
+                continue;
+            }
+            // A link was named, so what it links to is meant; its name is its own.
+            let named = std::path::absolute(location).with_context(|| location.clone())?;
+            let named = if real.is_dir() { parts(&real) } else { parts(&named) };
+            if !named.last().is_some_and(|name| is_text(name)) {
+                bail!("{location}: a name that is no text");
+            }
+            let id = free(&mut taken, &named)?;
+            roots.push(Root::Slide { id, place: Place::File { path: real, within: None } });
+        }
+        let mut headings = Headings::default();
+        let known = scan(&roots, &mut headings)?;
+        known.notes.iter().for_each(|note| tracing::warn!("{note}"));
+        let known = Mutex::new(known);
+        Ok(Self { roots, known, scanning: Mutex::new(headings) })
+    }
+
+    /// The slides that there were at the last scan, which is made again if it was long ago. Blocks
+    /// meanwhile.
+    pub(crate) fn list(&self) -> Arc<List> {
+        self.looked().list
+    }
+
+    /// The series in DICOM that there were at the last scan; as [`list`](Self::list).
+    pub(crate) fn series(&self) -> Arc<Index> {
+        self.looked().series
+    }
+
+    /// The same, without a scan. Does not block.
+    pub(crate) fn known_series(&self) -> Arc<Index> {
+        self.known().series
+    }
+
+    /// Which slides had the same UIDs at the last scan. Does not block.
+    pub(crate) fn notes(&self) -> Arc<Vec<String>> {
+        self.known().notes
+    }
+
+    fn looked(&self) -> Known {
+        let known = self.known();
+        if known.is_fresh(Instant::now()) {
+            return known;
+        }
+        // One at a time; others take what is known.
+        let mut headings = match self.scanning.try_lock() {
+            Ok(headings) => headings,
+            Err(TryLockError::Poisoned(headings)) => headings.into_inner(),
+            Err(TryLockError::WouldBlock) => return known,
+        };
+        let (known, began) = (self.known(), Instant::now());
+        // Another scan may have ended just now.
+        if known.is_fresh(began) {
+            return known;
+        }
+        let found = match scan(&self.roots, &mut headings) {
+            Ok(found) => {
+                let new = found.notes.iter().filter(|note| !known.notes.contains(note));
+                new.for_each(|note| tracing::warn!("{note}"));
+                found
+            }
+            // It is no sooner tried again than one that went well.
+            Err(error) => {
+                tracing::error!("the slides cannot be listed: {error:#}");
+                Known { at: Instant::now(), took: began.elapsed(), ..known }
+            }
+        };
+        *self.state() = found.clone();
+        found
+    }
+
+    fn state(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self) -> Known {
+        self.state().clone()
+    }
+
+    /// The web server that a slide is on: those are known without a scan. Does not block.
+    pub(crate) fn host(&self, id: &str) -> Option<Host> {
+        match self.known().list.get(id) {
+            Some(Place::Address(address)) => shares::host(address),
+            _ => None,
+        }
+    }
+
+    /// Where a slide is that has this identifier. Blocks, as [`list`](Self::list).
+    pub(crate) fn find(&self, id: &str) -> Result<Place> {
+        if let Some(place) = self.known().list.get(id) {
+            return Ok(place.clone());
+        }
+        self.list().get(id).cloned().ok_or_else(none)
+    }
+
+    /// Whether it is known that there is no such slide, without a look. Does not block.
+    pub(crate) fn is_unknown(&self, id: &str, now: Instant) -> bool {
+        let known = self.state();
+        known.is_fresh(now) && !known.list.contains_key(id)
+    }
+}
+
+/// To who has named no slide.
+pub(crate) fn none() -> Failure {
+    Failure::not_found("there is no such slide")
+}
+
+/// What a slide is opened by, after a look at where it leads now. Blocks.
+pub(crate) fn location(place: &Place, id: &str) -> Result<String> {
+    let (path, within) = match place {
+        Place::Address(address) => return Ok(address.clone()),
+        Place::File { path, within } => (path, within),
+    };
+    let gone = |error: &std::io::Error| {
+        let text = outside(&error.to_string(), id, &path.to_string_lossy());
+        Failure::not_found(format!("{id}: {text}"))
+    };
+    let real = fs::canonicalize(path).map_err(|error| gone(&error))?;
+    if within.as_ref().is_some_and(|within| !real.starts_with(within)) {
+        return Err(Failure::not_found(format!("{id}: it leads out of its directory")));
+    }
+    let text = real.into_os_string().into_string();
+    text.map_err(|_| Failure::not_found(format!("{id}: a path that is no text")))
+}
+
+/// The directory with the instances of a slide in DICOM; `None` if its location is of another one.
+pub(crate) fn instances(location: &str) -> Option<&Path> {
+    let path = Path::new(location);
+    if ends(location, INSTANCE) && path.is_file() {
+        return path.parent();
+    }
+    (path.is_dir() && !ends(location, STORE)).then_some(path)
+}
+
+/// Whether a slide is on a web server.
+pub(crate) fn is_address(location: &str) -> bool {
+    ["http://", "https://", "s3://"].iter().any(|scheme| location.starts_with(scheme))
+}
+
+#[cfg(test)]
+mod tests;

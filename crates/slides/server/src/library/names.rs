@@ -1,0 +1,68 @@
+//! What slides are called, by what was named on the command line.
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path};
+
+use anyhow::{Result as Anyhow, bail};
+
+/// A location, of an address without what may be a signature. Keys of S3 are written as they are.
+pub(super) fn path_of(location: &str) -> &str {
+    match ["http://", "https://"].iter().any(|scheme| location.starts_with(scheme)) {
+        true => location.split(['?', '#']).next().unwrap_or(location),
+        false => location,
+    }
+}
+
+/// The parts of an address: host or bucket, and what its path or key has.
+pub(super) fn parts_of(address: &str) -> Anyhow<Vec<String>> {
+    let is_object = address.starts_with("s3://");
+    let path = path_of(address);
+    let (_, rest) = path.split_once("://").unwrap_or(("", path));
+    // Who asks is not told.
+    let rest = rest.split_once('/').map_or(rest, |(host, _)| {
+        let before = host.rfind('@').filter(|_| !is_object).map_or(0, |at| at + 1);
+        &rest[before..]
+    });
+    let parts = rest.split('/').filter(|part| !part.is_empty());
+    let parts: Vec<String> = parts
+        .map(|part| match is_object {
+            true => part.to_owned(),
+            false => percent_encoding::percent_decode_str(part).decode_utf8_lossy().into_owned(),
+        })
+        .collect();
+    if is_object && parts.len() < 2 {
+        bail!("{path}: it has no key: a slide in a bucket is s3://BUCKET/KEY");
+    }
+    if !parts.last().is_some_and(|name| is_text(name)) {
+        bail!("{path}: an address without a name");
+    }
+    Ok(parts)
+}
+
+/// The parts of a path.
+pub(super) fn parts(path: &Path) -> Vec<String> {
+    let named = path.components().filter(|part| matches!(part, Component::Normal(_)));
+    named.map(|part| part.as_os_str().to_string_lossy().into_owned()).collect()
+}
+
+/// The last part, which stays the name of what was named first, or with as many before it as it
+/// takes to be another name.
+pub(super) fn free(taken: &mut BTreeSet<String>, parts: &[String]) -> Anyhow<String> {
+    let names = (0..parts.len().max(1)).rev().map(|at| parts[at..].join("/"));
+    let mut last = String::new();
+    for name in names {
+        if !name.contains(char::is_control) && taken.insert(name.clone()) {
+            return Ok(name);
+        }
+        last = name;
+    }
+    bail!("two slides are called {last}");
+}
+
+pub(super) fn is_text(name: &str) -> bool {
+    is_printable(name) && !name.contains(char::REPLACEMENT_CHARACTER)
+}
+
+pub(super) fn is_printable(name: &str) -> bool {
+    !name.is_empty() && !name.chars().any(char::is_control)
+}

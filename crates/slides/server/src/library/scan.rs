@@ -1,0 +1,218 @@
+//! A look at directories: which slides are in them.
+
+use std::collections::HashSet;
+use std::collections::btree_map::Entry;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Result as Anyhow, bail};
+
+use super::names::is_printable;
+use super::{Known, List, Place, Root};
+use crate::series::{Files, Headings, Index, Series};
+use crate::told::Told;
+
+/// Ends of the names of slides, in lower case; from the second line on, of those that only
+/// OpenSlide reads.
+const EXTENSIONS: [&str; 14] = [
+    ".svs", ".tif", ".tiff", ".btf", ".tf2", ".tf8", //
+    ".ndpi", ".mrxs", ".scn", ".bif", ".vms", ".vmu", ".svslide", ".czi",
+];
+/// Of directories that are slides: images in OME-Zarr.
+pub(super) const STORE: &str = ".zarr";
+/// Of files that make their directory a slide, or several: instances of series in DICOM.
+pub(super) const INSTANCE: &str = ".dcm";
+/// Directories below one another.
+const DEEPEST: usize = 32;
+/// Slides of one server.
+const MOST: usize = 1 << 20;
+/// Notes that are kept; more of them say nothing new.
+const NOTES: usize = 64;
+
+/// Looks at all that was named on the command line.
+pub(super) fn scan(roots: &[Root], headings: &mut Headings) -> Anyhow<Known> {
+    let began = Instant::now();
+    let (mut list, mut index, mut notes) = (List::new(), Index::new(), Vec::new());
+    look(roots, headings, &mut list, &mut index, &mut notes)?;
+    headings.sweep();
+    let (list, series, notes) = (Arc::new(list), Arc::new(index), Arc::new(notes));
+    Ok(Known { list, series, notes, at: Instant::now(), took: began.elapsed() })
+}
+
+fn look(
+    roots: &[Root],
+    headings: &mut Headings,
+    list: &mut List,
+    index: &mut Index,
+    notes: &mut Vec<String>,
+) -> Anyhow<()> {
+    let told = Arc::clone(&headings.told);
+    let mut add = |id: String, place: Place| -> Anyhow<bool> {
+        match list.entry(id) {
+            Entry::Vacant(free) => _ = free.insert(place),
+            // What somebody puts into a directory does not take away what is there.
+            Entry::Occupied(other) if other.get().is_beside(&place) => {
+                let (id, other) = (other.key(), other.get());
+                let what = format!("two slides are called {id}: {other} is served, {place} is not");
+                told.warn(what);
+            }
+            Entry::Occupied(other) => {
+                bail!("two slides are called {}: {} and {place}", other.key(), other.get());
+            }
+        }
+        Ok(list.len() < MOST)
+    };
+    for root in roots {
+        match root {
+            Root::Slide { id, place } => {
+                if let Some(path) = place.file() {
+                    for Files { heading, count, .. } in headings.series(vec![path]).into_values() {
+                        enter(index, notes, Series { id: id.clone(), heading, files: count });
+                    }
+                }
+                add(id.clone(), place.clone())?;
+            }
+            Root::Directory { path, prefix } => {
+                let within: Arc<Path> = path.as_path().into();
+                let mut todo = vec![(path.clone(), prefix.clone(), 0)];
+                while let Some((directory, prefix, depth)) = todo.pop() {
+                    let mut instances = Vec::new();
+                    for (name, entry) in entries(&directory, &told) {
+                        let id = format!("{prefix}{name}");
+                        let path = entry.path();
+                        match kind(&entry, &path, &within) {
+                            Some(Kind::Directory) if ends(&name, STORE) => {
+                                let within = Some(Arc::clone(&within));
+                                add(id, Place::File { path, within })?;
+                            }
+                            Some(Kind::Directory) if depth < DEEPEST => {
+                                todo.push((path, format!("{id}/"), depth + 1));
+                            }
+                            Some(Kind::File) if is_slide(&name) => {
+                                let within = Some(Arc::clone(&within));
+                                if !add(id, Place::File { path, within })? {
+                                    told.warn(format!("only {MOST} slides are served"));
+                                    return Ok(());
+                                }
+                            }
+                            Some(Kind::File) if ends(&name, INSTANCE) => instances.push(path),
+                            _ => {}
+                        }
+                    }
+                    if instances.is_empty() {
+                        continue;
+                    }
+                    let own = path.file_name().map(|name| name.to_string_lossy());
+                    let whole = match prefix.trim_end_matches('/') {
+                        "" => own.unwrap_or_default().into_owned(),
+                        id => id.to_owned(),
+                    };
+                    let found = headings.series(instances);
+                    // Where there is none, opening the directory says why.
+                    let is_one = found.len() < 2;
+                    let alone = (whole.clone(), directory.clone());
+                    let mut slides = if found.is_empty() { vec![alone] } else { Vec::new() };
+                    // Series of several studies may have the same UID.
+                    let mut uids = HashSet::new();
+                    for ((_, uid), Files { first, heading, count, twins }) in found {
+                        let own = |file: &Path| format!("{prefix}{}", name_of(file));
+                        let (id, path) = match is_one {
+                            true => (whole.clone(), directory.clone()),
+                            false if is_uid(&uid) && uids.insert(uid.clone()) => {
+                                (format!("{prefix}{uid}"), first)
+                            }
+                            false => (own(&first), first),
+                        };
+                        enter(index, notes, Series { id: id.clone(), heading, files: count });
+                        for (file, first) in twins {
+                            let (first, twin) = (own(&first), own(&file));
+                            let what = "have the UID of the same instance";
+                            let slide = format!("the other one is the slide {twin}");
+                            note(notes, format!("{first}, in {id}, and {twin} {what}: {slide}"));
+                            slides.push((twin, file));
+                        }
+                        slides.push((id, path));
+                    }
+                    for (id, path) in slides {
+                        let within = Some(Arc::clone(&within));
+                        add(id, Place::File { path, within })?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Of a series that is there twice, the first one counts.
+fn enter(index: &mut Index, notes: &mut Vec<String>, series: Series) {
+    let key = (series.heading.study.clone(), series.heading.series.clone());
+    match index.entry(key) {
+        Entry::Vacant(free) => _ = free.insert(series),
+        Entry::Occupied(first) => {
+            let (first, other, uid) = (&first.get().id, series.id, &series.heading.series);
+            let what = "have the UIDs of the same series";
+            let slide = format!("{uid:?} in DICOMweb is the first one");
+            note(notes, format!("{first} and {other} {what}: {slide}"));
+        }
+    }
+}
+
+fn note(notes: &mut Vec<String>, text: String) {
+    if notes.len() < NOTES {
+        notes.push(text);
+    }
+}
+
+/// Whether a series can be called by its UID.
+fn is_uid(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
+
+fn name_of(file: &Path) -> String {
+    file.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// What is in a directory and has a name that can be shown. What cannot be read is not there.
+fn entries(directory: &Path, told: &Told) -> Vec<(String, fs::DirEntry)> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) => {
+            told.warn(format!("{}: {error}", directory.display()));
+            return Vec::new();
+        }
+    };
+    let named = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        (is_printable(&name) && !name.starts_with('.')).then_some((name, entry))
+    };
+    entries.flatten().filter_map(named).collect()
+}
+
+enum Kind {
+    Directory,
+    File,
+}
+
+/// `None`: neither, or a link that leads out of the tree or to a directory.
+fn kind(entry: &fs::DirEntry, path: &Path, within: &Path) -> Option<Kind> {
+    let kind = entry.file_type().ok()?;
+    if kind.is_dir() {
+        return Some(Kind::Directory);
+    }
+    if kind.is_file() {
+        return Some(Kind::File);
+    }
+    let real = fs::canonicalize(path).ok().filter(|_| kind.is_symlink())?;
+    (real.starts_with(within) && real.is_file()).then_some(Kind::File)
+}
+
+fn is_slide(name: &str) -> bool {
+    EXTENSIONS.iter().any(|extension| ends(name, extension))
+}
+
+pub(super) fn ends(name: &str, extension: &str) -> bool {
+    name.to_lowercase().ends_with(extension)
+}

@@ -1,0 +1,154 @@
+use super::*;
+use std::os::unix::fs::symlink;
+
+fn ids(library: &Library) -> Vec<String> {
+    library.list().keys().cloned().collect()
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn only_slides_inside_of_the_tree_are_listed() {
+    let outer = tempfile::tempdir().unwrap();
+    let root = outer.path().join("root");
+    fs::create_dir_all(root.join("case 1/.hidden")).unwrap();
+    for name in ["a.svs", "B.TIF", "notes.txt", "case 1/c.ome.tiff", "case 1/.hidden/d.svs"] {
+        fs::write(root.join(name), "").unwrap();
+    }
+    for name in ["series/1.dcm", "series/2.dcm", "image.zarr/0/0.tif", "image.zarr/.zattrs"] {
+        fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+        fs::write(root.join(name), "").unwrap();
+    }
+    fs::write(outer.path().join("secret.svs"), "").unwrap();
+    symlink("a.svs", root.join("inside.svs")).unwrap();
+    symlink("../secret.svs", root.join("outside.svs")).unwrap();
+    symlink("/nowhere", root.join("dangling.svs")).unwrap();
+    symlink("..", root.join("up.svs")).unwrap();
+    symlink(".", root.join("case 1/loop")).unwrap();
+    let library = Library::new(&[text(&root)]).unwrap();
+    let all = ["B.TIF", "a.svs", "case 1/c.ome.tiff", "image.zarr", "inside.svs", "series"];
+    assert_eq!(ids(&library), all);
+    let series = Library::new(&[text(&root.join("series"))]).unwrap();
+    assert_eq!(ids(&series), ["series"]);
+    let image = Library::new(&[text(&root.join("image.zarr"))]).unwrap();
+    assert_eq!(ids(&image), ["image.zarr"]);
+    // Two of one name in a directory do not take the others away.
+    let slides = outer.path().join("slides");
+    for name in ["a.svs", "1.dcm", "slides/1.dcm"] {
+        fs::create_dir_all(slides.join(name).parent().unwrap()).unwrap();
+        fs::write(slides.join(name), "").unwrap();
+    }
+    assert_eq!(ids(&Library::new(&[text(&slides)]).unwrap()), ["a.svs", "slides"]);
+
+    for id in ["outside.svs", "../secret.svs", "case 1/../a.svs", "/etc/passwd", "", "a.svs\0"] {
+        let failure = library.find(id).unwrap_err();
+        assert_eq!(failure.status, axum::http::StatusCode::NOT_FOUND, "{id}");
+    }
+    // A file that becomes a link later.
+    let place = library.find("a.svs").unwrap();
+    assert!(location(&place, "a.svs").unwrap().ends_with("/root/a.svs"));
+    fs::remove_file(root.join("a.svs")).unwrap();
+    symlink("../secret.svs", root.join("a.svs")).unwrap();
+    let failure = location(&place, "a.svs").unwrap_err();
+    assert_eq!(&*failure.what, "a.svs: it leads out of its directory");
+    fs::remove_file(root.join("a.svs")).unwrap();
+    let failure = location(&place, "a.svs").unwrap_err();
+    assert!(!failure.what.contains("root"), "{failure}");
+}
+
+#[test]
+fn several_places_have_names_of_their_own() {
+    let outer = tempfile::tempdir().unwrap();
+    for name in ["one", "two", "three/one"] {
+        fs::create_dir_all(outer.path().join(name)).unwrap();
+        fs::write(outer.path().join(name).join("a.svs"), "").unwrap();
+    }
+    fs::write(outer.path().join("any-name"), "").unwrap();
+    let path = |name: &str| text(&outer.path().join(name));
+    let address = "http://host/dir/b%20c.tif?key=x".to_owned();
+    let object = "s3://bucket/dir/100% a?.svs".to_owned();
+    let named = [path("one"), path("two"), path("any-name"), address, object];
+    let library = Library::new(&named).unwrap();
+    let all = ["100% a?.svs", "any-name", "b c.tif", "one/a.svs", "two/a.svs"];
+    assert_eq!(ids(&library), all);
+    let directories = Library::new(&[path("one"), path("three/one")]).unwrap();
+    assert_eq!(ids(&directories), ["one/a.svs", "three/one/a.svs"]);
+    let case = |number: u8| format!("s3://a/case{number}/slide.svs");
+    let file = path("one/a.svs");
+    fs::write(outer.path().join("slide.svs"), "").unwrap();
+    let named = [case(1), case(2), "http://host/slide.svs".to_owned(), path("slide.svs"), file];
+    let objects = Library::new(&named).unwrap();
+    let own = outer.path().file_name().unwrap().to_str().unwrap();
+    let all = ["a.svs", "case2/slide.svs", "host/slide.svs", "slide.svs"].map(String::from);
+    let mut all = all.to_vec();
+    all.push(format!("{own}/slide.svs"));
+    all.sort();
+    assert_eq!(ids(&objects), all);
+    // The same twice; what may be a signature is not told.
+    let address = |query: &str| format!("http://host/one/a.svs?key={query}");
+    let prefixed = [address("s3cret"), address("s4cret"), path("one"), path("two")];
+    for same in [&[path("one"), path("one")][..], &[case(1), case(1)], &prefixed] {
+        let same = Library::new(same).unwrap_err().to_string();
+        let is_told = ["two slides are called one/a.svs", "given twice"];
+        let is_told = is_told.iter().any(|told| same.contains(told));
+        assert!(is_told && !same.contains("cret"), "{same}");
+    }
+    for wrong in ["s3://bucket", "s3://bucket/", "ftp://host/a.svs", "http://"] {
+        let error = Library::new(&[wrong.to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("key") || error.contains("address"), "{error}");
+    }
+    assert!(Library::new(&[path("none")]).unwrap_err().to_string().contains("none"));
+    assert!(Library::new(&["http://".to_owned()]).is_err());
+}
+
+#[test]
+fn names_that_are_not_known_have_no_directory_looked_at_again_before_long() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("a.svs"), "").unwrap();
+    let library = Library::new(&[text(directory.path())]).unwrap();
+    // As if a scan had ended just now that took so long.
+    let scanned = |took: Duration| {
+        let at = Instant::now() + Duration::from_secs(3600);
+        let known = Known { at, took, ..library.known() };
+        *library.state() = known;
+        at
+    };
+    fs::write(directory.path().join("new.svs"), "").unwrap();
+    for (took, pause) in [(0, 2), (1, 2), (60, 60)] {
+        let (at, pause) = (scanned(Duration::from_secs(took)), Duration::from_secs(pause));
+        assert!(library.find("new.svs").is_err(), "{took}");
+        assert!(library.find("a.svs").is_ok());
+        let short = Duration::from_millis(1);
+        for (now, is_known) in [(at, true), (at + pause - short, true), (at + pause, false)] {
+            assert_eq!(library.is_unknown("new.svs", now), is_known, "{took}");
+            assert!(!library.is_unknown("a.svs", now));
+        }
+    }
+    // When it is time, a new one is found.
+    let long_ago = Instant::now().checked_sub(2 * FRESH).unwrap();
+    *library.state() = Known { at: long_ago, took: Duration::ZERO, ..library.known() };
+    assert!(library.find("new.svs").is_ok());
+}
+
+#[test]
+fn a_scan_that_fails_is_not_made_again_at_once() {
+    let outer = tempfile::tempdir().unwrap();
+    let [one, file] = ["one", "a.svs"].map(|name| outer.path().join(name));
+    fs::create_dir(&one).unwrap();
+    fs::write(&file, "").unwrap();
+    let library = Library::new(&[text(&one), text(&file)]).unwrap();
+    // A place for what is there already.
+    let roots = [("a.svs", one.clone()), ("a.svs", file)].map(|(id, path)| {
+        let place = Place::File { path, within: None };
+        Root::Slide { id: id.to_owned(), place }
+    });
+    let long_ago = Instant::now().checked_sub(2 * FRESH).unwrap();
+    let known = Mutex::new(Known { at: long_ago, ..library.known() });
+    let scanning = Mutex::new(Headings::default());
+    let library = Library { roots: roots.into(), known, scanning };
+    assert_eq!(ids(&library), ["a.svs"]);
+    let at = library.state().at;
+    assert!(at > long_ago && library.is_unknown("b.svs", at));
+}
