@@ -131,7 +131,14 @@ impl Placed {
     /// # Errors
     /// EMFILE or EINVAL when the limits on descriptors leave no room there.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        let fd = Opened::from(fd);
+        Self::place(fd.into())
+    }
+
+    /// Moves a descriptor that the library has opened above the floor.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn place(fd: Opened) -> io::Result<Self> {
         let floor = FLOOR.load(Ordering::Relaxed);
         let is_above = fd.as_fd().as_raw_fd() >= floor;
         let placed = Self(if is_above { fd } else { duplicate_above(fd.as_fd(), floor)? });

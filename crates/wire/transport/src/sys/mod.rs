@@ -9,7 +9,9 @@ pub mod file;
 pub mod filter;
 pub mod futex;
 pub mod host;
+pub mod lease;
 pub mod limit;
+pub mod line;
 pub mod poll;
 pub mod proof;
 #[cfg(feature = "tokio")]

@@ -1,0 +1,141 @@
+//! A machine begins to use a link.
+
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use rustix::fd::AsFd;
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use seekwire_transport::Errno;
+use seekwire_transport::mem::Region;
+use seekwire_transport::sys::fd::Opened;
+use seekwire_transport::sys::lease::Kind;
+use seekwire_transport::sys::signal::without_signals;
+use seekwire_transport::sys::{file, host};
+
+use crate::error::LinkError;
+use crate::half::HalfMemory;
+use crate::layout::Layout;
+use crate::link::open_region;
+use crate::map::{Definition, Provider};
+use crate::state::{self, Identity, StateFile, give_access};
+use crate::status::pids;
+
+/// Who may use a link on this machine: whoever may read and write the state file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Access {
+    /// The mode of the state file, as of chmod(2).
+    pub mode: u32,
+    /// Its group; that of the process which attaches, if there is none.
+    pub group: Option<u32>,
+}
+
+/// What attaching has done.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Attached {
+    /// The machine uses the link from now on.
+    Anew,
+    /// It did so before.
+    Already,
+}
+
+/// As [`crate::Link::attach`].
+pub(crate) fn attach(
+    definition: &Definition,
+    directory: &Path,
+    access: Access,
+) -> Result<Attached, LinkError> {
+    let (region, identity, layout) = open_region(definition)?;
+    let of_directory = |error| LinkError::of(directory, error);
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(directory)
+        .map_err(of_directory)?;
+    let _alone = alone(directory).map_err(of_directory)?;
+    let of_region = |source| LinkError::Io { path: definition.provider.to_string(), source };
+    let own = half(definition, &region, layout).map_err(of_region)?;
+    let path = state::path_of(definition, directory);
+    let of_state = |error| LinkError::of(&path, error);
+
+    // Held until the new one has its name: nobody begins to use the old one meanwhile.
+    let old = existing(definition, &path)?;
+    if let Some(old) = &old {
+        if is_in_use_as_it_is(old, &own, identity) {
+            give_access(old.file(), access).map_err(of_state)?;
+            give_device(definition, &region, access).map_err(of_region)?;
+            return Ok(Attached::Already);
+        }
+        // Whoever uses it goes back to TCP.
+        old.set_detached();
+        if old.is_of(identity) {
+            let is_free = old.lock_mapped(Kind::Exclusive).map_err(of_state)?
+                && !old.is_leased().map_err(of_state)?;
+            if !is_free {
+                return Err(LinkError::InUse { name: definition.name.clone(), pids: pids(old) });
+            }
+        }
+    }
+
+    give_device(definition, &region, access).map_err(of_region)?;
+    let token = host::random();
+    own.format(token);
+    StateFile::create(&path, identity, layout, token, access).map_err(of_state)?;
+    tracing::info!("link {}: attached as the {} side", definition.name, definition.side);
+    Ok(Attached::Anew)
+}
+
+/// While this is open, nobody else attaches links of this directory. The file is root's alone, so
+/// that nobody else can keep root away.
+fn alone(directory: &Path) -> io::Result<Opened> {
+    let flags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::NOFOLLOW);
+    let file = file::open(&directory.join(".lock"), flags, 0o600)?;
+    rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
+    Ok(file)
+}
+
+/// This machine's half, with memory for all of it.
+fn half(definition: &Definition, region: &Opened, layout: Layout) -> io::Result<HalfMemory> {
+    if let Provider::File(_) = &definition.provider {
+        let half = layout.half(definition.side);
+        let (at, len) = (half.start as u64, half.len() as u64);
+        // Whoever touches a page that finds no room gets SIGBUS.
+        without_signals(|| {
+            match rustix::fs::fallocate(region, FallocateFlags::empty(), at, len) {
+                Err(Errno::OPNOTSUPP) => Ok(()),
+                result => Ok(result?),
+            }
+        })?;
+    }
+    let region = Region::of_file(region.as_fd(), layout.length())?;
+    Ok(HalfMemory::new(region, layout, definition.side))
+}
+
+/// The state file, if there is one of this version.
+fn existing(definition: &Definition, path: &Path) -> Result<Option<StateFile>, LinkError> {
+    match StateFile::open(path) {
+        Ok(found) => Ok(Some(found)),
+        Err(LinkError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        // Of another version, or none at all: it is replaced, unless processes have it.
+        Err(LinkError::OtherLayout(_)) => {
+            let is_used = state::is_used(path).map_err(|error| LinkError::of(path, error))?;
+            let in_use = || LinkError::InUse { name: definition.name.clone(), pids: Vec::new() };
+            if is_used { Err(in_use()) } else { Ok(None) }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn is_in_use_as_it_is(old: &StateFile, own: &HalfMemory, identity: Identity) -> bool {
+    let header = own.read_header();
+    old.is_of(identity)
+        && !old.is_detached()
+        && header.is_some_and(|header| header.token == old.token() && !header.is_detached)
+}
+
+fn give_device(definition: &Definition, region: &Opened, access: Access) -> io::Result<()> {
+    match (&definition.provider, access.group) {
+        (Provider::Ivshmem(_), Some(_)) => give_access(region, access),
+        _ => Ok(()),
+    }
+}

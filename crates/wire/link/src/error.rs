@@ -1,0 +1,114 @@
+//! What can go wrong with a link.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::layout::LengthError;
+use crate::provider::ProviderError;
+
+/// Why a machine could not be attached to a link, or a program not use it.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// This machine does not use it.
+    #[error("this machine is not attached to the link {0}; as root: seekwire vm attach {0}")]
+    NotAttached(String),
+    /// This machine does not use it any more, or the other one has changed the header.
+    #[error("the link {0} is detached; as root: seekwire vm attach {0}")]
+    Detached(String),
+    /// This process may not use the state file.
+    #[error(
+        "{path}: permission denied; as root: seekwire vm attach --group GROUP, where GROUP is a \
+         group of this user"
+    )]
+    Permission {
+        /// The state file, or its directory.
+        path: String,
+    },
+    /// The machine attached another region under this name.
+    #[error(
+        "this machine has attached the link {0} to other memory, or as the other side, than the \
+         map says; as root: seekwire vm attach {0}"
+    )]
+    OtherRegion(String),
+    /// Another version of Seekwire has attached it.
+    #[error(
+        "{}: this is not the state of a link of this version of Seekwire; as root: seekwire vm \
+         attach", .0.display()
+    )]
+    OtherLayout(PathBuf),
+    /// Processes still have it mapped.
+    #[error(
+        "the link {name} was detached, and processes still use it{}; end them, or wait for them, \
+         and attach again", with_connections(.pids)
+    )]
+    InUse {
+        /// Of the link.
+        name: String,
+        /// Those that have connections there.
+        pids: Vec<u32>,
+    },
+    /// Somebody else attaches or detaches it just now.
+    #[error("the link {0} is being attached just now; try again")]
+    Busy(String),
+    /// The region cannot be divided.
+    #[error("link {name}: {source}")]
+    Length {
+        /// Of the link.
+        name: String,
+        /// Why.
+        source: LengthError,
+    },
+    /// The region could not be opened.
+    #[error("link {name}: {source}")]
+    Provider {
+        /// Of the link.
+        name: String,
+        /// Why.
+        source: ProviderError,
+    },
+    /// The kernel said no.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which file or directory.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl LinkError {
+    pub(crate) fn of(path: &Path, source: io::Error) -> Self {
+        let path = path.display().to_string();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => Self::Permission { path },
+            _ => Self::Io { path, source },
+        }
+    }
+}
+
+fn with_connections(pids: &[u32]) -> String {
+    match pids {
+        [] => String::new(),
+        _ => {
+            let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+            format!(" (with connections: {})", pids.join(", "))
+        }
+    }
+}
+
+/// Why a connection could not be entered.
+#[derive(Debug, thiserror::Error)]
+pub enum EnterError {
+    /// A process that chooses an entry is stopped, or does not get to run.
+    #[error("another process is choosing its part of the link; it can be tried again")]
+    Busy,
+    /// All entries are in use.
+    #[error("all entries of the link are in use; larger memory has more of them")]
+    Full,
+    /// This machine does not use the link any more, or was attached anew.
+    #[error("the link is detached")]
+    Detached,
+    /// The kernel said no.
+    #[error("the state file of the link: {0}")]
+    Io(#[from] io::Error),
+}

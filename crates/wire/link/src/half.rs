@@ -1,0 +1,293 @@
+//! One machine's half of a region: its header and its directory, word by word.
+//!
+//! The other machine may store to any of these words at any time. What is read here is checked, and
+//! says no more than what that machine wants to be believed.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use seekwire_protocol::{Endpoint, FourTuple, Reason, Role};
+use seekwire_transport::mem::Region;
+
+use crate::entry::{Counts, State, Word};
+use crate::layout::{DETACHED, Layout, MAGIC, entry, header, state};
+use crate::map::Side;
+
+/// What the header of the other machine says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PeerHeader {
+    /// A number that is another one each time that machine attaches.
+    pub token: u64,
+    /// That machine does not use the link any more.
+    pub is_detached: bool,
+}
+
+/// The words of one half.
+#[derive(Clone, Debug)]
+pub(crate) struct HalfMemory {
+    region: Region,
+    layout: Layout,
+    side: Side,
+}
+
+/// What an entry says, each word read once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entered {
+    pub(crate) state: State,
+    pub(crate) token: u64,
+    /// Without the namespace.
+    pub(crate) tuple: FourTuple,
+    pub(crate) role: Role,
+    pub(crate) nonce: u128,
+    pub(crate) port: u16,
+    /// In this half.
+    pub(crate) place: Option<(usize, usize)>,
+    pub(crate) counts: Counts,
+    /// In the other half.
+    pub(crate) names: Option<(usize, usize)>,
+    pub(crate) talks_to: u128,
+}
+
+impl HalfMemory {
+    pub(crate) fn new(region: Region, layout: Layout, side: Side) -> Self {
+        Self { region, layout, side }
+    }
+
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    pub(crate) fn side(&self) -> Side {
+        self.side
+    }
+
+    pub(crate) fn header(&self, word: usize) -> &AtomicU64 {
+        self.region.word(self.layout.half(self.side).start + word)
+    }
+
+    #[inline]
+    fn word(&self, index: usize, word: usize) -> &AtomicU64 {
+        self.region.word(self.layout.entry(self.side, index) + word)
+    }
+
+    fn load(&self, index: usize, word: usize) -> u64 {
+        self.word(index, word).load(Ordering::Relaxed)
+    }
+
+    fn load_two(&self, index: usize, word: usize) -> u128 {
+        u128::from(self.load(index, word)) << 64 | u128::from(self.load(index, word + 8))
+    }
+
+    fn store(&self, index: usize, word: usize, value: u64) {
+        self.word(index, word).store(value, Ordering::Relaxed);
+    }
+
+    fn store_two(&self, index: usize, word: usize, value: u128) {
+        self.store(index, word, (value >> 64) as u64);
+        self.store(index, word + 8, value as u64);
+    }
+
+    /// The header, if a machine is attached that divides the region as this one does.
+    pub(crate) fn read_header(&self) -> Option<PeerHeader> {
+        let load = |word| self.header(word).load(Ordering::Relaxed);
+        if self.header(header::MAGIC).load(Ordering::Acquire) != MAGIC {
+            return None;
+        }
+        let is_same = load(header::LENGTH) == self.layout.length() as u64
+            && load(header::SIDE) == self.side as u64
+            && load(header::ENTRIES) == self.layout.entries() as u64;
+        let (token, flags) = (load(header::TOKEN), load(header::FLAGS));
+        // Attaching takes the first word away before it changes the others.
+        fence(Ordering::Acquire);
+        let is_whole = load(header::MAGIC) == MAGIC;
+        (is_same && is_whole).then_some(PeerHeader { token, is_detached: flags & DETACHED != 0 })
+    }
+
+    /// Takes the header away: from now on nobody is attached.
+    pub(crate) fn remove_header(&self) {
+        self.header(header::MAGIC).store(0, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Makes the half that of a machine which has just attached, and has no entries.
+    pub(crate) fn format(&self, token: u64) {
+        self.remove_header();
+        for index in 0..self.layout.entries() {
+            self.clear(index);
+            self.store(index, entry::SIGNAL, 0);
+        }
+        for (word, value) in [
+            (header::LENGTH, self.layout.length() as u64),
+            (header::TOKEN, token),
+            (header::SIDE, self.side as u64),
+            (header::ENTRIES, self.layout.entries() as u64),
+            (header::FLAGS, 0),
+            (header::WANTS_ROOM, 0),
+            (header::HIGHEST, 0),
+        ] {
+            self.header(word).store(value, Ordering::Relaxed);
+        }
+        self.header(header::MAGIC).store(MAGIC, Ordering::Release);
+    }
+
+    /// Entries that are worth a look.
+    pub(crate) fn used(&self) -> usize {
+        let highest = self.header(header::HIGHEST).load(Ordering::Acquire);
+        usize::try_from(highest).map_or(self.layout.entries(), |n| n.min(self.layout.entries()))
+    }
+
+    /// Whether an entry is in use and has this 4-tuple: a quick look that [`Self::read`] repeats.
+    pub(crate) fn has(&self, index: usize, tuple: &FourTuple) -> bool {
+        self.word(index, entry::STATE).load(Ordering::Acquire) != state::FREE
+            && self.load(index, entry::PORTS) == ports(tuple)
+            && self.load_two(index, entry::LOCAL) == tuple.local.address()
+            && self.load_two(index, entry::PEER) == tuple.peer.address()
+    }
+
+    /// Reads an entry; `None` when it is free, or means nothing.
+    pub(crate) fn read(&self, index: usize) -> Option<Entered> {
+        /// It changes a few times in its life.
+        const LOOKS: usize = 4;
+        (0..LOOKS).find_map(|_| self.read_once(index).ok()).flatten()
+    }
+
+    fn read_once(&self, index: usize) -> Result<Option<Entered>, Changed> {
+        let word = self.word(index, entry::STATE).load(Ordering::Acquire);
+        let Some(state) = state_of(word) else { return Ok(None) };
+        let nonce = self.load_two(index, entry::NONCE);
+        let load = |word| self.load(index, word);
+        let place = |side: Side, at: usize| self.layout.place(side, load(at), load(at + 8));
+        let ports = load(entry::PORTS);
+        let endpoint = |word, port| Endpoint::from_parts(self.load_two(index, word), port);
+        let found = Entered {
+            state,
+            token: load(entry::TOKEN),
+            tuple: FourTuple {
+                local: endpoint(entry::LOCAL, (ports >> 16) as u16),
+                peer: endpoint(entry::PEER, ports as u16),
+                namespace: 0,
+            },
+            role: Role::from_code(load(entry::ROLE)),
+            nonce,
+            port: load(entry::PORT) as u16,
+            place: place(self.side, entry::PLACE),
+            counts: Counts {
+                sent: load(entry::SENT),
+                received: load(entry::RECEIVED),
+                acknowledged: load(entry::ACKNOWLEDGED),
+            },
+            names: place(self.side.other(), entry::NAMES),
+            talks_to: self.load_two(index, entry::TALKS_TO),
+        };
+        // Whoever enters anew frees the entry before it changes the rest.
+        fence(Ordering::Acquire);
+        let is_same =
+            self.load(index, entry::STATE) == word && self.load_two(index, entry::NONCE) == nonce;
+        if is_same { Ok(Some(found)) } else { Err(Changed) }
+    }
+
+    /// The place of the other half that somebody of this machine may have mapped, whatever the
+    /// state of the entry is.
+    pub(crate) fn named(&self, index: usize) -> Option<(usize, usize)> {
+        let (offset, length) =
+            (self.load(index, entry::NAMES), self.load(index, entry::NAMES_LENGTH));
+        self.layout.place(self.side.other(), offset, length)
+    }
+
+    /// Takes an entry. Whoever looks for it after this finds it; and whoever has entered before a
+    /// look of this end's that follows is found by that.
+    pub(crate) fn enter(
+        &self,
+        index: usize,
+        token: u64,
+        tuple: &FourTuple,
+        role: Role,
+        nonce: u128,
+        port: u16,
+    ) {
+        self.clear(index);
+        self.store(index, entry::SIGNAL, 0);
+        self.store(index, entry::TOKEN, token);
+        self.store_two(index, entry::LOCAL, tuple.local.address());
+        self.store_two(index, entry::PEER, tuple.peer.address());
+        self.store(index, entry::PORTS, ports(tuple));
+        self.store(index, entry::ROLE, role as u64);
+        self.store_two(index, entry::NONCE, nonce);
+        self.store(index, entry::PORT, port.into());
+        self.word(index, entry::STATE).swap(state::HERE, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Frees an entry. Nobody of this machine has the place mapped any more that it names.
+    pub(crate) fn clear(&self, index: usize) {
+        self.word(index, entry::STATE).store(state::FREE, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        for word in entry::rest() {
+            self.word(index, word).store(0, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn set_highest(&self, entries: usize) {
+        self.header(header::HIGHEST).store(entries as u64, Ordering::Release);
+    }
+
+    pub(crate) fn set_place(&self, index: usize, offset: usize, length: usize) {
+        self.store(index, entry::PLACE, offset as u64);
+        self.store(index, entry::PLACE_LENGTH, length as u64);
+    }
+
+    pub(crate) fn say(&self, index: usize, said: Word) {
+        let (word, counts) = match said {
+            Word::Offered(counts) => (state::OFFERED, Some(counts)),
+            Word::Granted(counts) => (state::GRANTED, Some(counts)),
+            Word::Refused(reason) => ((reason as u64) << 32 | state::REFUSED, None),
+        };
+        if let Some(counts) = counts {
+            self.store(index, entry::SENT, counts.sent);
+            self.store(index, entry::RECEIVED, counts.received);
+            self.store(index, entry::ACKNOWLEDGED, counts.acknowledged);
+        }
+        self.word(index, entry::STATE).swap(word, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Says which place of the other half is mapped from now on, and which entry that is of. What
+    /// this end loads afterwards is no older than what the other machine had stored when it looked
+    /// for names and found none.
+    pub(crate) fn name(&self, index: usize, place: Option<(usize, usize)>, nonce: u128) {
+        let (offset, length) = place.unwrap_or((0, 0));
+        self.store_two(index, entry::TALKS_TO, nonce);
+        self.store(index, entry::NAMES, offset as u64);
+        self.store(index, entry::NAMES_LENGTH, length as u64);
+        fence(Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(crate) fn signals(&self, index: usize) -> u64 {
+        self.word(index, entry::SIGNAL).load(Ordering::Acquire)
+    }
+
+    pub(crate) fn signal(&self, index: usize) {
+        self.word(index, entry::SIGNAL).fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// The entry became another one while it was read.
+struct Changed;
+
+fn ports(tuple: &FourTuple) -> u64 {
+    u64::from(tuple.local.port()) << 16 | u64::from(tuple.peer.port())
+}
+
+/// `None` when the entry is free, or the word is none of ours.
+fn state_of(word: u64) -> Option<State> {
+    match word & 0xffff_ffff {
+        state::HERE => Some(State::Here),
+        state::OFFERED => Some(State::Offered),
+        state::GRANTED => Some(State::Granted),
+        state::REFUSED => {
+            let reason = Reason::from_code(word >> 32);
+            Some(State::Refused(reason.unwrap_or(Reason::PeerRefused)))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,229 @@
+//! What a program does with a link that its machine is attached to.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use rustix::fd::AsFd;
+use seekwire_protocol::{FourTuple, Role};
+use seekwire_transport::mem::Region;
+use seekwire_transport::sys::fd::Opened;
+use seekwire_transport::sys::host;
+use seekwire_transport::sys::lease::Kind;
+
+use crate::attach::{self, Access, Attached};
+use crate::entry::{Entry, Other};
+use crate::error::{EnterError, LinkError};
+use crate::half::{HalfMemory, PeerHeader};
+use crate::layout::Layout;
+use crate::map::{Definition, Provider, Side};
+use crate::provider;
+use crate::state::{self, Identity, StateFile};
+use crate::table::{self, PATIENCE, Table};
+
+/// A link, mapped. Clones are the same link; any thread may use it, and forks of this process.
+#[derive(Clone, Debug)]
+pub struct Link(pub(crate) Arc<Inner>);
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) name: String,
+    pub(crate) is_on_this_host: bool,
+    pub(crate) layout: Layout,
+    pub(crate) own: HalfMemory,
+    pub(crate) peer: HalfMemory,
+    pub(crate) state: StateFile,
+    pub(crate) token: u64,
+}
+
+impl Inner {
+    /// Whether this machine's header is that of the attachment which this link was opened in.
+    pub(crate) fn is_current(&self) -> bool {
+        self.own.read_header().is_some_and(|header| header.token == self.token)
+    }
+
+    pub(crate) fn is_detached(&self) -> bool {
+        self.state.is_detached()
+            || !self.is_current()
+            || self.peer.read_header().is_some_and(|peer| peer.is_detached)
+    }
+}
+
+impl Link {
+    /// Has this machine use a link from now on: formats its half, and makes the state file with the
+    /// mode and group of `access`. Places that the other machine still names stay as they are.
+    ///
+    /// A machine that uses it already goes on ([`Attached::Already`]); only the access changes. Of
+    /// an ivshmem device, the group of `access` gets the memory, too: nobody but root has it.
+    ///
+    /// # Errors
+    /// [`LinkError`]; [`LinkError::InUse`] when it was detached, or the region has lost this
+    /// machine's header, and processes still have it mapped.
+    pub fn attach(
+        definition: &Definition,
+        state: &Path,
+        access: Access,
+    ) -> Result<Attached, LinkError> {
+        attach::attach(definition, state, access)
+    }
+
+    /// Opens a link that this machine uses.
+    ///
+    /// # Errors
+    /// [`LinkError`], which says what to do.
+    pub fn open(definition: &Definition, state: &Path) -> Result<Self, LinkError> {
+        let name = || definition.name.clone();
+        let path = state::path_of(definition, state);
+        let since = host::nanoseconds();
+        let state = loop {
+            let state = open_state(definition, &path)?;
+            let is_mapped =
+                state.lock_mapped(Kind::Shared).map_err(|error| LinkError::of(&path, error))?;
+            // Attaching may give the path to another file meanwhile.
+            if is_mapped && state.is_current() {
+                break state;
+            }
+            if host::since(since).is_none_or(|waited| waited > PATIENCE) {
+                return Err(LinkError::Busy(name()));
+            }
+            std::thread::yield_now();
+        };
+        let link = Self::of(definition, state)?;
+        if link.is_detached_here() { Err(LinkError::Detached(name())) } else { Ok(link) }
+    }
+
+    /// As [`Self::open`], to look at it: also when it is detached, and without being counted among
+    /// those who use it.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn inspect(definition: &Definition, state: &Path) -> Result<Self, LinkError> {
+        let state = open_state(definition, &state::path_of(definition, state))?;
+        Self::of(definition, state)
+    }
+
+    fn of(definition: &Definition, state: StateFile) -> Result<Self, LinkError> {
+        let (region, identity, layout) = open_region(definition)?;
+        if !state.is_of(identity) || state.entries() != layout.entries() {
+            return Err(LinkError::OtherRegion(definition.name.clone()));
+        }
+        let region = Region::of_file(region.as_fd(), layout.length())
+            .map_err(|source| LinkError::Io { path: definition.provider.to_string(), source })?;
+        let side = definition.side;
+        let name = definition.name.clone();
+        let token = state.token();
+        let own = HalfMemory::new(region.clone(), layout, side);
+        let peer = HalfMemory::new(region, layout, side.other());
+        let is_on_this_host = matches!(definition.provider, Provider::File(_));
+        Ok(Self(Arc::new(Inner { name, is_on_this_host, layout, own, peer, state, token })))
+    }
+
+    /// Its name in the map.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Whether the other machine is only another part of this host, with the same processors.
+    #[must_use]
+    pub fn is_on_this_host(&self) -> bool {
+        self.0.is_on_this_host
+    }
+
+    /// Which half is this machine's.
+    #[must_use]
+    pub fn side(&self) -> Side {
+        self.0.own.side()
+    }
+
+    /// How the region is divided.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.0.layout
+    }
+
+    /// The memory.
+    #[must_use]
+    pub fn region(&self) -> &Region {
+        self.0.own.region()
+    }
+
+    /// Whether this machine or the other one does not use the link any more, or this one was
+    /// attached anew: no connection comes here, and those that are here go back.
+    #[must_use]
+    pub fn is_detached(&self) -> bool {
+        self.0.is_detached()
+    }
+
+    fn is_detached_here(&self) -> bool {
+        self.0.state.is_detached() || !self.0.is_current()
+    }
+
+    /// Who is at the other end; `None` while nobody has attached there, or only with another
+    /// version of Seekwire, or another length, or as the same side as this machine.
+    #[must_use]
+    pub fn peer(&self) -> Option<PeerHeader> {
+        self.0.peer.read_header()
+    }
+
+    /// Enters a connection. `port` is where an accepting end listens for the line.
+    ///
+    /// # Errors
+    /// [`EnterError`].
+    pub fn enter(&self, tuple: &FourTuple, role: Role, port: u16) -> Result<Entry, EnterError> {
+        Entry::enter(&self.0, tuple, role, port)
+    }
+
+    /// Finds the entry of the other machine whose own view of a connection is `tuple`, as the end
+    /// that has this role there.
+    #[must_use]
+    pub fn find(&self, tuple: &FourTuple, role: Role) -> Option<Other> {
+        self.sweep_if_asked();
+        // Of two ends that enter and then look, one at least finds the other.
+        fence(Ordering::SeqCst);
+        let Inner { peer, .. } = &*self.0;
+        let token = peer.read_header()?.token;
+        let entries = (0..peer.used()).filter(|index| peer.has(*index, tuple));
+        entries
+            .filter_map(|index| Some((index, peer.read(index)?)))
+            .find(|(_, found)| {
+                let same_tuple = found.tuple.local == tuple.local && found.tuple.peer == tuple.peer;
+                same_tuple && found.role == role && found.token == token
+            })
+            .map(|(index, found)| Other::of(index, &found))
+    }
+
+    /// Clears what the dead have left, if the other machine has found no room since the last time.
+    fn sweep_if_asked(&self) {
+        if table::asked(&self.0).is_none() {
+            return;
+        }
+        let Ok(Some(file)) = self.0.state.reopen() else { return };
+        match Table::lock(&self.0, &file) {
+            Ok(table) => table.sweep_if_asked(),
+            Err(error) => tracing::debug!("link {}: not swept: {error}", self.0.name),
+        }
+    }
+}
+
+fn open_state(definition: &Definition, path: &Path) -> Result<StateFile, LinkError> {
+    StateFile::open(path).map_err(|error| match error {
+        LinkError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            LinkError::NotAttached(definition.name.clone())
+        }
+        error => error,
+    })
+}
+
+/// Opens the region of a link, and divides it.
+pub(crate) fn open_region(
+    definition: &Definition,
+) -> Result<(Opened, Identity, Layout), LinkError> {
+    let name = || definition.name.clone();
+    let (region, length) = provider::open(&definition.provider)
+        .map_err(|source| LinkError::Provider { name: name(), source })?;
+    let layout = Layout::of(length).map_err(|source| LinkError::Length { name: name(), source })?;
+    let identity = Identity::of(&region, length, definition.side)
+        .map_err(|source| LinkError::Io { path: definition.provider.to_string(), source })?;
+    Ok((region, identity, layout))
+}

@@ -1,0 +1,285 @@
+//! Where regions come from.
+//!
+//! `ivshmem` is QEMU's device of shared memory, ivshmem-plain (docs/specs/ivshmem-spec.rst in
+//! QEMU's source): its BAR 2 is the memory, which sysfs has as the file `resource2`. No module of
+//! the kernel is needed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, OFlags};
+use seekwire_transport::sys::fd::Opened;
+use seekwire_transport::sys::file;
+
+use crate::map::Provider;
+
+const VENDOR: u32 = 0x1af4;
+const DEVICE: u32 = 0x1110;
+
+/// Why a region could not be opened. Each says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderError {
+    /// There is no such file.
+    #[error(
+        "{}: there is no such file; make it, of one size for both sides, before they attach",
+        .0.display()
+    )]
+    NoFile(PathBuf),
+    /// Something else than a file has this name.
+    #[error("{}: this is not a regular file, so it cannot be shared", .0.display())]
+    NotAFile(PathBuf),
+    /// There is no such device.
+    #[error(
+        "there is no PCI device {address}; {}; give this machine an ivshmem-plain device (seekwire \
+         vm plan shows how), or correct the address in the map", these(.present)
+    )]
+    NoDevice {
+        /// The address.
+        address: String,
+        /// Those devices of shared memory that there are.
+        present: Vec<String>,
+    },
+    /// Another device has this address.
+    #[error(
+        "the PCI device {address} is {vendor:04x}:{device:04x}, not shared memory (1af4:1110); {}; \
+         correct the address in the map", these(.present)
+    )]
+    OtherDevice {
+        /// The address.
+        address: String,
+        /// What it says of itself.
+        vendor: u32,
+        /// What it says of itself.
+        device: u32,
+        /// Those devices of shared memory that there are.
+        present: Vec<String>,
+    },
+    /// The device has no memory.
+    #[error("the PCI device {0} has no memory (no resource2); give it a memdev in QEMU")]
+    NoMemory(String),
+    /// The device is switched off, and this process may not switch it on.
+    #[error(
+        "the PCI device is switched off; as root: seekwire vm attach, or: echo 1 >{}",
+        .0.display()
+    )]
+    SwitchedOff(PathBuf),
+    /// This process may not use it.
+    #[error(
+        "{path}: permission denied; as root: chgrp GROUP {path} && chmod 0660 {path}, where GROUP \
+         is a group of this user"
+    )]
+    Permission {
+        /// The file, as a shell reads it.
+        path: String,
+    },
+    /// The kernel said no.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+fn these(present: &[String]) -> String {
+    match present {
+        [] => "this machine has no ivshmem device".to_owned(),
+        _ => format!("the ivshmem devices are: {}", present.join(", ")),
+    }
+}
+
+/// Opens a region for reading and writing; returns how many bytes it has, too.
+///
+/// # Errors
+/// [`ProviderError`].
+pub fn open(provider: &Provider) -> Result<(Opened, u64), ProviderError> {
+    open_below("/sys".as_ref(), provider)
+}
+
+/// As [`open`], where sysfs is mounted at `sysfs`.
+///
+/// # Errors
+/// [`ProviderError`].
+pub fn open_below(sysfs: &Path, provider: &Provider) -> Result<(Opened, u64), ProviderError> {
+    match provider {
+        Provider::File(path) => {
+            let file = open_file(path).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => ProviderError::NoFile(path.clone()),
+                io::ErrorKind::IsADirectory => ProviderError::NotAFile(path.clone()),
+                _ => refused(path, error),
+            })?;
+            measured(path, file)
+        }
+        Provider::Ivshmem(address) => open_device(&sysfs.join("bus/pci/devices"), address),
+    }
+}
+
+fn open_file(path: &Path) -> io::Result<Opened> {
+    // What waits for somebody else is no region.
+    file::open(path, OFlags::RDWR.union(OFlags::NONBLOCK).union(OFlags::NOCTTY), 0)
+}
+
+fn refused(path: &Path, source: io::Error) -> ProviderError {
+    let path = path.display().to_string();
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => ProviderError::Permission { path },
+        _ => ProviderError::Io { path, source },
+    }
+}
+
+fn measured(path: &Path, file: Opened) -> Result<(Opened, u64), ProviderError> {
+    let found = rustix::fs::fstat(&file).map_err(|error| refused(path, error.into()))?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        return Err(ProviderError::NotAFile(path.to_owned()));
+    }
+    Ok((file, u64::try_from(found.st_size).unwrap_or(0)))
+}
+
+fn open_device(devices: &Path, address: &str) -> Result<(Opened, u64), ProviderError> {
+    let directory = devices.join(address);
+    let Some((vendor, device)) = kind(&directory) else {
+        return Err(ProviderError::NoDevice { address: address.to_owned(), present: all(devices) });
+    };
+    if (vendor, device) != (VENDOR, DEVICE) {
+        let (address, present) = (address.to_owned(), all(devices));
+        return Err(ProviderError::OtherDevice { address, vendor, device, present });
+    }
+    switch_on(&directory.join("enable"))?;
+    let path = directory.join("resource2");
+    let file = open_file(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => ProviderError::NoMemory(address.to_owned()),
+        _ => refused(&path, error),
+    })?;
+    measured(&path, file)
+}
+
+/// A device that no driver uses is not yet decoded by the machine: a load from it gives ones.
+fn switch_on(enable: &Path) -> Result<(), ProviderError> {
+    match file::read(enable) {
+        Ok(text) if text.trim_ascii() == b"0" => {}
+        _ => return Ok(()),
+    }
+    let switched = file::open(enable, OFlags::WRONLY, 0)
+        .and_then(|file| Ok(rustix::io::retry_on_intr(|| rustix::io::write(&file, b"1"))?));
+    match switched {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(ProviderError::SwitchedOff(enable.to_owned()))
+        }
+        Err(error) => Err(refused(enable, error)),
+    }
+}
+
+/// Vendor and device; `None` when there is none.
+fn kind(directory: &Path) -> Option<(u32, u32)> {
+    let number = |name| {
+        let text = file::read(&directory.join(name)).ok()?;
+        let text = std::str::from_utf8(text.trim_ascii()).ok()?;
+        u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+    };
+    Some((number("vendor")?, number("device")?))
+}
+
+/// The addresses of all devices of shared memory.
+fn all(devices: &Path) -> Vec<String> {
+    let names = file::names(devices).unwrap_or_default().into_iter();
+    let mut found: Vec<String> = names
+        .filter(|name| kind(&devices.join(name)) == Some((VENDOR, DEVICE)))
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+/// What is read here is text of sysfs: a made-up tree of files is as good for it as a real one. A
+/// real device is another matter, which is for tests/vm.
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const ADDRESS: &str = "0000:00:04.0";
+
+    fn sysfs() -> tempfile::TempDir {
+        let sysfs = tempfile::tempdir().unwrap();
+        add(&sysfs, ADDRESS, "0x1af4", "0x1110");
+        add(&sysfs, "0000:00:05.0", "0x1af4", "0x1110");
+        add(&sysfs, "0000:00:01.0", "0x8086", "0x7000");
+        sysfs
+    }
+
+    fn device(sysfs: &tempfile::TempDir, address: &str) -> PathBuf {
+        sysfs.path().join("bus/pci/devices").join(address)
+    }
+
+    fn add(sysfs: &tempfile::TempDir, address: &str, vendor: &str, kind: &str) {
+        let directory = device(sysfs, address);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("vendor"), format!("{vendor}\n")).unwrap();
+        fs::write(directory.join("device"), format!("{kind}\n")).unwrap();
+        fs::write(directory.join("enable"), "0\n").unwrap();
+        fs::File::create(directory.join("resource2")).unwrap().set_len(1 << 20).unwrap();
+    }
+
+    fn open(sysfs: &tempfile::TempDir, address: &str) -> Result<(Opened, u64), ProviderError> {
+        open_below(sysfs.path(), &Provider::Ivshmem(address.to_owned()))
+    }
+
+    #[test]
+    fn a_device_is_switched_on_once_and_measured() {
+        let sysfs = sysfs();
+        let enable = device(&sysfs, ADDRESS).join("enable");
+        assert_eq!(open(&sysfs, ADDRESS).unwrap().1, 1 << 20);
+        assert_eq!(fs::read(&enable).unwrap(), b"1\n");
+        fs::write(&enable, "2\n").unwrap();
+        open(&sysfs, ADDRESS).unwrap();
+        assert_eq!(fs::read(&enable).unwrap(), b"2\n", "others use it");
+    }
+
+    #[test]
+    fn a_wrong_address_is_told_with_the_right_ones() {
+        let sysfs = sysfs();
+        let said = open(&sysfs, "0000:00:09.0").unwrap_err().to_string();
+        assert!(said.contains("no PCI device 0000:00:09.0"), "{said}");
+        assert!(said.contains("0000:00:04.0, 0000:00:05.0; give"), "{said}");
+        let said = open(&sysfs, "0000:00:01.0").unwrap_err().to_string();
+        assert!(said.contains("is 8086:7000") && said.contains("0000:00:05.0"), "{said}");
+        let none = tempfile::tempdir().unwrap();
+        let said = open(&none, ADDRESS).unwrap_err().to_string();
+        assert!(said.contains("this machine has no ivshmem device"), "{said}");
+    }
+
+    #[test]
+    fn a_device_without_memory_is_told() {
+        let sysfs = sysfs();
+        fs::remove_file(device(&sysfs, ADDRESS).join("resource2")).unwrap();
+        assert!(matches!(open(&sysfs, ADDRESS), Err(ProviderError::NoMemory(_))));
+        fs::write(device(&sysfs, ADDRESS).join("vendor"), "what").unwrap();
+        assert!(matches!(open(&sysfs, ADDRESS), Err(ProviderError::NoDevice { .. })));
+    }
+
+    #[test]
+    fn who_lacks_permission_is_told_what_to_do() {
+        let path = Path::new("/a/resource2");
+        let error = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let said = refused(path, error()).to_string();
+        assert!(said.contains("chgrp GROUP /a/resource2 && chmod 0660 /a/resource2"), "{said}");
+        let said = ProviderError::SwitchedOff("/a/enable".into()).to_string();
+        assert!(said.contains("seekwire vm attach, or: echo 1 >/a/enable"), "{said}");
+    }
+
+    #[test]
+    fn only_a_regular_file_is_a_region() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |path: &Path| open_below("/nowhere".as_ref(), &Provider::File(path.to_owned()));
+        let path = dir.path().join("region");
+        assert!(matches!(open(&path), Err(ProviderError::NoFile(_))));
+        fs::File::create(&path).unwrap().set_len(8192).unwrap();
+        assert_eq!(open(&path).unwrap().1, 8192);
+        for other in [dir.path(), "/dev/null".as_ref()] {
+            assert!(matches!(open(other), Err(ProviderError::NotAFile(_))), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The state file of a link: what a machine's own allocation depends on, out of reach of the other
+//! machine.
+//!
+//! The first page is the header. Behind it, an entry of the directory has four words: where its
+//! place lies and how long that is, its process, and a digest of its 4-tuple, 0 while it is free.
+//! Only who holds the lock of byte 4096 changes them, and who has the entry's lease.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fd::AsFd;
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::process::Gid;
+use seekwire_protocol::offer::LAYOUT;
+use seekwire_transport::mem::Common;
+use seekwire_transport::sys::fd::{Opened, Placed};
+use seekwire_transport::sys::file;
+use seekwire_transport::sys::lease::{self, Kind};
+use seekwire_transport::sys::signal::without_signals;
+
+use crate::attach::Access;
+use crate::error::LinkError;
+use crate::layout::{DETACHED, Layout, MAX_ENTRIES, PAGE};
+use crate::map::{Definition, Side};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"SWSTATE\0") ^ (LAYOUT as u64) << 56;
+
+// Bytes whose locks mean something.
+/// Who chooses an entry or a place.
+pub(crate) const ALLOCATOR: u64 = MAX_ENTRIES as u64;
+/// Who has the region mapped.
+pub(crate) const MAPPED: u64 = ALLOCATOR + 1;
+
+/// Words of the header.
+mod word {
+    pub(super) const MAGIC: usize = 0x00;
+    pub(super) const TOKEN: usize = 0x08;
+    pub(super) const SIDE: usize = 0x10;
+    pub(super) const LENGTH: usize = 0x18;
+    pub(super) const ENTRIES: usize = 0x20;
+    pub(super) const FLAGS: usize = 0x28;
+    pub(super) const DEVICE: usize = 0x30;
+    pub(super) const INODE: usize = 0x38;
+    /// Connections that have entered.
+    pub(super) const ENTERED: usize = 0x40;
+    /// How often the other machine had wanted room when the last sweep for it began, and when that
+    /// was.
+    pub(super) const WANTED: usize = 0x48;
+    pub(super) const SWEPT_AT: usize = 0x50;
+    /// Entries that were ever in use.
+    pub(super) const HIGHEST: usize = 0x58;
+}
+
+const ENTRY: usize = 32;
+const LONGEST: usize = PAGE + MAX_ENTRIES * ENTRY;
+
+/// What tells one region from others.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Identity {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) length: u64,
+    pub(crate) side: Side,
+}
+
+impl Identity {
+    /// Of a region that was opened.
+    pub(crate) fn of(region: &Opened, length: u64, side: Side) -> io::Result<Self> {
+        let found = rustix::fs::fstat(region)?;
+        Ok(Self { device: found.st_dev, inode: found.st_ino, length, side })
+    }
+}
+
+/// The file, mapped.
+#[derive(Debug)]
+pub(crate) struct StateFile {
+    memory: Common,
+    file: Placed,
+    path: PathBuf,
+    entries: usize,
+}
+
+/// The path of the state of a link.
+pub(crate) fn path_of(definition: &Definition, directory: &Path) -> PathBuf {
+    directory.join(format!("{}.link", definition.name))
+}
+
+fn open(path: &Path) -> io::Result<Placed> {
+    // Neither what a link leads to, nor what has those wait who open it.
+    let flags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
+    Placed::place(file::open(path, flags, 0)?)
+}
+
+/// Whether somebody has a link open by a file of this name, or an entry, whatever is in the file.
+pub(crate) fn is_used(path: &Path) -> io::Result<bool> {
+    lease::is_locked(open(path)?, 0..MAPPED + 1)
+}
+
+impl StateFile {
+    /// Opens and maps a state file. A file that is none, or that of another version, is an error of
+    /// its own.
+    pub(crate) fn open(path: &Path) -> Result<Self, LinkError> {
+        let io = |error| LinkError::of(path, error);
+        let other = || LinkError::OtherLayout(path.to_owned());
+        let file = open(path).map_err(io)?;
+        let found = rustix::fs::fstat(&file).map_err(|error| io(error.into()))?;
+        let is_regular = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+        let len = usize::try_from(found.st_size).ok().filter(|len| (PAGE..=LONGEST).contains(len));
+        let len = len.filter(|_| is_regular).ok_or_else(other)?;
+        let memory = Common::of_file(file.as_fd(), len).map_err(io)?;
+        let load = |word: usize| memory.word(word).load(Ordering::Acquire);
+        let entries = usize::try_from(load(word::ENTRIES)).ok().filter(|n| *n <= MAX_ENTRIES);
+        let entries = entries.filter(|n| load(word::MAGIC) == MAGIC && len == PAGE + n * ENTRY);
+        let entries = entries.ok_or_else(other)?;
+        Ok(Self { memory, file, path: path.to_owned(), entries })
+    }
+
+    /// Writes the state of a machine that has just attached, whole, under another name, and then
+    /// gives it its own.
+    pub(crate) fn create(
+        path: &Path,
+        identity: Identity,
+        layout: Layout,
+        token: u64,
+        access: Access,
+    ) -> io::Result<()> {
+        let mut bytes = vec![0; PAGE + layout.entries() * ENTRY];
+        for (at, value) in [
+            (word::MAGIC, MAGIC),
+            (word::TOKEN, token),
+            (word::SIDE, identity.side as u64),
+            (word::LENGTH, identity.length),
+            (word::ENTRIES, layout.entries() as u64),
+            (word::DEVICE, identity.device),
+            (word::INODE, identity.inode),
+        ] {
+            bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+        }
+        let new = path.with_extension("new");
+        // Of somebody who was killed: whoever attaches is alone.
+        let _ = rustix::fs::unlink(&new);
+        let flags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL);
+        let file = file::open(&new, flags, 0o600)?;
+        let write = |mut rest: &[u8]| -> io::Result<()> {
+            while !rest.is_empty() {
+                let n = rustix::io::retry_on_intr(|| rustix::io::write(&file, rest))?;
+                rest = &rest[n..];
+            }
+            Ok(())
+        };
+        let written = without_signals(|| write(&bytes))
+            .and_then(|()| give_access(&file, access))
+            .and_then(|()| Ok(rustix::fs::rename(&new, path)?));
+        if written.is_err() {
+            let _ = rustix::fs::unlink(&new);
+        }
+        written
+    }
+
+    /// A further description of the same file; `None` when its path is another one's, or nobody's.
+    pub(crate) fn reopen(&self) -> io::Result<Option<Placed>> {
+        let again = match open(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            again => again?,
+        };
+        let (own, found) = (rustix::fs::fstat(&self.file)?, rustix::fs::fstat(&again)?);
+        let is_same = (own.st_dev, own.st_ino) == (found.st_dev, found.st_ino);
+        Ok(is_same.then_some(again))
+    }
+
+    /// Whether its path is still this file's: attaching gives it to a new one.
+    pub(crate) fn is_current(&self) -> bool {
+        let own = rustix::fs::fstat(&self.file);
+        let found = rustix::fs::lstat(&self.path);
+        matches!((own, found), (Ok(own), Ok(found))
+            if (own.st_dev, own.st_ino) == (found.st_dev, found.st_ino))
+    }
+
+    pub(crate) fn file(&self) -> &Placed {
+        &self.file
+    }
+
+    pub(crate) fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// Marks this description as that of somebody who has the region mapped.
+    pub(crate) fn lock_mapped(&self, kind: Kind) -> io::Result<bool> {
+        lease::try_lock(&self.file, MAPPED, kind)
+    }
+
+    /// Whether another description has the region mapped.
+    pub(crate) fn is_mapped(&self) -> io::Result<bool> {
+        lease::is_locked(&self.file, MAPPED..MAPPED + 1)
+    }
+
+    /// Whether somebody has an entry, or is about to.
+    pub(crate) fn is_leased(&self) -> io::Result<bool> {
+        lease::is_locked(&self.file, 0..ALLOCATOR + 1)
+    }
+
+    fn load(&self, word: usize) -> u64 {
+        self.memory.word(word).load(Ordering::Acquire)
+    }
+
+    pub(crate) fn token(&self) -> u64 {
+        self.load(word::TOKEN)
+    }
+
+    /// Of the region that it belongs to.
+    pub(crate) fn is_of(&self, identity: Identity) -> bool {
+        self.load(word::DEVICE) == identity.device
+            && self.load(word::INODE) == identity.inode
+            && self.load(word::LENGTH) == identity.length
+            && self.load(word::SIDE) == identity.side as u64
+    }
+
+    #[inline]
+    pub(crate) fn is_detached(&self) -> bool {
+        self.load(word::FLAGS) & DETACHED != 0
+    }
+
+    pub(crate) fn set_detached(&self) {
+        self.memory.word(word::FLAGS).fetch_or(DETACHED, Ordering::SeqCst);
+    }
+
+    /// Counts a connection; returns how many there were.
+    pub(crate) fn count_entered(&self) -> u64 {
+        self.memory.word(word::ENTERED).fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How often the other machine had wanted room when the last sweep for it began, and when that
+    /// was.
+    pub(crate) fn swept(&self) -> (u64, u64) {
+        (self.load(word::WANTED), self.load(word::SWEPT_AT))
+    }
+
+    pub(crate) fn set_swept(&self, wanted: u64, at: u64) {
+        self.memory.word(word::WANTED).store(wanted, Ordering::Release);
+        self.memory.word(word::SWEPT_AT).store(at, Ordering::Release);
+    }
+
+    /// Notes that so many entries were in use; returns the most that ever were.
+    pub(crate) fn note_used(&self, entries: usize) -> usize {
+        let before = self.memory.word(word::HIGHEST).fetch_max(entries as u64, Ordering::AcqRel);
+        usize::try_from(before).map_or(self.entries, |n| n.max(entries).min(self.entries))
+    }
+
+    /// Entries that were ever in use.
+    pub(crate) fn used(&self) -> usize {
+        usize::try_from(self.load(word::HIGHEST)).map_or(self.entries, |n| n.min(self.entries))
+    }
+
+    fn entry(&self, index: usize, word: usize) -> &AtomicU64 {
+        self.memory.word(PAGE + index * ENTRY + word * 8)
+    }
+
+    /// Where the place of an entry lies, and how long it is, as the words say.
+    pub(crate) fn place(&self, index: usize) -> (u64, u64) {
+        let load = |word| self.entry(index, word).load(Ordering::Acquire);
+        (load(0), load(1))
+    }
+
+    pub(crate) fn set_place(&self, index: usize, offset: usize, length: usize) {
+        self.entry(index, 0).store(offset as u64, Ordering::Release);
+        self.entry(index, 1).store(length as u64, Ordering::Release);
+    }
+
+    /// The process that has entered.
+    pub(crate) fn pid(&self, index: usize) -> u32 {
+        self.entry(index, 2).load(Ordering::Acquire) as u32
+    }
+
+    /// That of the 4-tuple; 0 where nobody has entered.
+    pub(crate) fn digest(&self, index: usize) -> u64 {
+        self.entry(index, 3).load(Ordering::Acquire)
+    }
+
+    pub(crate) fn enter(&self, index: usize, pid: u32, digest: u64) {
+        self.set_place(index, 0, 0);
+        self.entry(index, 2).store(pid.into(), Ordering::Release);
+        self.entry(index, 3).store(digest, Ordering::Release);
+    }
+
+    /// Frees what an entry has. That of the region is cleared already.
+    pub(crate) fn clear(&self, index: usize) {
+        for word in [1, 0, 2, 3] {
+            self.entry(index, word).store(0, Ordering::Release);
+        }
+    }
+}
+
+/// Gives a file its group and mode.
+pub(crate) fn give_access(file: impl AsFd, access: Access) -> io::Result<()> {
+    let file = file.as_fd();
+    if let Some(group) = access.group {
+        if group == u32::MAX {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        rustix::fs::fchown(file, None, Some(Gid::from_raw(group)))?;
+    }
+    Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(access.mode & 0o777))?)
+}

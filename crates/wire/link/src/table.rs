@@ -1,0 +1,155 @@
+//! Who has which entry and which pages of this machine's half.
+//!
+//! All of it is decided under one lock, by the state file, the leases, and what the entries of the
+//! other machine name. That machine can lie in these, and so deny room, and no more.
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+
+use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::host;
+use seekwire_transport::sys::lease::{self, Kind};
+
+use crate::error::EnterError;
+use crate::layout::header;
+use crate::link::Inner;
+use crate::pages::first_fit;
+use crate::state::ALLOCATOR;
+
+/// For how long others may choose, or attach: a process may be stopped while it does.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
+/// Each so many connections that enter, what the dead have left is cleared.
+const SWEEP_EACH: u64 = 64;
+/// The other machine can ask for that no more often.
+const BETWEEN_SWEEPS: Duration = Duration::from_millis(100);
+
+/// The lock, held by a description.
+pub(crate) struct Table<'l> {
+    link: &'l Inner,
+    file: &'l Placed,
+}
+
+impl<'l> Table<'l> {
+    /// Takes the lock with `file`, a description of the state file that nobody else has.
+    pub(crate) fn lock(link: &'l Inner, file: &'l Placed) -> Result<Self, EnterError> {
+        let since = host::nanoseconds();
+        while !lease::try_lock(file, ALLOCATOR, Kind::Exclusive)? {
+            if host::since(since).is_none_or(|waited| waited > PATIENCE) {
+                return Err(EnterError::Busy);
+            }
+            std::thread::yield_now();
+        }
+        Ok(Self { link, file })
+    }
+
+    /// Takes an entry that is free for a connection with this digest, leases it to the description,
+    /// and returns which it is.
+    pub(crate) fn take(&self, digest: u64) -> Result<usize, EnterError> {
+        let state = &self.link.state;
+        self.sweep_if_asked();
+        if state.count_entered() % SWEEP_EACH == SWEEP_EACH - 1 {
+            self.sweep();
+        } else {
+            self.sweep_those(|found| found == digest);
+        }
+        let index = match self.lease_free()? {
+            Some(index) => index,
+            None => {
+                self.sweep();
+                self.lease_free()?.ok_or(EnterError::Full)?
+            }
+        };
+        let highest = state.note_used(index + 1);
+        self.link.own.set_highest(highest);
+        Ok(index)
+    }
+
+    fn lease_free(&self) -> io::Result<Option<usize>> {
+        for index in 0..self.link.layout.entries() {
+            // Whoever has just cleared an entry may still have its lease.
+            if self.link.state.digest(index) == 0
+                && lease::try_lock(self.file, index as u64, Kind::Exclusive)?
+            {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Finds pages for an entry that is leased, and notes that it has them.
+    pub(crate) fn place(&self, index: usize, bytes: usize) -> Option<Range<usize>> {
+        let found = self.free_pages(bytes).or_else(|| {
+            self.sweep();
+            self.free_pages(bytes)
+        });
+        let Some(pages) = found else {
+            self.link.peer.header(header::WANTS_ROOM).fetch_add(1, Ordering::SeqCst);
+            return None;
+        };
+        self.link.state.set_place(index, pages.start, pages.len());
+        self.link.own.set_place(index, pages.start, pages.len());
+        Some(pages)
+    }
+
+    fn free_pages(&self, bytes: usize) -> Option<Range<usize>> {
+        let Inner { layout, own, peer, state, .. } = self.link;
+        let pages = |(at, length)| at..at + length;
+        let entered = (0..state.used()).map(|index| state.place(index));
+        let entered = entered.filter_map(|(at, length)| layout.place(own.side(), at, length));
+        let mut used: Vec<_> = entered.map(pages).collect();
+        // Of a place whose entry was freed before this, either the name is seen here, or who has
+        // named it sees that the entry is free: see HalfMemory::name.
+        fence(Ordering::SeqCst);
+        // All of them: how many are in use is that machine's word.
+        used.extend((0..layout.entries()).filter_map(|index| peer.named(index)).map(pages));
+        first_fit(layout.places(own.side()), used, bytes)
+    }
+
+    /// Whether an entry that has words has no lease.
+    fn is_stale(&self, index: usize) -> bool {
+        let bytes = index as u64..index as u64 + 1;
+        // If nobody can tell, it is in use.
+        !lease::is_locked(self.file, bytes).unwrap_or(true)
+    }
+
+    fn sweep_those(&self, is_wanted: impl Fn(u64) -> bool) {
+        let state = &self.link.state;
+        for index in 0..state.used() {
+            let digest = state.digest(index);
+            if digest != 0 && is_wanted(digest) && self.is_stale(index) {
+                self.link.own.clear(index);
+                state.clear(index);
+            }
+        }
+    }
+
+    /// Clears what the dead have left.
+    pub(crate) fn sweep(&self) {
+        self.sweep_those(|_| true);
+    }
+
+    /// The same, if the other machine has found no room since the last time.
+    pub(crate) fn sweep_if_asked(&self) {
+        if let Some(wanted) = asked(self.link) {
+            self.link.state.set_swept(wanted, host::nanoseconds());
+            self.sweep();
+        }
+    }
+}
+
+/// What the other machine has counted, if that is to be answered now.
+pub(crate) fn asked(link: &Inner) -> Option<u64> {
+    let wanted = link.own.header(header::WANTS_ROOM).load(Ordering::Acquire);
+    let (known, at) = link.state.swept();
+    let is_time = || host::since(at).is_none_or(|since| since > BETWEEN_SWEEPS);
+    (wanted != known && (at == 0 || is_time())).then_some(wanted)
+}
+
+impl Drop for Table<'_> {
+    fn drop(&mut self) {
+        // Said, and not left to the end of the description: a fork may have it, too.
+        let _ = lease::unlock(self.file, ALLOCATOR);
+    }
+}

@@ -1,0 +1,185 @@
+//! Lines: TCP connections of the library's own to another machine, which carry rings
+//! ([`Doorbell::across`](super::doorbell::Doorbell::across)) and, before that, a few words. None of
+//! these calls blocks.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, acceptfrom_with, bind, connect,
+    getsockname, listen, recv, send, socket_with, sockopt,
+};
+
+use super::fd::Placed;
+use crate::Errno;
+
+/// An idle line is asked after this time whether the other machine is there, and so often before it
+/// is over. A firewall may forget a connection on which nothing moves, and tells nobody.
+const IDLE: Duration = Duration::from_secs(30);
+const INTERVAL: Duration = Duration::from_secs(5);
+const PROBES: u32 = 3;
+/// A ring that is not acknowledged for so long, in milliseconds, ends the line.
+const UNACKNOWLEDGED_MS: u32 = 15_000;
+/// Lines that have come and were not taken in yet; the kernel allows no more by default
+/// (net.core.somaxconn).
+const BACKLOG: i32 = 4096;
+
+fn new(address: IpAddr) -> io::Result<Placed> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+    Placed::new(socket_with(family, SocketType::STREAM, flags, None)?)
+}
+
+fn prepare(line: &Placed) -> io::Result<()> {
+    sockopt::set_tcp_nodelay(line, true)?;
+    sockopt::set_socket_keepalive(line, true)?;
+    sockopt::set_tcp_keepidle(line, IDLE)?;
+    sockopt::set_tcp_keepintvl(line, INTERVAL)?;
+    sockopt::set_tcp_keepcnt(line, PROBES)?;
+    Ok(sockopt::set_tcp_user_timeout(line, UNACKNOWLEDGED_MS)?)
+}
+
+/// Waits for lines at an address of this machine, in the network namespace of this thread. Returns
+/// the port, too.
+///
+/// # Errors
+/// Those of socket(2), bind(2) and listen(2); EMFILE when there is no room above the library's
+/// floor.
+pub fn listen_at(address: IpAddr) -> io::Result<(Placed, u16)> {
+    let socket = new(address)?;
+    bind(&socket, &SocketAddr::new(address, 0))?;
+    listen(&socket, BACKLOG)?;
+    let name = SocketAddr::try_from(getsockname(&socket)?).map_err(|_| Errno::AFNOSUPPORT)?;
+    Ok((socket, name.port()))
+}
+
+/// The next line that has come, and from where; `None` if there is none.
+///
+/// # Errors
+/// Those of accept(2); EMFILE as above.
+pub fn accept(listener: &Placed) -> io::Result<Option<(Placed, SocketAddr)>> {
+    let flags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+    loop {
+        return match acceptfrom_with(listener, flags) {
+            Ok((line, from)) => {
+                let line = Placed::new(line)?;
+                let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+                prepare(&line)?;
+                Ok(Some((line, from.ok_or(Errno::AFNOSUPPORT)?)))
+            }
+            Err(Errno::AGAIN) => Ok(None),
+            Err(Errno::INTR | Errno::CONNABORTED) => continue,
+            Err(error) => Err(error.into()),
+        };
+    }
+}
+
+/// Begins a line from one address to another.
+///
+/// # Errors
+/// Those of socket(2), bind(2) and connect(2); EMFILE as above.
+pub fn begin(from: IpAddr, to: SocketAddr) -> io::Result<Placed> {
+    let line = new(from)?;
+    bind(&line, &SocketAddr::new(from, 0))?;
+    prepare(&line)?;
+    match connect(&line, &to) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(line),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a line that was begun has reached the other machine; false while it is on its way.
+///
+/// # Errors
+/// Why it has not and will not: those of connect(2).
+pub fn has_arrived(line: &Placed) -> io::Result<bool> {
+    let want = super::poll::Events::WRITE;
+    let events = super::poll::look(line.fd(), want)?;
+    match sockopt::socket_error(line)? {
+        Ok(()) => Ok(events.write && !events.dead),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sends a few bytes on a line on which nothing was sent yet, so that there is room for them.
+///
+/// # Errors
+/// Those of send(2).
+pub fn say(line: &Placed, bytes: &[u8]) -> io::Result<()> {
+    let flags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+    let sent = rustix::io::retry_on_intr(|| send(line, bytes, flags))?;
+    if sent == bytes.len() { Ok(()) } else { Err(Errno::NOBUFS.into()) }
+}
+
+/// Receives what has come, at most `into`; `None` if nothing has.
+///
+/// # Errors
+/// Those of recv(2); ECONNRESET when nothing will come any more.
+pub fn hear(line: &Placed, into: &mut [u8]) -> io::Result<Option<usize>> {
+    match rustix::io::retry_on_intr(|| recv(line, &mut *into, RecvFlags::DONTWAIT)) {
+        Ok((0, _)) => Err(Errno::CONNRESET.into()),
+        Ok((len, _)) => Ok(Some(len)),
+        Err(Errno::AGAIN) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn soon<T>(mut look: impl FnMut() -> io::Result<Option<T>>) -> T {
+        loop {
+            if let Some(found) = look().unwrap() {
+                return found;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_line_arrives_from_the_address_that_it_names_and_carries_words() {
+        let (listener, port) = listen_at(HERE).unwrap();
+        assert!(accept(&listener).unwrap().is_none());
+        let from = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+        let line = begin(from, SocketAddr::new(HERE, port)).unwrap();
+        soon(|| Ok(has_arrived(&line)?.then_some(())));
+        let (taken, came_from) = soon(|| accept(&listener));
+        assert_eq!(came_from.ip(), from);
+        let mut bytes = [0; 8];
+        assert!(hear(&taken, &mut bytes).unwrap().is_none());
+        say(&line, b"hello").unwrap();
+        assert_eq!(soon(|| hear(&taken, &mut bytes)), 5);
+        drop(line);
+        let error = loop {
+            match hear(&taken, &mut bytes) {
+                Ok(None) => std::thread::yield_now(),
+                Ok(Some(_)) => panic!("nothing more was said"),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.raw_os_error(), Some(Errno::CONNRESET.raw_os_error()));
+    }
+
+    #[test]
+    fn a_line_to_where_nobody_waits_does_not_arrive() {
+        let (listener, port) = listen_at(HERE).unwrap();
+        drop(listener);
+        let error = match begin(HERE, SocketAddr::new(HERE, port)) {
+            Ok(line) => loop {
+                match has_arrived(&line) {
+                    Ok(false) => std::thread::yield_now(),
+                    Ok(true) => panic!("it arrived"),
+                    Err(error) => break error,
+                }
+            },
+            Err(error) => error,
+        };
+        assert_eq!(error.raw_os_error(), Some(Errno::CONNREFUSED.raw_os_error()));
+    }
+}
