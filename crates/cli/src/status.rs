@@ -39,6 +39,19 @@ struct Row {
     /// Why a direction is on TCP.
     #[serde(serialize_with = "as_word_or_null")]
     reason: Option<Reason>,
+    /// The link to the machine that has the peer's address.
+    link: Option<String>,
+    /// The ports of the line to that machine.
+    #[serde(skip)]
+    line: Option<(u16, u16)>,
+}
+
+impl Row {
+    /// The ends of the line to another machine.
+    fn line(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let (own, peer) = self.line?;
+        Some((SocketAddr::new(self.local.ip(), own), SocketAddr::new(self.peer.ip(), peer)))
+    }
 }
 
 /// Bytes moved so far, by direction and carrier.
@@ -119,7 +132,11 @@ fn join(mut rows: Vec<Row>, mut others: Vec<Row>) -> Vec<Row> {
         row.pid = others.iter().find(|other| is_it(other)).and_then(|other| other.pid);
     }
     let known: HashSet<_> = rows.iter().map(|row| (row.pid, row.local, row.peer)).collect();
-    others.retain(|row| !known.contains(&(row.pid, row.local, row.peer)));
+    // The library's own connections to another machine, which forks share.
+    let lines: HashSet<_> = rows.iter().filter_map(Row::line).collect();
+    others.retain(|row| {
+        !known.contains(&(row.pid, row.local, row.peer)) && !lines.contains(&(row.local, row.peer))
+    });
     rows.extend(others);
     rows
 }
@@ -174,6 +191,8 @@ fn unregistered(users: &[User]) -> Vec<Row> {
                 rx: Carrier::Tcp,
                 bytes: None,
                 reason: Some(if *off { Reason::Disabled } else { Reason::BelowThreshold }),
+                link: None,
+                line: None,
             });
         }
     }
@@ -184,7 +203,7 @@ fn render(rows: &[Row]) -> String {
     if rows.is_empty() {
         return "No TCP connections of programs under `seekwire run`.\n".to_owned();
     }
-    const COLUMNS: [(&str, Align); 11] = [
+    const COLUMNS: [(&str, Align); 12] = [
         ("PID", Align::Right),
         ("PROGRAM", Align::Left),
         ("LOCAL", Align::Left),
@@ -195,8 +214,10 @@ fn render(rows: &[Row]) -> String {
         ("TX RING", Align::Right),
         ("RX TCP", Align::Right),
         ("RX RING", Align::Right),
+        ("LINK", Align::Left),
         ("WHY NOT", Align::Left),
     ];
+    const LINK: usize = 10;
     let cells = rows.iter().map(|row| {
         let count = |of: fn(&Bytes) -> u64| {
             row.bytes.as_ref().map_or("-".to_owned(), |bytes| table::bytes(of(bytes)))
@@ -212,10 +233,16 @@ fn render(rows: &[Row]) -> String {
             count(|bytes| bytes.tx_ring),
             count(|bytes| bytes.rx_tcp),
             count(|bytes| bytes.rx_ring),
+            row.link.clone().unwrap_or_default(),
             row.reason.as_ref().map(Reason::to_string).unwrap_or_default(),
         ]
     });
-    table::layout(&COLUMNS, &cells.collect::<Vec<_>>())
+    let (mut columns, mut cells) = (COLUMNS.to_vec(), cells.collect::<Vec<_>>());
+    if rows.iter().all(|row| row.link.is_none()) {
+        columns.remove(LINK);
+        cells.iter_mut().for_each(|cells| _ = cells.remove(LINK));
+    }
+    table::layout(&columns, &cells)
 }
 
 impl From<Entry> for Row {
@@ -237,12 +264,14 @@ impl From<Entry> for Row {
                 rx_ring: entry.rx_ring,
             }),
             reason: entry.reason,
+            link: entry.link,
+            line: entry.line,
         }
     }
 }
 
 /// IPv4 addresses as such, also where they came from an IPv6 socket.
-fn canonical(address: SocketAddr) -> SocketAddr {
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
@@ -272,6 +301,8 @@ mod tests {
             rx: carrier,
             bytes,
             reason,
+            link: None,
+            line: None,
         }
     }
 
@@ -286,6 +317,28 @@ mod tests {
         assert_eq!(lines.len(), 3);
         assert!(lines[1].contains("ring  ring   100 B  4.0 KiB     0 B  3.0 MiB"), "{text}");
         assert!(lines[2].ends_with("-  below threshold"), "{text}");
+    }
+
+    #[test]
+    fn the_links_of_connections_are_shown_where_there_are_any() {
+        let plain = row(None, Carrier::Tcp, Some(Reason::BelowThreshold));
+        let linked = Row { link: Some("db-web".into()), ..row(None, Carrier::Ring, None) };
+        assert!(!render(std::slice::from_ref(&plain)).contains("LINK"));
+        let text = render(&[plain, linked]);
+        assert!(text.lines().next().unwrap().ends_with("LINK    WHY NOT"), "{text}");
+        assert!(text.lines().nth(2).unwrap().trim_end().ends_with("db-web"), "{text}");
+    }
+
+    #[test]
+    fn the_line_of_a_connection_is_not_shown_as_one_of_the_programs() {
+        let linked = Row { line: Some((40000, 40001)), ..row(None, Carrier::Ring, None) };
+        let line = Row {
+            local: "127.0.0.1:40000".parse().unwrap(),
+            peer: "127.0.0.1:40001".parse().unwrap(),
+            ..row(None, Carrier::Tcp, Some(Reason::BelowThreshold))
+        };
+        let other = Row { local: "127.0.0.1:40002".parse().unwrap(), ..line.clone() };
+        assert_eq!(join(vec![linked.clone()], vec![line, other.clone()]), [linked, other]);
     }
 
     #[test]

@@ -93,11 +93,11 @@ impl Child {
         kill_process(self.group(), signal).expect("the child has not been waited for");
     }
 
-    /// Waits until a socket of this host listens on `port`, without connecting: some servers serve
+    /// Waits until a socket of the child's network namespace listens on `port`, without connecting: some servers serve
     /// one client only.
     pub(crate) fn wait_until_listening(&mut self, port: u16) {
         let deadline = Instant::now() + HANG_AFTER;
-        while !is_listening(port) {
+        while !is_listening(self.pid(), port) {
             if let Ok(Some(status)) = self.inner.try_wait() {
                 self.fail(&format!("ended with {status} instead of listening on port {port}"));
             }
@@ -193,14 +193,16 @@ fn ready_within(source: &impl AsFd, events: PollFlags, patience: Duration) -> bo
     }
 }
 
-fn is_listening(port: u16) -> bool {
+fn is_listening(pid: u32, port: u16) -> bool {
     // proc(5): the local address is the second field, the state the fourth; 0A is LISTEN.
     let suffix = format!(":{port:04X}");
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
-        fs::read_to_string(table).unwrap_or_default().lines().any(|line| {
-            let fields: Vec<&str> = line.split_ascii_whitespace().take(4).collect();
-            matches!(fields[..], [_, local, _, "0A"] if local.ends_with(&suffix))
-        })
+    ["tcp", "tcp6"].iter().any(|table| {
+        fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default().lines().any(
+            |line| {
+                let fields: Vec<&str> = line.split_ascii_whitespace().take(4).collect();
+                matches!(fields[..], [_, local, _, "0A"] if local.ends_with(&suffix))
+            },
+        )
     })
 }
 

@@ -22,6 +22,7 @@
 //!
 //! Nothing here starts a thread: each end takes part in the upgrade inside its own calls.
 
+pub mod across;
 pub mod config;
 pub mod connection;
 mod control_group;
@@ -45,6 +46,7 @@ pub use seekwire_transport::seek::{At, SeekOptions};
 /// Takes this process off the registry and closes its rendezvous: for the end of a program. What
 /// the operating system does not clean up by itself when a process is killed, others sweep.
 pub fn leave() {
+    across::leave();
     rendezvous::leave(|| {
         if let Ok(registry) = registry::Registry::of_process() {
             registry.leave();

@@ -13,7 +13,7 @@
 //!
 //! Slot (32 words of 8 bytes): state and pid | token | local address x2 | peer address x2 | ports |
 //! namespace | rendezvous nonce | signal | role, carriers, reason | 4 byte counts | program x4 |
-//! pid namespace
+//! pid namespace | link x4 | ports of the line
 
 use std::fs;
 use std::io;
@@ -55,6 +55,8 @@ const ATTRIBUTES: usize = 10;
 const COUNTS: usize = 11;
 const PROGRAM: usize = 15;
 const PID_NAMESPACE: usize = 19;
+const LINK: usize = 20;
+const LINE: usize = 24;
 
 /// State of a slot, in the low half of its first word; the high half is the process. While it is
 /// claimed, the bits between are the first ones of the rendezvous nonce: the slot's own word of it
@@ -141,6 +143,11 @@ pub struct Entry {
     pub rx_ring: u64,
     /// Why it is not, or no longer, on the ring.
     pub reason: Option<Reason>,
+    /// The link to the machine that has the peer's address.
+    pub link: Option<String>,
+    /// The ports of the line to the other machine, this end's first: a connection of the library's
+    /// own between the same addresses.
+    pub line: Option<(u16, u16)>,
     /// Whether the process still exists.
     pub alive: bool,
 }
@@ -254,8 +261,11 @@ impl Registry {
         let tuple = self.tuple(index);
         let attributes = self.load(index, ATTRIBUTES);
         let count = |n| self.load(index, COUNTS + n);
-        let program = (0..4).flat_map(|word| self.load(index, PROGRAM + word).to_le_bytes());
-        let program: Vec<u8> = program.take_while(|byte| *byte != 0).collect();
+        let name = |at: usize| {
+            let bytes = (at..at + 4).flat_map(|word| self.load(index, word).to_le_bytes());
+            let name: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+            String::from_utf8_lossy(&name).into_owned()
+        };
         let namespace = self.load(index, PID_NAMESPACE);
         // None: of an earlier build, or without /proc.
         let is_elsewhere = namespace != 0 && pid_namespace().is_some_and(|own| own != namespace);
@@ -266,7 +276,7 @@ impl Registry {
         Some(Entry {
             pid,
             is_elsewhere,
-            program: String::from_utf8_lossy(&program).into_owned(),
+            program: name(PROGRAM),
             role: Role::from_code(attributes & 0xff),
             local: tuple.local.into(),
             peer: tuple.peer.into(),
@@ -277,6 +287,11 @@ impl Registry {
             rx_tcp: count(2),
             rx_ring: count(3),
             reason: Reason::from_code(attributes >> 24 & 0xff),
+            link: Some(name(LINK)).filter(|name| !name.is_empty()),
+            line: match self.load(index, LINE) {
+                0 => None,
+                ports => Some(((ports >> 16) as u16, ports as u16)),
+            },
             alive,
         })
     }
@@ -350,6 +365,7 @@ impl Registry {
             self.store(index, PROGRAM + word, *value);
         }
         self.store(index, PID_NAMESPACE, pid_namespace().unwrap_or(0));
+        (0..5).for_each(|word| self.store(index, LINK + word, 0));
         // Before anybody can find it.
         rendezvous::expect(SlotRef { index, token });
         self.word(index, STATE).store(u64::from(pid) << 32 | LIVE, Ordering::Release);
@@ -459,6 +475,18 @@ impl Slot {
         self.registry.store(self.slot.index, ATTRIBUTES, attributes);
     }
 
+    /// The peer's address is at the other end of this link.
+    pub(crate) fn show_link(&self, name: &str) {
+        for (word, value) in words_of(name.as_bytes()).into_iter().enumerate() {
+            self.registry.store(self.slot.index, LINK + word, value);
+        }
+    }
+
+    /// The line to the other machine has these ports, this end's first.
+    pub(crate) fn show_line(&self, (own, peer): (u16, u16)) {
+        self.registry.store(self.slot.index, LINE, u64::from(own) << 16 | u64::from(peer));
+    }
+
     #[inline]
     pub(crate) fn show_sent(&self, tcp: u64, ring: u64) {
         self.registry.store(self.slot.index, COUNTS, tcp);
@@ -498,14 +526,14 @@ fn program() -> &'static [u64; 4] {
     static NAME: OnceLock<[u64; 4]> = OnceLock::new();
     NAME.get_or_init(|| {
         let name = file::read("/proc/self/comm".as_ref()).unwrap_or_default();
-        let mut bytes = [0u8; 32];
-        for (to, from) in bytes[..31].iter_mut().zip(name.trim_ascii_end()) {
-            *to = *from;
-        }
-        std::array::from_fn(|word| {
-            u64::from_le_bytes(std::array::from_fn(|byte| bytes[word * 8 + byte]))
-        })
+        words_of(name.trim_ascii_end().get(..31).unwrap_or(name.trim_ascii_end()))
     })
+}
+
+/// A name of at most 32 bytes, in words.
+fn words_of(name: &[u8]) -> [u64; 4] {
+    let byte = |at: usize| name.get(at).copied().unwrap_or(0);
+    std::array::from_fn(|word| u64::from_le_bytes(std::array::from_fn(|at| byte(word * 8 + at))))
 }
 
 #[cfg(test)]

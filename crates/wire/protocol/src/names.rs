@@ -125,6 +125,12 @@ reasons! {
     Over = 20 => "connection over",
     /// The program has forbidden itself system calls that the ring needs.
     Filtered = 21 => "system calls filtered",
+    /// The link to the machine that has the peer's address is not attached, or was detached.
+    NoLink = 22 => "link not attached",
+    /// The memory that this machine shares with the peer's has no room left.
+    LinkFull = 23 => "link full",
+    /// No connection for doorbells reaches the peer's machine, or it broke.
+    NoLine = 24 => "no line to the other machine",
 }
 
 impl fmt::Display for Reason {

@@ -103,6 +103,9 @@ impl Connection {
     pub fn attend(&self) {
         let Some(link) = self.attached() else { return };
         let q = &link.ring.queue;
+        if link.has_lost_line() {
+            self.leave_for_lost_line(link);
+        }
         if !q.wants_attention() && q.to_retransmit() == 0 {
             return;
         }
@@ -125,10 +128,29 @@ impl Connection {
         }
     }
 
-    /// Whether the peer wants something that [`Self::attend`] does. No system call.
+    /// Both directions go on by TCP, which wakes whoever sleeps.
+    #[cold]
+    fn leave_for_lost_line(&self, link: &Link) {
+        tracing::info!("fd {}: the line to the other machine is over", self.fd().raw());
+        link.ring.queue.set_tcp_only();
+        self.set_reason(Some(Reason::NoLine));
+        if link.ring.queue.unsent() > 0 {
+            // Perhaps the whole machine is gone. TCP knows nothing of these bytes, and would wait
+            // for ever.
+            socket::probe(self.fd());
+        }
+        if let Ok(tx) = self.tx(link) {
+            // An error is that of the next send.
+            let _ = self.due_carrier(link, &tx, tx.calls());
+            tx.calls().own();
+        }
+    }
+
+    /// Whether there is something that [`Self::attend`] does. No system call.
     #[must_use]
     pub fn is_asked(&self) -> bool {
-        self.attached().is_some_and(|link| link.ring.queue.wants_attention())
+        self.attached()
+            .is_some_and(|link| link.ring.queue.wants_attention() || link.has_lost_line())
     }
 
     /// Whether bytes wait for room in the kernel's socket; see

@@ -93,6 +93,7 @@ impl Connection {
                 self.close_seeking();
                 self.finish_retransmission();
                 link.close(self.fd());
+                link.leave_entry();
             }
         }
     }
@@ -110,6 +111,7 @@ impl Connection {
             if link.ring.queue.remove_holder(thread::process_id()) {
                 link.ring.queue.set_closed();
                 link.ring.peer_doorbell.ring();
+                link.leave_entry();
             }
         }
     }
@@ -119,6 +121,9 @@ impl Drop for Connection {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.get() {
             crate::rendezvous::forget(slot.slot());
+        }
+        if let Some(far) = self.far.get() {
+            crate::across::forget(far.entry.nonce());
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The data path of an attached connection: the ring, and what this end knows about the peer.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use seekwire_link::{Entry, Link as Shared, Other};
 use seekwire_transport::Errno;
 use seekwire_transport::ring::Ring;
 use seekwire_transport::spin::{SpinPolicy, Spinner};
@@ -35,6 +36,26 @@ pub(super) struct Link {
     pub(super) untold: AtomicI32,
     /// What tells the socket from other files: its number may come to stand for another one.
     pub(super) identity: OnceLock<Option<(u64, u64)>>,
+    /// What makes it one between two machines.
+    across: Option<Across>,
+}
+
+/// What a data path between two machines has besides.
+#[derive(Debug)]
+struct Across {
+    far: Arc<Far>,
+    /// Of the attachment of the other machine.
+    token: u64,
+    /// The last process that held this end has closed it.
+    is_left: AtomicBool,
+}
+
+/// This end's entry in the memory that this machine shares with another. The place of the ring is
+/// its, and is given to nobody else until this is gone in all processes.
+#[derive(Debug)]
+pub(super) struct Far {
+    pub(super) link: Arc<Shared>,
+    pub(super) entry: Entry,
 }
 
 /// The ring is as it should be.
@@ -59,7 +80,36 @@ impl Link {
             has_ended: AtomicBool::new(false),
             untold: AtomicI32::new(0),
             identity: OnceLock::new(),
+            across: None,
         }
+    }
+
+    /// One to another machine, whose processes are not known here.
+    pub(super) fn across(ring: Ring, held: Held, far: Arc<Far>, other: &Other) -> Self {
+        let across = Across { far, token: other.token, is_left: AtomicBool::new(false) };
+        Self { across: Some(across), ..Self::new(ring, held, 0) }
+    }
+
+    /// Whether the machine at the other end has started anew since both ends met. Its kernel resets
+    /// the connection; who knows of it sooner looks at nothing that stands there.
+    pub(super) fn machine_is_gone(&self) -> bool {
+        self.across.as_ref().is_some_and(|across| {
+            across.far.link.peer().is_none_or(|machine| machine.token != across.token)
+        })
+    }
+
+    /// The last process that held this end has closed it. Other threads may still be in a call.
+    pub(super) fn leave_entry(&self) {
+        if let Some(across) = &self.across {
+            across.is_left.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the line to another machine is over, so that nobody there can wake this end any
+    /// more, nor be woken.
+    #[inline]
+    pub(super) fn has_lost_line(&self) -> bool {
+        self.ring.doorbell.is_over() && !self.ring.queue.is_tcp_only()
     }
 
     pub(super) fn peer_is_gone(&self) {
@@ -92,10 +142,22 @@ impl Link {
     pub(super) fn policy(&self) -> SpinPolicy {
         let here = thread::processor();
         self.ring.queue.note_processor(here);
-        if self.ring.queue.peer_processor() == Some(here) {
+        // Processors of virtual machines have numbers of their own.
+        let on_this_host = |across: &Across| across.far.link.is_on_this_host();
+        let is_comparable = self.across.as_ref().is_none_or(on_this_host);
+        if is_comparable && self.ring.queue.peer_processor() == Some(here) {
             SpinPolicy::Fixed(0)
         } else {
             Config::get().spin
+        }
+    }
+}
+
+impl Drop for Across {
+    fn drop(&mut self) {
+        // With the data path: nobody looks at the other machine's memory any more.
+        if self.is_left.load(Ordering::Relaxed) {
+            self.far.entry.clear();
         }
     }
 }

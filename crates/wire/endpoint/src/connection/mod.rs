@@ -24,6 +24,7 @@ mod impostor;
 mod in_place;
 mod limit;
 mod link;
+mod meet;
 mod messages;
 mod negotiate;
 mod negotiation;

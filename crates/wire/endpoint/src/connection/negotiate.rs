@@ -19,9 +19,13 @@
 //! them says in another's name, and what somebody else passes on, proves nothing, because the
 //! kernel says who sends it.
 //!
+//! Where the peer's address belongs to another machine, the two ends meet over the link there
+//! ([`super::meet`]).
+//!
 //! Either end uses the ring for its sends only once the other has said "ready" in shared memory,
 //! that is, once no call of the other's can be asleep in the kernel without knowing of the ring.
 
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use seekwire_protocol::offer::{DATAGRAM, Datagram, Message, SlotRef};
@@ -34,6 +38,7 @@ use seekwire_transport::sys::unix::{Channel, Delivery, Sender};
 use super::link::Link;
 use super::negotiation::{Negotiation, Pending, Said, Side, all};
 use super::state::Connection;
+use crate::across;
 use crate::config::Config;
 use crate::fork;
 use crate::permission;
@@ -80,7 +85,9 @@ impl Connection {
     /// Whether an offer or an answer of this end is under way; true also if that cannot be told.
     pub(super) fn is_negotiating(&self) -> bool {
         self.negotiation.try_lock().map_or(true, |negotiation| {
-            negotiation.as_ref().is_some_and(|it| it.pending.is_some() || it.granted.is_some())
+            negotiation.as_ref().is_some_and(|it| {
+                it.pending.is_some() || it.granted.is_some() || it.meeting.is_some()
+            })
         })
     }
 
@@ -113,6 +120,14 @@ impl Connection {
         let registry = Registry::of_process()?;
         let tuple = self.tuple(negotiation)?;
         let slot = self.enter_registry(registry, &tuple)?;
+        if let Some(link) = across::link_to(SocketAddr::from(tuple.peer).ip()) {
+            if slot.is_signalled() {
+                // Whoever offers memory of this host does not hold the other end.
+                slot.clear_signal();
+                drop(rendezvous::datagrams(slot.slot()));
+            }
+            return self.meet(negotiation, &tuple, link?);
+        }
         if let Some(link) = negotiation.granted.take() {
             return self.link_if_alone(negotiation, link);
         }
@@ -342,7 +357,11 @@ impl Connection {
         side.join(&memory, doorbell, sender)
     }
 
-    fn link_if_alone(&self, negotiation: &mut Negotiation, link: Box<Link>) -> Result<(), Reason> {
+    pub(super) fn link_if_alone(
+        &self,
+        negotiation: &mut Negotiation,
+        link: Box<Link>,
+    ) -> Result<(), Reason> {
         if !self.is_sole_holder() {
             negotiation.granted = Some(link);
             return Err(Reason::Shared);

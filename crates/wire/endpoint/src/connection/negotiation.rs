@@ -14,6 +14,7 @@ use seekwire_transport::sys::thread;
 use seekwire_transport::sys::unix::{Channel, Sender};
 
 use super::link::Link;
+use super::meet::Meeting;
 use crate::config::Config;
 use crate::control_group::Held;
 use crate::{permission, scarcity};
@@ -24,6 +25,8 @@ pub(super) struct Negotiation {
     pub(super) tuple: Option<FourTuple>,
     pub(super) looks: u32,
     pub(super) pending: Option<Pending>,
+    /// With an end on another machine.
+    pub(super) meeting: Option<Meeting>,
     /// Both ends have agreed on this link, but this process has forked meanwhile, and the child
     /// receives from the kernel alone. Until this end says that it is ready, the other one sends by
     /// TCP.

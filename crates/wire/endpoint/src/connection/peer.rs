@@ -343,6 +343,10 @@ impl Connection {
     /// Asks the kernel about a peer that takes nothing.
     #[cold]
     pub(super) fn doubt_peer(&self, link: &Link) {
+        if link.machine_is_gone() {
+            link.peer_is_gone();
+            return;
+        }
         let hangup = Events { hangup: true, ..Events::default() };
         match poll::look(self.fd(), hangup) {
             Ok(events) if events.dead => link.peer_is_gone(),

@@ -95,6 +95,7 @@ impl Connection {
     #[inline]
     fn is_signalled(&self) -> bool {
         self.slot.get().is_some_and(Slot::is_signalled)
+            || self.far.get().is_some_and(|far| far.entry.is_signalled())
     }
 
     /// Whether there is a reason to negotiate. Looked at before every call, so the usual answer is

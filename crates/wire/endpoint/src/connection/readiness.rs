@@ -103,6 +103,7 @@ impl Connection {
     /// epoll).
     pub fn arm(&self, want: Interest) -> Readiness {
         if let Some(link) = self.attached() {
+            link.ring.doorbell.make_room();
             self.attend();
             link.ring.arm(events(want));
         }
@@ -113,6 +114,7 @@ impl Connection {
     /// rings once for each time that it is asked, rings again.
     pub fn rearm(&self, want: Interest) {
         if let Some(link) = self.attached() {
+            link.ring.doorbell.make_room();
             self.attend();
             link.ring.rearm(events(want));
         }

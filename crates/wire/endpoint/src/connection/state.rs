@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use seekwire_protocol::{Carrier, Reason, Role};
 use seekwire_transport::Errno;
@@ -10,7 +10,7 @@ use seekwire_transport::sys::{Fd, socket};
 
 use super::gate::Gate;
 use super::holders::Holders;
-use super::link::Link;
+use super::link::{Far, Link};
 use super::negotiation::Negotiation;
 use super::number::Number;
 use super::seek::state::Seeking;
@@ -57,6 +57,8 @@ pub struct Connection {
     /// Made when the first look for a peer is due: most connections are over before.
     pub(super) negotiation: Mutex<Option<Box<Negotiation>>>,
     pub(super) slot: OnceLock<Slot>,
+    /// Its entry where this machine meets another, if the peer's address is there.
+    pub(super) far: OnceLock<Arc<Far>>,
     pub(super) holders: OnceLock<Holders>,
     /// The data path, once it is attached.
     pub(super) link: OnceLock<Link>,
@@ -81,6 +83,7 @@ impl Connection {
             is_shared: AtomicBool::new(false),
             negotiation: Mutex::default(),
             slot: OnceLock::new(),
+            far: OnceLock::new(),
             holders: OnceLock::new(),
             link: OnceLock::new(),
             seeking: OnceLock::new(),

@@ -148,6 +148,10 @@ impl Connection {
         limit: &Limit,
         call: &Call<'_>,
     ) -> Result<(), Errno> {
+        if link.has_lost_line() {
+            self.attend();
+            return call.not_interrupted();
+        }
         if call.begin_wait()? {
             return self.wait_a_moment(
                 limit,

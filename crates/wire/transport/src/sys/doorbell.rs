@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::fd::{Fd, Placed};
+use super::poll::{self, Events};
 
 /// A connected stream socket between two machines that carries rings in both directions.
 #[derive(Debug)]
@@ -18,7 +19,12 @@ struct Line {
     socket: Placed,
     /// The other machine has closed it, or it broke.
     is_over: AtomicBool,
+    /// Times that it was waited for without being silenced.
+    unread: AtomicU32,
 }
+
+/// So many rings stay in a line whose end is watched edge-triggered, and so is not silenced.
+const MOST_UNREAD: u32 = 256;
 
 #[derive(Debug)]
 enum Bell {
@@ -60,7 +66,8 @@ impl Doorbell {
         for fd in [event.as_fd(), socket.as_fd()] {
             epoll::add(&set, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         }
-        let line = Arc::new(Line { socket, is_over: AtomicBool::new(false) });
+        let (is_over, unread) = (AtomicBool::new(false), AtomicU32::new(0));
+        let line = Arc::new(Line { socket, is_over, unread });
         let there = Self::of(Bell::There(Arc::clone(&line)));
         Ok((Self::of(Bell::Here { set, event, line }), there))
     }
@@ -131,6 +138,19 @@ impl Doorbell {
         }
     }
 
+    /// To be called by whoever is about to wait for it and may not have silenced it: a line that
+    /// nobody reads would fill up, and then carry no more rings, and its end would not be seen.
+    pub fn make_room(&self) {
+        if let Bell::Here { event, line, .. } = &self.bell {
+            line.look();
+            if line.unread.fetch_add(1, Ordering::Relaxed) >= MOST_UNREAD {
+                line.quiet();
+                // What was read may have been for others, who have yet to wake up.
+                let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+            }
+        }
+    }
+
     /// Leaves the system call that silences it for the time when somebody wants to sleep again:
     /// between being woken and answering every microsecond counts.
     #[inline]
@@ -169,10 +189,20 @@ impl Line {
         }
     }
 
+    /// Finds out whether it is over where rings are left in it, behind which its end is not read.
+    fn look(&self) {
+        let hangup = Events { hangup: true, ..Events::default() };
+        let events = poll::look(self.socket.fd(), hangup).unwrap_or_default();
+        if events.hangup || events.dead {
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Takes the rings that have come. So many at a time as a ringer sends who rings no more often
     /// than it is waited for; one that rings without end is heard again.
     fn quiet(&self) {
-        let mut rings = [0; 256];
+        self.unread.store(0, Ordering::Relaxed);
+        let mut rings = [0; 4 * MOST_UNREAD as usize];
         match rustix::net::recv(&self.socket, &mut rings[..], RecvFlags::DONTWAIT) {
             Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR) => {}
             Ok(_) | Err(_) => self.is_over.store(true, Ordering::Relaxed),
@@ -328,6 +358,30 @@ mod tests {
         }
         of_here.ring();
         until_rung(&here);
+    }
+
+    #[test]
+    fn a_line_that_nobody_silences_goes_on_carrying_rings_until_it_is_over() {
+        let [(here, _of_there), (there, of_here)] = machines();
+        // As an edge-triggered set does: each ring is an event of its own.
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&set, &here, epoll::EventData::new_u64(0), edges).unwrap();
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }];
+        for _ in 0..20 * MOST_UNREAD {
+            of_here.ring();
+            while epoll::wait(&set, &mut events[..], None).unwrap() == 0 {}
+            here.make_room();
+        }
+        let Bell::Here { line, .. } = &here.bell else { panic!("a line") };
+        assert!(rustix::io::ioctl_fionread(&line.socket).unwrap() <= u64::from(4 * MOST_UNREAD));
+        drop((there, of_here));
+        while !here.is_over() {
+            here.make_room();
+        }
     }
 
     #[test]

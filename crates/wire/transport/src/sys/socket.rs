@@ -199,6 +199,27 @@ pub fn received(fd: Fd) -> Result<u64, Errno> {
     tcp_info(fd).map(|info| info.received)
 }
 
+/// Has the kernel ask the peer from now on whether it is there, as if bytes were on their way to it
+/// that it does not acknowledge: for about as long as TCP would send those again, or for
+/// TCP_USER_TIMEOUT where that is set (RFC 9293, 3.8.3 and 3.8.4; tcp(7)).
+pub fn probe(fd: Fd) {
+    let socket = fd.borrow();
+    // Where one of these fails, the connection is over.
+    let _ = sockopt::set_tcp_keepidle(socket, Duration::from_secs(1))
+        .and_then(|()| sockopt::set_tcp_keepintvl(socket, Duration::from_secs(8)))
+        .and_then(|()| sockopt::set_tcp_keepcnt(socket, 115))
+        .and_then(|()| sockopt::set_socket_keepalive(socket, true));
+}
+
+/// The bytes that the peer's kernel has acknowledged; the beginning of the stream counts as one on
+/// the end that opened the connection, and so does its end.
+///
+/// # Errors
+/// Those of getsockopt(2) TCP_INFO.
+pub fn acknowledged(fd: Fd) -> Result<u64, Errno> {
+    tcp_info(fd).map(|info| info.acked)
+}
+
 /// The bytes that readers have taken from a socket so far. For a caller that keeps others from
 /// reading.
 ///

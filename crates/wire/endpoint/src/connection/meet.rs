@@ -1,0 +1,414 @@
+//! How the two ends of a connection between two machines come to share memory: over a link.
+//!
+//! ```text
+//!   connecting process                          accepting process
+//!     enters its end in its half                  enters its end in its half, with a port
+//!     finds the mirrored 4-tuple
+//!     begins a line to that port  ---------->     (takes it in at its next call)
+//!       says the nonces of both entries
+//!     Offered (place, byte counts)
+//!       signals the entry         ---------->   compares, maps
+//!     compares, maps              <----------   Granted (place, byte counts)
+//!                                                 signals the entry
+//! ```
+//!
+//! Whoever comes second signals the first. Nothing that stands in the other half is believed. The
+//! line proves that the address at the other end of the connection leads to the machine at the other
+//! end of the region: both have to know what stands there. So networks in which the same addresses
+//! occur are not mixed up, and an address that the map file has by mistake leads nowhere. The counts
+//! of bytes have to fit, too, as on one host.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use seekwire_link::{Counts, EnterError, Link as Shared, Other, Room, State, Word};
+use seekwire_protocol::{FourTuple, Reason, Role};
+use seekwire_transport::layout::Geometry;
+use seekwire_transport::queue::{self, QueuePair};
+use seekwire_transport::ring::Ring;
+use seekwire_transport::sys::doorbell::Doorbell;
+use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::{line, socket, thread};
+
+use super::link::{Far, Link};
+use super::negotiation::Negotiation;
+use super::state::Connection;
+use crate::across::{self, Arrived};
+use crate::config::Config;
+use crate::control_group::Held;
+use crate::{permission, scarcity};
+
+/// How far this end of a meeting has come.
+#[derive(Debug)]
+pub(super) struct Meeting {
+    far: Arc<Far>,
+    pid: u32,
+    step: Step,
+    /// Looks for a line that was announced.
+    waits: u32,
+}
+
+#[derive(Debug, Default)]
+enum Step {
+    /// Looks for the other end's entry, or waits until that is there.
+    #[default]
+    Looking,
+    /// The line is on its way there.
+    Calling { other: Other, line: Placed },
+    /// The other end has the next word.
+    Offered { other: Other, line: Placed, side: Side },
+    /// This end has answered what the entry with this nonce offered, for good.
+    Answered(u128),
+}
+
+/// This end's memory in a region.
+#[derive(Debug)]
+struct Side {
+    own: seekwire_transport::mem::Own,
+    geometry: Geometry,
+    held: Held,
+}
+
+impl Connection {
+    /// The next step of a meeting over a link to the machine at the other end.
+    pub(super) fn meet(
+        &self,
+        negotiation: &mut Negotiation,
+        tuple: &FourTuple,
+        shared: Arc<Shared>,
+    ) -> Result<(), Reason> {
+        if let Some(granted) = negotiation.granted.take() {
+            return self.link_if_alone(negotiation, granted);
+        }
+        let mut meeting = match negotiation.meeting.take() {
+            Some(meeting) if Arc::ptr_eq(&meeting.far.link, &shared) => meeting,
+            _ => self.enter_link(tuple, shared)?,
+        };
+        if meeting.pid != thread::process_id() {
+            // A child does not negotiate in its parent's name.
+            return Err(Reason::Shared);
+        }
+        meeting.far.entry.take_signal();
+        let met = match self.role {
+            Role::Connected => self.call(&mut meeting, tuple),
+            Role::Accepted => self.answer_call(&mut meeting, tuple),
+        };
+        let far = Arc::clone(&meeting.far);
+        match met {
+            Ok(Some(link)) => {
+                across::forget(far.entry.nonce());
+                self.link_if_alone(negotiation, Box::new(link))
+            }
+            Ok(None) => {
+                negotiation.meeting = Some(meeting);
+                Ok(())
+            }
+            Err(reason) => {
+                negotiation.meeting = Some(meeting);
+                Err(reason)
+            }
+        }
+    }
+
+    fn enter_link(&self, tuple: &FourTuple, link: Arc<Shared>) -> Result<Meeting, Reason> {
+        if !permission::is_given() {
+            return Err(Reason::Bypassed);
+        }
+        if self.far.get().is_some() {
+            // The link was attached anew since this end has entered it: it looks at the signals of
+            // one entry.
+            return Err(Reason::NoLink);
+        }
+        let port = match self.role {
+            Role::Accepted => across::port_at(SocketAddr::from(tuple.local).ip(), tuple.namespace)?,
+            Role::Connected => 0,
+        };
+        let entry = link.enter(tuple, self.role, port).map_err(|error| {
+            tracing::info!("{tuple}: stays on TCP: {error}");
+            reason_of(&error)
+        })?;
+        across::expect(entry.nonce());
+        if let Some(slot) = self.slot() {
+            slot.show_link(link.name());
+        }
+        let far = Arc::clone(self.far.get_or_init(|| Arc::new(Far { link, entry })));
+        Ok(Meeting { far, pid: thread::process_id(), step: Step::Looking, waits: 0 })
+    }
+
+    // ---- the connecting end -------------------------------------------------------------------
+
+    fn call(&self, meeting: &mut Meeting, tuple: &FourTuple) -> Result<Option<Link>, Reason> {
+        let far = Arc::clone(&meeting.far);
+        match std::mem::take(&mut meeting.step) {
+            Step::Looking => {
+                let other =
+                    far.link.find(&tuple.mirrored(), Role::Accepted).ok_or(Reason::NoPeer)?;
+                let (from, to) = (SocketAddr::from(tuple.local), SocketAddr::from(tuple.peer));
+                let to = SocketAddr::new(to.ip(), other.port);
+                let line = across::begin(from.ip(), to, tuple.namespace)?;
+                meeting.step = Step::Calling { other, line };
+            }
+            Step::Calling { other, line } => {
+                if line::has_arrived(&line).map_err(|error| across::no_line(&error))? {
+                    let side = self.offer_place(&far, &other, &line)?;
+                    meeting.step = Step::Offered { other, line, side };
+                    self.gate.look_again_after(u32::MAX);
+                    return Ok(None);
+                }
+                meeting.step = Step::Calling { other, line };
+            }
+            Step::Offered { other, line, side } => {
+                let now = far.entry.look(&other).ok_or(Reason::NoPeer)?;
+                match now.state {
+                    State::Granted if now.talks_to == far.entry.nonce() => {
+                        self.compare(&now.counts)?;
+                        // As at the other end.
+                        if !far.entry.names(&now) {
+                            return Err(Reason::NoPeer);
+                        }
+                        return self.join(&far, side, &now, line).map(Some);
+                    }
+                    State::Refused(reason) if now.talks_to == far.entry.nonce() => {
+                        tracing::debug!("{tuple}: refused: {reason}");
+                        return Err(Reason::PeerRefused);
+                    }
+                    _ => meeting.step = Step::Offered { other, line, side },
+                }
+                self.gate.look_again_after(u32::MAX);
+                return Ok(None);
+            }
+            Step::Answered(_) => return Err(Reason::PeerRefused),
+        }
+        // What happens to the line nobody tells: each call looks.
+        self.gate.look_again_after(1);
+        Ok(None)
+    }
+
+    fn offer_place(&self, far: &Far, other: &Other, line: &Placed) -> Result<Side, Reason> {
+        if !self.is_sole_holder() {
+            return Err(Reason::Shared);
+        }
+        let side = Side::new(far)?;
+        let hello = across::hello(other.nonce, far.entry.nonce());
+        line::say(line, &hello).map_err(|error| across::no_line(&error))?;
+        if !far.entry.names(other) {
+            return Err(Reason::NoPeer);
+        }
+        far.entry.say(Word::Offered(self.counts()?));
+        far.entry.signal(other);
+        Ok(side)
+    }
+
+    // ---- the accepting end --------------------------------------------------------------------
+
+    fn answer_call(
+        &self,
+        meeting: &mut Meeting,
+        tuple: &FourTuple,
+    ) -> Result<Option<Link>, Reason> {
+        let far = Arc::clone(&meeting.far);
+        let Some(other) = far.link.find(&tuple.mirrored(), Role::Connected) else {
+            return self.wait_for_call(None);
+        };
+        if other.state != State::Offered || other.talks_to != far.entry.nonce() {
+            // It was there first, and does not know of this end.
+            far.entry.signal(&other);
+            return self.wait_for_call(Some(()));
+        }
+        if matches!(meeting.step, Step::Answered(nonce) if nonce == other.nonce) {
+            return Err(Reason::PeerRefused);
+        }
+        let Some(Arrived { line, from, nonce }) = across::line_for(far.entry.nonce()) else {
+            // It is on its way, or nobody says anything on it.
+            self.gate.look_again_after(1 << meeting.waits.min(16));
+            meeting.waits += 1;
+            return Ok(None);
+        };
+        meeting.step = Step::Answered(other.nonce);
+        // Before it is looked at: from then on the other machine gives its place to nobody else.
+        if !far.entry.names(&other) {
+            return Err(Reason::NoPeer);
+        }
+        let is_its_own =
+            nonce == other.nonce && from == SocketAddr::from(tuple.peer).ip().to_canonical();
+        let granted =
+            if is_its_own { self.grant_place(&far, &other) } else { Err(Reason::Unproven) };
+        let linked = granted.and_then(|side| self.join(&far, side, &other, line));
+        far.entry.say(match &linked {
+            Ok(_) => Word::Granted(self.counts()?),
+            Err(reason) => Word::Refused(*reason),
+        });
+        far.entry.signal(&other);
+        linked.map(Some)
+    }
+
+    fn grant_place(&self, far: &Far, other: &Other) -> Result<Side, Reason> {
+        if !self.is_sole_holder() {
+            return Err(Reason::Shared);
+        }
+        self.compare(&other.counts)?;
+        Side::new(far)
+    }
+
+    /// The connecting end has not offered anything yet.
+    fn wait_for_call(&self, found: Option<()>) -> Result<Option<Link>, Reason> {
+        self.gate.look_again_after(u32::MAX);
+        if found.is_none() && self.reason() == Some(Reason::BelowThreshold) {
+            self.set_reason(Some(Reason::NoPeer));
+        }
+        Ok(None)
+    }
+
+    // ---- both ---------------------------------------------------------------------------------
+
+    /// The bytes of this end by TCP, as its kernel counts them.
+    fn counts(&self) -> Result<Counts, Reason> {
+        let counts = || {
+            let sent = *socket::kernel_counts(self.fd())?.sent.end();
+            let received = socket::received(self.fd())?;
+            Ok(Counts { sent, received, acknowledged: socket::acknowledged(self.fd())? })
+        };
+        counts().map_err(|error: seekwire_transport::Errno| {
+            tracing::debug!("fd {}: the kernel does not count: {error}", self.fd().raw());
+            Reason::Over
+        })
+    }
+
+    /// Whether what the other end counted a moment ago fits to what this one counts now. One more
+    /// or less: the beginning and the end of a stream count as bytes.
+    fn compare(&self, other: &Counts) -> Result<(), Reason> {
+        let own = self.counts()?;
+        if other.acknowledged <= own.received + 2 && other.received <= own.sent + 2 {
+            return Ok(());
+        }
+        tracing::warn!(
+            "fd {}: the bytes of the two ends do not fit: {own:?}, {other:?}",
+            self.fd().raw()
+        );
+        Err(Reason::Unproven)
+    }
+
+    fn join(
+        &self,
+        far: &Arc<Far>,
+        side: Side,
+        other: &Other,
+        line: Placed,
+    ) -> Result<Link, Reason> {
+        let refuse = |what: &str| {
+            tracing::warn!("fd {}: the other machine {what}", self.fd().raw());
+            Reason::PeerViolation
+        };
+        let (at, len) = other.place.ok_or_else(|| refuse("shows no memory"))?;
+        let memory = far.link.region().peer(at, len);
+        let memory = memory.ok_or_else(|| refuse("shows memory outside the region"))?;
+        let geometry = queue::shown_geometry(&memory, len)
+            .map_err(|error| refuse(&format!("shows memory that cannot be used: {error}")))?;
+        if let (Some(slot), Ok((own, peer))) = (self.slot(), socket::names(line.fd())) {
+            slot.show_line((own.port(), peer.port()));
+        }
+        let (doorbell, peer_doorbell) = Doorbell::across(line).map_err(|error| {
+            tracing::warn!("no doorbell: {error}");
+            scarcity::reason_of(&error).unwrap_or(Reason::FdLimit)
+        })?;
+        let queue = QueuePair::new(side.own, side.geometry, memory, geometry);
+        let ring = Ring { queue, doorbell, peer_doorbell };
+        Ok(Link::across(ring, side.held, Arc::clone(far), other))
+    }
+}
+
+impl Side {
+    fn new(far: &Far) -> Result<Self, Reason> {
+        if !permission::is_given() {
+            return Err(Reason::Bypassed);
+        }
+        let room = far.link.room();
+        let place =
+            |geometry: &Geometry| far.entry.place(geometry.shown_bytes()).map(|at| (*geometry, at));
+        let (geometry, at) =
+            sizes(Config::get().geometry, room).iter().find_map(place).ok_or_else(|| {
+                tracing::info!("link {}: no room for another connection", far.link.name());
+                Reason::LinkFull
+            })?;
+        // The words are this machine's. Segments are the region's, and what is kept for a
+        // retransmission is hardly ever touched.
+        let held = Held::take(geometry.segment_at(0) as u64);
+        let held = held.map_err(|full| {
+            tracing::warn!("no shared memory: {full}");
+            Reason::Memory
+        })?;
+        let own = far.link.region().own(at, geometry.shown_bytes(), geometry.bytes());
+        let own = own.map_err(|error| {
+            tracing::warn!("no shared memory: {error}; {}", scarcity::advice(Reason::Memory));
+            scarcity::reason_of(&error).unwrap_or(Reason::Memory)
+        })?;
+        queue::format(&own, geometry);
+        queue::add_holder(&own, thread::process_id());
+        Ok(Self { own, geometry, held })
+    }
+}
+
+fn reason_of(error: &EnterError) -> Reason {
+    match error {
+        EnterError::Busy | EnterError::Detached => Reason::NoLink,
+        EnterError::Full => Reason::LinkFull,
+        EnterError::Io(error) => scarcity::reason_of(error).unwrap_or(Reason::NoLink),
+    }
+}
+
+/// The sizes to be tried, the largest first: that which is wanted, and smaller ones where many
+/// connections share the region. Each leaves as much as it takes to all that are there, and to a
+/// few more; but the smallest one is always tried.
+fn sizes(wanted: Geometry, room: Room) -> Vec<Geometry> {
+    const FEW: usize = 16;
+    const LEAST_CELLS: u32 = 256;
+    const LEAST_SEGMENTS: u32 = 8;
+    const LEAST_SIZE: u32 = 4096;
+    let (cells, size) = (wanted.cells() as u32, wanted.segment_size() as u32);
+    let count = wanted.segments() as u32;
+    let smaller = |by: u32| {
+        let segments = (count / by).max(LEAST_SEGMENTS);
+        // What fewer segments do not save, smaller ones do.
+        let size =
+            (size / (by * segments / count).max(1)).max(LEAST_SIZE) / LEAST_SIZE * LEAST_SIZE;
+        Geometry::new((cells / by).max(LEAST_CELLS.min(cells)), size, segments).ok()
+    };
+    let mut sizes: Vec<Geometry> = [1, 4, 16, 64, 256].into_iter().filter_map(smaller).collect();
+    sizes.dedup();
+    let share = room.free / (FEW + room.places);
+    let smallest = sizes.len().saturating_sub(1);
+    let first = sizes.iter().position(|size| size.shown_bytes() <= share).unwrap_or(smallest);
+    sizes.split_off(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes_with(places: usize, free: usize) -> Vec<Geometry> {
+        sizes(Config::of(|_| None).geometry, Room { places, free })
+    }
+
+    #[test]
+    fn the_more_connections_share_a_region_the_smaller_are_their_rings() {
+        let wanted = Config::of(|_| None).geometry;
+        let all = sizes_with(0, 1 << 30);
+        assert_eq!(all[0], wanted);
+        assert!(all.windows(2).all(|pair| pair[0].shown_bytes() > 2 * pair[1].shown_bytes()));
+        let smallest = *all.last().unwrap();
+        assert!(smallest.shown_bytes() <= 128 << 10, "{smallest:?}");
+        assert_eq!(sizes_with(1000, 64 << 20), [smallest]);
+        assert_eq!(sizes_with(0, 0), [smallest]);
+    }
+
+    #[test]
+    fn a_thousand_connections_fit_into_half_a_gibibyte() {
+        let (mut free, mut places) = (512 << 20, 0);
+        while let Some(size) = sizes_with(places, free).first().filter(|s| s.shown_bytes() <= free)
+        {
+            free -= size.shown_bytes();
+            places += 1;
+        }
+        assert!(places > 1000, "{places}");
+    }
+}

@@ -1,0 +1,458 @@
+//! Two network namespaces that share a file play two machines with a link between them. Each has a
+//! map file and a registry of its own, and programs in them talk over the link.
+
+use std::fs;
+use std::process::Command;
+
+use rustix::process::Signal;
+use seekwire_testbed::{End, Side, Testbed};
+
+use crate::harness::{
+    Child, Finished, Mode, Stage, Stats, installed, python, seekwire, sha256, source,
+};
+
+/// One of the two machines.
+const MACHINES: [Side; 2] = [Side::Near, Side::Far];
+
+struct Machines {
+    stage: Stage,
+    bed: Testbed,
+    /// In memory: nothing is to be written to a disk.
+    _region: tempfile::NamedTempFile,
+}
+
+impl Machines {
+    /// With a region of so many bytes, to which both are attached.
+    fn new(region: u64) -> Self {
+        let machines = Self::apart(region);
+        for side in MACHINES {
+            machines.vm(side, &["attach"]).success();
+        }
+        machines
+    }
+
+    /// The same, attached by neither.
+    fn apart(region: u64) -> Self {
+        let stage = Stage::new(Mode::Accelerated);
+        let bed = Testbed::new().expect("network namespaces, which take CAP_SYS_ADMIN");
+        let file = tempfile::Builder::new().prefix("seekwire-region-").tempfile_in("/dev/shm");
+        let file = file.expect("a file in memory");
+        file.as_file().set_len(region).expect("room for a region");
+        for (side, other, half) in
+            [(Side::Near, Side::Far, "first"), (Side::Far, Side::Near, "second")]
+        {
+            let name = name(side);
+            for part in ["state", "stats"] {
+                fs::create_dir(stage.path(&format!("{part}.{name}"))).expect("a directory");
+            }
+            let map = format!(
+                "link pair file {} {half}\nstate {}\n{} pair\n",
+                file.path().display(),
+                stage.path(&format!("state.{name}")).display(),
+                bed.end(other).address(),
+            );
+            fs::write(stage.path(&format!("links.{name}")), map).expect("room for a map");
+        }
+        Self { stage, bed, _region: file }
+    }
+
+    fn end(&self, side: Side) -> &End {
+        self.bed.end(side)
+    }
+
+    fn address(&self, side: Side) -> String {
+        self.end(side).address().to_string()
+    }
+
+    /// `program` with the library, on one machine.
+    fn command(&self, side: Side, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = self.stage.accelerated_command(program);
+        self.adapt(side, &mut command);
+        command
+    }
+
+    fn adapt(&self, side: Side, command: &mut Command) {
+        let path = |part: &str| self.stage.path(&format!("{part}.{}", name(side)));
+        command
+            .env("SEEKWIRE_DIR", path("registry"))
+            .env("SEEKWIRE_STATS", path("stats"))
+            .env("SEEKWIRE_LINKS", path("links"));
+    }
+
+    fn start(&self, side: Side, command: &mut Command) -> Child {
+        self.end(side).run(|| self.stage.start(command)).expect("the namespace")
+    }
+
+    fn run(&self, side: Side, command: &mut Command) -> Finished {
+        self.start(side, command).finish()
+    }
+
+    fn script(&self, side: Side, script: &str, arguments: &[&str]) -> Command {
+        let mut command = self.command(side, python());
+        command.arg(source(script)).args(arguments);
+        command
+    }
+
+    /// `seekwire vm ...` on one machine.
+    fn vm(&self, side: Side, words: &[&str]) -> Finished {
+        self.seekwire(side, &[&["vm"], words].concat())
+    }
+
+    fn seekwire(&self, side: Side, words: &[&str]) -> Finished {
+        let mut command = self.stage.plain_command(seekwire());
+        self.adapt(side, &mut command);
+        self.run(side, command.args(words))
+    }
+
+    /// The counters of the programs that have ended on one machine.
+    fn stats(&self, side: Side) -> Stats {
+        Stats::sum(&self.stage.path(&format!("stats.{}", name(side))))
+    }
+
+    /// Two programs with a connection over the link.
+    fn connected(&self) -> Ends {
+        let mut server =
+            self.start(Side::Far, &mut self.script(Side::Far, "steps.py", &["listen", "0.0.0.0"]));
+        let port = server.line();
+        let address = self.address(Side::Far);
+        let client = self.start(
+            Side::Near,
+            &mut self.script(Side::Near, "steps.py", &["connect", &address, &port]),
+        );
+        let mut ends = Ends { server, client, port: port.parse().expect("a port") };
+        for _ in 0..20 {
+            ends.pass(300);
+        }
+        ends
+    }
+
+    /// What carries the connections of one machine, as `seekwire status` says: sends, receives, link
+    /// and reason.
+    fn carriers(&self, side: Side) -> Vec<[String; 4]> {
+        let registry = self.stage.path(&format!("registry.{}", name(side)));
+        let registry = registry.to_str().expect("UTF-8");
+        let rows = self.seekwire(side, &["status", "--json", "--dir", registry]).success();
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&rows).expect("JSON");
+        let word = |row: &serde_json::Value, key: &str| row[key].as_str().unwrap_or("").to_owned();
+        rows.iter().map(|row| ["tx", "rx", "link", "reason"].map(|key| word(row, key))).collect()
+    }
+
+    /// Connections that have an entry in this machine's half.
+    fn entries(&self, side: Side) -> u64 {
+        let links = self.vm(side, &["status", "--json"]).success();
+        let links: serde_json::Value = serde_json::from_str(&links).expect("JSON");
+        links[0]["entries"]["used"].as_u64().unwrap_or_else(|| panic!("{links}"))
+    }
+}
+
+fn name(side: Side) -> &'static str {
+    match side {
+        Side::Near => "near",
+        Side::Far => "far",
+    }
+}
+
+struct Ends {
+    server: Child,
+    client: Child,
+    port: u16,
+}
+
+impl Ends {
+    /// `length` bytes from the client to the server, and as many back.
+    fn pass(&mut self, length: usize) {
+        let (send, recv) = (format!("send {length}"), format!("recv {length}"));
+        self.server.tell(&recv);
+        assert_eq!(self.client.ask(&send), "ok");
+        assert_eq!(self.server.line(), "ok");
+        self.client.tell(&recv);
+        assert_eq!(self.server.ask(&send), "ok");
+        assert_eq!(self.client.line(), "ok");
+    }
+
+    fn finish(self) {
+        self.client.finish().success();
+        self.server.finish().success();
+    }
+}
+
+const RING: [&str; 4] = ["ring", "ring", "pair", ""];
+
+#[test]
+fn programs_on_two_machines_talk_through_the_region() {
+    let machines = Machines::new(64 << 20);
+    let mut ends = machines.connected();
+    for side in MACHINES {
+        assert_eq!(machines.carriers(side), [RING.map(String::from)], "{side:?}");
+        assert_eq!(machines.entries(side), 1);
+    }
+    ends.pass(1_000_000);
+    ends.finish();
+    for side in MACHINES {
+        let stats = machines.stats(side);
+        assert!(stats.bytes.tx_ring > 1_000_000 && stats.bytes.tx_tcp < 10_000, "{stats:?}");
+        assert_eq!(machines.entries(side), 0, "{side:?}");
+    }
+}
+
+#[test]
+fn random_bytes_by_random_calls_arrive_over_a_link() {
+    const CONNECTIONS: &str = "16";
+    const BYTES: &str = "1000000";
+    let mut machines = Machines::new(64 << 20);
+    let program = machines.stage.compile("stress.c", "stress", &["-pthread"]);
+    let mut checked = 0;
+    for (round, (size, count)) in
+        [("32768", "64"), ("4096", "8")].iter().cycle().take(6).enumerate()
+    {
+        machines.stage.set("SEEKWIRE_SEGMENT_SIZE", size);
+        machines.stage.set("SEEKWIRE_SEGMENTS", count);
+        let seed = round.to_string();
+        let mut listen = machines.command(Side::Far, &program);
+        listen.args(["listen", "0.0.0.0", CONNECTIONS, &seed, BYTES]);
+        let mut server = machines.start(Side::Far, &mut listen);
+        let port = server.line();
+        let mut connect = machines.command(Side::Near, &program);
+        let address = machines.address(Side::Far);
+        connect.args(["connect", &address, &port, CONNECTIONS, &seed, BYTES]);
+        let answers = [machines.run(Side::Near, &mut connect).success(), server.finish().success()];
+        checked +=
+            answers.iter().map(|answer| answer.trim().parse::<u64>().expect(answer)).sum::<u64>();
+    }
+    let ring: u64 = MACHINES.iter().map(|side| machines.stats(*side).ring()).sum();
+    println!("{checked} bytes checked, {ring} went through the region");
+    assert!(ring > 1_000_000, "{ring} bytes went through the region");
+}
+
+fn redis(machines: &Machines) -> (Child, [String; 4]) {
+    let mut command = machines.command(Side::Far, installed("redis-server"));
+    command.args(["--bind", "0.0.0.0", "--port", "6379", "--save", "", "--appendonly", "no"]);
+    command.args(["--protected-mode", "no", "--dir"]).arg(machines.stage.path(""));
+    let mut server = machines.start(Side::Far, &mut command);
+    server.wait_until_listening(6379);
+    let to = ["-h".into(), machines.address(Side::Far), "-p".into(), "6379".into()];
+    (server, to)
+}
+
+#[test]
+fn redis_serves_another_machine_through_the_region() {
+    let machines = Machines::new(256 << 20);
+    let (server, to) = redis(&machines);
+    let mut benchmark = machines.command(Side::Near, installed("redis-benchmark"));
+    benchmark.args(&to).args(["-c", "50", "-n", "20000", "-d", "64", "-t", "set,get", "--csv"]);
+    let report = machines.run(Side::Near, &mut benchmark).success();
+    assert!(report.contains("\"SET\"") && report.contains("\"GET\""), "{report}");
+
+    let file = machines.stage.file("value", 20_000_000);
+    let back = machines.stage.path("back");
+    let cli = format!("{} {}", installed("redis-cli").display(), to.join(" "));
+    let through = format!(
+        "{cli} -x SET value <{} && {cli} --raw GET value | head -c 20000000 >{}",
+        file.display(),
+        back.display()
+    );
+    machines.run(Side::Near, machines.command(Side::Near, "sh").args(["-c", &through])).success();
+    assert_eq!(sha256(&back), sha256(&file));
+
+    let mut stop = machines.command(Side::Near, installed("redis-cli"));
+    machines.run(Side::Near, stop.args(&to).args(["SHUTDOWN", "NOSAVE"])).success();
+    server.finish().success();
+    let stats = machines.stats(Side::Far);
+    // The value came in one call, with which the connection began.
+    assert!(stats.bytes.rx_ring > 1_000_000 && stats.bytes.tx_ring > 15_000_000, "{stats:?}");
+}
+
+#[test]
+fn a_thousand_connections_share_one_region() {
+    const CONNECTIONS: usize = 1000;
+    let machines = Machines::new(1 << 30);
+    let raise = |program: &str| format!("ulimit -S -n 8000 2>/dev/null; exec {program}");
+    let python = python().display().to_string();
+    let script = |name: &str| format!("{python} {}", source(name).display());
+    let serve = raise(&format!("{} asyncio 0.0.0.0", script("echo_server.py")));
+    let mut server =
+        machines.start(Side::Far, machines.command(Side::Far, "sh").args(["-c", &serve]));
+    let port = server.line();
+    let address = machines.address(Side::Far);
+    let call = raise(&format!("{} {address} {port} {CONNECTIONS}", script("many.py")));
+    let mut client =
+        machines.start(Side::Near, machines.command(Side::Near, "sh").args(["-c", &call]));
+    assert_eq!(client.line(), (CONNECTIONS * 20).to_string());
+    assert_eq!(machines.entries(Side::Near), CONNECTIONS as u64);
+    for side in MACHINES {
+        let mut reasons = std::collections::BTreeMap::new();
+        for [tx, rx, _, reason] in machines.carriers(side) {
+            *reasons.entry((tx, rx, reason)).or_insert(0) += 1;
+        }
+        println!("{side:?}: {reasons:?}");
+    }
+    client.finish().success();
+    server.end_input();
+    server.finish().success();
+    let attached: u64 =
+        MACHINES.iter().map(|side| machines.stats(*side).connections.attached).sum();
+    assert_eq!(attached, 2 * CONNECTIONS as u64, "not every connection was accelerated");
+    assert_eq!(MACHINES.map(|side| machines.entries(side)), [0, 0]);
+}
+
+#[test]
+fn a_full_region_leaves_further_connections_on_tcp_and_says_so() {
+    let machines = Machines::new(1 << 20);
+    let mut pairs: Vec<Ends> = (0..12).map(|_| machines.connected()).collect();
+    let carriers = machines.carriers(Side::Near);
+    let full = ["tcp", "tcp", "pair", "link full"].map(String::from);
+    assert!(carriers.contains(&RING.map(String::from)), "{carriers:?}");
+    assert!(
+        carriers.contains(&full) || machines.carriers(Side::Far).contains(&full),
+        "{carriers:?}"
+    );
+    pairs.iter_mut().for_each(|ends| ends.pass(100_000));
+    pairs.into_iter().for_each(Ends::finish);
+    // Room is there again.
+    let ends = machines.connected();
+    assert_eq!(machines.carriers(Side::Near), [RING.map(String::from)]);
+    ends.finish();
+}
+
+#[test]
+fn a_killed_program_ends_its_connection_and_frees_its_memory() {
+    let machines = Machines::new(16 << 20);
+    for killed in MACHINES {
+        let ends = machines.connected();
+        let (dying, mut other) = match killed {
+            Side::Near => (ends.client, ends.server),
+            Side::Far => (ends.server, ends.client),
+        };
+        assert_eq!(other.ask("send 1000"), "ok");
+        let sent = dying;
+        sent.signal(Signal::KILL);
+        drop(sent);
+        let end = other.ask("end");
+        assert!(end == "0 eof" || end == "0 ECONNRESET", "{end}");
+        other.finish().success();
+        assert_eq!(MACHINES.map(|side| machines.entries(side)), [0, 0], "{killed:?}");
+    }
+}
+
+#[test]
+fn bytes_of_a_program_that_has_gone_are_still_received() {
+    let machines = Machines::new(16 << 20);
+    let mut ends = machines.connected();
+    assert_eq!(ends.server.ask("send 30000"), "ok");
+    ends.server.signal(Signal::KILL);
+    drop(ends.server);
+    // Its place is not given to others while the peer may still read there.
+    let others: Vec<Ends> = (0..3).map(|_| machines.connected()).collect();
+    assert_eq!(ends.client.ask("end"), "30000 eof");
+    ends.client.finish().success();
+    others.into_iter().for_each(Ends::finish);
+}
+
+#[test]
+fn without_the_other_machine_or_a_link_programs_talk_by_tcp() {
+    let machines = Machines::apart(16 << 20);
+    let by_tcp = |reason: &str| vec![["tcp", "tcp", "", reason].map(String::from)];
+    let mut ends = machines.connected();
+    assert_eq!(machines.carriers(Side::Near), by_tcp("link not attached"));
+    machines.vm(Side::Near, &["attach"]).success();
+    ends.pass(1000);
+    ends.finish();
+    let mut ends = machines.connected();
+    assert_eq!(machines.carriers(Side::Far), by_tcp("link not attached"));
+    ends.pass(100_000);
+    ends.finish();
+}
+
+#[test]
+fn detached_machines_go_on_by_tcp_with_nothing_lost() {
+    let machines = Machines::new(64 << 20);
+    let mut ends = machines.connected();
+    // Unread when the link is detached.
+    assert_eq!(ends.client.ask("send 5000"), "ok");
+    let detach = machines.start(Side::Near, &mut {
+        let mut command = machines.stage.plain_command(seekwire());
+        machines.adapt(Side::Near, &mut command);
+        command.args(["vm", "detach", "pair", "--wait", "60"]);
+        command
+    });
+    for _ in 0..50 {
+        ends.exchange(2000);
+    }
+    assert_eq!(ends.server.ask("recv 5000"), "ok");
+    // The programs still have the region mapped, and it says so.
+    let detached = detach.finish();
+    assert_eq!(detached.status.code(), Some(3), "{detached:?}");
+    assert!(detached.stderr.contains("mapped by"), "{detached:?}");
+    ends.pass(100_000);
+    for side in MACHINES {
+        let carriers = machines.carriers(side);
+        assert_eq!(carriers[0][..2], ["tcp", "tcp"], "{carriers:?}");
+    }
+    ends.finish();
+    let ends = machines.connected();
+    assert_eq!(machines.carriers(Side::Near)[0][..2], ["tcp", "tcp"]);
+    ends.finish();
+    // Attached anew, both are back.
+    for side in MACHINES {
+        machines.vm(side, &["attach"]).success();
+    }
+    let ends = machines.connected();
+    assert_eq!(machines.carriers(Side::Near), [RING.map(String::from)]);
+    ends.finish();
+}
+
+#[test]
+fn a_line_that_breaks_takes_the_connection_back_to_tcp_and_leaves_nobody_asleep() {
+    let machines = Machines::new(16 << 20);
+    for broken in MACHINES {
+        let mut ends = machines.connected();
+        // Asleep until something comes.
+        ends.client.tell("recv 100");
+        let end = if broken == Side::Near { &ends.client } else { &ends.server };
+        for line in lines_of(end, ends.port) {
+            rustix::net::shutdown(&line, rustix::net::Shutdown::Both).expect("a connected socket");
+        }
+        assert_eq!(ends.server.ask("send 100"), "ok");
+        assert_eq!(ends.client.line(), "ok");
+        for _ in 0..20 {
+            ends.pass(10_000);
+        }
+        let carriers = machines.carriers(broken);
+        assert_eq!(carriers[0][..2], ["tcp", "tcp"], "{carriers:?}");
+        ends.finish();
+    }
+}
+
+/// The TCP connections of a program that are not to or from this port.
+fn lines_of(child: &Child, port: u16) -> Vec<std::os::fd::OwnedFd> {
+    use rustix::net::{SocketAddrAny, getpeername, getsockname};
+    use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+    let pid = Pid::from_raw(child.pid() as i32).expect("a process");
+    let handle = pidfd_open(pid, PidfdFlags::empty()).expect("a handle of the child");
+    let numbers = fs::read_dir(format!("/proc/{}/fd", child.pid())).expect("the child lives");
+    let numbers = numbers.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    let is_line = |socket: &std::os::fd::OwnedFd| {
+        let port_of =
+            |name: SocketAddrAny| std::net::SocketAddr::try_from(name).ok().map(|name| name.port());
+        let names = [getsockname(socket).ok(), getpeername(socket).ok().flatten()];
+        let ports = names.map(|name| name.and_then(port_of));
+        ports.iter().all(|known| known.is_some_and(|known| known != port))
+    };
+    let lines: Vec<_> = numbers
+        .filter_map(|number| pidfd_getfd(&handle, number, PidfdGetfdFlags::empty()).ok())
+        .filter(is_line)
+        .collect();
+    assert_eq!(lines.len(), 1, "one line for one connection");
+    lines
+}
+
+impl Ends {
+    /// `length` bytes each way, behind what the server has left unread.
+    fn exchange(&mut self, length: usize) {
+        let (send, recv) = (format!("send {length}"), format!("recv {length}"));
+        assert_eq!(self.client.ask(&send), "ok");
+        assert_eq!(self.server.ask(&recv), "ok");
+        assert_eq!(self.server.ask(&send), "ok");
+        assert_eq!(self.client.ask(&recv), "ok");
+    }
+}
