@@ -29,7 +29,7 @@ soname = libseekwire.so.$(shell sed -n 's/^const ABI: u32 = \([0-9]*\);/\1/p' cr
 # What the command starts, as crates/cli/src/elsewhere.rs has it.
 programs = seekwire-flow seekwire-lab seekwire-nic seekwire-slides
 # What the README of the documentation points at.
-guides = cluster.md filter-protocol.md operation.md pipelines.md slides.md
+guides = cluster.md filter-protocol.md operation.md pipelines.md slides.md virtual-machines.md
 
 # The messaging programs of the laboratory over libzmq are built where that is installed. Nothing else needs it.
 zeromq = $(shell scripts/libzmq && echo yes)

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 65] = [
+const INSTALLED: [&str; 74] = [
     "bin/seekwire",
     "include/seekwire.h",
     "include/seekwire_filter.h",
@@ -33,6 +33,7 @@ const INSTALLED: [&str; 65] = [
     "share/doc/seekwire/operation.md",
     "share/doc/seekwire/pipelines.md",
     "share/doc/seekwire/slides.md",
+    "share/doc/seekwire/virtual-machines.md",
     "share/fish/vendor_completions.d/seekwire.fish",
     "share/man/man1/seekwire-calibrate.1",
     "share/man/man1/seekwire-demo.1",
@@ -60,6 +61,14 @@ const INSTALLED: [&str; 65] = [
     "share/man/man1/seekwire-slides-worker.1",
     "share/man/man1/seekwire-slides.1",
     "share/man/man1/seekwire-status.1",
+    "share/man/man1/seekwire-vm-attach.1",
+    "share/man/man1/seekwire-vm-detach.1",
+    "share/man/man1/seekwire-vm-map-add.1",
+    "share/man/man1/seekwire-vm-map-remove.1",
+    "share/man/man1/seekwire-vm-map.1",
+    "share/man/man1/seekwire-vm-plan.1",
+    "share/man/man1/seekwire-vm-status.1",
+    "share/man/man1/seekwire-vm.1",
     "share/man/man1/seekwire.1",
     "share/man/man3/seek_recv.3",
     "share/man/man3/seekwire_avail.3",
@@ -227,6 +236,7 @@ fn shells_complete_the_commands_and_their_options() {
         (&["seekwire", "lab", ""], &["list", "show", "run", "report", "pack"]),
         (&["seekwire", "lab", "run", "--weak"], &["--weak-peer", "--weak-cpu"]),
         (&["seekwire", "nic", "tune", "--"], &["--goal", "--lasting"]),
+        (&["seekwire", "vm", ""], &["map", "attach", "detach", "status", "plan"]),
     ] {
         let mut by_bash = stage.plain_command(installed("bash"));
         by_bash

@@ -1,10 +1,14 @@
 //! Commands and options of this program. Their doc comments are the help and the manual pages.
 
+mod vm;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use seekwire_endpoint::config::{MAX_SPIN_US, MAX_THRESHOLD};
+
+pub(crate) use vm::{Runner, Vm, VmAttach, VmCommand, VmDetach, VmMapEdit, VmPlan, VmStatus};
 
 /// Make programs that talk over TCP on one host faster, without changing them
 ///
@@ -46,6 +50,8 @@ Environment:
   SEEKWIRE_SECCOMP=N         accelerate programs that start under at most N system call filters
                              (seccomp), because these filters are known to allow the library's
                              calls. `seekwire run` finds this out by itself
+  SEEKWIRE_LINKS=FILE        the map of the memory that this machine shares with others
+                             (`seekwire vm`); default /etc/seekwire/links
   SEEKWIRE_NIC_STATE=DIR     save the states of network interfaces here; default /run/seekwire/nic
   SEEKWIRE_LIBRARY=FILE      load this library, not the libseekwire.so next to the command or
                              installed with it
@@ -60,6 +66,7 @@ pub(crate) enum Command {
     Run(Run),
     Status(Status),
     Doctor(Doctor),
+    Vm(Vm),
 }
 
 /// Run a program with its TCP connections accelerated
@@ -157,8 +164,9 @@ pub(crate) struct Status {
 ///
 /// Checks the kernel, the limits of this user and the library, and lets two processes exchange
 /// messages through shared memory. Says how this host takes bytes out of the middle of a stream,
-/// and which network interfaces were changed and not restored. Each line says ok, warn (it works,
-/// but not as well as it could) or fail.
+/// which network interfaces were changed and not restored, and, where there is a map of links
+/// (`seekwire vm`), what keeps connections from them. Each line says ok, warn (it works, but not as
+/// well as it could) or fail.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit status:\n  0  programs can be accelerated here\n  1  a line says fail"

@@ -1,6 +1,7 @@
 //! `seekwire doctor`: what this host supports, and how to fix what is missing.
 
 mod interfaces;
+mod links;
 mod seeking;
 
 use std::ffi::OsStr;
@@ -61,7 +62,7 @@ impl Finding {
 /// Prints the findings; success when none says fail.
 pub(crate) fn doctor(options: &arguments::Doctor) -> Result<ExitCode> {
     let registry = status::directory(options.dir.as_deref())?;
-    let findings = vec![
+    let mut findings = vec![
         kernel(),
         sealed_memory(),
         event_descriptors(),
@@ -80,6 +81,7 @@ pub(crate) fn doctor(options: &arguments::Doctor) -> Result<ExitCode> {
         seeking::room(),
         interfaces::changed(options.state.as_deref()),
     ];
+    findings.extend(links::all());
 
     let mut out = io::stdout().lock();
     if options.json {

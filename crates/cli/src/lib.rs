@@ -4,6 +4,7 @@
 //! run       start a program with the library loaded               run, executable
 //! status    live connections of the user's processes              status, proc
 //! doctor    what this host supports, and what to fix               doctor, probe
+//! vm        memory that this machine shares with others            vm
 //! others    subcommands that are programs of their own             elsewhere
 //! ```
 //!
@@ -20,6 +21,7 @@ mod proc;
 mod registry;
 mod run;
 mod status;
+mod vm;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -50,5 +52,6 @@ pub fn main() -> ExitCode {
         Command::Run(options) => return run::run(&options),
         Command::Doctor(options) => doctor::doctor(&options),
         Command::Status(options) => status::status(&options).map(|()| ExitCode::SUCCESS),
+        Command::Vm(options) => vm::vm(&options.command),
     })
 }

@@ -28,6 +28,10 @@ pub(crate) struct TcpConnection {
 /// The processes of the effective user.
 pub(crate) fn own_processes() -> Vec<Process> {
     let user = rustix::process::geteuid().as_raw();
+    processes(|about| about.uid() == user)
+}
+
+fn processes(is_wanted: impl Fn(&fs::Metadata) -> bool) -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -35,7 +39,7 @@ pub(crate) fn own_processes() -> Vec<Process> {
         .flatten()
         .filter_map(|entry| {
             let pid = entry.file_name().to_str()?.parse().ok()?;
-            (entry.metadata().ok()?.uid() == user).then(|| Process { pid, directory: entry.path() })
+            is_wanted(&entry.metadata().ok()?).then(|| Process { pid, directory: entry.path() })
         })
         .collect();
     processes.sort_by_key(|process| process.pid);
@@ -48,6 +52,29 @@ pub(crate) fn name_of(pid: u32) -> Option<String> {
     Some(name.trim_end().to_owned())
 }
 
+/// The processes of any user that have a file mapped, as far as this one may look.
+pub(crate) fn that_map(path: &Path) -> Vec<u32> {
+    let Ok(about) = fs::metadata(path) else {
+        return Vec::new();
+    };
+    let (major, minor) = (rustix::fs::major(about.dev()), rustix::fs::minor(about.dev()));
+    let (device, inode) = (format!("{major:02x}:{minor:02x}"), about.ino().to_string());
+    // Where file systems are stacked, the table has the number of a lower one.
+    let name = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let is_it = |line: &[u8]| {
+        let text = String::from_utf8_lossy(line);
+        let mut fields = text.split_ascii_whitespace().skip(3);
+        (fields.next(), fields.next()) == (Some(&device), Some(&inode))
+            || line
+                .strip_suffix(name.as_os_str().as_bytes())
+                .is_some_and(|before| before.ends_with(b" "))
+    };
+    let all = processes(|_| true).into_iter();
+    all.filter(|process| process.maps().split(|byte| *byte == b'\n').any(is_it))
+        .map(|process| process.pid)
+        .collect()
+}
+
 impl Process {
     /// The name the kernel keeps, at most 15 bytes.
     pub(crate) fn name(&self) -> String {
@@ -58,8 +85,12 @@ impl Process {
     pub(crate) fn has_library(&self) -> bool {
         // After an upgrade the kernel adds " (deleted)".
         let needle = format!("/{}", seekwire_program::library::FILE_NAME);
-        let maps = fs::read(self.directory.join("maps")).unwrap_or_default();
-        maps.split(|byte| *byte == b'\n').any(|line| contains(line, needle.as_bytes()))
+        self.maps().split(|byte| *byte == b'\n').any(|line| contains(line, needle.as_bytes()))
+    }
+
+    /// What it has mapped, a line for each mapping.
+    fn maps(&self) -> Vec<u8> {
+        fs::read(self.directory.join("maps")).unwrap_or_default()
     }
 
     /// The environment that the process was started with, unless it has overwritten it since.
@@ -223,6 +254,16 @@ mod tests {
         ] {
             assert_eq!(parse_line(line), None, "{line:?}");
         }
+    }
+
+    #[test]
+    fn a_file_that_is_mapped_is_found() {
+        // Each program is mapped by those that run it.
+        let program = std::env::current_exe().unwrap();
+        assert!(that_map(&program).contains(&std::process::id()));
+        let other = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(that_map(other.path()), Vec::<u32>::new());
+        assert_eq!(that_map(Path::new("/nonexistent")), Vec::<u32>::new());
     }
 
     #[test]

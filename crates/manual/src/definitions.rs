@@ -42,7 +42,7 @@ mod tests {
             commands.map(|command| (command.get_name().to_owned(), line(command))).collect()
         };
         let (whole, parts) = (seekwire_cli::definitions(), parts());
-        let own = ["run", "status", "doctor"];
+        let own = ["run", "status", "doctor", "vm"];
         let mut others = whole
             .get_subcommands()
             .filter(|one| !one.is_hide_set() && !own.contains(&one.get_name()));

@@ -1,0 +1,323 @@
+//! The commands below `seekwire vm`. Their doc comments are the help and the manual pages.
+
+use std::net::IpAddr;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::vm::size;
+
+/// Share memory with programs in other virtual machines of one host
+///
+/// A link is a region of memory that two machines share, and a line in each machine's map that says
+/// who is at its other end. Connections between programs under `seekwire run` in two linked
+/// machines can go through that memory. A machine is a virtual machine, or whatever else has an
+/// address of its own on this host, such as a container.
+///
+/// `plan` says what to give virtual machines on their host, and writes their maps. `map` shows and
+/// edits the map in each of them, and `attach` makes the machine ready to use its links. Whoever may
+/// open a region can read and change everything that any connection over it carries, on both
+/// machines.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Files:
+  /etc/seekwire/links        the map of this machine; SEEKWIRE_LINKS names
+                             another file
+  /run/seekwire/NAME.link    what this machine knows of an attached link;
+                             a line `state DIR` of the map names another
+                             directory
+
+Map:
+  # link NAME PROVIDER WHERE SIDE
+  link  db-web  ivshmem  0000:00:10.0    first
+  link  tests   file     /dev/shm/tests  second
+  # ADDRESS NAME: this address belongs to the machine at the other end
+  10.0.0.2  db-web
+  fd00::2   db-web
+
+Examples:
+  seekwire vm plan db web --size 256M
+  sudo seekwire vm map add 10.0.0.2 db-web
+  sudo seekwire vm attach --group seekwire
+  seekwire vm status")]
+pub(crate) struct Vm {
+    #[command(subcommand)]
+    pub(crate) command: VmCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum VmCommand {
+    Map(VmMap),
+    Attach(VmAttach),
+    Detach(VmDetach),
+    Status(VmStatus),
+    Plan(VmPlan),
+}
+
+/// Show the map of this machine: its links, and which addresses are behind them
+///
+/// Prints one line for each link: where its region is, which half of the region is this machine's,
+/// and which addresses belong to the machine at the other end. A connection to any other address
+/// uses no link. Without a map there are no links, and that is no error.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Map:
+  # begins a comment; fields are separated by blanks
+  link NAME ivshmem PCI-ADDRESS SIDE
+                     the region is the memory of this PCI device, as
+                     DDDD:BB:DD.F
+  link NAME file PATH SIDE
+                     the region is this file, for containers and network
+                     namespaces of one host
+  ADDRESS NAME       this IPv4 or IPv6 address belongs to the machine at
+                     the other end of the link NAME
+  state DIR          keep what this machine knows of attached links in
+                     this directory, not in /run/seekwire
+  A NAME has 1 to 32 of a-z, 0-9 and -. SIDE is first in one of the two
+  machines, and second in the other. Lines may come in any order.
+
+Exit status:
+  0  the map is well formed, or there is none
+  1  it is not; stderr names the line and what is expected there
+
+Examples:
+  seekwire vm map
+  sudo seekwire vm map add fd00::2 db-web
+  sudo seekwire vm map remove fd00::2"
+)]
+pub(crate) struct VmMap {
+    /// Only check the map, and print nothing when it is well formed
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    #[command(subcommand)]
+    pub(crate) edit: Option<VmMapEdit>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum VmMapEdit {
+    Add(VmMapAdd),
+    Remove(VmMapRemove),
+}
+
+/// Say that an address belongs to the machine at the other end of a link
+///
+/// Adds a line to the map, behind the other addresses of the link. Everything else in the file
+/// stays as it is, with comments, order, owner and mode. The file is replaced as a whole, so a
+/// reader finds the old map or the new one. Programs that run already keep the map that they began
+/// with.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit status:
+  0  the map has the address, now or since before
+  1  nothing was changed: the map is not well formed or cannot be written,
+     there is no such link, the address belongs to another link, or it is
+     one that no single machine has (loopback, multicast, 0.0.0.0, ::)
+  2  the address cannot be understood")]
+pub(crate) struct VmMapAdd {
+    /// IPv4 or IPv6 address by which the other machine is reached; no network and no host name
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) address: IpAddr,
+
+    /// Name of the link, as the map has it
+    #[arg(value_name = "LINK")]
+    pub(crate) link: String,
+}
+
+/// Take an address out of the map
+///
+/// Removes the line of the address. Everything else in the file stays as it is. New connections to
+/// the address stay on TCP, in programs that are started from now on.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit status:
+  0  the map no longer has the address
+  1  nothing was changed: the map did not have the address, is not well
+     formed, or cannot be written
+  2  the address cannot be understood")]
+pub(crate) struct VmMapRemove {
+    /// The address
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) address: IpAddr,
+}
+
+/// Make this machine ready to use its links
+///
+/// Prepares this machine's half of each region, and writes what the machine knows of the link to a
+/// file in the state directory. Programs that are started afterwards use the link. Repeat it after
+/// each start of the machine; a link that is attached already is left as it is, so attaching again
+/// disturbs nobody. The two machines attach independently, in any order.
+///
+/// --group and --mode say who may use the links. They are those of the state file and, with
+/// --group, of the memory of an ivshmem device, which only root can open otherwise. A region that is
+/// a file keeps the group and the mode that it has.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Trust:
+  whoever may open a region can read and change what all connections over
+  that link carry, of all users and on both machines
+
+Permission:
+  root, for example by sudo
+
+Exit status:
+  0  all these links are attached, or the map has none
+  1  a link could not be attached; stderr names it, and the others were
+     attached
+
+Examples:
+  sudo seekwire vm attach
+  sudo seekwire vm attach db-web --group seekwire --mode 0660")]
+pub(crate) struct VmAttach {
+    /// The links; all links of the map if none is named
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+
+    /// Group, by name or number, whose members may use the links
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<String>,
+
+    /// Permissions in octal
+    #[arg(long, value_name = "MODE", default_value = "0660", value_parser = mode)]
+    pub(crate) mode: u32,
+}
+
+/// Take all connections off a link, so that its region can be removed or the machine be moved
+///
+/// From now on no connection comes to the link, and those that use it go back to TCP: no byte is
+/// lost. Bytes that lie in shared memory already are still taken from there, when the program that
+/// has to receive them does so. The command waits for that, and says which connections have such
+/// bytes left. The machine at the other end does the same, without a command.
+///
+/// A process keeps the region mapped until it ends. Take the region away from a virtual machine
+/// only when no process has it mapped any more: the command and `seekwire vm status` name them. A
+/// link that was detached is attached again by `seekwire vm attach`, once no process has it mapped.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Permission:
+  that to use the link; only root sees the processes of all users
+
+Exit status:
+  0  nothing is left: no bytes in the region, and no process that has it
+     mapped
+  1  there is no such link, or it is not attached
+  3  detached, but bytes are left, or processes have the region mapped;
+     stderr names them
+
+Examples:
+  sudo seekwire vm detach db-web
+  sudo seekwire vm detach db-web --wait 0")]
+pub(crate) struct VmDetach {
+    /// The link
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// Wait at most this long for bytes that lie in shared memory to be received
+    #[arg(long, value_name = "SECONDS", default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    pub(crate) wait: u32,
+}
+
+/// Show the links of this machine, and what they carry
+///
+/// Prints one line for each link of the map: whether this machine and the one at the other end are
+/// attached, how many connections use it, how much of this machine's half they take, how many bytes
+/// lie in it unreceived, and which processes have it mapped. To those who may not open the region it
+/// is unusable.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+JSON:
+  an array with one object for each link:
+    link, provider, where, side
+                    as in the map
+    addresses       array: those of the machine at the other end
+    state           attached, detached, `not attached` or unusable
+    problem         null, or why the link cannot be used or looked at
+    length          bytes of the region; null if it cannot be opened
+    peer            the machine at the other end: attached, detached or
+                    `not attached`; null if unknown
+    entries         {used, most}; used counts connections of this machine,
+                    and those whose programs were killed, for a while
+    bytes           {used, most} of this machine's half
+    unread          array of {local, peer, bytes}: connections that have
+                    bytes in the region which were not received yet
+    processes       array of {pid, program} of this machine that have the
+                    region mapped, as far as this user may see them
+    in_use          whether there are any such processes, seen or not
+    entries, bytes, unread, processes and in_use are null if unknown
+
+Exit status:
+  0  all was shown
+  1  the map is not well formed")]
+pub(crate) struct VmStatus {
+    /// Print JSON, as described below
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Say how to give virtual machines regions that they share
+///
+/// Prints, for each pair of the named machines, what to do on their host, and for each machine its
+/// map: ready to paste, and nothing is changed. The regions are ivshmem-plain devices of QEMU; each
+/// is the memory of a file in /dev/shm of the host. Every pair has a region of its own, which the
+/// other machines cannot see.
+///
+/// Whoever runs a virtual machine can open its regions. Let two machines share a region only if
+/// each may see and change everything that programs of both send by it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Sizes:
+  an end of a connection takes 2.1 MiB of its machine's half by default, so
+  256M have room for about 60 connections at a time; further ones stay on
+  TCP
+
+Exit status:
+  0  printed
+  2  a name or the size cannot be used
+
+Examples:
+  seekwire vm plan db web
+  seekwire vm plan db web cache --size 1G --for libvirt")]
+pub(crate) struct VmPlan {
+    /// Names for the machines: a-z, 0-9 and -
+    #[arg(value_name = "NAME", num_args = 2.., required = true)]
+    pub(crate) names: Vec<String>,
+
+    /// Size of each region: a power of two from 1M to 64G
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size::parse)]
+    pub(crate) size: u64,
+
+    /// What runs the machines
+    #[arg(long = "for", value_name = "PROGRAM", default_value = "qemu")]
+    pub(crate) runner: Runner,
+}
+
+/// What runs virtual machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Runner {
+    /// QEMU, by the arguments of its command
+    Qemu,
+    /// libvirt, by the XML of its domains
+    Libvirt,
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| mode & !0o666 == 0);
+    mode.filter(|mode| mode & 0o600 == 0o600)
+        .ok_or_else(|| "an octal number such as 0660, with 6 for the owner".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_octal_and_let_the_owner_read_and_write() {
+        assert_eq!(mode("0660"), Ok(0o660));
+        assert_eq!(mode("666"), Ok(0o666));
+        for refused in ["", "rw", "0770", "0060", "01660", "8", "-660"] {
+            assert!(mode(refused).is_err(), "{refused}");
+        }
+    }
+}

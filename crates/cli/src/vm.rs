@@ -1,0 +1,78 @@
+//! `seekwire vm`: memory that this machine shares with others.
+//!
+//! ```text
+//! map          shows the map of this machine
+//! edit         adds addresses to it and removes them
+//! attach       makes this machine ready to use its links
+//! detach       takes the connections off one
+//! state        what is known of a link: for status, and for `seekwire doctor`
+//! status       prints that
+//! plan         what to give machines on their host: the pairs, and their regions
+//! size         sizes of regions, as people write them
+//! ```
+//!
+//! The map, the regions and the state of links are those of the crate `seekwire-link`.
+
+mod attach;
+mod detach;
+mod edit;
+mod map;
+mod plan;
+pub(crate) mod size;
+pub(crate) mod state;
+mod status;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow};
+use seekwire_link::{Definition, Map, Provider};
+
+use crate::arguments::{VmCommand, VmMapEdit};
+
+/// Does what one of the commands says.
+///
+/// # Errors
+///
+/// What the command could not do.
+pub(crate) fn vm(command: &VmCommand) -> Result<ExitCode> {
+    let done = |()| ExitCode::SUCCESS;
+    match command {
+        VmCommand::Map(options) => match &options.edit {
+            None => map::show(options.check).map(done),
+            Some(VmMapEdit::Add(options)) => edit::add(options.address, &options.link).map(done),
+            Some(VmMapEdit::Remove(options)) => edit::remove(options.address).map(done),
+        },
+        VmCommand::Attach(options) => attach::attach(options),
+        VmCommand::Detach(options) => detach::detach(options),
+        VmCommand::Status(options) => status::status(options).map(done),
+        VmCommand::Plan(options) => Ok(plan::plan(options)?),
+    }
+}
+
+/// The map of this machine, and its file.
+fn read_map() -> Result<(PathBuf, Map)> {
+    let path = Map::path();
+    let map = Map::read(&path)?;
+    Ok((path, map))
+}
+
+/// The link of this name; if there is none, the error says which there are.
+fn find<'m>(map: &'m Map, path: &std::path::Path, name: &str) -> Result<&'m Definition> {
+    map.get(name).ok_or_else(|| {
+        let known: Vec<&str> = map.links().iter().map(|link| link.name.as_str()).collect();
+        if known.is_empty() {
+            anyhow!("there is no link {name:?}: {} defines none", path.display())
+        } else {
+            anyhow!("there is no link {name:?}: {} has {}", path.display(), known.join(", "))
+        }
+    })
+}
+
+/// The words by which the map says it.
+pub(crate) fn provider(provider: &Provider) -> (&'static str, String) {
+    match provider {
+        Provider::File(path) => ("file", path.display().to_string()),
+        Provider::Ivshmem(address) => ("ivshmem", address.clone()),
+    }
+}

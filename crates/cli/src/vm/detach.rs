@@ -1,0 +1,44 @@
+//! `seekwire vm detach`: takes the connections off a link.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use seekwire_link::Link;
+
+use super::{find, read_map, state, status};
+use crate::arguments::VmDetach;
+
+/// The exit status if something is left.
+const LEFT: u8 = 3;
+
+/// Detaches the link, and says what is left in its region.
+///
+/// # Errors
+///
+/// The map cannot be understood, or has no such link; this machine is not attached to it.
+pub(super) fn detach(options: &VmDetach) -> Result<ExitCode> {
+    let (path, map) = read_map()?;
+    let definition = find(&map, &path, &options.name)?;
+    let name = &definition.name;
+    let link = Link::inspect(definition, map.state()).map_err(|error| anyhow!("{error}"))?;
+    link.take_back();
+    wait_for_readers(&link, Duration::from_secs(options.wait.into()));
+    let left = status::left(&state::unread(&link), &state::users(definition, &link));
+    writeln!(io::stdout().lock(), "{name}: detached")?;
+    for line in &left {
+        seekwire_program::tell(format_args!("seekwire: {name}: {line}"));
+    }
+    Ok(if left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(LEFT) })
+}
+
+/// Until nothing is left to be received, or the time is over. Nobody tells: programs take bytes out
+/// of shared memory without a word.
+fn wait_for_readers(link: &Link, patience: Duration) {
+    const PERIOD: Duration = Duration::from_millis(20);
+    let end = Instant::now() + patience;
+    while !link.unread().is_empty() && Instant::now() < end {
+        std::thread::sleep(PERIOD);
+    }
+}

@@ -1,0 +1,73 @@
+//! `seekwire vm map`: the map of this machine, with what each link means.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Result;
+use seekwire_link::{Definition, Map};
+use seekwire_program::table::{self, Align};
+
+use super::read_map;
+
+/// Prints the map, unless it is only to be checked.
+///
+/// # Errors
+///
+/// The map cannot be read or understood; standard output cannot be written.
+pub(super) fn show(only_check: bool) -> Result<()> {
+    let (path, map) = read_map()?;
+    if !only_check {
+        io::stdout().lock().write_all(render(&path, &map).as_bytes())?;
+    }
+    Ok(())
+}
+
+fn render(path: &Path, map: &Map) -> String {
+    if map.links().is_empty() {
+        let path = table::printable(&path.display().to_string());
+        return format!("No links: {path} does not exist, or defines none.\n");
+    }
+    const COLUMNS: [(&str, Align); 4] = [
+        ("LINK", Align::Left),
+        ("REGION", Align::Left),
+        ("OWN HALF", Align::Left),
+        ("THE OTHER MACHINE", Align::Left),
+    ];
+    let row = |link: &Definition| {
+        let addresses: Vec<String> =
+            map.addresses(&link.name).map(|address| address.to_string()).collect();
+        let behind = if addresses.is_empty() {
+            "no address: nothing uses this link".to_owned()
+        } else {
+            addresses.join(", ")
+        };
+        vec![link.name.clone(), link.provider.to_string(), link.side.to_string(), behind]
+    };
+    let rows: Vec<Vec<String>> = map.links().iter().map(row).collect();
+    table::layout(&COLUMNS, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_without_addresses_is_pointed_out() {
+        let map = Map::parse(
+            "link db-web ivshmem 0000:00:10.0 first\nlink tests file /dev/shm/tests second\n\
+             10.0.0.2 db-web\nfd00::2 db-web\n",
+        )
+        .unwrap();
+        let text = render(Path::new("/etc/seekwire/links"), &map);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(lines[1].contains("ivshmem 0000:00:10.0  first     10.0.0.2, fd00::2"), "{text}");
+        assert!(lines[2].contains("second    no address"), "{text}");
+    }
+
+    #[test]
+    fn an_empty_map_says_so() {
+        let text = render(Path::new("/etc/seekwire/links"), &Map::parse("").unwrap());
+        assert_eq!(text, "No links: /etc/seekwire/links does not exist, or defines none.\n");
+    }
+}

@@ -1,0 +1,256 @@
+//! `seekwire vm plan`: what to do on the host so that machines share memory, and the maps of these
+//! machines.
+//!
+//! ivshmem-plain is a PCI device whose memory is a file of the host (QEMU's
+//! docs/specs/ivshmem-spec.txt); libvirt calls it `shmem` (formatdomain, "Shared memory device").
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use super::size;
+use crate::arguments::{Runner, VmPlan};
+
+/// The exit status for options that are not understood.
+const USAGE: u8 = 2;
+/// The longest name that a link may have.
+const LONGEST: usize = 32;
+/// Slots of a machine's first PCI bus that nothing takes by itself.
+const SLOTS: std::ops::RangeInclusive<usize> = 0x10..=0x17;
+
+/// Prints the plan.
+///
+/// # Errors
+///
+/// Those of writing to standard output.
+pub(super) fn plan(options: &VmPlan) -> io::Result<ExitCode> {
+    let pairs = match pairs(&options.names) {
+        Ok(pairs) => pairs,
+        Err(why) => {
+            seekwire_program::tell(format_args!("seekwire: {why}"));
+            return Ok(ExitCode::from(USAGE));
+        }
+    };
+    let text = render(&options.names, &pairs, options.size, options.runner);
+    io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Two machines, and the link between them.
+#[derive(Debug, PartialEq, Eq)]
+struct Pair {
+    first: usize,
+    second: usize,
+    link: String,
+}
+
+impl Pair {
+    /// The region's file in /dev/shm, and what the machines' programs call it.
+    fn region(&self) -> String {
+        format!("seekwire-{}", self.link)
+    }
+
+    /// The side of a machine of this pair.
+    fn side(&self, machine: usize) -> Option<&'static str> {
+        match machine {
+            machine if machine == self.first => Some("first"),
+            machine if machine == self.second => Some("second"),
+            _ => None,
+        }
+    }
+
+    /// The machine at the other end from one of this pair.
+    fn other(&self, machine: usize) -> usize {
+        if machine == self.first { self.second } else { self.first }
+    }
+}
+
+/// Every two of the machines.
+fn pairs(names: &[String]) -> Result<Vec<Pair>, String> {
+    for name in names {
+        let is_of_letters =
+            name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+        if name.is_empty() || name.starts_with('-') || !is_of_letters {
+            return Err(format!(
+                "the name {name:?} cannot be used; names have a-z, 0-9 and -, and do not begin with -"
+            ));
+        }
+    }
+    if names.iter().collect::<BTreeSet<_>>().len() < names.len() {
+        return Err("two machines have the same name".to_owned());
+    }
+    let most = SLOTS.count() + 1;
+    if names.len() > most {
+        return Err(format!("at most {most} machines can be planned for at a time"));
+    }
+    let mut pairs = Vec::new();
+    for (first, name) in names.iter().enumerate() {
+        for (second, other) in names.iter().enumerate().skip(first + 1) {
+            pairs.push(Pair { first, second, link: format!("{name}-{other}") });
+        }
+    }
+    if let Some(pair) = pairs.iter().find(|pair| pair.link.len() > LONGEST) {
+        let link = &pair.link;
+        return Err(format!("{link} is longer than {LONGEST}; choose shorter names"));
+    }
+    let links: BTreeSet<&str> = pairs.iter().map(|pair| pair.link.as_str()).collect();
+    if links.len() < pairs.len() {
+        return Err(
+            "two pairs of these names have links of the same name; choose others".to_owned()
+        );
+    }
+    Ok(pairs)
+}
+
+/// The links of a machine, each with the slot of its device.
+fn of_machine(pairs: &[Pair], machine: usize) -> impl Iterator<Item = (&Pair, usize)> {
+    pairs.iter().filter(move |pair| pair.side(machine).is_some()).zip(SLOTS)
+}
+
+fn render(names: &[String], pairs: &[Pair], size: u64, runner: Runner) -> String {
+    let mut text = match runner {
+        Runner::Qemu => files(pairs, size),
+        Runner::Libvirt => permissions(pairs),
+    };
+    for (machine, name) in names.iter().enumerate() {
+        text.push_str(&match runner {
+            Runner::Qemu => format!("\n# For the machine {name}: arguments of QEMU\n"),
+            Runner::Libvirt => format!("\n# For the machine {name}: in <devices> of its domain\n"),
+        });
+        for (pair, slot) in of_machine(pairs, machine) {
+            text.push_str(&match runner {
+                Runner::Qemu => arguments(&pair.region(), size, slot),
+                Runner::Libvirt => element(&pair.region(), size, slot),
+            });
+        }
+    }
+    for (machine, name) in names.iter().enumerate() {
+        text.push_str(&format!("\n# In the machine {name}: /etc/seekwire/links\n"));
+        for (pair, slot) in of_machine(pairs, machine) {
+            text.push_str(&line(names, pair, machine, slot));
+        }
+    }
+    text.push_str(
+        "\n# In each machine: `lspci -D -d 1af4:1110` says whether the devices are where the map has\n\
+         # them. Then add the addresses of the other machines, and attach:\n",
+    );
+    text.push_str("#   sudo seekwire vm map add ADDRESS LINK\n#   sudo seekwire vm attach\n");
+    text
+}
+
+/// What makes the files of the regions, for the user who runs the machines.
+fn files(pairs: &[Pair], size: u64) -> String {
+    let mut text =
+        "# On the host, as the user who runs the machines, and again after each start of \
+                    the host\n"
+            .to_owned();
+    for pair in pairs {
+        let (size, region) = (size::shown(size), pair.region());
+        text.push_str(&format!("(umask 077; truncate --size={size} /dev/shm/{region})\n"));
+    }
+    text
+}
+
+/// What lets the machines open the files that libvirt has QEMU make.
+fn permissions(pairs: &[Pair]) -> String {
+    let mut text = "# On the host, if AppArmor keeps machines from these files: lines of\n\
+                    # /etc/apparmor.d/local/abstractions/libvirt-qemu\n"
+        .to_owned();
+    for pair in pairs {
+        text.push_str(&format!("/dev/shm/{} rw,\n", pair.region()));
+    }
+    text
+}
+
+fn arguments(region: &str, size: u64, slot: usize) -> String {
+    format!(
+        "-object memory-backend-file,id={region},share=on,mem-path=/dev/shm/{region},size={}\n\
+         -device ivshmem-plain,memdev={region},addr={slot:#x}\n",
+        size::shown(size)
+    )
+}
+
+fn element(region: &str, size: u64, slot: usize) -> String {
+    format!(
+        "<shmem name='{region}'>\n  \
+           <model type='ivshmem-plain'/>\n  \
+           <size unit='M'>{}</size>\n  \
+           <address type='pci' domain='0x0000' bus='0x00' slot='{slot:#x}' function='0x0'/>\n\
+         </shmem>\n",
+        size >> 20
+    )
+}
+
+/// The line of a machine's map, and what is still missing there.
+fn line(names: &[String], pair: &Pair, machine: usize, slot: usize) -> String {
+    let (link, side) = (&pair.link, pair.side(machine).unwrap_or_default());
+    let other = &names[pair.other(machine)];
+    format!(
+        "link  {link}  ivshmem  0000:00:{slot:02x}.0  {side}\n\
+         # here, for each address of {other}:  ADDRESS  {link}\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use seekwire_link::Map;
+
+    use super::*;
+
+    fn names(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    fn planned(line: &str, runner: Runner) -> String {
+        let names = names(line);
+        render(&names, &pairs(&names).unwrap(), 256 << 20, runner)
+    }
+
+    /// The map that the plan has for a machine.
+    fn map(plan: &str, machine: &str) -> Map {
+        let title = format!("# In the machine {machine}: /etc/seekwire/links\n");
+        let text = plan.split(&title).nth(1).unwrap().split("\n\n").next().unwrap();
+        Map::parse(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    #[test]
+    fn every_two_machines_have_a_region_in_different_halves_of_which_they_are() {
+        let plan = planned("db web cache", Runner::Qemu);
+        let maps = ["db", "web", "cache"].map(|machine| map(&plan, machine));
+        for (link, [one, other]) in
+            [("db-web", [0, 1]), ("db-cache", [0, 2]), ("web-cache", [1, 2])]
+        {
+            let sides = [one, other].map(|machine: usize| maps[machine].get(link).unwrap().side);
+            assert_ne!(sides[0], sides[1], "{link}");
+            let devices = plan.matches(&format!("memdev=seekwire-{link},")).count();
+            assert_eq!(devices, 2, "{plan}");
+        }
+        assert!(maps.iter().all(|map| map.links().len() == 2));
+    }
+
+    #[test]
+    fn the_map_has_the_address_at_which_the_device_is_put() {
+        for (runner, address) in [(Runner::Qemu, "addr=0x11"), (Runner::Libvirt, "slot='0x11'")] {
+            let plan = planned("db web cache", runner);
+            let own = plan.split("# For the machine cache: ").nth(1).unwrap();
+            let own = own.split("\n\n").next().unwrap();
+            // The second of two.
+            assert!(own.contains(address), "{own}");
+            let map = map(&plan, "cache");
+            let (_, place) = super::super::provider(&map.links()[1].provider);
+            assert_eq!(place, "0000:00:11.0");
+        }
+    }
+
+    #[test]
+    fn names_that_no_link_could_have_are_refused() {
+        let refused = |line: &str| pairs(&names(line)).unwrap_err();
+        assert!(refused("db Web").contains("\"Web\""));
+        assert!(refused("db -web").contains("do not begin with -"));
+        assert!(refused("db db").contains("same name"));
+        assert!(refused("a a-b b-c c a-b-c").contains("links of the same name"));
+        assert!(refused("a-rather-long-name another-long-name").contains("longer than 32"));
+        assert!(refused("a b c d e f g h i j").contains("at most 9"));
+        assert_eq!(pairs(&names("a b c d e f g h i")).unwrap().len(), 36);
+    }
+}

@@ -1,0 +1,194 @@
+//! What is known of a link, from what this machine keeps and from what its region says. The other
+//! machine writes the region: nothing follows from it but what is shown.
+
+use std::net::{IpAddr, SocketAddr};
+
+use seekwire_link::{Definition, Layout, Link, LinkError, Map, Provider, provider};
+use serde::{Serialize, Serializer};
+
+use super::provider as words;
+use crate::{proc, status};
+
+/// Whether the programs of a machine use a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Attached,
+    Detached,
+    NotAttached,
+    /// Its region, or what this machine knows of it, is not there or not for this user.
+    Unusable,
+}
+
+impl Standing {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Attached => "attached",
+            Self::Detached => "detached",
+            Self::NotAttached => "not attached",
+            Self::Unusable => "unusable",
+        }
+    }
+}
+
+impl Serialize for Standing {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
+    }
+}
+
+/// How much of something is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Share {
+    pub(crate) used: u64,
+    pub(crate) most: u64,
+}
+
+/// A connection that has bytes in the region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Unread {
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+    pub(crate) bytes: u64,
+}
+
+/// A process that has the region mapped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct User {
+    pub(crate) pid: u32,
+    /// Empty: it has ended meanwhile.
+    pub(crate) program: String,
+}
+
+/// Those that have the region of a link in use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Users {
+    /// As far as this user may look into others' processes.
+    pub(crate) known: Vec<User>,
+    /// Whether there are any at all.
+    pub(crate) are_there: bool,
+}
+
+/// What is known of a link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct State {
+    pub(crate) link: String,
+    pub(crate) provider: &'static str,
+    #[serde(rename = "where")]
+    pub(crate) place: String,
+    pub(crate) side: String,
+    pub(crate) addresses: Vec<IpAddr>,
+    #[serde(rename = "state")]
+    pub(crate) standing: Standing,
+    pub(crate) problem: Option<String>,
+    pub(crate) length: Option<u64>,
+    pub(crate) peer: Option<Standing>,
+    pub(crate) entries: Option<Share>,
+    pub(crate) bytes: Option<Share>,
+    pub(crate) unread: Option<Vec<Unread>>,
+    pub(crate) processes: Option<Vec<User>>,
+    pub(crate) in_use: Option<bool>,
+}
+
+/// Looks at every link of a map.
+pub(crate) fn all(map: &Map) -> Vec<State> {
+    map.links().iter().map(|link| of(link, map)).collect()
+}
+
+fn of(link: &Definition, map: &Map) -> State {
+    let (kind, place) = words(&link.provider);
+    let mut state = State {
+        link: link.name.clone(),
+        provider: kind,
+        place,
+        side: link.side.to_string(),
+        addresses: map.addresses(&link.name).collect(),
+        standing: Standing::Unusable,
+        problem: None,
+        length: None,
+        peer: None,
+        entries: None,
+        bytes: None,
+        unread: None,
+        processes: None,
+        in_use: None,
+    };
+    // Said before whether it is attached: this is to be mended first.
+    let problem = match provider::open(&link.provider) {
+        Ok((_, length)) => {
+            state.length = Some(length);
+            Layout::of(length).err().map(|error| error.to_string())
+        }
+        Err(error) => Some(error.to_string()),
+    };
+    match problem {
+        Some(problem) => state.problem = Some(problem),
+        None => look_into(&mut state, link, map),
+    }
+    state
+}
+
+fn look_into(state: &mut State, link: &Definition, map: &Map) {
+    // Programs could use it just when this one can.
+    match Link::open(link, map.state()).map(drop) {
+        Ok(()) => state.standing = Standing::Attached,
+        Err(error) => {
+            state.standing = match error {
+                LinkError::NotAttached(_) => Standing::NotAttached,
+                LinkError::Detached(_) => Standing::Detached,
+                _ => Standing::Unusable,
+            };
+            state.problem = Some(error.to_string());
+        }
+    }
+    if let Ok(open) = Link::inspect(link, map.state()) {
+        fill(state, link, &open);
+    }
+}
+
+fn fill(state: &mut State, definition: &Definition, link: &Link) {
+    let usage = link.usage();
+    state.peer = Some(match link.peer() {
+        None => Standing::NotAttached,
+        Some(peer) if peer.is_detached => Standing::Detached,
+        Some(_) => Standing::Attached,
+    });
+    state.entries = Some(Share { used: usage.entries_used as u64, most: usage.entries as u64 });
+    state.bytes = Some(Share { used: usage.bytes_used as u64, most: usage.bytes as u64 });
+    state.unread = Some(unread(link));
+    let Users { known, are_there } = users(definition, link);
+    state.processes = Some(known);
+    state.in_use = Some(are_there);
+}
+
+/// The connections that have bytes in the region which were not received yet.
+pub(crate) fn unread(link: &Link) -> Vec<Unread> {
+    let endpoint = |endpoint| status::canonical(SocketAddr::from(endpoint));
+    let found = link.unread().into_iter();
+    found
+        .map(|(tuple, bytes)| Unread {
+            local: endpoint(tuple.local),
+            peer: endpoint(tuple.peer),
+            bytes,
+        })
+        .collect()
+}
+
+/// The processes besides this one that have the region mapped.
+pub(crate) fn users(definition: &Definition, link: &Link) -> Users {
+    let usage = link.usage();
+    let (_, place) = words(&definition.provider);
+    let path = match &definition.provider {
+        Provider::File(path) => path.clone(),
+        Provider::Ivshmem(_) => format!("/sys/bus/pci/devices/{place}/resource2").into(),
+    };
+    let mut pids = proc::that_map(&path);
+    pids.extend(usage.pids);
+    pids.retain(|pid| *pid != std::process::id());
+    pids.sort_unstable();
+    pids.dedup();
+    let known: Vec<User> = pids
+        .into_iter()
+        .map(|pid| User { pid, program: proc::name_of(pid).unwrap_or_default() })
+        .collect();
+    Users { are_there: usage.is_open_elsewhere || !known.is_empty(), known }
+}
