@@ -1,0 +1,62 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2154  # variables of scripts/vm
+# fast
+# needs ivshmem seekwire
+# The same programs with the library in them, and with the memory that the guests share as a link between them.
+
+# shellcheck source=tests/vm/library.sh
+source tests/vm/library.sh
+
+# linked TEST: that test, while the guests are attached; afterwards they are not.
+linked() {
+    local guest
+    for guest in 1 2; do
+        on "$guest" seekwire vm attach
+    done
+    "$@"
+    for guest in 1 2; do
+        on "$guest" 'killall -q -9 sockets || true; seekwire vm detach guests && rm -r /run/seekwire' >/dev/null
+    done
+}
+
+# by_ring TEST: that test, with the library in every program; what is sent goes through the region.
+by_ring() {
+    local guest
+    # shellcheck disable=SC2034  # for the functions of programs.sh
+    with="env SEEKWIRE_STATS=/dev/shm/stats seekwire run --"
+    for guest in 1 2; do
+        on "$guest" mkdir /dev/shm/stats
+    done
+    "$1"
+    for guest in 1 2; do
+        on "$guest" 'cat /dev/shm/stats/*' >"$bed/stats"
+        echo "guest $guest: $(sum attached) of $(sum tracked) connections, $(sum tx_ring) bytes sent and $(sum rx_ring) received in the region, $(($(sum tx_tcp) + $(sum rx_tcp))) by TCP"
+        [[ $(sum attached) -gt 0 && $(($(sum tx_ring) + $(sum rx_ring))) -gt 10000 ]] || fail "the region has carried too little: $(<"$bed/stats")"
+    done
+}
+
+test_redis_over_the_link() {
+    linked by_ring test_redis_between_guests
+}
+
+test_iperf3_over_the_link() {
+    linked by_ring test_iperf3_between_guests
+}
+
+test_nginx_and_curl_over_the_link() {
+    linked by_ring test_nginx_and_curl_between_guests
+}
+
+shows_the_link() {
+    local there
+    on 1 "start server 'listening *' seekwire run -- sockets echo 0.0.0.0 7000"
+    on 2 "start other talked seekwire run -- sockets wait 192.0.2.1 7000"
+    there=$(on 2 seekwire status --json | tr -d '\n' | sed 's/},{/}\n{/g' | grep '"peer":"192.0.2.1:7000')
+    echo "$there"
+    [[ $there == *'"tx":"ring"'*'"rx":"ring"'*'"link":"guests"'* ]] || fail "not over the link"
+    on 2 seekwire vm status
+}
+
+test_status_shows_the_link_of_a_connection() {
+    linked shows_the_link
+}
