@@ -1,12 +1,16 @@
 //! Two processes that exchange bytes and measure it: the peers of the socket experiments.
 
+use std::ffi::OsString;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use seekwire_testbed::{Side, Testbed};
 use serde::{Deserialize, Serialize};
 
-use crate::launch::{Error, Mode, Program, Running, Traffic};
+use crate::launch::{Mode, Program, Running, Traffic};
 use crate::record::{Better, Metric};
 use crate::schedule::Trial;
 
@@ -110,6 +114,17 @@ pub(crate) enum Socket {
     Unix,
 }
 
+/// Two places, each with one of the peers.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    /// The client is at the near end, and the server at the far one.
+    pub(crate) testbed: Arc<Testbed>,
+    /// Variables for the client.
+    pub(crate) near: Vec<(&'static str, OsString)>,
+    /// Variables for the server.
+    pub(crate) far: Vec<(&'static str, OsString)>,
+}
+
 /// A pair of peers, server and client.
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
@@ -120,11 +135,13 @@ pub(crate) struct Pair {
     pub(crate) wait: &'static str,
     /// Variables for both processes.
     pub(crate) environment: Vec<(&'static str, String)>,
+    /// Where the two are, unless both are here.
+    pub(crate) places: Option<Places>,
 }
 
 impl Pair {
     pub(crate) fn new(peer: Peer, socket: Socket, mode: Mode) -> Self {
-        Self { peer, socket, mode, wait: "block", environment: Vec::new() }
+        Self { peer, socket, mode, wait: "block", environment: Vec::new(), places: None }
     }
 
     pub(crate) fn wait(mut self, wait: &'static str) -> Self {
@@ -137,6 +154,11 @@ impl Pair {
         self
     }
 
+    pub(crate) fn at(mut self, places: Places) -> Self {
+        self.places = Some(places);
+        self
+    }
+
     /// Runs a server and a client that does `tests` in order; every report goes to `report`, even
     /// if a later test fails.
     pub(crate) fn run(
@@ -146,7 +168,7 @@ impl Pair {
         mut report: impl FnMut(&mut Trial, Report),
     ) -> Result<()> {
         let server = self.serve()?;
-        let outcome = self.client(&server, tests).run();
+        let outcome = self.start(Side::Near, self.client(&server, tests))?.wait();
         let (stdout, error) = match outcome {
             Ok(finished) => {
                 trial.count(finished.traffic);
@@ -168,20 +190,24 @@ impl Pair {
     }
 
     /// Starts a server and waits until it listens.
-    pub(crate) fn serve(&self) -> Result<Server, Error> {
+    pub(crate) fn serve(&self) -> Result<Server> {
         let directory = tempfile::Builder::new().prefix("seekwire-").tempdir();
-        let directory =
-            directory.map_err(|error| Error::system("make a directory for a socket", error))?;
+        let directory = directory.context("cannot make a directory for a socket")?;
         let path = directory.path().join("socket");
-        let program = match self.socket {
-            Socket::Tcp => self.program("serve").args(["--tcp", "127.0.0.1:0"]),
-            Socket::Unix => self.program("serve").arg("--unix").arg(&path),
+        let host = match &self.places {
+            Some(places) => places.testbed.end(Side::Far).address(),
+            None => Ipv4Addr::LOCALHOST,
         };
-        let running = program.start()?;
+        let program = self.program("serve", Side::Far);
+        let program = match self.socket {
+            Socket::Tcp => program.arg("--tcp").arg(format!("{host}:0")),
+            Socket::Unix => program.arg("--unix").arg(&path),
+        };
+        let running = self.start(Side::Far, program)?;
         let ready = running.wait_for_line(|line| line.starts_with("ready "))?;
         let address = match self.socket {
             Socket::Tcp => {
-                ["--tcp".to_owned(), format!("127.0.0.1:{}", ready.trim_start_matches("ready "))]
+                ["--tcp".to_owned(), format!("{host}:{}", ready.trim_start_matches("ready "))]
             }
             Socket::Unix => ["--unix".to_owned(), path.to_string_lossy().into_owned()],
         };
@@ -196,19 +222,35 @@ impl Pair {
             ["--test".to_owned(), format!("{}:{size}:{}", operation.name(), time.as_millis())]
         });
         // Generous: a slow machine must not look like a hang.
-        self.program("drive")
+        self.program("drive", Side::Near)
             .args(&server.address)
             .args(tests)
             .timeout(time * 4 + Duration::from_secs(20))
     }
 
-    fn program(&self, action: &str) -> Program {
+    /// Starts the program of one side, where that is.
+    fn start(&self, side: Side, program: Program) -> Result<Running> {
+        Ok(match &self.places {
+            Some(places) => places.testbed.end(side).run(|| program.start())??,
+            None => program.start()?,
+        })
+    }
+
+    fn program(&self, action: &str, side: Side) -> Program {
         let program = match &self.peer {
             Peer::Program(path) => Program::new(path, &self.mode).arg(action),
             Peer::Role(path, api) => Program::role(path, &self.mode).args([action, "--api", api]),
         };
         let program = program.args(["--wait", self.wait]);
-        self.environment.iter().fold(program, |program, (name, value)| program.env(name, value))
+        let program = self
+            .environment
+            .iter()
+            .fold(program, |program, (name, value)| program.env(name, value));
+        let own = self.places.iter().flat_map(|places| match side {
+            Side::Near => &places.near,
+            Side::Far => &places.far,
+        });
+        own.fold(program, |program, (name, value)| program.env(name, value))
     }
 }
 

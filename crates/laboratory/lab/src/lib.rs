@@ -3,9 +3,9 @@
 //! ```text
 //! command         `seekwire lab`, `demo` and `calibrate`, from the command line
 //! demo            the short tour of real programs, for `seekwire demo`
-//! experiments     what is measured: sockets, ring-size, pairs, connections, programs, seek, seek-fragments,
-//!                 mailbox, nic, zeromq, models, flow-demand, flow-reaction, flow-latency, flow-updates, flow-peers,
-//!                 slides
+//! experiments     what is measured: sockets, ring-size, pairs, links, connections, programs, seek,
+//!                 seek-fragments, mailbox, nic, zeromq, models, flow-demand, flow-reaction, flow-latency,
+//!                 flow-updates, flow-peers, slides
 //!   programs      iperf3, redis, http, sockperf and grpc, as pairs of server and client
 //!   bench         two processes of our own that exchange bytes: streambench (C, unmodified) or peer (Rust API)
 //!   search        messages received in another order than they came in, and what that costs the receiver
@@ -29,7 +29,8 @@
 //! ```
 //!
 //! The laboratory measures the shipped artefacts from outside, in processes of their own. It
-//! contains no part of what it measures, except that [`peer`] uses the public Rust API.
+//! contains no part of what it measures, except that [`peer`] uses the public Rust API, and that
+//! `network` attaches two namespaces to a link.
 
 #![forbid(unsafe_code)]
 // They panic if the stream cannot be written: `seekwire_program::tell` does not.

@@ -73,6 +73,11 @@ impl Trial {
         self.readings.push((case.into(), x, metric, value));
     }
 
+    /// What was counted in this run so far.
+    pub fn traffic(&self) -> Option<Traffic> {
+        self.traffic
+    }
+
     /// Reports which carrier moved the bytes of this run; several clients of one run add up.
     pub fn count(&mut self, traffic: Option<Traffic>) {
         if let Some(traffic) = traffic {

@@ -24,6 +24,7 @@ fn every_experiment_is_described() {
             "sockets",
             "ring-size",
             "pairs",
+            "links",
             "connections",
             "programs",
             "seek",

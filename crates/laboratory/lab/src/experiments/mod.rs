@@ -4,6 +4,7 @@ mod by_size;
 mod connections;
 mod flow;
 mod flow_peers;
+mod links;
 mod mailbox;
 mod models;
 mod names;
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use crate::bench::{Operation, Pair, Peer, Socket, Test};
+use crate::bench::{Operation, Pair, Peer, Report, Socket, Test};
 use crate::experiment::{Context, Experiment};
 use crate::launch::Mode;
 use crate::plot::{Axis, Chart, Figure, Point, Scale, Series};
@@ -39,6 +40,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &sockets::Sockets,
         &ring_size::RingSize,
         &pairs::Pairs,
+        &links::Links,
         &connections::Connections,
         &programs::Programs,
         &seek::Seek,
@@ -107,13 +109,14 @@ fn program_pair(context: &Context<'_>, socket: Socket, accelerated: bool) -> Res
 
 /// A variant in which the peers of `pair` do `tests`. Each message size is a case.
 fn pair_variant<'a>(name: impl Into<String>, pair: Pair, tests: Vec<Test>) -> Variant<'a> {
-    Variant::new(name, move |trial: &mut Trial| {
-        pair.run(&tests, trial, |trial, report| {
-            for (metric, value) in report.readings() {
-                trial.record(text::size(report.size), Some(report.size as f64), metric, value);
-            }
-        })
-    })
+    Variant::new(name, move |trial: &mut Trial| pair.run(&tests, trial, record))
+}
+
+/// Records what a peer reports. Its message size is the case.
+fn record(trial: &mut Trial, report: Report) {
+    for (metric, value) in report.readings() {
+        trial.record(text::size(report.size), Some(report.size as f64), metric, value);
+    }
 }
 
 /// A figure with one curve for each of `variants`, from the rows of `metric`.

@@ -121,7 +121,7 @@ fn variant<'a>(
 
 /// Runs `count` pairs at the same time and records the sum of their bandwidths.
 fn together(pair: &Pair, count: usize, tests: &[Test], trial: &mut Trial) -> Result<()> {
-    let servers: Vec<Server> = (0..count).map(|_| pair.serve()).collect::<Result<_, _>>()?;
+    let servers: Vec<Server> = (0..count).map(|_| pair.serve()).collect::<Result<_>>()?;
     let mut clients: Vec<Running> = servers
         .iter()
         .map(|server| pair.client(server, tests).arg("--barrier").start())

@@ -63,13 +63,10 @@ impl Hosts<'_> {
     }
 
     fn with_namespaces<T>(work: impl FnOnce(&Hosts<'_>) -> Result<T>) -> Result<T> {
-        let testbed = Testbed::new()?;
+        let testbed = namespaces()?;
         let state =
             tempfile::tempdir().context("cannot make a directory for the state of interfaces")?;
         let store = Store::at(state.path());
-        for side in [Side::Near, Side::Far] {
-            testbed.end(side).run(choose_congestion)?;
-        }
         let set = |step| {
             for end in [Side::Near, Side::Far].map(|side| testbed.end(side)) {
                 end.run(|| set(end, &store, step))??;
@@ -139,6 +136,28 @@ impl Hosts<'_> {
             Place::Namespaces(_) => 1,
             Place::Peer(_) => 2,
         }
+    }
+}
+
+/// Two network namespaces, set up to measure what passes between them.
+///
+/// # Errors
+///
+/// Those of [`Testbed::new`].
+pub(crate) fn namespaces() -> Result<Testbed, seekwire_testbed::Error> {
+    let testbed = Testbed::new()?;
+    for side in [Side::Near, Side::Far] {
+        testbed.end(side).run(choose_congestion)?;
+    }
+    Ok(testbed)
+}
+
+/// The same for tests, which can do nothing where none may be made.
+#[cfg(test)]
+pub(crate) fn namespaces_if_permitted() -> Option<Testbed> {
+    match namespaces() {
+        Err(seekwire_testbed::Error::NotPermitted { .. }) => None,
+        made => Some(made.unwrap()),
     }
 }
 

@@ -6,11 +6,13 @@
 //!   hosts     where the two ends are, and how their interfaces are set
 //!   options   which hosts these are
 //!   ends      the processes at both ends, and the tests that they run
+//!   machines  two namespaces that share memory, as virtual machines do
 //!   others    iperf3, sockperf and qperf between the same hosts
 //! ```
 
 pub(crate) mod ends;
 pub(crate) mod hosts;
+pub(crate) mod machines;
 pub mod options;
 pub(crate) mod others;
 pub(crate) mod step;
