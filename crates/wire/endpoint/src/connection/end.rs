@@ -87,6 +87,9 @@ impl Connection {
         }
         if self.attached().is_none() && self.is_sole_holder() {
             self.close_seeking();
+            if let Some(far) = self.far.get().filter(|_| self.link.get().is_none()) {
+                far.entry.clear();
+            }
         }
         if let Some(link) = self.attached() {
             if link.ring.queue.remove_holder(thread::process_id()) {
