@@ -29,8 +29,11 @@ const TRUST: Duration = Duration::from_secs(1);
 const COMING: usize = 1024;
 /// How long a line may say nothing while others wait.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What a line says first: a nonce of the entry that it is for, and of the one that it comes from.
-pub(crate) const HELLO: usize = 32;
+/// What a line says first: the nonce of the entry that it is for, that of the entry that it comes
+/// from, and a number that stands nowhere else.
+pub(crate) const HELLO: usize = 48;
+/// Lines that are taken in at a time, within a call of the program's.
+const AT_ONCE: usize = 64;
 
 // ---- links -----------------------------------------------------------------------------------
 
@@ -175,6 +178,7 @@ pub(crate) struct Arrived {
     pub(crate) line: Placed,
     pub(crate) from: IpAddr,
     pub(crate) nonce: u128,
+    pub(crate) secret: u128,
 }
 
 struct Lines {
@@ -232,10 +236,11 @@ pub(crate) fn no_line(error: &std::io::Error) -> Reason {
 }
 
 /// The first words of a line.
-pub(crate) fn hello(to: u128, from: u128) -> [u8; HELLO] {
+pub(crate) fn hello(to: u128, from: u128, secret: u128) -> [u8; HELLO] {
     let mut hello = [0; HELLO];
-    hello[..16].copy_from_slice(&to.to_le_bytes());
-    hello[16..].copy_from_slice(&from.to_le_bytes());
+    for (bytes, number) in hello.chunks_exact_mut(16).zip([to, from, secret]) {
+        bytes.copy_from_slice(&number.to_le_bytes());
+    }
     hello
 }
 
@@ -299,10 +304,10 @@ impl Lines {
             late.extend(Vec::into_iter(silent).map(|silent| silent.line));
         }
         for listener in &self.listeners {
-            while self.coming.len() < COMING {
+            for _ in 0..AT_ONCE.min(COMING - self.coming.len()) {
                 match line::accept(&listener.socket) {
                     // Nobody else has anything to say here.
-                    Ok(Some((line, from))) if !is_welcome(from.ip()) => late.push(line),
+                    Ok(Some((line, from))) if !is_welcome(from.ip()) => drop(line),
                     Ok(Some((line, from))) => {
                         let hello = [0; HELLO];
                         self.coming.push(Coming { since, line, from, hello, heard: 0 });
@@ -335,11 +340,10 @@ impl Lines {
                 u128::from_le_bytes(bytes)
             };
             let from = coming.from.ip().to_canonical();
-            let (nonce, line) = (word(16), coming.line);
+            let (nonce, secret, line) = (word(16), word(32), coming.line);
             match self.boxes.get_mut(&word(0)) {
-                Some(kept) => {
-                    late.extend(kept.replace(Arrived { line, from, nonce }).map(|it| it.line))
-                }
+                Some(kept) => late
+                    .extend(kept.replace(Arrived { line, from, nonce, secret }).map(|it| it.line)),
                 None => late.push(line),
             }
         }
@@ -378,18 +382,18 @@ mod tests {
         expect(mine);
         expect(others);
         let _silent = line_to(port, b"half of a hello");
-        let _wrong = line_to(port, &hello(1, theirs));
-        let _line = line_to(port, &hello(mine, theirs));
+        let _wrong = line_to(port, &hello(1, theirs, 3));
+        let _line = line_to(port, &hello(mine, theirs, 3));
         let arrived = loop {
             if let Some(arrived) = line_from(mine, |_| true) {
                 break arrived;
             }
             std::thread::yield_now();
         };
-        assert_eq!((arrived.nonce, arrived.from), (theirs, HERE));
+        assert_eq!((arrived.nonce, arrived.secret, arrived.from), (theirs, 3, HERE));
         assert!(line_from(others, |_| true).is_none() && line_from(mine, |_| true).is_none());
         // Nobody of another address has anything to say here.
-        let refused = line_to(port, &hello(mine, theirs));
+        let refused = line_to(port, &hello(mine, theirs, 3));
         while line::hear(&refused, &mut [0]).is_ok() {
             assert!(line_from(mine, is_behind_a_link).is_none());
         }

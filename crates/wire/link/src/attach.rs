@@ -94,17 +94,15 @@ fn alone(directory: &Path) -> io::Result<Opened> {
     Ok(file)
 }
 
-/// This machine's half, with memory for all of it.
+/// This machine's half, with memory for the whole region: programs of this machine read the other
+/// half, too.
 fn half(definition: &Definition, region: &Opened, layout: Layout) -> io::Result<HalfMemory> {
     if let Provider::File(_) = &definition.provider {
-        let half = layout.half(definition.side);
-        let (at, len) = (half.start as u64, half.len() as u64);
+        let len = layout.length() as u64;
         // Whoever touches a page that finds no room gets SIGBUS.
-        without_signals(|| {
-            match rustix::fs::fallocate(region, FallocateFlags::empty(), at, len) {
-                Err(Errno::OPNOTSUPP) => Ok(()),
-                result => Ok(result?),
-            }
+        without_signals(|| match rustix::fs::fallocate(region, FallocateFlags::empty(), 0, len) {
+            Err(Errno::OPNOTSUPP) => Ok(()),
+            result => Ok(result?),
         })?;
     }
     let region = Region::of_file(region.as_fd(), layout.length())?;

@@ -66,6 +66,8 @@ pub struct Other {
     pub counts: Counts,
     /// The nonce of the entry that it talks to; 0 while it talks to none.
     pub talks_to: u128,
+    /// What that end says that it has heard on the line: see [`Entry::prove`].
+    pub proof: u128,
     /// Of the attachment of that machine.
     pub token: u64,
 }
@@ -80,6 +82,7 @@ impl Other {
             place: found.place,
             counts: found.counts,
             talks_to: found.talks_to,
+            proof: found.proof,
             token: found.token,
         }
     }
@@ -166,6 +169,12 @@ impl Entry {
         }
         let pages = table.place(self.index, length)?;
         known(self.place.get_or_init(|| (pages.start, pages.len())))
+    }
+
+    /// Shows what was heard on the line, before [`Word::Granted`]. Who has said it there knows then that
+    /// the line leads to this machine.
+    pub fn prove(&self, heard: u128) {
+        self.link.own.prove(self.index, heard);
     }
 
     /// Tells the other machine, beside the place.

@@ -45,6 +45,7 @@ pub(crate) struct Entered {
     /// In the other half.
     pub(crate) names: Option<(usize, usize)>,
     pub(crate) talks_to: u128,
+    pub(crate) proof: u128,
 }
 
 impl HalfMemory {
@@ -177,6 +178,7 @@ impl HalfMemory {
             },
             names: place(self.side.other(), entry::NAMES),
             talks_to: self.load_two(index, entry::TALKS_TO),
+            proof: self.load_two(index, entry::PROOF),
         };
         // Whoever enters anew frees the entry before it changes the rest.
         fence(Ordering::Acquire);
@@ -259,6 +261,11 @@ impl HalfMemory {
         self.store(index, entry::NAMES, offset as u64);
         self.store(index, entry::NAMES_LENGTH, length as u64);
         fence(Ordering::SeqCst);
+    }
+
+    /// Stored before the state that goes with it.
+    pub(crate) fn prove(&self, index: usize, proof: u128) {
+        self.store_two(index, entry::PROOF, proof);
     }
 
     #[inline]

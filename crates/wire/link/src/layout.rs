@@ -75,12 +75,14 @@ pub(crate) mod entry {
     pub(crate) const NAMES_LENGTH: usize = 0x88;
     /// The nonce of the entry that it talks to: two words.
     pub(crate) const TALKS_TO: usize = 0x90;
+    /// What was said on the line of the connection, and stands nowhere else: two words.
+    pub(crate) const PROOF: usize = 0xa0;
     /// The OTHER machine adds 1.
     pub(crate) const SIGNAL: usize = 0xc0;
 
     /// All but [`STATE`] and [`SIGNAL`].
     pub(crate) fn rest() -> impl Iterator<Item = usize> {
-        (TOKEN..TALKS_TO + 16).step_by(8)
+        (TOKEN..PROOF + 16).step_by(8)
     }
 }
 

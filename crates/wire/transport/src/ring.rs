@@ -302,6 +302,7 @@ impl Ring {
         if want.write {
             self.queue.arm_space();
         }
+        let was_over = self.doorbell.is_over();
         let mut ear = None;
         let result = loop {
             // A doorbell that others keep rung would let nobody sleep on it. An ear does, and hears
@@ -336,7 +337,7 @@ impl Ring {
                 break Err(Errno::TIMEDOUT);
             }
             self.answer(want, &are_called);
-            if self.doorbell.is_over() && !self.queue.is_tcp_only() {
+            if self.doorbell.is_over() && !was_over {
                 // Nobody rings any more: the caller goes on by TCP.
                 break Ok(Events::default());
             }

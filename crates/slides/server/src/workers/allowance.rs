@@ -15,7 +15,7 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Workers at a time.
-pub(crate) const MOST: usize = 64;
+pub(crate) const MOST: usize = 256;
 
 /// Bytes of blocks that are on their way to workers, or wait to be.
 const WAY: usize = 256 << 20;

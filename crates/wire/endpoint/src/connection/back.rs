@@ -132,6 +132,7 @@ impl Connection {
     #[cold]
     fn leave_for_lost_line(&self, link: &Link) {
         tracing::info!("fd {}: the line to the other machine is over", self.fd().raw());
+        link.leave_line();
         link.ring.queue.set_tcp_only();
         self.set_reason(Some(Reason::NoLine));
         if link.ring.queue.unsent() > 0 {

@@ -48,6 +48,8 @@ struct Across {
     token: u64,
     /// The last process that held this end has closed it.
     is_left: AtomicBool,
+    /// This end has met the end of the line.
+    has_left_line: AtomicBool,
 }
 
 /// This end's entry in the memory that this machine shares with another. The place of the ring is
@@ -86,7 +88,12 @@ impl Link {
 
     /// One to another machine, whose processes are not known here.
     pub(super) fn across(ring: Ring, held: Held, far: Arc<Far>, other: &Other) -> Self {
-        let across = Across { far, token: other.token, is_left: AtomicBool::new(false) };
+        let across = Across {
+            far,
+            token: other.token,
+            is_left: AtomicBool::new(false),
+            has_left_line: AtomicBool::new(false),
+        };
         Self { across: Some(across), ..Self::new(ring, held, 0) }
     }
 
@@ -109,7 +116,26 @@ impl Link {
     /// more, nor be woken.
     #[inline]
     pub(super) fn has_lost_line(&self) -> bool {
-        self.ring.doorbell.is_over() && !self.ring.queue.is_tcp_only()
+        let is_new = |across: &Across| !across.has_left_line.load(Ordering::Relaxed);
+        self.ring.doorbell.is_over() && self.across.as_ref().is_some_and(is_new)
+    }
+
+    /// From now on [`Self::has_lost_line`] is false: this end has done what is to be done.
+    pub(super) fn leave_line(&self) {
+        if let Some(across) = &self.across {
+            across.has_left_line.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether something may still go by the ring although nobody rings for it.
+    pub(super) fn is_silent(&self) -> bool {
+        let q = &self.ring.queue;
+        self.ring.doorbell.is_over() && (q.rx_on_ring() || q.unread() > 0 || q.unsent() > 0)
+    }
+
+    /// Whether the peer is on another machine.
+    pub(super) fn is_across(&self) -> bool {
+        self.across.is_some()
     }
 
     pub(super) fn peer_is_gone(&self) {

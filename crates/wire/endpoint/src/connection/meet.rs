@@ -5,21 +5,23 @@
 //!     enters its end in its half                  enters its end in its half, with a port
 //!     finds the mirrored 4-tuple
 //!     begins a line to that port  ---------->     (takes it in at its next call)
-//!       says the nonces of both entries
+//!       says the nonces of both entries, and a secret
 //!     Offered (place, byte counts)
 //!       signals the entry         ---------->   compares, maps
-//!     compares, maps              <----------   Granted (place, byte counts)
+//!     compares, maps              <----------   Granted (place, byte counts, the secret)
 //!                                                 signals the entry
 //! ```
 //!
 //! Whoever comes second signals the first. Nothing that stands in the other half is believed. The
 //! line proves that the address at the other end of the connection leads to the machine at the other
-//! end of the region: both have to know what stands there. So networks in which the same addresses
+//! end of the region: the accepting end has to know what was said on it, and the connecting end what
+//! stands in the region. So networks in which the same addresses
 //! occur are not mixed up, and an address that the map file has by mistake leads nowhere. The counts
 //! of bytes have to fit, too, as on one host.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use seekwire_link::{Counts, EnterError, Link as Shared, Other, Room, State, Word};
 use seekwire_protocol::{FourTuple, Reason, Role};
@@ -28,7 +30,7 @@ use seekwire_transport::queue::{self, QueuePair};
 use seekwire_transport::ring::Ring;
 use seekwire_transport::sys::doorbell::Doorbell;
 use seekwire_transport::sys::fd::Placed;
-use seekwire_transport::sys::{line, socket, thread};
+use seekwire_transport::sys::{host, line, socket, thread};
 
 use super::link::{Far, Link};
 use super::negotiation::Negotiation;
@@ -56,7 +58,7 @@ enum Step {
     /// The line is on its way there.
     Calling { other: Other, line: Placed },
     /// The other end has the next word.
-    Offered { other: Other, line: Placed, side: Side },
+    Offered { other: Other, line: Placed, side: Side, secret: u128 },
     /// This end has answered what the entry with this nonce offered, for good.
     Answered(u128),
 }
@@ -150,16 +152,21 @@ impl Connection {
             }
             Step::Calling { other, line } => {
                 if line::has_arrived(&line).map_err(|error| across::no_line(&error))? {
-                    let side = self.offer_place(&far, &other, &line)?;
-                    meeting.step = Step::Offered { other, line, side };
+                    let secret = u128::from(host::random()) << 64 | u128::from(host::random());
+                    let side = self.offer_place(&far, &other, &line, secret)?;
+                    meeting.step = Step::Offered { other, line, side, secret };
                     self.gate.look_again_after(u32::MAX);
                     return Ok(None);
                 }
                 meeting.step = Step::Calling { other, line };
             }
-            Step::Offered { other, line, side } => {
+            Step::Offered { other, line, side, secret } => {
                 let now = far.entry.look(&other).ok_or(Reason::NoPeer)?;
                 match now.state {
+                    State::Granted if now.talks_to == far.entry.nonce() && now.proof != secret => {
+                        tracing::warn!("{tuple}: the line does not lead to the other machine");
+                        return Err(Reason::Unproven);
+                    }
                     State::Granted if now.talks_to == far.entry.nonce() => {
                         self.compare(&now.counts)?;
                         // As at the other end.
@@ -172,24 +179,31 @@ impl Connection {
                         tracing::debug!("{tuple}: refused: {reason}");
                         return Err(Reason::PeerRefused);
                     }
-                    _ => meeting.step = Step::Offered { other, line, side },
+                    _ => meeting.step = Step::Offered { other, line, side, secret },
                 }
                 self.gate.look_again_after(u32::MAX);
                 return Ok(None);
             }
             Step::Answered(_) => return Err(Reason::PeerRefused),
         }
-        // What happens to the line nobody tells: each call looks.
-        self.gate.look_again_after(1);
+        // What happens to the line nobody tells.
+        self.gate.look_again_after(1 << meeting.waits.min(10));
+        meeting.waits += 1;
         Ok(None)
     }
 
-    fn offer_place(&self, far: &Far, other: &Other, line: &Placed) -> Result<Side, Reason> {
+    fn offer_place(
+        &self,
+        far: &Far,
+        other: &Other,
+        line: &Placed,
+        secret: u128,
+    ) -> Result<Side, Reason> {
         if !self.is_sole_holder() {
             return Err(Reason::Shared);
         }
         let side = Side::new(far)?;
-        let hello = across::hello(other.nonce, far.entry.nonce());
+        let hello = across::hello(other.nonce, far.entry.nonce(), secret);
         line::say(line, &hello).map_err(|error| across::no_line(&error))?;
         if !far.entry.names(other) {
             return Err(Reason::NoPeer);
@@ -218,7 +232,8 @@ impl Connection {
         if matches!(meeting.step, Step::Answered(nonce) if nonce == other.nonce) {
             return Err(Reason::PeerRefused);
         }
-        let Some(Arrived { line, from, nonce }) = across::line_for(far.entry.nonce()) else {
+        let Some(Arrived { line, from, nonce, secret }) = across::line_for(far.entry.nonce())
+        else {
             // It is on its way, or nobody says anything on it.
             self.gate.look_again_after(1 << meeting.waits.min(16));
             meeting.waits += 1;
@@ -234,6 +249,7 @@ impl Connection {
         let granted =
             if is_its_own { self.grant_place(&far, &other) } else { Err(Reason::Unproven) };
         let linked = granted.and_then(|side| self.join(&far, side, &other, line));
+        far.entry.prove(secret);
         far.entry.say(match &linked {
             Ok(_) => Word::Granted(self.counts()?),
             Err(reason) => Word::Refused(*reason),
@@ -344,6 +360,11 @@ impl Side {
         })?;
         queue::format(&own, geometry);
         queue::add_holder(&own, thread::process_id());
+        // Who detaches says so first, and then marks the places that there are.
+        fence(Ordering::SeqCst);
+        if far.link.is_detached() {
+            return Err(Reason::NoLink);
+        }
         Ok(Self { own, geometry, held })
     }
 }

@@ -60,6 +60,10 @@ impl Connection {
         // Somebody else is at it.
         let Ok(mut guard) = self.negotiation.try_lock() else { return };
         let negotiation = guard.get_or_insert_default();
+        if let Some(far) = self.far.get() {
+            // What it is about is looked at below, or is of no interest any more.
+            far.entry.take_signal();
+        }
         let config = Config::get();
         if negotiation.over || !config.enabled || self.link.get().is_some() {
             self.gate.look_again_after(u32::MAX);

@@ -133,7 +133,10 @@ impl Connection {
 
     /// Whether whoever was inside a read has gone, and does not leave it any more.
     fn is_nobody_inside(&self, link: &Link) -> bool {
-        link.ring.queue.peer_has_closed() || link.peer_is_dead() || self.has_error()
+        let q = &link.ring.queue;
+        // The processes of another machine are not known.
+        let is_killed = || link.is_across() && !q.peer_is_shut() && socket::ends(self.fd()).peers;
+        q.peer_has_closed() || link.peer_is_dead() || self.has_error() || is_killed()
     }
 
     /// TCP has ended, and the ring says nothing of it. Where a process was killed that had not
@@ -272,14 +275,15 @@ impl Connection {
 
     /// Whether the kernel may be silent about bytes that somebody waits for: it wakes nobody for
     /// fewer than SO_RCVLOWAT of its own, and knows nothing of those that lie on the ring before
-    /// them or behind them.
+    /// them or behind them. So it may be once the line to another machine is over.
     #[must_use]
     pub fn is_deaf(&self) -> bool {
         let may_be_split = |link: &&Link| {
             let q = &link.ring.queue;
             q.unread() > 0 || q.carriers().1 == Carrier::Tcp
         };
-        self.recv_low_water() > 1 && self.attached().filter(may_be_split).is_some()
+        let Some(link) = self.attached() else { return false };
+        (self.recv_low_water() > 1 && may_be_split(&link)) || link.is_silent()
     }
 
     /// Whether a sleep has to be a short one ([`Connection::DOUBT`]), since nobody may wake who

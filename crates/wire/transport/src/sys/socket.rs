@@ -204,6 +204,10 @@ pub fn received(fd: Fd) -> Result<u64, Errno> {
 /// TCP_USER_TIMEOUT where that is set (RFC 9293, 3.8.3 and 3.8.4; tcp(7)).
 pub fn probe(fd: Fd) {
     let socket = fd.borrow();
+    if sockopt::socket_keepalive(socket) == Ok(true) {
+        // The program has said how that is to be found out.
+        return;
+    }
     // Where one of these fails, the connection is over.
     let _ = sockopt::set_tcp_keepidle(socket, Duration::from_secs(1))
         .and_then(|()| sockopt::set_tcp_keepintvl(socket, Duration::from_secs(8)))
