@@ -15,9 +15,9 @@
 //! Whoever comes second signals the first. Nothing that stands in the other half is believed. The
 //! line proves that the address at the other end of the connection leads to the machine at the other
 //! end of the region: the accepting end has to know what was said on it, and the connecting end what
-//! stands in the region. So networks in which the same addresses
-//! occur are not mixed up, and an address that the map file has by mistake leads nowhere. The counts
-//! of bytes have to fit, too, as on one host.
+//! stands in the region. So networks in which the same addresses occur are not mixed up, and an
+//! address that the map file has by mistake leads nowhere. The counts of bytes have to fit, too, as
+//! on one host.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(super) struct Meeting {
     far: Arc<Far>,
     pid: u32,
     step: Step,
-    /// Looks for a line that was announced.
+    /// Looks for a line that is on its way, of which nobody tells.
     waits: u32,
 }
 
@@ -222,12 +222,12 @@ impl Connection {
     ) -> Result<Option<Link>, Reason> {
         let far = Arc::clone(&meeting.far);
         let Some(other) = far.link.find(&tuple.mirrored(), Role::Connected) else {
-            return self.wait_for_call(None);
+            return self.wait_for_call(false);
         };
         if other.state != State::Offered || other.talks_to != far.entry.nonce() {
             // It was there first, and does not know of this end.
             far.entry.signal(&other);
-            return self.wait_for_call(Some(()));
+            return self.wait_for_call(true);
         }
         if matches!(meeting.step, Step::Answered(nonce) if nonce == other.nonce) {
             return Err(Reason::PeerRefused);
@@ -267,9 +267,9 @@ impl Connection {
     }
 
     /// The connecting end has not offered anything yet.
-    fn wait_for_call(&self, found: Option<()>) -> Result<Option<Link>, Reason> {
+    fn wait_for_call(&self, is_there: bool) -> Result<Option<Link>, Reason> {
         self.gate.look_again_after(u32::MAX);
-        if found.is_none() && self.reason() == Some(Reason::BelowThreshold) {
+        if !is_there && self.reason() == Some(Reason::BelowThreshold) {
             self.set_reason(Some(Reason::NoPeer));
         }
         Ok(None)
