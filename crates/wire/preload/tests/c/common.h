@@ -165,6 +165,12 @@ __attribute__((unused)) static void drain(int fd, size_t len)
     static char junk[65536];
     while (len > 0) {
         ssize_t n = read(fd, junk, len < sizeof junk ? len : sizeof junk);
+        if (n < 0 && errno == EAGAIN) {
+            /* What was sent may be under way still, and this end may not wait. */
+            struct pollfd entry = {fd, POLLIN, 0};
+            CHECK(poll(&entry, 1, -1) == 1);
+            continue;
+        }
         CHECK(n > 0);
         len -= n;
     }
