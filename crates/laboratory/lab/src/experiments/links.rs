@@ -100,12 +100,12 @@ impl Experiment for Links {
     }
 
     fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 15 } else { 60 })
+        Duration::from_secs(if quick { 15 } else { 210 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
-        let rounds = context.rounds(3, 7);
-        let time = Duration::from_millis(context.pick(30, 60));
+        let rounds = context.rounds(3, 15);
+        let time = Duration::from_millis(context.pick(30, 300));
         let tests = sweep(&[Operation::Pingpong, Operation::Bandwidth], &SIZES, time);
 
         let testbed = namespaces().map(Arc::new);
