@@ -50,6 +50,9 @@ pub enum LinkError {
     /// Somebody else attaches or detaches it just now.
     #[error("the link {0} is being attached just now; try again")]
     Busy(String),
+    /// Another process is the agent of this link.
+    #[error("another agent keeps the addresses behind the link {0}; end it first")]
+    HasAgent(String),
     /// The region cannot be divided.
     #[error("link {name}: {source}")]
     Length {

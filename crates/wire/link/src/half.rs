@@ -116,6 +116,9 @@ impl HalfMemory {
             self.clear(index);
             self.store(index, entry::SIGNAL, 0);
         }
+        for word in header::of_agents() {
+            self.header(word).store(0, Ordering::Relaxed);
+        }
         for (word, value) in [
             (header::LENGTH, self.layout.length() as u64),
             (header::TOKEN, token),

@@ -4,7 +4,7 @@
 //!
 //! | page      | holds                                                                           |
 //! |-----------|---------------------------------------------------------------------------------|
-//! | 0         | the header, written by attaching                                                |
+//! | 0         | the header, written by attaching; behind it what agents say                     |
 //! | from 1 on | the directory: entries of 256 bytes, one for 64 KiB of the half, but 16 to 4096 |
 //! | behind it | places, each of whole pages                                                     |
 
@@ -42,7 +42,32 @@ pub(crate) mod header {
     pub(crate) const WANTS_ROOM: usize = 0x30;
     /// How many entries were ever in use: nobody looks at those behind them.
     pub(crate) const HIGHEST: usize = 0x38;
+
+    /// Odd while the agent changes the three behind it.
+    pub(crate) const SEQUENCE: usize = 0x100;
+    /// Where the agent of this machine answers; 0 while none runs.
+    pub(crate) const AGENT: usize = 0x108;
+    /// How many addresses the machine has.
+    pub(crate) const COUNT: usize = 0x110;
+    /// Two words each, the high half first.
+    pub(crate) const ADDRESSES: usize = 0x200;
+    /// The question that the agent of this machine asks; 0 while it asks none.
+    pub(crate) const QUESTION: usize = 0x140;
+    /// The question of the OTHER machine that the agent of this one has answered last. Stored last.
+    pub(crate) const ANSWERED: usize = 0x180;
+    /// What was said to it, at which address of this machine, and by which one: two words each.
+    pub(crate) const SECRET: usize = 0x188;
+    pub(crate) const HERE: usize = 0x198;
+    pub(crate) const THERE: usize = 0x1a8;
+
+    /// What agents say, in zeros while none has said anything.
+    pub(crate) fn of_agents() -> impl Iterator<Item = usize> {
+        (SEQUENCE..ADDRESSES + super::MAX_ADDRESSES * 16).step_by(8)
+    }
 }
+
+/// The most addresses that an agent can say its machine has.
+pub(crate) const MAX_ADDRESSES: usize = 64;
 
 /// Bit of [`header::FLAGS`], and of the same word in the state file.
 pub(crate) const DETACHED: u64 = 1;
@@ -178,6 +203,7 @@ impl Layout {
 
 // Directories end with a page, and a queue pair's header is in the first page of a place.
 const _: () = assert!(MIN_ENTRIES * ENTRY % PAGE == 0 && entry::SIGNAL % 64 == 0);
+const _: () = assert!(header::ADDRESSES + MAX_ADDRESSES * 16 <= PAGE);
 const _: () = assert!(seekwire_transport::layout::CONTROL < PAGE);
 
 #[cfg(test)]

@@ -8,11 +8,14 @@
 //!   link        what a program does with a link that its machine is attached to
 //!     entry       one connection's line in the directory of a half, and what the peer's says
 //!     status      what `seekwire vm` shows, and how a machine goes back to TCP
+//!     agent       what the agents of the two machines say to each other in the region
+//!   peers       the file in which an agent keeps the addresses that it has found behind a link
 //!   layout      what lies where in a region
 //!   half        the header and the directory of one machine, word by word
 //!   state       the file in which a machine keeps what its allocation depends on
 //!     table       who has which entry and which pages
 //!     pages       which pages are free
+//!   text        small files, read within limits
 //! ```
 //!
 //! A *machine* is a virtual machine, a host, or, where the region is a file, anything that has a
@@ -34,6 +37,7 @@
 //! | i             | who has entry i                                                           |
 //! | 4096          | who chooses an entry or a place, for microseconds                         |
 //! | 4097          | each process that has the region mapped, shared; who attaches, exclusive  |
+//! | 4098          | the agent of the link                                                     |
 //!
 //! They do not depend on the number of entries, so that a state file of another region can be
 //! asked, too. Who attaches holds, besides, a lock on the file `.lock` of that directory, which is
@@ -42,6 +46,7 @@
 //! Whoever may open the region or the state file is trusted by all who use that link on this
 //! machine: they could also truncate the file. On the other machine, the same holds for the region.
 
+mod agent;
 mod attach;
 mod entry;
 mod error;
@@ -50,11 +55,14 @@ mod layout;
 mod link;
 pub mod map;
 mod pages;
+mod peers;
 pub mod provider;
 mod state;
 mod status;
 mod table;
+mod text;
 
+pub use agent::{Answer, MOST, PORTS, Published, is_usable};
 pub use attach::{Access, Attached};
 pub use entry::{Counts, Entry, Other, State, Word};
 pub use error::{EnterError, LinkError};
@@ -62,5 +70,6 @@ pub use half::PeerHeader;
 pub use layout::{Layout, LengthError};
 pub use link::Link;
 pub use map::{Definition, Map, MapError, Provider, Side};
+pub use peers::Peers;
 pub use provider::ProviderError;
 pub use status::{Half, Listed, Room, Unread, Usage};

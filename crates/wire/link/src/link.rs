@@ -102,6 +102,25 @@ impl Link {
         Self::of(definition, state)
     }
 
+    /// As [`Self::inspect`], for the agent of the link, which there is one of. Where this machine
+    /// is detached, the region is not touched: it may be on its way out.
+    ///
+    /// # Errors
+    /// As [`Self::open`], and [`LinkError::HasAgent`].
+    pub fn keep(definition: &Definition, state: &Path) -> Result<Self, LinkError> {
+        let name = || definition.name.clone();
+        let path = state::path_of(definition, state);
+        let state = open_state(definition, &path)?;
+        if state.is_detached() {
+            return Err(LinkError::Detached(name()));
+        }
+        if !state.lock_agent().map_err(|error| LinkError::of(&path, error))? {
+            return Err(LinkError::HasAgent(name()));
+        }
+        let link = Self::of(definition, state)?;
+        if link.is_detached_here() { Err(LinkError::Detached(name())) } else { Ok(link) }
+    }
+
     fn of(definition: &Definition, state: StateFile) -> Result<Self, LinkError> {
         let (region, identity, layout) = open_region(definition)?;
         if !state.is_of(identity) || state.entries() != layout.entries() {
@@ -155,8 +174,16 @@ impl Link {
         self.0.is_detached()
     }
 
-    fn is_detached_here(&self) -> bool {
+    /// The same of this machine alone.
+    #[must_use]
+    pub fn is_detached_here(&self) -> bool {
         self.0.state.is_detached() || !self.0.is_current()
+    }
+
+    /// Of the attachment of this machine.
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        self.0.token
     }
 
     /// Who is at the other end; `None` while nobody has attached there, or only with another

@@ -23,8 +23,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
-use seekwire_transport::sys::file;
+use crate::text;
 
 /// Where the map is, unless the environment says otherwise.
 pub const PATH: &str = "/etc/seekwire/links";
@@ -151,10 +150,11 @@ impl Map {
     /// [`MapError`], with the line.
     pub fn read(path: &Path) -> Result<Self, MapError> {
         let error = |line, what| MapError { path: path.to_owned(), line, what };
-        let bytes = match bytes_of(path) {
+        let bytes = match text::read(path, MAX_BYTES) {
             Err(found) if found.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             bytes => bytes.map_err(|found| error(0, found.to_string()))?,
         };
+        let bytes = bytes.ok_or_else(|| error(0, TOO_LONG.to_owned()))?;
         let text = std::str::from_utf8(&bytes).map_err(|found| {
             let lines = bytes[..found.valid_up_to()].iter().filter(|byte| **byte == b'\n');
             error(lines.count() + 1, "this is not text in UTF-8".to_owned())
@@ -231,29 +231,6 @@ impl fmt::Display for Map {
 }
 
 const TOO_LONG: &str = "a map has at most 1 MiB";
-
-/// As [`file::read`], and no more than a map may have.
-fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
-    // A pipe would have everybody wait who looks at the map.
-    let file = file::open(path, OFlags::RDONLY.union(OFlags::NONBLOCK), 0)?;
-    let found = rustix::fs::fstat(&file)?;
-    if rustix::fs::FileType::from_raw_mode(found.st_mode) != rustix::fs::FileType::RegularFile {
-        return Err(io::Error::other("this is not a regular file"));
-    }
-    let mut bytes = vec![0; MAX_BYTES + 1];
-    let mut len = 0;
-    while len < bytes.len() {
-        match rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut bytes[len..]))? {
-            0 => break,
-            n => len += n,
-        }
-    }
-    if len > MAX_BYTES {
-        return Err(io::Error::other(TOO_LONG));
-    }
-    bytes.truncate(len);
-    Ok(bytes)
-}
 
 /// What was read so far.
 #[derive(Default)]

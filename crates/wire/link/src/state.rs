@@ -31,6 +31,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"SWSTATE\0") ^ (LAYOUT as u64) << 56;
 pub(crate) const ALLOCATOR: u64 = MAX_ENTRIES as u64;
 /// Who has the region mapped.
 pub(crate) const MAPPED: u64 = ALLOCATOR + 1;
+/// The agent that keeps the addresses behind the link.
+pub(crate) const AGENT: u64 = MAPPED + 1;
 
 /// Words of the header.
 mod word {
@@ -193,6 +195,16 @@ impl StateFile {
     /// Whether another description has the region mapped.
     pub(crate) fn is_mapped(&self) -> io::Result<bool> {
         lease::is_locked(&self.file, MAPPED..MAPPED + 1)
+    }
+
+    /// Makes this description that of the agent, unless another one has it.
+    pub(crate) fn lock_agent(&self) -> io::Result<bool> {
+        lease::try_lock(&self.file, AGENT, Kind::Exclusive)
+    }
+
+    /// Whether another description is that of an agent.
+    pub(crate) fn has_agent(&self) -> io::Result<bool> {
+        lease::is_locked(&self.file, AGENT..AGENT + 1)
     }
 
     /// Whether somebody has an entry, or is about to.

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 
 use common::{Bed, MIB, PAGE, tuple};
 use proptest::prelude::*;
-use seekwire_link::{Counts, Entry, Half, Link, Other, Side, Word};
+use seekwire_link::{
+    Answer, Counts, Entry, Half, Link, MOST, Other, PORTS, Published, Side, Word, is_usable,
+};
 use seekwire_protocol::{Reason, Role};
 
 /// Headers and directories of a region of 1 MiB: two pages at the beginning of each half.
@@ -33,7 +35,8 @@ fn values() -> impl Strategy<Value = u64> {
 
 /// Words of the header and the first entries more often than others.
 fn stores() -> impl Strategy<Value = Vec<Store>> {
-    let word = prop_oneof![0..WORDS, 0..8usize, PAGE / 8..PAGE / 8 + 128];
+    // What agents say begins with word 32.
+    let word = prop_oneof![0..WORDS, 0..8usize, 32..80usize, PAGE / 8..PAGE / 8 + 128];
     proptest::collection::vec((any::<bool>(), word, values()), 0..80)
 }
 
@@ -75,7 +78,23 @@ fn use_all(link: &Link, ends: &mut [Entry], known: &Other) -> Vec<Other> {
     let usage = link.usage();
     assert!(usage.bytes_used <= usage.bytes && usage.entries_used <= usage.entries);
     let _ = (link.peer(), link.is_detached(), link.unread());
+    use_agents(link);
     others
+}
+
+/// Does all that an agent does with what the other one says.
+fn use_agents(link: &Link) {
+    let here = "10.0.0.1".parse().unwrap();
+    link.publish(&Published::new(967, [here]));
+    if let Some(said) = link.published() {
+        assert!(said.port == 0 || PORTS.contains(&said.port));
+        assert!(said.addresses.len() <= MOST && said.addresses.is_sorted());
+        assert!(said.addresses.iter().all(|address| is_usable(*address)));
+    }
+    link.ask(7);
+    assert!(!link.is_asked(0) && !link.is_asked(7), "its own question");
+    let _ = link.answered(7);
+    link.answer(9, &Answer { secret: 1, here, there: here });
 }
 
 /// Places of this side are inside its half and apart from each other.
