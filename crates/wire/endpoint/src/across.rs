@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use seekwire_link::map::{Definition, Map};
-use seekwire_link::{Link, LinkError};
+use seekwire_link::{Link, LinkError, Peers};
 use seekwire_protocol::Reason;
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::{filter, line, socket, thread};
@@ -22,7 +22,7 @@ use seekwire_transport::sys::{filter, line, socket, thread};
 use crate::fork::patient_lock;
 use crate::scarcity;
 
-/// So long what was found of the map and of links counts.
+/// So long what was found of the map, of links and by agents counts.
 const TRUST: Duration = Duration::from_secs(1);
 /// Lines that have not said yet for which connection they are: as many as connections may begin at
 /// once. While there are so many, others wait in the kernel.
@@ -37,7 +37,7 @@ const AT_ONCE: usize = 64;
 
 // ---- links -----------------------------------------------------------------------------------
 
-/// What tells one content of the map file from another.
+/// What tells one content of a file from another.
 type Version = Option<(u64, i64, i64, u64)>;
 
 struct Known {
@@ -46,6 +46,15 @@ struct Known {
     version: Version,
     map: Map,
     links: HashMap<String, Tried>,
+    /// By the name of the link.
+    found: HashMap<String, Found>,
+}
+
+/// What an agent has found behind a link.
+#[derive(Default)]
+struct Found {
+    version: Version,
+    peers: Option<Peers>,
 }
 
 struct Tried {
@@ -67,12 +76,13 @@ fn map_path() -> &'static PathBuf {
     PATH.get_or_init(Map::path)
 }
 
-fn version() -> Version {
-    let found = fs::metadata(map_path()).ok()?;
+fn version(path: &Path) -> Version {
+    let found = fs::metadata(path).ok()?;
     Some((found.ino(), found.mtime(), found.mtime_nsec(), found.size()))
 }
 
-/// The link to the machine that has an address; `None` if the map file has none.
+/// The link to the machine that has an address; `None` if neither the map file has one, nor an
+/// agent has found one.
 ///
 /// # Errors
 /// Why it cannot be used now.
@@ -92,36 +102,73 @@ pub(crate) fn link_to(address: IpAddr) -> Option<Result<Arc<Link>, Reason>> {
             version: None,
             map: Map::default(),
             links: HashMap::new(),
+            found: HashMap::new(),
         }),
     };
+    let address = address.to_canonical();
     if known.looked.is_none_or(|looked| now.duration_since(looked) >= TRUST) {
         known.looked = Some(now);
         known.read();
     }
-    let definition = known.map.of_address(address.to_canonical())?.clone();
-    Some(known.link(&definition, now))
+    match known.map.of_address(address).cloned() {
+        Some(definition) => Some(known.link(&definition, now)),
+        None => known.link_found(address, now).map(Ok),
+    }
 }
 
 /// Whether the machine that has an address is at the other end of a link, as far as that was read.
 fn is_behind_a_link(address: IpAddr) -> bool {
     let guard = patient_lock(&KNOWN);
     let known = guard.as_ref().and_then(|guard| guard.as_ref());
-    known.is_some_and(|known| known.map.of_address(address.to_canonical()).is_some())
+    let address = address.to_canonical();
+    known.is_some_and(|known| {
+        known.map.of_address(address).is_some()
+            || known.found.values().any(|found| found.has(address))
+    })
+}
+
+impl Found {
+    fn has(&self, address: IpAddr) -> bool {
+        self.peers.as_ref().is_some_and(|peers| peers.addresses.binary_search(&address).is_ok())
+    }
 }
 
 impl Known {
-    /// Reads the map file, if it has changed.
+    /// Reads the map file and what agents have found, as far as they have changed.
     fn read(&mut self) {
-        let version = version();
-        if version == self.version {
-            return;
+        let version = version(map_path());
+        if version != self.version {
+            self.version = version;
+            self.links.clear();
+            self.found.clear();
+            self.map = Map::read(map_path()).unwrap_or_else(|error| {
+                tracing::error!("no connection goes over a link: {error}");
+                Map::default()
+            });
         }
-        self.version = version;
-        self.links.clear();
-        self.map = Map::read(map_path()).unwrap_or_else(|error| {
-            tracing::error!("no connection goes over a link: {error}");
-            Map::default()
-        });
+        for link in self.map.links() {
+            let version = self::version(&Peers::path(link, self.map.state()));
+            let found = self.found.entry(link.name.clone()).or_default();
+            if version != found.version {
+                let peers = version.and_then(|_| Peers::read(link, self.map.state()));
+                *found = Found { version, peers };
+            }
+        }
+    }
+
+    /// The link behind which an agent has found an address, if that still holds. Of two links,
+    /// neither.
+    fn link_found(&mut self, address: IpAddr, now: Instant) -> Option<Arc<Link>> {
+        let has =
+            |link: &&Definition| self.found.get(&link.name).is_some_and(|found| found.has(address));
+        let mut links = self.map.links().iter().filter(has);
+        let definition = links.next()?.clone();
+        if links.next().is_some() {
+            return None;
+        }
+        let link = self.link(&definition, now).ok()?;
+        let peers = self.found.get(&definition.name)?.peers.as_ref()?;
+        link.believes(peers).then_some(link)
     }
 
     fn link(&mut self, definition: &Definition, now: Instant) -> Result<Arc<Link>, Reason> {
