@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 74] = [
+const INSTALLED: [&str; 75] = [
     "bin/seekwire",
     "include/seekwire.h",
     "include/seekwire_filter.h",
@@ -61,6 +61,7 @@ const INSTALLED: [&str; 74] = [
     "share/man/man1/seekwire-slides-worker.1",
     "share/man/man1/seekwire-slides.1",
     "share/man/man1/seekwire-status.1",
+    "share/man/man1/seekwire-vm-agent.1",
     "share/man/man1/seekwire-vm-attach.1",
     "share/man/man1/seekwire-vm-detach.1",
     "share/man/man1/seekwire-vm-map-add.1",

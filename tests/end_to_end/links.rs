@@ -2,6 +2,7 @@
 //! map file and a registry of its own, and programs in them talk over the link.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -12,13 +13,13 @@ use crate::harness::{
 };
 
 /// One of the two machines.
-const MACHINES: [Side; 2] = [Side::Near, Side::Far];
+pub(crate) const MACHINES: [Side; 2] = [Side::Near, Side::Far];
 
-struct Machines {
-    stage: Stage,
+pub(crate) struct Machines {
+    pub(crate) stage: Stage,
     bed: Testbed,
     /// In memory: nothing is to be written to a disk.
-    _region: tempfile::NamedTempFile,
+    region: tempfile::NamedTempFile,
 }
 
 impl Machines {
@@ -33,57 +34,80 @@ impl Machines {
 
     /// The same, attached by neither.
     fn apart(region: u64) -> Self {
+        let machines = Self::unknown(region);
+        for (side, other) in [(Side::Near, Side::Far), (Side::Far, Side::Near)] {
+            let map = machines.map(side) + &format!("{} pair\n", machines.address(other));
+            machines.write_map(side, &map);
+        }
+        machines
+    }
+
+    /// The same, where no map says which addresses the machines have.
+    pub(crate) fn unknown(region: u64) -> Self {
         let stage = Stage::new(Mode::Accelerated);
         let bed = Testbed::new().expect("network namespaces, which take CAP_SYS_ADMIN");
         let file = tempfile::Builder::new().prefix("seekwire-region-").tempfile_in("/dev/shm");
         let file = file.expect("a file in memory");
         file.as_file().set_len(region).expect("room for a region");
-        for (side, other, half) in
-            [(Side::Near, Side::Far, "first"), (Side::Far, Side::Near, "second")]
-        {
-            let name = name(side);
+        let machines = Self { stage, bed, region: file };
+        for (side, half) in [(Side::Near, "first"), (Side::Far, "second")] {
             for part in ["state", "stats"] {
-                fs::create_dir(stage.path(&format!("{part}.{name}"))).expect("a directory");
+                fs::create_dir(machines.path(side, part)).expect("a directory");
             }
             let map = format!(
-                "link pair file {} {half}\nstate {}\n{} pair\n",
-                file.path().display(),
-                stage.path(&format!("state.{name}")).display(),
-                bed.end(other).address(),
+                "link pair file {} {half}\nstate {}\n",
+                machines.region().display(),
+                machines.path(side, "state").display()
             );
-            fs::write(stage.path(&format!("links.{name}")), map).expect("room for a map");
+            machines.write_map(side, &map);
         }
-        Self { stage, bed, _region: file }
+        machines
     }
 
-    fn end(&self, side: Side) -> &End {
+    pub(crate) fn end(&self, side: Side) -> &End {
         self.bed.end(side)
     }
 
-    fn address(&self, side: Side) -> String {
+    pub(crate) fn region(&self) -> &Path {
+        self.region.path()
+    }
+
+    /// A file or directory of one machine.
+    pub(crate) fn path(&self, side: Side, part: &str) -> PathBuf {
+        self.stage.path(&format!("{part}.{}", name(side)))
+    }
+
+    pub(crate) fn map(&self, side: Side) -> String {
+        fs::read_to_string(self.path(side, "links")).expect("a map")
+    }
+
+    pub(crate) fn write_map(&self, side: Side, map: &str) {
+        fs::write(self.path(side, "links"), map).expect("room for a map");
+    }
+
+    pub(crate) fn address(&self, side: Side) -> String {
         self.end(side).address().to_string()
     }
 
     /// `program` with the library, on one machine.
-    fn command(&self, side: Side, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(crate) fn command(&self, side: Side, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = self.stage.accelerated_command(program);
         self.adapt(side, &mut command);
         command
     }
 
     fn adapt(&self, side: Side, command: &mut Command) {
-        let path = |part: &str| self.stage.path(&format!("{part}.{}", name(side)));
         command
-            .env("SEEKWIRE_DIR", path("registry"))
-            .env("SEEKWIRE_STATS", path("stats"))
-            .env("SEEKWIRE_LINKS", path("links"));
+            .env("SEEKWIRE_DIR", self.path(side, "registry"))
+            .env("SEEKWIRE_STATS", self.path(side, "stats"))
+            .env("SEEKWIRE_LINKS", self.path(side, "links"));
     }
 
-    fn start(&self, side: Side, command: &mut Command) -> Child {
+    pub(crate) fn start(&self, side: Side, command: &mut Command) -> Child {
         self.end(side).run(|| self.stage.start(command)).expect("the namespace")
     }
 
-    fn run(&self, side: Side, command: &mut Command) -> Finished {
+    pub(crate) fn run(&self, side: Side, command: &mut Command) -> Finished {
         self.start(side, command).finish()
     }
 
@@ -94,23 +118,32 @@ impl Machines {
     }
 
     /// `seekwire vm ...` on one machine.
-    fn vm(&self, side: Side, words: &[&str]) -> Finished {
-        self.seekwire(side, &[&["vm"], words].concat())
+    pub(crate) fn vm(&self, side: Side, words: &[&str]) -> Finished {
+        self.start_vm(side, words).finish()
     }
 
-    fn seekwire(&self, side: Side, words: &[&str]) -> Finished {
+    /// The same, while others go on.
+    pub(crate) fn start_vm(&self, side: Side, words: &[&str]) -> Child {
+        self.start_seekwire(side, &[&["vm"], words].concat())
+    }
+
+    pub(crate) fn seekwire(&self, side: Side, words: &[&str]) -> Finished {
+        self.start_seekwire(side, words).finish()
+    }
+
+    fn start_seekwire(&self, side: Side, words: &[&str]) -> Child {
         let mut command = self.stage.plain_command(seekwire());
         self.adapt(side, &mut command);
-        self.run(side, command.args(words))
+        self.start(side, command.args(words))
     }
 
     /// The counters of the programs that have ended on one machine.
-    fn stats(&self, side: Side) -> Stats {
-        Stats::sum(&self.stage.path(&format!("stats.{}", name(side))))
+    pub(crate) fn stats(&self, side: Side) -> Stats {
+        Stats::sum(&self.path(side, "stats"))
     }
 
     /// Two programs with a connection over the link.
-    fn connected(&self) -> Ends {
+    pub(crate) fn connected(&self) -> Ends {
         let mut server =
             self.start(Side::Far, &mut self.script(Side::Far, "steps.py", &["listen", "0.0.0.0"]));
         let port = server.line();
@@ -128,8 +161,8 @@ impl Machines {
 
     /// What carries the connections of one machine, as `seekwire status` says: sends, receives, link
     /// and reason.
-    fn carriers(&self, side: Side) -> Vec<[String; 4]> {
-        let registry = self.stage.path(&format!("registry.{}", name(side)));
+    pub(crate) fn carriers(&self, side: Side) -> Vec<[String; 4]> {
+        let registry = self.path(side, "registry");
         let registry = registry.to_str().expect("UTF-8");
         let rows = self.seekwire(side, &["status", "--json", "--dir", registry]).success();
         let rows: Vec<serde_json::Value> = serde_json::from_str(&rows).expect("JSON");
@@ -137,11 +170,17 @@ impl Machines {
         rows.iter().map(|row| ["tx", "rx", "link", "reason"].map(|key| word(row, key))).collect()
     }
 
+    /// What `seekwire vm status` says of the link on one machine.
+    pub(crate) fn status(&self, side: Side) -> serde_json::Value {
+        let links = self.vm(side, &["status", "--json"]).success();
+        let mut links: Vec<serde_json::Value> = serde_json::from_str(&links).expect("JSON");
+        links.remove(0)
+    }
+
     /// Connections that have an entry in this machine's half.
     fn entries(&self, side: Side) -> u64 {
-        let links = self.vm(side, &["status", "--json"]).success();
-        let links: serde_json::Value = serde_json::from_str(&links).expect("JSON");
-        links[0]["entries"]["used"].as_u64().unwrap_or_else(|| panic!("{links}"))
+        let link = self.status(side);
+        link["entries"]["used"].as_u64().unwrap_or_else(|| panic!("{link}"))
     }
 }
 
@@ -152,7 +191,7 @@ fn name(side: Side) -> &'static str {
     }
 }
 
-struct Ends {
+pub(crate) struct Ends {
     server: Child,
     client: Child,
     port: u16,
@@ -160,7 +199,7 @@ struct Ends {
 
 impl Ends {
     /// `length` bytes from the client to the server, and as many back.
-    fn pass(&mut self, length: usize) {
+    pub(crate) fn pass(&mut self, length: usize) {
         let (send, recv) = (format!("send {length}"), format!("recv {length}"));
         self.server.tell(&recv);
         assert_eq!(self.client.ask(&send), "ok");
@@ -170,13 +209,14 @@ impl Ends {
         assert_eq!(self.client.line(), "ok");
     }
 
-    fn finish(self) {
+    pub(crate) fn finish(self) {
         self.client.finish().success();
         self.server.finish().success();
     }
 }
 
-const RING: [&str; 4] = ["ring", "ring", "pair", ""];
+/// What carries a connection by the link.
+pub(crate) const RING: [&str; 4] = ["ring", "ring", "pair", ""];
 
 #[test]
 fn programs_on_two_machines_talk_through_the_region() {
@@ -224,7 +264,7 @@ fn random_bytes_by_random_calls_arrive_over_a_link() {
     assert!(ring > 1_000_000, "{ring} bytes went through the region");
 }
 
-fn redis(machines: &Machines) -> (Child, [String; 4]) {
+pub(crate) fn redis(machines: &Machines) -> (Child, [String; 4]) {
     let mut command = machines.command(Side::Far, installed("redis-server"));
     command.args(["--bind", "0.0.0.0", "--port", "6379", "--save", "", "--appendonly", "no"]);
     command.args(["--protected-mode", "no", "--dir"]).arg(machines.stage.path(""));
@@ -369,12 +409,7 @@ fn detached_machines_go_on_by_tcp_with_nothing_lost() {
     let mut ends = machines.connected();
     // Unread when the link is detached.
     assert_eq!(ends.client.ask("send 5000"), "ok");
-    let detach = machines.start(Side::Near, &mut {
-        let mut command = machines.stage.plain_command(seekwire());
-        machines.adapt(Side::Near, &mut command);
-        command.args(["vm", "detach", "pair", "--wait", "60"]);
-        command
-    });
+    let detach = machines.start_vm(Side::Near, &["detach", "pair", "--wait", "60"]);
     for _ in 0..50 {
         ends.exchange(2000);
     }

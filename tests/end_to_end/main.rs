@@ -9,6 +9,7 @@
 //! The programs that Debian does not have are in tests/programs. `make test` installs, builds and
 //! runs everything.
 
+mod agents;
 mod browser;
 mod command;
 mod connections;

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use seekwire_endpoint::config::{MAX_SPIN_US, MAX_THRESHOLD};
 
-pub(crate) use vm::{Runner, Vm, VmAttach, VmCommand, VmDetach, VmMapEdit, VmPlan, VmStatus};
+pub(crate) use vm::{
+    Runner, Vm, VmAgent, VmAttach, VmCommand, VmDetach, VmMapEdit, VmPlan, VmStatus,
+};
 
 /// Make programs that talk over TCP on one host faster, without changing them
 ///

@@ -4,6 +4,7 @@
 //! map          shows the map of this machine
 //! edit         adds addresses to it and removes them
 //! attach       makes this machine ready to use its links
+//! agent        finds the addresses behind them, while it runs
 //! detach       takes the connections off one
 //! state        what is known of a link: for status, and for `seekwire doctor`
 //! status       prints that
@@ -13,6 +14,7 @@
 //!
 //! The map, the regions and the state of links are those of the crate `seekwire-link`.
 
+mod agent;
 mod attach;
 mod detach;
 mod edit;
@@ -44,6 +46,7 @@ pub(crate) fn vm(command: &VmCommand) -> Result<ExitCode> {
             Some(VmMapEdit::Remove(options)) => edit::remove(options.address).map(done),
         },
         VmCommand::Attach(options) => attach::attach(options),
+        VmCommand::Agent(options) => agent::agent(options),
         VmCommand::Detach(options) => detach::detach(options),
         VmCommand::Status(options) => status::status(options).map(done),
         VmCommand::Plan(options) => Ok(plan::plan(options)?),

@@ -14,9 +14,9 @@ use crate::vm::size;
 /// address of its own on this host, such as a container.
 ///
 /// `plan` says what to give virtual machines on their host, and writes their maps. `map` shows and
-/// edits the map in each of them, and `attach` makes the machine ready to use its links. Whoever may
-/// open a region can read and change everything that any connection over it carries, on both
-/// machines.
+/// edits the map in each of them, and `attach` makes the machine ready to use its links. `agent`
+/// finds the addresses behind them, so that nobody has to write them. Whoever may open a region can
+/// read and change everything that any connection over it carries, on both machines.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Files:
@@ -25,6 +25,7 @@ Files:
   /run/seekwire/NAME.link    what this machine knows of an attached link;
                              a line `state DIR` of the map names another
                              directory
+  /run/seekwire/NAME.peers   which addresses the agent has found behind it
 
 Map:
   # link NAME PROVIDER WHERE SIDE
@@ -38,6 +39,7 @@ Examples:
   seekwire vm plan db web --size 256M
   sudo seekwire vm map add 10.0.0.2 db-web
   sudo seekwire vm attach --group seekwire
+  sudo seekwire vm agent
   seekwire vm status")]
 pub(crate) struct Vm {
     #[command(subcommand)]
@@ -48,6 +50,7 @@ pub(crate) struct Vm {
 pub(crate) enum VmCommand {
     Map(VmMap),
     Attach(VmAttach),
+    Agent(VmAgent),
     Detach(VmDetach),
     Status(VmStatus),
     Plan(VmPlan),
@@ -56,7 +59,8 @@ pub(crate) enum VmCommand {
 /// Show the map of this machine: its links, and which addresses are behind them
 ///
 /// Prints one line for each link: where its region is, which half of the region is this machine's,
-/// and which addresses belong to the machine at the other end. A connection to any other address
+/// and which addresses belong to the machine at the other end. Those that the agent of this machine
+/// has found are marked, and shown to those who may use the link. A connection to any other address
 /// uses no link. Without a map there are no links, and that is no error.
 #[derive(Debug, Args)]
 #[command(
@@ -105,8 +109,8 @@ pub(crate) enum VmMapEdit {
 ///
 /// Adds a line to the map, behind the other addresses of the link. Everything else in the file
 /// stays as it is, with comments, order, owner and mode. The file is replaced as a whole, so a
-/// reader finds the old map or the new one. Programs that run already keep the map that they began
-/// with.
+/// reader finds the old map or the new one. Programs that run already look at it again when a
+/// connection may come to a link.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit status:
@@ -128,7 +132,7 @@ pub(crate) struct VmMapAdd {
 /// Take an address out of the map
 ///
 /// Removes the line of the address. Everything else in the file stays as it is. New connections to
-/// the address stay on TCP, in programs that are started from now on.
+/// the address stay on TCP, unless the agent of this machine finds it behind a link.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit status:
@@ -183,6 +187,57 @@ pub(crate) struct VmAttach {
     pub(crate) mode: u32,
 }
 
+/// Find the addresses of the machines at the other ends, while it runs
+///
+/// Says in the region of each link of the map which addresses this machine has, and looks which
+/// ones the agent of the machine at the other end says. An address is believed when it is proved:
+/// the agent says a secret to it, by TCP, and the other agent has to show that secret in the
+/// region. So the address leads to the machine that shares the memory, and not to another one that
+/// has the same address in another network, nor through an address translation. What is proved is
+/// proved again each 30 seconds, and when the other machine attaches anew.
+///
+/// Programs use what was found, from the next connection on that comes so far, besides the
+/// addresses of the map. An address that the map has belongs to the link that the map says. One
+/// that leads to the machines at the other ends of two links belongs to neither.
+///
+/// Both machines need an agent, and the same name for their link. No other link of either machine
+/// should have that name: a machine that has links to two others, by one name, could pass for one
+/// of them.
+///
+/// When this machine detaches from a link, the agent lets its region go; when it attaches again,
+/// the agent goes on. It stays in the foreground, and says on standard output what it finds.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Trust:
+  anybody who reaches its port can connect to it, and is hung up on unless he
+  says what stands in the region of a link; the machine at the other end can
+  have it open 20 connections a second, to addresses and ports below 1024 of
+  its choice, say 64 bytes there, and read nothing
+
+Permission:
+  that to use the links, to write in the state directory, and to listen at a
+  port below 1024, which shows the other machine that the administrator of
+  this one has allowed it: root, for example by sudo
+
+Exit status:
+  0  SIGTERM or SIGINT has come; what was found is used no more
+  1  it cannot begin: the map is not well formed, another agent runs, the
+     port is taken, or the state directory cannot be written
+
+Examples:
+  sudo seekwire vm agent
+  sudo seekwire vm agent --port 968 --address 10.0.0.1 --address fd00::1")]
+pub(crate) struct VmAgent {
+    /// Address to say that this machine has, instead of those of its interfaces; can be repeated
+    #[arg(long = "address", value_name = "ADDRESS")]
+    pub(crate) addresses: Vec<IpAddr>,
+
+    /// Port at which the other agents ask, below 1024; a firewall must let it pass
+    #[arg(long, value_name = "PORT", default_value_t = 967,
+        value_parser = clap::value_parser!(u16).range(1..=1023))]
+    pub(crate) port: u16,
+}
+
 /// Take all connections off a link, so that its region can be removed or the machine be moved
 ///
 /// From now on no connection comes to the link, and those that use it go back to TCP: no byte is
@@ -222,9 +277,9 @@ pub(crate) struct VmDetach {
 /// Show the links of this machine, and what they carry
 ///
 /// Prints one line for each link of the map: whether this machine and the one at the other end are
-/// attached, how many connections use it, how much of this machine's half they take, how many bytes
-/// lie in it unreceived, and which processes have it mapped. To those who may not open the region it
-/// is unusable.
+/// attached, whether an agent keeps its addresses, how many connections use it, how much of this
+/// machine's half they take, how many bytes lie in it unreceived, and which processes have it mapped
+/// (the agent is one of them). To those who may not open the region it is unusable.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 JSON:
@@ -232,11 +287,15 @@ JSON:
     link, provider, where, side
                     as in the map
     addresses       array: those of the machine at the other end
+    by_agent        array: further ones, which the agent has found
     state           attached, detached, `not attached` or unusable
     problem         null, or why the link cannot be used or looked at
     length          bytes of the region; null if it cannot be opened
     peer            the machine at the other end: attached, detached or
                     `not attached`; null if unknown
+    agent           whether an agent of this machine keeps the addresses
+    other_agent     {port, addresses} as the agent of the other machine
+                    says, which need not be true; null if none does
     entries         {used, most}; used counts connections of this machine,
                     and those whose programs were killed, for a while
     bytes           {used, most} of this machine's half
@@ -245,7 +304,7 @@ JSON:
     processes       array of {pid, program} of this machine that have the
                     region mapped, as far as this user may see them
     in_use          whether there are any such processes, seen or not
-    entries, bytes, unread, processes and in_use are null if unknown
+    agent, entries, bytes, unread, processes and in_use are null if unknown
 
 Exit status:
   0  all was shown

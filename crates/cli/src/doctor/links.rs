@@ -2,14 +2,15 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
+use std::time::Duration;
 
 use seekwire_link::Map;
 use seekwire_program::table;
 
 use super::Finding;
-use crate::vm::state::{self, Standing, State};
+use crate::vm::state::{self, OtherAgent, Standing, State};
 
 const MAP: &str = "links";
 const LINK: &str = "link";
@@ -42,6 +43,11 @@ fn of_map(path: &Path) -> Vec<Finding> {
         count(addresses.sum(), "address", "addresses")
     );
     let judged = state::all(&map);
+    let by_agent: usize = judged.iter().map(|state| state.by_agent.len()).sum();
+    let found = match by_agent {
+        0 => found,
+        _ => format!("{found}, and {by_agent} by agent"),
+    };
     std::iter::once(Finding::ok(MAP, found)).chain(judged.iter().map(judge)).collect()
 }
 
@@ -84,14 +90,6 @@ fn judge(state: &State) -> Finding {
             ),
         );
     }
-    if state.addresses.is_empty() {
-        return warn(
-            "attached, but no address is behind it".to_owned(),
-            format!(
-                "sudo seekwire vm map add ADDRESS {link}, for each address of the other machine"
-            ),
-        );
-    }
     if state.peer == Some(Standing::Detached) {
         return warn(
             "the machine at the other end has detached, its connections stay on TCP".to_owned(),
@@ -107,8 +105,74 @@ fn judge(state: &State) -> Finding {
             ),
         );
     }
+    if state.addresses.is_empty() && state.by_agent.is_empty() {
+        let (found, advice) = without_address(state);
+        return warn(found, advice);
+    }
     let length = state.length.map(table::bytes).unwrap_or_default();
     Finding::ok(LINK, format!("{link}: {provider} {place}, {length}, attached at both ends"))
+}
+
+/// Why no address is behind a link that is attached at both ends, and what to do.
+fn without_address(state: &State) -> (String, String) {
+    let add = format!(
+        "sudo seekwire vm map add ADDRESS {}, for each address of the other machine",
+        state.link
+    );
+    if state.agent != Some(true) {
+        return (
+            "attached, but no address is behind it, and no agent finds them".to_owned(),
+            format!("sudo seekwire vm agent, in both machines; or {add}"),
+        );
+    }
+    let Some(OtherAgent { port, addresses }) = &state.other_agent else {
+        return (
+            "no address is behind it: the machine at the other end has no agent".to_owned(),
+            format!("sudo seekwire vm agent, there; or {add}"),
+        );
+    };
+    let others: Vec<IpAddr> = addresses.iter().copied().filter(|it| !is_own(*it)).collect();
+    if others.is_empty() {
+        return (
+            "no address is behind it: the agent at the other end says none that this machine does \
+             not have itself"
+                .to_owned(),
+            format!("give one to the agent there, by --address; or {add}"),
+        );
+    }
+    let shown: Vec<String> = others.iter().take(LOOKED_AT).map(IpAddr::to_string).collect();
+    let shown = shown.join(", ");
+    if others.iter().take(LOOKED_AT).any(|address| is_reached(*address, *port)) {
+        return (
+            format!(
+                "no address is behind it: none of {shown} leads to the machine at the other end"
+            ),
+            format!(
+                "the agent says why on its standard output, each time that the reason changes; \
+                 both maps must have the same name for the link; through an address translation no link \
+                 can be used; else {add}"
+            ),
+        );
+    }
+    (
+        format!(
+            "no address is behind it: the agent at the other end is not reached at port {port} of \
+             {shown}"
+        ),
+        format!(
+            "let the port pass the firewalls (--port of seekwire vm agent, there, gives another \
+             one), or correct the routes; or {add}"
+        ),
+    )
+}
+
+/// So many addresses of the other machine are tried.
+const LOOKED_AT: usize = 4;
+
+/// Whether somebody listens there.
+fn is_reached(address: IpAddr, port: u16) -> bool {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    TcpStream::connect_timeout(&SocketAddr::new(address, port), PATIENCE).is_ok()
 }
 
 /// Whether the kernel would deliver to itself what is sent there.
@@ -140,16 +204,35 @@ mod tests {
             side: "first".to_owned(),
             // TEST-NET-2 (RFC 5737): of no machine.
             addresses: vec!["198.51.100.2".parse().unwrap()],
+            by_agent: Vec::new(),
             standing: Standing::Attached,
             problem: None,
             length: Some(256 << 20),
             peer: Some(Standing::Attached),
+            agent: Some(false),
+            other_agent: None,
             entries: None,
             bytes: None,
             unread: None,
             processes: None,
             in_use: None,
         }
+    }
+
+    /// With an agent that has found nothing, and another one that says these addresses.
+    fn with_agent(other: Option<&[&str]>) -> State {
+        let other_agent = other.map(|addresses| OtherAgent {
+            port: 967,
+            addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+        });
+        State { addresses: Vec::new(), agent: Some(true), other_agent, ..state() }
+    }
+
+    #[test]
+    fn what_an_agent_has_found_is_enough() {
+        let by_agent = vec!["198.51.100.2".parse().unwrap()];
+        let found = judge(&State { by_agent, ..with_agent(None) });
+        assert_eq!(found.verdict, Verdict::Ok, "{found:?}");
     }
 
     #[test]
@@ -176,6 +259,11 @@ mod tests {
                 ", there",
             ),
             (State { addresses: Vec::new(), ..state() }, "no address", "vm map add ADDRESS db-web"),
+            (State { addresses: Vec::new(), ..state() }, "no agent", "vm agent, in both"),
+            (with_agent(None), "other end has no agent", "vm agent, there"),
+            (with_agent(Some(&[])), "says none", "--address"),
+            // Of this host: nobody else is asked.
+            (with_agent(Some(&["127.0.0.1"])), "says none", "--address"),
             (State { addresses: own, ..state() }, "of this machine", "vm map remove 127.0.0.1"),
         ] {
             let judged = judge(&bad);

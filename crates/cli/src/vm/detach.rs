@@ -33,12 +33,15 @@ pub(super) fn detach(options: &VmDetach) -> Result<ExitCode> {
     Ok(if left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(LEFT) })
 }
 
-/// Until nothing is left to be received, or the time is over. Nobody tells: programs take bytes out
-/// of shared memory without a word.
+/// Until nothing is left to be received, or the time is over. The agent is waited for, too: it lets
+/// the region go by itself. Nobody tells: programs take bytes out of shared memory without a word.
 fn wait_for_readers(link: &Link, patience: Duration) {
     const PERIOD: Duration = Duration::from_millis(20);
-    let end = Instant::now() + patience;
-    while !link.unread().is_empty() && Instant::now() < end {
+    /// It may be in the middle of a question.
+    const OF_AGENT: Duration = Duration::from_secs(5);
+    let begin = Instant::now();
+    let waits = |patience| begin.elapsed() < patience;
+    while (waits(patience) && !link.unread().is_empty()) || (waits(OF_AGENT) && link.has_agent()) {
         std::thread::sleep(PERIOD);
     }
 }

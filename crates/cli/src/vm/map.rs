@@ -1,13 +1,14 @@
 //! `seekwire vm map`: the map of this machine, with what each link means.
 
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::Result;
 use seekwire_link::{Definition, Map};
 use seekwire_program::table::{self, Align};
 
-use super::read_map;
+use super::{read_map, state};
 
 /// Prints the map, unless it is only to be checked.
 ///
@@ -17,12 +18,13 @@ use super::read_map;
 pub(super) fn show(only_check: bool) -> Result<()> {
     let (path, map) = read_map()?;
     if !only_check {
-        io::stdout().lock().write_all(render(&path, &map).as_bytes())?;
+        let by_agent = |link: &Definition| state::by_agent(link, &map);
+        io::stdout().lock().write_all(render(&path, &map, by_agent).as_bytes())?;
     }
     Ok(())
 }
 
-fn render(path: &Path, map: &Map) -> String {
+fn render(path: &Path, map: &Map, by_agent: impl Fn(&Definition) -> Vec<IpAddr>) -> String {
     if map.links().is_empty() {
         let path = table::printable(&path.display().to_string());
         return format!("No links: {path} does not exist, or defines none.\n");
@@ -34,8 +36,9 @@ fn render(path: &Path, map: &Map) -> String {
         ("THE OTHER MACHINE", Align::Left),
     ];
     let row = |link: &Definition| {
-        let addresses: Vec<String> =
-            map.addresses(&link.name).map(|address| address.to_string()).collect();
+        let written = map.addresses(&link.name).map(|address| address.to_string());
+        let found = by_agent(link).into_iter().map(|address| format!("{address} by agent"));
+        let addresses: Vec<String> = written.chain(found).collect();
         let behind = if addresses.is_empty() {
             "no address: nothing uses this link".to_owned()
         } else {
@@ -58,16 +61,22 @@ mod tests {
              10.0.0.2 db-web\nfd00::2 db-web\n",
         )
         .unwrap();
-        let text = render(Path::new("/etc/seekwire/links"), &map);
+        let found = |link: &Definition| match link.name.as_str() {
+            "db-web" => vec!["10.0.0.9".parse().unwrap()],
+            _ => Vec::new(),
+        };
+        let text = render(Path::new("/etc/seekwire/links"), &map, found);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");
-        assert!(lines[1].contains("ivshmem 0000:00:10.0  first     10.0.0.2, fd00::2"), "{text}");
+        let row = "ivshmem 0000:00:10.0  first     10.0.0.2, fd00::2, 10.0.0.9 by agent";
+        assert!(lines[1].contains(row), "{text}");
         assert!(lines[2].contains("second    no address"), "{text}");
     }
 
     #[test]
     fn an_empty_map_says_so() {
-        let text = render(Path::new("/etc/seekwire/links"), &Map::parse("").unwrap());
+        let text =
+            render(Path::new("/etc/seekwire/links"), &Map::parse("").unwrap(), |_| Vec::new());
         assert_eq!(text, "No links: /etc/seekwire/links does not exist, or defines none.\n");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use seekwire_link::{Definition, Layout, Link, LinkError, Map, Provider, provider};
+use seekwire_link::{Definition, Layout, Link, LinkError, Map, Peers, Provider, provider};
 use serde::{Serialize, Serializer};
 
 use super::provider as words;
@@ -68,6 +68,13 @@ pub(crate) struct Users {
     pub(crate) are_there: bool,
 }
 
+/// What the agent of another machine says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct OtherAgent {
+    pub(crate) port: u16,
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
 /// What is known of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct State {
@@ -76,12 +83,18 @@ pub(crate) struct State {
     #[serde(rename = "where")]
     pub(crate) place: String,
     pub(crate) side: String,
+    /// Those that the map has.
     pub(crate) addresses: Vec<IpAddr>,
+    /// Those that the agent has found.
+    pub(crate) by_agent: Vec<IpAddr>,
     #[serde(rename = "state")]
     pub(crate) standing: Standing,
     pub(crate) problem: Option<String>,
     pub(crate) length: Option<u64>,
     pub(crate) peer: Option<Standing>,
+    /// Whether an agent keeps the addresses.
+    pub(crate) agent: Option<bool>,
+    pub(crate) other_agent: Option<OtherAgent>,
     pub(crate) entries: Option<Share>,
     pub(crate) bytes: Option<Share>,
     pub(crate) unread: Option<Vec<Unread>>,
@@ -102,10 +115,13 @@ fn of(link: &Definition, map: &Map) -> State {
         place,
         side: link.side.to_string(),
         addresses: map.addresses(&link.name).collect(),
+        by_agent: Vec::new(),
         standing: Standing::Unusable,
         problem: None,
         length: None,
         peer: None,
+        agent: None,
+        other_agent: None,
         entries: None,
         bytes: None,
         unread: None,
@@ -141,23 +157,41 @@ fn look_into(state: &mut State, link: &Definition, map: &Map) {
         }
     }
     if let Ok(open) = Link::inspect(link, map.state()) {
-        fill(state, link, &open);
+        fill(state, link, map, &open);
     }
 }
 
-fn fill(state: &mut State, definition: &Definition, link: &Link) {
+fn fill(state: &mut State, definition: &Definition, map: &Map, link: &Link) {
     let usage = link.usage();
     state.peer = Some(match link.peer() {
         None => Standing::NotAttached,
         Some(peer) if peer.is_detached => Standing::Detached,
         Some(_) => Standing::Attached,
     });
+    state.agent = Some(link.has_agent());
+    state.by_agent = found(definition, map, link);
+    let said = link.published().filter(|said| said.port != 0 && link.peer().is_some());
+    state.other_agent = said.map(|said| OtherAgent { port: said.port, addresses: said.addresses });
     state.entries = Some(Share { used: usage.entries_used as u64, most: usage.entries as u64 });
     state.bytes = Some(Share { used: usage.bytes_used as u64, most: usage.bytes as u64 });
     state.unread = Some(unread(link));
     let Users { known, are_there } = users(definition, link);
     state.processes = Some(known);
     state.in_use = Some(are_there);
+}
+
+/// The addresses that an agent has found behind a link, as programs use them.
+fn found(definition: &Definition, map: &Map, link: &Link) -> Vec<IpAddr> {
+    let peers = Peers::read(definition, map.state()).filter(|peers| link.believes(peers));
+    let mut addresses = peers.map(|peers| peers.addresses).unwrap_or_default();
+    addresses.retain(|address| map.of_address(*address).is_none());
+    addresses
+}
+
+/// As [`found`], where this user may look at the link.
+pub(crate) fn by_agent(definition: &Definition, map: &Map) -> Vec<IpAddr> {
+    let link = Link::inspect(definition, map.state());
+    link.map(|link| found(definition, map, &link)).unwrap_or_default()
 }
 
 /// The connections that have bytes in the region which were not received yet.

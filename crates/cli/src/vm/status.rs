@@ -29,13 +29,14 @@ pub(super) fn status(options: &VmStatus) -> Result<()> {
 }
 
 fn render(states: &[State]) -> String {
-    const COLUMNS: [(&str, Align); 9] = [
+    const COLUMNS: [(&str, Align); 10] = [
         ("LINK", Align::Left),
         ("REGION", Align::Left),
         ("SIZE", Align::Right),
         ("SIDE", Align::Left),
         ("STATE", Align::Left),
         ("OTHER END", Align::Left),
+        ("AGENT", Align::Left),
         ("CONNECTIONS", Align::Right),
         ("OWN HALF", Align::Left),
         ("UNREAD", Align::Right),
@@ -73,6 +74,7 @@ fn row(state: &State) -> Vec<String> {
         state.side.clone(),
         state.standing.word().to_owned(),
         state.peer.map_or(UNKNOWN, Standing::word).to_owned(),
+        state.agent.map_or(UNKNOWN, |runs| if runs { "runs" } else { "none" }).to_owned(),
         share(state.entries, |count| count.to_string()),
         share(state.bytes, table::bytes),
         unread.map_or(UNKNOWN.to_owned(), table::bytes),
@@ -104,6 +106,7 @@ pub(super) fn left(unread: &[Unread], users: &Users) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vm::state::OtherAgent;
 
     fn state() -> State {
         State {
@@ -112,10 +115,13 @@ mod tests {
             place: "/dev/shm/db-web".to_owned(),
             side: "first".to_owned(),
             addresses: vec!["10.0.0.2".parse().unwrap()],
+            by_agent: vec!["10.0.0.3".parse().unwrap()],
             standing: Standing::Attached,
             problem: None,
             length: Some(256 << 20),
             peer: Some(Standing::NotAttached),
+            agent: Some(true),
+            other_agent: Some(OtherAgent { port: 967, addresses: Vec::new() }),
             entries: Some(Share { used: 2, most: 2048 }),
             bytes: Some(Share { used: 4 << 20, most: 127 << 20 }),
             unread: Some(vec![Unread {
@@ -133,9 +139,8 @@ mod tests {
         let text = render(&[state()]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4, "{text}");
-        let row =
-            "256 MiB  first  attached  not attached    2 of 2048  4.0 MiB of 127 MiB  1.5 KiB";
-        assert!(lines[1].ends_with(row), "{text}");
+        assert!(lines[1].contains("256 MiB  first  attached  not attached  runs "), "{text}");
+        assert!(lines[1].ends_with(" 2 of 2048  4.0 MiB of 127 MiB  1.5 KiB"), "{text}");
         assert_eq!(lines[2], "db-web: 1.5 KiB not received yet of 10.0.0.1:80 <-> 10.0.0.2:50000");
         assert_eq!(lines[3], "db-web: mapped by 7 (redis-server)");
         let unseen = State { processes: Some(Vec::new()), ..state() };
@@ -151,6 +156,8 @@ mod tests {
             problem: Some("no such device".to_owned()),
             length: None,
             peer: None,
+            agent: None,
+            other_agent: None,
             entries: None,
             bytes: None,
             unread: None,
@@ -161,7 +168,7 @@ mod tests {
         let text = render(&[unusable]);
         assert!(text.ends_with("\ndb-web: no such device\n"), "{text}");
         let cells: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
-        assert_eq!(cells[3..], ["-", "first", "unusable", "-", "-", "-", "-"]);
+        assert_eq!(cells[3..], ["-", "first", "unusable", "-", "-", "-", "-", "-"]);
     }
 
     #[test]
@@ -169,6 +176,8 @@ mod tests {
         let json = serde_json::to_value(state()).unwrap();
         assert_eq!(json["where"], "/dev/shm/db-web");
         assert_eq!(json["state"], "attached");
+        assert_eq!(json["by_agent"], serde_json::json!(["10.0.0.3"]));
+        assert_eq!((&json["agent"], &json["other_agent"]["port"]), (&true.into(), &967.into()));
         assert_eq!(json["bytes"]["most"], 127 << 20);
         assert_eq!(json["unread"][0]["bytes"], 1536);
         assert!(json["problem"].is_null());

@@ -1,0 +1,219 @@
+//! `seekwire vm agent`: finds out which addresses belong to the machine at the other end of each
+//! link, and keeps them for programs.
+//!
+//! ```text
+//! keeper      the thread of one link: publishes, asks, and lets go when the machine detaches
+//!   ask         proves that an address leads to the machine at the other end
+//! answer      the port at which the agents of other machines ask
+//! findings    what was proved, of all links: what belongs to which, and its files
+//! addresses   those of this machine
+//! hello       what is said on a connection between two agents
+//! ```
+//!
+//! What the words in the region mean, and what they prove, is in the crate `seekwire-link`.
+
+mod addresses;
+mod answer;
+mod ask;
+mod findings;
+mod hello;
+mod keeper;
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::fs::{FlockOperation, flock};
+use seekwire_link::{Definition, Link, Map, Published, is_usable};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use self::addresses::Addresses;
+use self::findings::Findings;
+use self::keeper::Keeper;
+use super::read_map;
+use crate::arguments::VmAgent;
+
+/// So often the map and the addresses of this machine are looked at again.
+const EACH: Duration = Duration::from_secs(1);
+
+/// What the threads of the agent share.
+struct Agent {
+    /// Where it answers.
+    port: u16,
+    addresses: Mutex<Addresses>,
+    findings: Mutex<Findings>,
+    links: Mutex<Links>,
+}
+
+/// The links that this machine is attached to, by their names.
+#[derive(Default)]
+struct Links {
+    open: BTreeMap<String, Link>,
+    /// Nothing is published any more.
+    is_over: bool,
+}
+
+/// Keeps the addresses behind all links of the map until SIGTERM or SIGINT.
+///
+/// # Errors
+///
+/// The map cannot be understood; another agent has the directory of the state; the port is taken.
+pub(super) fn agent(options: &VmAgent) -> Result<ExitCode> {
+    if let Some(wrong) = options.addresses.iter().find(|address| !is_usable(**address)) {
+        bail!("{wrong} is no address by which another machine reaches this one");
+    }
+    let (path, map) = read_map()?;
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot catch signals")?;
+    let _alone = alone(map.state())?;
+    let listener = answer::listen(options.port)?;
+    let agent = Arc::new(Agent {
+        port: options.port,
+        addresses: Mutex::new(Addresses::look(&options.addresses)?),
+        findings: Mutex::new(Findings::new(map.clone())),
+        links: Mutex::default(),
+    });
+    answer::serve(listener, &agent)?;
+    let (ended, ends) = mpsc::channel();
+    let at_signal = move || {
+        let _ = ended.send(signals.forever().next());
+    };
+    thread::Builder::new().spawn(at_signal).context("cannot start a thread")?;
+    say(format_args!("answers at port {}", options.port));
+    if map.links().is_empty() {
+        say(format_args!("{} defines no links: waits for one", path.display()));
+    }
+    let mut keepers = Keepers { agent: Arc::clone(&agent), of: BTreeMap::new() };
+    keepers.follow(&map)?;
+    let mut version = version_of(&path);
+    while let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(EACH) {
+        agent.look_at_addresses(&options.addresses);
+        if version_of(&path) != version {
+            version = version_of(&path);
+            if let Err(error) = keepers.read_again(&path) {
+                seekwire_program::tell(format_args!("seekwire: {error:#}"));
+            }
+        }
+    }
+    agent.end();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is said of this agent, a line each. Nobody has to read it.
+fn say(line: std::fmt::Arguments<'_>) {
+    let text = seekwire_program::table::printable(&line.to_string());
+    let _ = io::stdout().lock().write_all(format!("{text}\n").as_bytes());
+}
+
+/// A lock, also where a thread has panicked: what it guards is complete at any time.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// While this is open, no other agent keeps links of this directory. The file is its owner's alone,
+/// so that nobody else can keep an agent away.
+fn alone(state: &Path) -> Result<File> {
+    let cannot = || format!("cannot use the directory {}", state.display());
+    DirBuilder::new().recursive(true).mode(0o755).create(state).with_context(cannot)?;
+    let path = state.join(".agent");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        anyhow!("another agent runs: it has {} locked; end it first", path.display())
+    })?;
+    Ok(file)
+}
+
+fn version_of(path: &Path) -> Option<(u64, i64, i64, u64)> {
+    let found = fs::metadata(path).ok()?;
+    Some((found.ino(), found.mtime(), found.mtime_nsec(), found.size()))
+}
+
+impl Agent {
+    /// What this machine publishes.
+    fn published(&self) -> Published {
+        Published::new(self.port, lock(&self.addresses).given().iter().copied())
+    }
+
+    /// Whether this machine has an address itself.
+    fn is_own(&self, address: IpAddr) -> bool {
+        lock(&self.addresses).is_own(address)
+    }
+
+    fn look_at_addresses(&self, given: &[IpAddr]) {
+        match Addresses::look(given) {
+            Ok(found) => *lock(&self.addresses) = found,
+            Err(error) => seekwire_program::tell(format_args!("seekwire: {error:#}")),
+        }
+    }
+
+    /// Says by a link what this machine publishes, unless the agent is about to end.
+    fn publish(&self, link: &Link, said: &Published) {
+        let links = lock(&self.links);
+        if !links.is_over {
+            link.publish(said);
+        }
+    }
+
+    /// Leaves nothing behind that programs or other machines would believe.
+    fn end(&self) {
+        lock(&self.findings).end();
+        let mut links = lock(&self.links);
+        links.is_over = true;
+        for link in links.open.values() {
+            link.publish(&Published::default());
+            link.ask(0);
+        }
+    }
+}
+
+/// A thread for each link of the map.
+struct Keepers {
+    agent: Arc<Agent>,
+    of: BTreeMap<String, (Definition, Keeper)>,
+}
+
+impl Keepers {
+    fn read_again(&mut self, path: &Path) -> Result<()> {
+        let map = Map::read(path)?;
+        if map.state() != lock(&self.agent.findings).state() {
+            bail!("{} names another directory for the state: start the agent anew", path.display());
+        }
+        self.follow(&map)
+    }
+
+    /// Keeps the links of this map, and no others.
+    fn follow(&mut self, map: &Map) -> Result<()> {
+        lock(&self.agent.findings).follow(map.clone());
+        let is_same = |link: &Definition| map.get(&link.name) == Some(link);
+        let gone: Vec<String> = self
+            .of
+            .values()
+            .filter(|(link, _)| !is_same(link))
+            .map(|(link, _)| link.name.clone())
+            .collect();
+        for name in gone {
+            if let Some((_, keeper)) = self.of.remove(&name) {
+                keeper.end();
+                say(format_args!("{name}: the map does not have it as it was"));
+            }
+        }
+        for link in map.links() {
+            if !self.of.contains_key(&link.name) {
+                let keeper = Keeper::start(&self.agent, link, map.state())?;
+                self.of.insert(link.name.clone(), (link.clone(), keeper));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,70 @@
+//! The addresses of this machine.
+
+use std::net::IpAddr;
+
+use anyhow::{Context, Result};
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::net::if_::InterfaceFlags;
+use seekwire_link::is_usable;
+
+/// The addresses of this machine, as they were when somebody looked.
+pub(super) struct Addresses {
+    /// Those of all interfaces.
+    own: Vec<IpAddr>,
+    /// Those that others are told.
+    given: Vec<IpAddr>,
+}
+
+impl Addresses {
+    /// Looks. Others are told of `given`, or of all that can be used from outside if that is empty.
+    ///
+    /// # Errors
+    ///
+    /// The system does not list its interfaces.
+    pub(super) fn look(given: &[IpAddr]) -> Result<Self> {
+        let found = getifaddrs().context("cannot list the network's interfaces")?;
+        let found = found.filter(|one| one.flags.contains(InterfaceFlags::IFF_UP));
+        let own: Vec<IpAddr> = found.filter_map(|one| address(&one)).collect();
+        let given = if given.is_empty() {
+            own.iter().copied().filter(|address| is_usable(*address)).collect()
+        } else {
+            given.to_vec()
+        };
+        Ok(Self { own, given })
+    }
+
+    pub(super) fn given(&self) -> &[IpAddr] {
+        &self.given
+    }
+
+    /// Whether an address is one of this machine's, which leads nowhere else from here.
+    pub(super) fn is_own(&self, address: IpAddr) -> bool {
+        self.own.contains(&address.to_canonical())
+    }
+}
+
+fn address(of: &InterfaceAddress) -> Option<IpAddr> {
+    let address = of.address?;
+    match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+        (Some(v4), _) => Some(v4.ip().into()),
+        (_, Some(v6)) => Some(IpAddr::from(v6.ip()).to_canonical()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_known_and_told_to_nobody() {
+        let found = Addresses::look(&[]).unwrap();
+        assert!(found.is_own("127.0.0.1".parse().unwrap()));
+        assert!(found.is_own("::ffff:127.0.0.1".parse().unwrap()));
+        assert!(found.given().iter().all(|address| is_usable(*address)));
+        let only: IpAddr = "10.0.0.9".parse().unwrap();
+        let found = Addresses::look(&[only]).unwrap();
+        assert_eq!(found.given(), [only]);
+        assert!(!found.is_own(only));
+    }
+}

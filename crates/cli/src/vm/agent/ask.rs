@@ -1,0 +1,69 @@
+//! Proves that an address leads to the machine at the other end of a link.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use seekwire_link::{Answer, Link};
+use seekwire_transport::sys::host;
+
+use super::hello::{ANSWERED, Hello};
+
+/// For how long the other machine may not be reached, and then for how long it may not answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why an address is not believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unproven {
+    /// Nobody is reached there.
+    Unreached(String),
+    /// Somebody is, who is not at the other end of this link.
+    SomebodyElse,
+    /// It is the machine at the other end, but what is sent to the address comes to another one.
+    Translated(Answer),
+}
+
+impl fmt::Display for Unproven {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreached(why) => write!(f, "its agent is not reached there: {why}"),
+            Self::SomebodyElse => {
+                write!(f, "it does not lead to the machine at the other end of this link")
+            }
+            Self::Translated(Answer { here, there, .. }) => write!(
+                f,
+                "addresses are translated on the way: the other machine sees a connection from \
+                 {there} to {here}"
+            ),
+        }
+    }
+}
+
+/// Asks at an address, where the agent of the other machine is said to answer at `port`. Only one
+/// thread asks by a link.
+pub(super) fn prove(link: &Link, address: IpAddr, port: u16) -> Result<(), Unproven> {
+    let question = host::random().max(1);
+    let secret = u128::from(host::random()) << 64 | u128::from(host::random());
+    link.ask(question);
+    let hello = Hello { question, secret, link: link.name().to_owned() };
+    let said = say(SocketAddr::new(address, port), &hello);
+    let answer = link.answered(question);
+    link.ask(0);
+    let own = said.map_err(|error| Unproven::Unreached(error.to_string()))?;
+    let answer = answer.filter(|answer| answer.secret == secret).ok_or(Unproven::SomebodyElse)?;
+    let is_direct = answer == Answer { secret, here: address, there: own };
+    if is_direct { Ok(()) } else { Err(Unproven::Translated(answer)) }
+}
+
+/// Says it, and waits until there is an answer. Returns by which address of this machine that was.
+fn say(to: SocketAddr, hello: &Hello) -> io::Result<IpAddr> {
+    let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let own = stream.local_addr()?.ip().to_canonical();
+    // Whoever does not like it hangs up, or says nothing: what counts is what stands in the region.
+    let answered = stream.write_all(&hello.encode());
+    let _ = answered.and_then(|()| stream.read_exact(&mut [0; ANSWERED.len()]));
+    Ok(own)
+}

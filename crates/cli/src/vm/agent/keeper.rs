@@ -1,0 +1,261 @@
+//! The thread of one link: says in the region what this machine has, asks at the addresses that the
+//! other machine says it has, and lets the region go when this machine detaches.
+//!
+//! Nobody tells when the other machine changes what it says: that is shared memory. So it is looked
+//! at a few times a second. Whatever it says, this machine opens a connection for it no more often
+//! than [`PACE`] allows, and says 64 bytes there.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use seekwire_link::{Definition, Link, LinkError, Peers, Published};
+
+use super::ask::{self, Unproven};
+use super::{Agent, lock, say};
+
+/// Between two looks at the region.
+const TICK: Duration = Duration::from_millis(200);
+/// Between two looks whether this machine has attached.
+const LOOK: Duration = Duration::from_secs(1);
+/// Between two questions.
+const PACE: Duration = Duration::from_millis(50);
+/// What was proved is proved again after this time. The longest time between two attempts, too.
+const AGAIN: Duration = Duration::from_secs(30);
+/// After the first failure; then ever longer.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A thread that keeps the addresses behind one link.
+pub(super) struct Keeper {
+    stop: Arc<Stop>,
+    thread: JoinHandle<()>,
+}
+
+/// Tells it to end.
+#[derive(Default)]
+struct Stop {
+    is_set: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Keeper {
+    pub(super) fn start(agent: &Arc<Agent>, link: &Definition, state: &Path) -> Result<Self> {
+        let stop = Arc::new(Stop::default());
+        let mut work = Work {
+            agent: Arc::clone(agent),
+            definition: link.clone(),
+            state: state.to_owned(),
+            open: None,
+            told: None,
+        };
+        let until = Arc::clone(&stop);
+        let run = move || {
+            while !until.wait(work.step()) {}
+            work.let_go();
+        };
+        let thread = thread::Builder::new().spawn(run).context("cannot start a thread")?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Has it end, and waits for that.
+    pub(super) fn end(self) {
+        *lock(&self.stop.is_set) = true;
+        self.stop.changed.notify_all();
+        // If it has panicked, it has ended, too.
+        let _ = self.thread.join();
+    }
+}
+
+impl Stop {
+    /// Whether it is set, at most this time from now.
+    fn wait(&self, time: Duration) -> bool {
+        let is_set = lock(&self.is_set);
+        let waited = self.changed.wait_timeout_while(is_set, time, |is_set| !*is_set);
+        waited.map_or(true, |(is_set, _)| *is_set)
+    }
+}
+
+struct Work {
+    agent: Arc<Agent>,
+    definition: Definition,
+    state: PathBuf,
+    open: Option<Open>,
+    /// Why it is not open.
+    told: Option<String>,
+}
+
+/// A link that this machine is attached to.
+struct Open {
+    link: Link,
+    /// What this machine has said.
+    said: Option<Published>,
+    /// The attachment of the other machine, while that has not detached.
+    peer: Option<u64>,
+    /// Where its agent answers.
+    port: u16,
+    /// Its [`Link::publications`], as far as they were heard.
+    heard: u64,
+    /// What it says that it has.
+    addresses: BTreeMap<IpAddr, Tried>,
+    /// What programs were told.
+    found: Option<Peers>,
+}
+
+/// What is known of an address.
+struct Tried {
+    is_proved: bool,
+    next: Instant,
+    failures: u32,
+    why: Option<Unproven>,
+}
+
+impl Work {
+    /// Does what there is to do, and returns after which time to look again.
+    fn step(&mut self) -> Duration {
+        let Some(open) = &mut self.open else {
+            self.look();
+            return if self.open.is_some() { Duration::ZERO } else { LOOK };
+        };
+        if open.link.is_detached_here() {
+            self.let_go();
+            say(format_args!("{}: this machine has detached", self.definition.name));
+            return TICK;
+        }
+        let own = self.agent.published();
+        if open.said.as_ref() != Some(&own) {
+            self.agent.publish(&open.link, &own);
+            open.said = Some(own);
+        }
+        let now = Instant::now();
+        let left = open.hear(&self.agent, now);
+        let due = open.due(now);
+        let learned = due.and_then(|address| open.prove(address));
+        let found = open.found();
+        if open.found != found {
+            lock(&self.agent.findings).set(&self.definition.name, found.clone());
+            open.found = found;
+        }
+        // What is said is so by now.
+        for news in [left, learned].into_iter().flatten() {
+            say(format_args!("{}: {news}", self.definition.name));
+        }
+        if due.is_some() { PACE } else { TICK }
+    }
+
+    /// Whether this machine has attached.
+    fn look(&mut self) {
+        let name = &self.definition.name;
+        let problem = match Link::keep(&self.definition, &self.state) {
+            Ok(link) => {
+                // What an agent has left that was killed, nobody has proved by now.
+                lock(&self.agent.findings).set(name, None);
+                lock(&self.agent.links).open.insert(name.clone(), link.clone());
+                say(format_args!("{name}: attached"));
+                self.told = None;
+                self.open = Some(Open::new(link));
+                return;
+            }
+            Err(error @ (LinkError::NotAttached(_) | LinkError::Detached(_))) => {
+                (error.to_string(), false)
+            }
+            Err(error) => (error.to_string(), true),
+        };
+        let (problem, is_wrong) = problem;
+        if self.told.as_ref() != Some(&problem) {
+            lock(&self.agent.findings).set(name, None);
+            if is_wrong {
+                seekwire_program::tell(format_args!("seekwire: {problem}"));
+            } else {
+                say(format_args!("{name}: waits: {problem}"));
+            }
+            self.told = Some(problem);
+        }
+    }
+
+    /// Has the region no longer mapped, and leaves nothing there that would be believed.
+    fn let_go(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        lock(&self.agent.findings).set(&self.definition.name, None);
+        self.agent.publish(&open.link, &Published::default());
+        lock(&self.agent.links).open.remove(&self.definition.name);
+    }
+}
+
+impl Open {
+    fn new(link: Link) -> Self {
+        let addresses = BTreeMap::new();
+        Self { link, said: None, peer: None, port: 0, addresses, found: None, heard: 0 }
+    }
+
+    /// Looks at what the other machine says. Returns that it has left, if it has.
+    fn hear(&mut self, agent: &Agent, now: Instant) -> Option<String> {
+        let peer = self.link.peer().filter(|peer| !peer.is_detached).map(|peer| peer.token);
+        if self.peer != peer {
+            let has_left = self.peer.is_some();
+            self.peer = peer;
+            self.addresses.clear();
+            return has_left.then(|| "the machine at the other end has detached".to_owned());
+        }
+        // While it changes, what it said before counts.
+        let heard = self.link.publications();
+        let said = self.link.published().filter(|_| peer.is_some())?;
+        self.port = said.port;
+        // It may be another agent, where the one before was killed.
+        if heard != self.heard {
+            self.heard = heard;
+            self.addresses.values_mut().for_each(|tried| tried.next = now);
+        }
+        // An address that both machines have, as bridges for containers do, leads nowhere else.
+        let is_theirs = |address: &IpAddr| said.port != 0 && !agent.is_own(*address);
+        self.addresses.retain(|address, _| said.addresses.contains(address) && is_theirs(address));
+        for address in said.addresses.iter().copied().filter(is_theirs) {
+            self.addresses.entry(address).or_insert(Tried {
+                is_proved: false,
+                next: now,
+                failures: 0,
+                why: None,
+            });
+        }
+        None
+    }
+
+    /// The address that has waited longest for its turn.
+    fn due(&self, now: Instant) -> Option<IpAddr> {
+        let due = self.addresses.iter().filter(|(_, tried)| tried.next <= now);
+        due.min_by_key(|(_, tried)| tried.next).map(|(address, _)| *address)
+    }
+
+    /// Asks at an address. Returns what is new of it.
+    fn prove(&mut self, address: IpAddr) -> Option<String> {
+        let proved = ask::prove(&self.link, address, self.port);
+        let now = Instant::now();
+        let tried = self.addresses.get_mut(&address)?;
+        match proved {
+            Ok(()) => {
+                let is_new = !tried.is_proved;
+                *tried = Tried { is_proved: true, next: now + AGAIN, failures: 0, why: None };
+                is_new.then(|| format!("{address} leads to the machine at the other end"))
+            }
+            Err(why) => {
+                let is_new = tried.why.as_ref() != Some(&why);
+                let news = is_new.then(|| format!("{address} is not used: {why}"));
+                let wait = RETRY.saturating_mul(1 << tried.failures.min(5)).min(AGAIN);
+                let failures = tried.failures.saturating_add(1);
+                *tried = Tried { is_proved: false, next: now + wait, failures, why: Some(why) };
+                news
+            }
+        }
+    }
+
+    /// What programs are to be told; `None` while that is nothing.
+    fn found(&self) -> Option<Peers> {
+        let proved = self.addresses.iter().filter(|(_, tried)| tried.is_proved);
+        let addresses: Vec<IpAddr> = proved.map(|(address, _)| *address).collect();
+        let peer = self.peer.filter(|_| !addresses.is_empty())?;
+        Some(Peers { own: self.link.token(), peer, addresses })
+    }
+}
