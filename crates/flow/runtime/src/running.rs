@@ -68,6 +68,7 @@ pub struct Running {
     node: Option<Arc<Node>>,
     expiry: Expiry,
     senders: Mutex<Vec<JoinHandle<()>>>,
+    listeners: Mutex<Vec<JoinHandle<()>>>,
     /// Of all filters and streams, in the order of the pipeline.
     filters: Vec<Arc<str>>,
     streams: Vec<Arc<str>>,
@@ -165,6 +166,7 @@ impl Graph {
             node: node.clone(),
             expiry: Expiry::default(),
             senders: Mutex::default(),
+            listeners: Mutex::default(),
             filters: self.filters.iter().map(|filter| Arc::clone(&filter.name)).collect(),
             streams: self.streams.iter().map(|stream| stream.name.as_str().into()).collect(),
         };
@@ -211,8 +213,8 @@ impl Graph {
                 }
                 _ => Default::default(),
             };
-            let senders = node.start(&running.shared, report).map_err(StartError::LinkThread)?;
-            running.senders = Mutex::new(senders);
+            let threads = node.start(&running.shared, report).map_err(StartError::LinkThread)?;
+            [running.senders, running.listeners] = threads.map(Mutex::new);
         }
         Ok(running)
     }
@@ -317,7 +319,8 @@ impl Running {
     }
 
     /// Ends all units, and at the front the other processes: there will be no more. This does not
-    /// wait for filters that are being called, as dropping does.
+    /// wait for filters that are being called, as dropping does, nor for the other processes to end.
+    /// One that goes on speaking is cut off after the [patience](Job::patience).
     pub fn finish(&self) {
         for unit in self.shared.units.all() {
             self.shared.end_early(unit, Failure::Stopped);
@@ -325,13 +328,20 @@ impl Running {
         if let Some(node) = &self.node {
             node.finish();
         }
-        let senders =
-            std::mem::take(&mut *self.senders.lock().unwrap_or_else(PoisonError::into_inner));
+        let senders = taken(&self.senders);
         if let Some(node) = self.node.as_ref().filter(|_| !senders.is_empty()) {
             node.see_off();
         }
         for sender in senders {
             let _ = sender.join();
+        }
+    }
+
+    /// Waits, after [`finish`](Running::finish), until nothing of the other processes is listened to
+    /// any more: until they have ended their links, too, or are cut off.
+    pub fn wait_for_links(&self) {
+        for listener in taken(&self.listeners) {
+            let _ = listener.join();
         }
     }
 
@@ -365,6 +375,11 @@ impl Running {
         streams.sort_by_key(|stream| place(&self.streams, &stream.name));
         (copies, streams)
     }
+}
+
+/// Threads that nobody has waited for.
+fn taken(threads: &Mutex<Vec<JoinHandle<()>>>) -> Vec<JoinHandle<()>> {
+    std::mem::take(&mut *threads.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// One report for each stream, whose blocks several processes deal.

@@ -62,8 +62,8 @@ fn graph() -> Graph {
     graph
 }
 
-/// A pipeline, and the link that its other member has to it. What comes goes to `heard`.
-fn with_member(test: impl FnOnce(&Running, &Arc<Link>, &mpsc::Receiver<Message>)) {
+/// A pipeline, and the link that its other member has to it, which nobody reads or writes.
+fn member(patience: Duration) -> (Running, Arc<Link>) {
     let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     let peer = |listener: &TcpListener| Peer {
         host: "host".to_owned(),
@@ -76,7 +76,7 @@ fn with_member(test: impl FnOnce(&Running, &Arc<Link>, &mpsc::Receiver<Message>)
         listener,
         secret: [7; 32],
         limit: Duration::from_secs(60),
-        patience: PATIENCE,
+        patience,
         called_off: None,
     };
     let [front, other] = {
@@ -85,7 +85,12 @@ fn with_member(test: impl FnOnce(&Running, &Arc<Link>, &mpsc::Receiver<Message>)
     };
     let member = thread::spawn(move || meet::meet(&other, graph().digest(b""), None).unwrap());
     let running = graph().start_in(&front, b"").unwrap();
-    let link = member.join().unwrap().swap_remove(0).unwrap();
+    (running, member.join().unwrap().swap_remove(0).unwrap())
+}
+
+/// The same, where what comes goes to `heard`.
+fn with_member(test: impl FnOnce(&Running, &Arc<Link>, &mpsc::Receiver<Message>)) {
+    let (running, link) = member(PATIENCE);
     let (hears, heard) = mpsc::channel();
     let (reader, writer) = (Arc::clone(&link), Arc::clone(&link));
     thread::spawn(move || {
@@ -296,4 +301,30 @@ fn two_who_ask_at_once_both_hear() {
             }
         });
     });
+}
+
+/// It takes no notice of anything that it is told.
+#[test]
+fn nobody_who_is_sent_away_stays_by_saying_that_he_is_there() {
+    // Longer than from one beat to the next.
+    let (running, link) = member(Duration::from_secs(4));
+    let unit = running.submit(Unit::new(""));
+    let (ends, ended) = mpsc::channel();
+    let (written, writer) = (ends.clone(), Arc::clone(&link));
+    thread::spawn(move || {
+        writer.write();
+        let _ = written.send("its writer");
+    });
+    running.finish();
+    assert!(matches!(unit.wait(), Err(Failure::Stopped)));
+    thread::spawn(move || {
+        running.wait_for_links();
+        let _ = ends.send("who listens to it");
+    });
+    for _ in 0..2 {
+        if ended.recv_timeout(PATIENCE).is_err() {
+            link.cut();
+            panic!("it stays");
+        }
+    }
 }

@@ -4,7 +4,9 @@
 //! another reads. The queue is bounded by the streams' limits: a block is in it only if the receiver
 //! has room. What copies send to the home of a stream waits there by unit: a unit that is more urgent
 //! comes first, whatever was sent before. Each end hears from the other at least once a second; one
-//! that says nothing for longer than the patience is given up.
+//! that says nothing for longer than the patience is given up. Beats come from a thread of their own,
+//! so they say that a process runs, and not that its filters get on. From one that was told to end,
+//! they are heard for a patience and no longer.
 //!
 //! On the ring, a block is copied once into the segment, and out of it into memory of its own: a
 //! filter must not see bytes that the peer can still change, and may keep a block for longer than
@@ -14,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::net::{self, SocketAddrAny, sockopt};
@@ -59,6 +61,8 @@ pub(crate) enum LinkError {
     Io(io::Error),
     #[error("it sends what nobody understands: {0}")]
     Garbled(#[from] Garbled),
+    #[error("it was told to end, and has not within {} s", .0.as_secs())]
+    Stays(Duration),
     #[error("it does not listen: more messages wait for it than anybody lets wait who runs")]
     Deaf,
     #[error("the memory of a block that was sent to it could not be freed: that panicked")]
@@ -75,6 +79,8 @@ pub(crate) struct Link {
     cut_for: Mutex<Option<LinkError>>,
     /// What still comes is not listened to.
     is_given_up: AtomicBool,
+    /// When it is cut, whatever the other end says: it was told to end a patience before.
+    ends: OnceLock<Instant>,
     /// For how long blocks occupy it.
     fit: Mutex<Fit>,
     pub(crate) pulse: Pulse,
@@ -108,9 +114,9 @@ impl Link {
         // TCP_NOTSENT_LOWAT).
         SockRef::from(&socket).set_tcp_notsent_lowat(BYTES_AT_ONCE as u32)?;
         let (queue, cut_for) = (Mutex::default(), Mutex::default());
-        let (more, is_given_up) = (Condvar::new(), AtomicBool::new(false));
+        let (more, is_given_up, ends) = (Condvar::new(), AtomicBool::new(false), OnceLock::new());
         let (fit, pulse) = (Mutex::new(Fit::of_link()), Pulse::new());
-        Ok(Self { rank, stream, patience, queue, more, cut_for, is_given_up, fit, pulse })
+        Ok(Self { rank, stream, patience, queue, more, cut_for, is_given_up, ends, fit, pulse })
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -180,6 +186,7 @@ impl Link {
     /// was to do is given to others, and is not kept here until it is known to be dead.
     pub(crate) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Release);
+        self.has_to_end();
         let mut queue = self.queue();
         queue.is_closed = true;
         let frames = std::mem::take(&mut queue.frames).into_iter();
@@ -198,8 +205,16 @@ impl Link {
 
     /// What is in the queue is sent, and then the end.
     pub(crate) fn finish(&self) {
+        self.has_to_end();
         self.queue().is_closed = true;
         self.more.notify_all();
+    }
+
+    /// From now on the other end has a patience to end the link, too.
+    fn has_to_end(&self) {
+        if let Some(ends) = Instant::now().checked_add(self.patience) {
+            let _ = self.ends.set(ends);
+        }
     }
 
     /// Waits until [`write`](Link::write) has returned. False: it has not until then.
@@ -351,6 +366,13 @@ impl Link {
     /// Reads what is there, at least a byte. Each is a sign of life, whatever it is a part of.
     pub(super) fn read_some(&self, into: &mut [u8]) -> Result<usize, LinkError> {
         loop {
+            if let Some(ends) = self.ends.get() {
+                let left = ends.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(LinkError::Stays(self.patience));
+                }
+                self.stream.set_read_timeout(Some(left)).map_err(LinkError::Io)?;
+            }
             match (&self.stream).read(into) {
                 Ok(0) => return Err(LinkError::Ended),
                 Ok(count) => {

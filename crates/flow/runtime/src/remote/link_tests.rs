@@ -11,11 +11,15 @@ use crate::unit::{Unit, UnitId, Units};
 
 /// And the other end of its connection.
 fn link() -> (Link, TcpStream) {
+    link_with(PATIENCE)
+}
+
+fn link_with(patience: Duration) -> (Link, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (other, _) = listener.accept().unwrap();
     let stream = Stream::from_connected(socket).unwrap();
-    (Link::new(1, stream, PATIENCE).unwrap(), other)
+    (Link::new(1, stream, patience).unwrap(), other)
 }
 
 #[test]
@@ -84,4 +88,25 @@ fn a_part_of_a_block_is_a_sign_of_life() {
         drop(other);
         assert!(matches!(reads.join().unwrap(), LinkError::Ended));
     });
+}
+
+#[test]
+fn who_was_told_to_end_and_only_beats_is_cut() {
+    let mut beat = Vec::new();
+    Message::Beat.write(0, &mut beat).unwrap();
+    for end in [Link::finish, Link::give_up] {
+        let (link, mut other) = link_with(Duration::from_secs(1));
+        let limit = Instant::now() + PATIENCE;
+        thread::scope(|scope| {
+            let reads = scope.spawn(|| link.read(0, |_| Ok(())));
+            end(&link);
+            while other.write_all(&beat).is_ok() {
+                if Instant::now() > limit {
+                    link.cut();
+                    panic!("it is still listened to");
+                }
+            }
+            assert!(matches!(reads.join().unwrap(), LinkError::Stays(_)));
+        });
+    }
 }

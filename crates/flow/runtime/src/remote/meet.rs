@@ -88,7 +88,9 @@ pub struct Job {
     pub secret: [u8; 32],
     /// How long they may take to come together.
     pub limit: Duration,
-    /// How long one may say nothing before it is given up; [`PATIENCE`] if nothing speaks against it.
+    /// How long one may say nothing before it is given up, and how long one may go on speaking that
+    /// was told to end; [`PATIENCE`] if nothing speaks against it. One that says that it is there is
+    /// not given up, whether or not its filters get on.
     pub patience: Duration,
     /// Asked now and then until they have come together, by the thread that waits for them.
     pub called_off: Option<Arc<CalledOff>>,

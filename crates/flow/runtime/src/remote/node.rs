@@ -153,19 +153,20 @@ impl Node {
         }
     }
 
-    /// Begins to listen and to send. The threads that send end when the pipeline does.
+    /// Begins to listen and to send. The threads that send, which come first, end when the pipeline
+    /// does, and those that listen when the other ends do, or a patience after they were told to.
     pub(crate) fn start(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
         report: impl Fn() -> Known + Send + Sync + 'static,
-    ) -> std::io::Result<Vec<JoinHandle<()>>> {
+    ) -> std::io::Result<[Vec<JoinHandle<()>>; 2]> {
         let _ = self.shared.set(Arc::downgrade(shared));
         let _ = self.report.set(Box::new(report));
-        let mut senders = Vec::new();
+        let (mut senders, mut listeners) = (Vec::new(), Vec::new());
         for link in self.others() {
             let (node, reader) = (Arc::clone(self), Arc::clone(link));
             let name = |what: &str| format!("{what} rank {}", link.rank);
-            thread::Builder::new().name(name("from")).spawn(move || {
+            let listener = thread::Builder::new().name(name("from")).spawn(move || {
                 let mut heard = Heard::default();
                 let take = |frame: Option<Frame>| {
                     let Some(frame) = frame else {
@@ -190,11 +191,12 @@ impl Node {
                 heard.ring();
                 node.lost_link(reader.rank, &why);
             })?;
+            listeners.push(listener);
             let writer = Arc::clone(link);
             let sender = thread::Builder::new().name(name("to")).spawn(move || writer.write())?;
             senders.push(sender);
         }
-        Ok(senders)
+        Ok([senders, listeners])
     }
 
     // ---- units --------------------------------------------------------------------------------
@@ -542,7 +544,7 @@ impl Node {
     }
 
     /// What was to be sent is sent now, or after a patience never: one that reads a byte now and then
-    /// keeps nobody from ending.
+    /// keeps nobody from ending. One that goes on speaking is cut by who listens to it.
     pub(crate) fn see_off(&self) {
         let patience = self.others().map(|link| link.patience).max().unwrap_or_default();
         let until = Instant::now().checked_add(patience);
