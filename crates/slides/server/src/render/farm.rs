@@ -73,9 +73,16 @@ impl Farm {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on, copies are here and at these workers; unless there are no threads for that.
-    pub(crate) fn work_with(&self, given: &[Given]) -> Anyhow<()> {
-        let next = Pipeline::start(&self.options, given, &self.here)?;
+    /// From now on, copies of these farms are here and at these workers; unless there are no threads
+    /// for that: then all stay as they were.
+    pub(crate) fn all_work_with(farms: &[&Self], given: &[Given]) -> Anyhow<()> {
+        let start = |farm: &&Self| Pipeline::start(&farm.options, given, &farm.here);
+        let next: Anyhow<Vec<Pipeline>> = farms.iter().map(start).collect();
+        farms.iter().zip(next?).for_each(|(farm, next)| farm.goes_on_by(next));
+        Ok(())
+    }
+
+    fn goes_on_by(&self, next: Pipeline) {
         let count = Old::new(&self.old);
         let old = std::mem::replace(&mut *self.current(), next);
         // Who waits for its turn waits at the other one.
@@ -85,7 +92,6 @@ impl Farm {
         let old = (old, count);
         // Where there is no thread for it, this one waits.
         let _ = thread::Builder::new().name(name).spawn(move || drop(old));
-        Ok(())
     }
 
     /// Whether a pipeline from before is still at work.
@@ -325,7 +331,7 @@ mod tests {
             .collect();
         tokio::task::yield_now().await;
         assert!(!farm.is_changing());
-        farm.work_with(&[]).unwrap();
+        Farm::all_work_with(&[&farm], &[]).unwrap();
         assert!(farm.is_changing());
         (0..6).for_each(|_| open.send(()).unwrap());
         for (number, run) in (0..).zip(runs) {
@@ -333,6 +339,22 @@ mod tests {
         }
         while farm.is_changing() {
             thread::yield_now();
+        }
+    }
+
+    #[tokio::test]
+    async fn farms_change_together_or_not_at_all() {
+        let [one, mut other] = [(); 2].map(|()| farm(1, |bytes| Ok(bytes.to_vec())));
+        // Of two filters of one name there is no pipeline.
+        other.options.name = "told";
+        let before = Arc::clone(one.current().permits());
+        assert!(Farm::all_work_with(&[&one, &other], &[]).is_err());
+        assert!(Arc::ptr_eq(&before, one.current().permits()) && !one.is_changing());
+        other.options.name = "work";
+        Farm::all_work_with(&[&one, &other], &[]).unwrap();
+        assert!(!Arc::ptr_eq(&before, one.current().permits()));
+        for farm in [one, other] {
+            assert!(farm.run(TASK, vec![1].into(), || true).await.unwrap().is_some());
         }
     }
 

@@ -157,8 +157,7 @@ impl Images {
 
     /// From now on, work is done here and by these workers; unless there are no threads for that.
     pub(crate) fn work_with(&self, given: &[Given]) -> Anyhow<()> {
-        self.tiles.farm().work_with(given)?;
-        self.farm.work_with(given)
+        Farm::all_work_with(&[self.tiles.farm(), &self.farm], given)
     }
 
     /// Whether work is still done by workers as they were before.
