@@ -193,8 +193,8 @@ impl Images {
         }
         // The time of an update is that from its request on, whoever has its image made.
         let is_complete = self.is_complete(open, &key.picture);
-        let timed = self.promise.as_ref().zip(is_complete);
-        let timed = timed.map(|(promise, is_complete)| promise.begin(is_complete));
+        let promise = self.promise.as_ref().filter(|_| is_complete.is_some());
+        let timed = promise.map(|promise| promise.begin());
         // Requests that a slow web server holds up leave room for others.
         let Some(_waits) = self.web.requests.try_take(open.host.as_ref()) else {
             return Err(Failure::unavailable(TOO_MANY));
@@ -242,10 +242,6 @@ impl Images {
             }
         };
         let kept = made.clone();
-        let is_complete = kept.as_ref().is_ok_and(|made| made.is_complete == Some(true));
-        if let Some(promise) = self.promise.as_ref().filter(|_| is_complete) {
-            promise.made();
-        }
         flight.land(made, || {
             if let Ok(Made { image, .. }) = kept {
                 let length = image.len();
@@ -278,7 +274,7 @@ impl Images {
     ) -> Result<Made> {
         let is_complete = self.is_complete(open, picture);
         let Some(disk) = self.disk.as_ref().filter(|_| open.is_known_by_stamp()) else {
-            return Ok(Made { image: make.await?, is_complete });
+            return self.made(make, is_complete).await;
         };
         let name = Name::new(&[
             env!("CARGO_PKG_VERSION"),
@@ -290,8 +286,24 @@ impl Images {
         if let Some(image) = disk.get(name).await {
             return Ok(Made { image, is_complete: None });
         }
+        let made = self.made(make, is_complete).await?;
+        disk.put(name, made.image.clone());
+        Ok(made)
+    }
+
+    /// What `make` gives. A rate is one of what is made, so it is a complete update from here on, and
+    /// not while it was looked for.
+    async fn made(
+        &self,
+        make: impl Future<Output = Image>,
+        is_complete: Option<bool>,
+    ) -> Result<Made> {
+        let promise = self.promise.as_ref().filter(|_| is_complete == Some(true));
+        let making = promise.map(|promise| promise.making());
         let image = make.await?;
-        disk.put(name, image.clone());
+        if let Some(making) = making {
+            making.made();
+        }
         Ok(Made { image, is_complete })
     }
 

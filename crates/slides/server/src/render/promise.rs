@@ -6,7 +6,8 @@
 //! decompressing, scaling and encoding. So each request counts with its own time, and as what it
 //! asks for, also where its image, or a tile of it, is being made for another one already: a pan
 //! that needs a tile of a view that is under way is a partial update, and takes as long as it has
-//! to wait. A rate is one of work: an image that several wait for is done once.
+//! to wait. A rate is one of work: an image that several wait for is done once, and one that is found
+//! on disk is none of it, neither when it is there nor while it is read.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -89,8 +90,8 @@ struct State {
     complete: Measured,
     /// From the time when a complete update was made to that of the next.
     between: Measured,
-    under_way: usize,
-    /// When the last complete update was made, or the first of those under way begun.
+    making: usize,
+    /// When the last complete update was made, or the first of those begun that are being made.
     since: Option<Instant>,
 }
 
@@ -135,31 +136,26 @@ impl Promise {
     }
 
     /// Somebody asks for an update.
-    pub(crate) fn begin(self: &Arc<Self>, is_complete: bool) -> Timed {
-        self.begin_at(is_complete, Instant::now())
+    pub(crate) fn begin(self: &Arc<Self>) -> Timed {
+        self.begin_at(Instant::now())
     }
 
-    fn begin_at(self: &Arc<Self>, is_complete: bool, now: Instant) -> Timed {
-        if is_complete {
-            let mut state = self.state();
-            if state.under_way == 0 {
-                state.since = Some(now);
-            }
-            state.under_way += 1;
-        }
-        Timed { promise: Arc::clone(self), is_complete, began: now }
+    fn begin_at(self: &Arc<Self>, now: Instant) -> Timed {
+        Timed { promise: Arc::clone(self), began: now }
     }
 
-    /// The image of a complete update was made, for whoever waits for it.
-    pub(crate) fn made(&self) {
-        self.made_at(Instant::now());
+    /// The image of a complete update is being made, for whoever waits for it.
+    pub(crate) fn making(self: &Arc<Self>) -> Making {
+        self.making_at(Instant::now())
     }
 
-    fn made_at(&self, now: Instant) {
-        let allowed = self.allowed();
+    fn making_at(self: &Arc<Self>, now: Instant) -> Making {
         let mut state = self.state();
-        let since = state.since.replace(now).unwrap_or(now);
-        state.between.add(now.saturating_duration_since(since), allowed);
+        if state.making == 0 {
+            state.since = Some(now);
+        }
+        state.making += 1;
+        Making { promise: Arc::clone(self) }
     }
 
     fn end(&self, is_complete: bool, began: Instant, now: Instant) {
@@ -189,8 +185,6 @@ impl Promise {
 /// An update under way. One that is dropped before it is done does not count.
 pub(crate) struct Timed {
     promise: Arc<Promise>,
-    /// What it was begun as.
-    is_complete: bool,
     began: Instant,
 }
 
@@ -205,12 +199,29 @@ impl Timed {
     }
 }
 
-impl Drop for Timed {
+/// A complete update that is being made. One that is dropped before it is made does not count.
+pub(crate) struct Making {
+    promise: Arc<Promise>,
+}
+
+impl Making {
+    /// It was.
+    pub(crate) fn made(self) {
+        self.made_at(Instant::now());
+    }
+
+    fn made_at(self, now: Instant) {
+        let allowed = self.promise.allowed();
+        let mut state = self.promise.state();
+        let since = state.since.replace(now).unwrap_or(now);
+        state.between.add(now.saturating_duration_since(since), allowed);
+    }
+}
+
+impl Drop for Making {
     fn drop(&mut self) {
-        if self.is_complete {
-            let mut state = self.promise.state();
-            state.under_way = state.under_way.saturating_sub(1);
-        }
+        let mut state = self.promise.state();
+        state.making = state.making.saturating_sub(1);
     }
 }
 
@@ -240,9 +251,9 @@ mod tests {
         let start = Instant::now();
         let after = |milliseconds| start + Duration::from_millis(milliseconds);
         for (is_complete, took) in [(false, 40), (false, 60), (true, 900), (false, 20)] {
-            promise.begin_at(is_complete, start).done_at(is_complete, after(took));
+            promise.begin_at(start).done_at(is_complete, after(took));
         }
-        drop(promise.begin_at(false, start));
+        drop(promise.begin_at(start));
         let kept = promise.kept();
         assert_eq!((kept.partial.updates, kept.partial.kept, kept.holds), (3, 2, Some(true)));
         assert_eq!(kept.complete.worst, Duration::from_millis(900));
@@ -253,24 +264,44 @@ mod tests {
         let promise = Arc::new(Promise::new(Guarantee::Rate(10.0)));
         let start = Instant::now();
         let after = |milliseconds| start + Duration::from_millis(milliseconds);
-        promise.begin_at(false, start).done_at(false, after(5000));
+        promise.begin_at(start).done_at(false, after(5000));
         assert_eq!(promise.kept().holds, None);
-        let both = [promise.begin_at(true, start), promise.begin_at(true, start)];
+        let both = [promise.begin_at(start), promise.begin_at(start)];
+        let [first, second] = [(); 2].map(|()| promise.making_at(start));
         // A third one waits for the image of the first.
-        let joined = promise.begin_at(true, after(30));
-        promise.made_at(after(80));
+        let joined = promise.begin_at(after(30));
+        first.made_at(after(80));
         both[0].done_at(true, after(80));
         joined.done_at(true, after(80));
-        promise.made_at(after(160));
+        second.made_at(after(160));
         both[1].done_at(true, after(160));
-        drop((both, joined));
-        let last = promise.begin_at(true, after(9000));
-        promise.made_at(after(9240));
+        let last = promise.begin_at(after(9000));
+        promise.making_at(after(9000)).made_at(after(9240));
         last.done_at(true, after(9240));
         let kept = promise.kept();
         assert_eq!((kept.complete.updates, kept.complete.worst), (4, Duration::from_millis(240)));
         assert_eq!((kept.between.updates, kept.between.kept), (3, 2));
         assert_eq!(kept.between.worst, Duration::from_millis(240));
         assert_eq!(kept.holds, Some(false));
+    }
+
+    #[test]
+    fn what_is_read_from_disk_is_no_time_in_which_complete_updates_are_made() {
+        let promise = Arc::new(Promise::new(Guarantee::Rate(10.0)));
+        let start = Instant::now();
+        let after = |milliseconds| start + Duration::from_millis(milliseconds);
+        promise.making_at(start).made_at(after(50));
+        // Clients wait for images on disk all the time; one of them is not there, and is made.
+        let found = promise.begin_at(after(60));
+        let missing = promise.begin_at(after(100));
+        // One whose clients go before it is made.
+        drop(promise.making_at(after(5000)));
+        promise.making_at(after(9000)).made_at(after(9060));
+        missing.done_at(true, after(9060));
+        drop(found);
+        let kept = promise.kept();
+        assert_eq!((kept.between.updates, kept.between.kept), (2, 2));
+        assert_eq!(kept.between.worst, Duration::from_millis(60));
+        assert_eq!((kept.complete.updates, kept.holds), (1, Some(true)));
     }
 }
