@@ -11,8 +11,8 @@
 //!
 //! Who names a slide that is not known may mean a new one, so there is another scan, and at most
 //! one at a time. After it, names that are not known are those of no slides, for two seconds, and
-//! for as long as the scan took: whatever names clients make up, at least half of the time nobody
-//! looks.
+//! for as long as the scan took, up to a minute: whatever names clients make up, at least half of the
+//! time nobody looks, or for a minute.
 
 mod names;
 mod scan;
@@ -32,8 +32,9 @@ use crate::shares::{self, Host};
 use names::{free, is_text, parts, parts_of, path_of};
 use scan::{INSTANCE, STORE, ends, scan};
 
-/// A list is not made again before; nor before as much time as it has taken.
+/// A list is not made again before; nor before as much time as it has taken, up to that.
 const FRESH: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// What was named on the command line.
 #[derive(Debug)]
@@ -111,7 +112,7 @@ struct Known {
 impl Known {
     /// Whether it is too early for another scan.
     fn is_fresh(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.at) < FRESH.max(self.took)
+        now.saturating_duration_since(self.at) < self.took.clamp(FRESH, LONGEST)
     }
 }
 
@@ -170,6 +171,12 @@ impl Library {
     /// The series in DICOM that there were at the last scan; as [`list`](Self::list).
     pub(crate) fn series(&self) -> Arc<Index> {
         self.looked().series
+    }
+
+    /// The same, if it is too early for another scan. Does not block.
+    pub(crate) fn fresh_series(&self, now: Instant) -> Option<Arc<Index>> {
+        let known = self.state();
+        known.is_fresh(now).then(|| Arc::clone(&known.series))
     }
 
     /// The same, without a scan. Does not block.

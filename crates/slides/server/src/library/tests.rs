@@ -116,7 +116,7 @@ fn names_that_are_not_known_have_no_directory_looked_at_again_before_long() {
         at
     };
     fs::write(directory.path().join("new.svs"), "").unwrap();
-    for (took, pause) in [(0, 2), (1, 2), (60, 60)] {
+    for (took, pause) in [(0, 2), (1, 2), (60, 60), (3600, 60)] {
         let (at, pause) = (scanned(Duration::from_secs(took)), Duration::from_secs(pause));
         assert!(library.find("new.svs").is_err(), "{took}");
         assert!(library.find("a.svs").is_ok());
@@ -124,6 +124,8 @@ fn names_that_are_not_known_have_no_directory_looked_at_again_before_long() {
         for (now, is_known) in [(at, true), (at + pause - short, true), (at + pause, false)] {
             assert_eq!(library.is_unknown("new.svs", now), is_known, "{took}");
             assert!(!library.is_unknown("a.svs", now));
+            // What is known of series is all that can be, and needs no thread.
+            assert_eq!(library.fresh_series(now).is_some(), is_known, "{took}");
         }
     }
     // When it is time, a new one is found.

@@ -12,6 +12,7 @@ mod body;
 mod search;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{Path, Query, State};
@@ -94,8 +95,12 @@ fn is_uid(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(is_part)
 }
 
-/// The series in DICOM that there are. A scan that is made for it does not block others.
+/// The series in DICOM that there are. A scan that is made for it does not block others, and where it
+/// is too early for one, no thread is taken.
 async fn index(app: &Arc<App>) -> Result<Arc<Index>> {
+    if let Some(index) = app.slides.library().fresh_series(Instant::now()) {
+        return Ok(index);
+    }
     let slides = Arc::clone(&app.slides);
     let looked = tokio::task::spawn_blocking(move || slides.library().series()).await;
     looked.map_err(|_| Failure::internal("the series cannot be listed"))
