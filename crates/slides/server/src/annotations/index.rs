@@ -195,8 +195,8 @@ impl Builder {
     pub(super) fn add(&mut self, kind: Kind, node: Node, named: Named) -> Result<(), &'static str> {
         let (parts, points) = (self.parts.len(), self.points.len());
         match (kind, node) {
-            (Kind::Points, Node::Position(point)) => self.part(&[point], false)?,
-            (Kind::Points | Kind::Lines, Node::Line(line)) => self.part(&line, false)?,
+            (Kind::Points, Node::Position(point)) => self.part(kind, &[point], false)?,
+            (Kind::Points | Kind::Lines, Node::Line(line)) => self.part(kind, &line, false)?,
             (Kind::Lines | Kind::Areas, Node::Nested(lines)) => self.lines(kind, lines)?,
             (Kind::Points, Node::Nested(none)) if none.is_empty() => {}
             _ => return Err("coordinates are not those of the geometry that they are in"),
@@ -223,11 +223,11 @@ impl Builder {
         let mut is_outer = true;
         for line in lines {
             match line {
-                Node::Line(line) => self.part(&line, is_outer)?,
+                Node::Line(line) => self.part(kind, &line, is_outer)?,
                 Node::Nested(inner) if kind == Kind::Areas => {
                     for (number, line) in inner.into_iter().enumerate() {
                         let Node::Line(line) = line else { return Err(wrong) };
-                        self.part(&line, number == 0)?;
+                        self.part(kind, &line, number == 0)?;
                     }
                     continue;
                 }
@@ -239,10 +239,12 @@ impl Builder {
         Ok(())
     }
 
-    fn part(&mut self, points: &[Point], is_outer: bool) -> Result<(), &'static str> {
-        // The end of a border is its beginning; that is known.
+    fn part(&mut self, kind: Kind, points: &[Point], is_outer: bool) -> Result<(), &'static str> {
+        // The end of a border is its beginning; that is known. Of a line it is not.
         let points = match points {
-            [first, rest @ .., last] if first == last && !rest.is_empty() => {
+            [first, rest @ .., last]
+                if kind == Kind::Areas && first == last && !rest.is_empty() =>
+            {
                 &points[..points.len() - 1]
             }
             _ => points,

@@ -1,7 +1,8 @@
 //! GeoJSON (RFC 7946) as programs of microscopy write it: features whose coordinates are pixels of
 //! level 0, with names and classes as QuPath has them. It is read piece by piece, and each piece is
 //! paid for out of a budget before it is kept; what coordinates take before it is known of what they
-//! are is free again when that is.
+//! are is free again when that is. Paid for is what is kept. Until all is read, lists grow by as much
+//! as they have, and are there twice meanwhile: three times what is paid for, at most.
 
 use std::fmt;
 
@@ -434,28 +435,24 @@ impl<'de> Visitor<'de> for Feature<'_> {
             }
         }
         match geometry {
-            Some((kind, node)) => {
-                match Kind::of(&kind) {
-                    Some(kind) => {
-                        let named = properties.named();
-                        budget.spend(builder.cost(&node, &named))?;
-                        builder.add(kind, node, named).map_err(A::Error::custom)?;
-                    }
-                    None => {
-                        drop(node);
-                        builder.skip();
-                    }
+            Some((kind, node)) => match Kind::of(&kind) {
+                Some(kind) => {
+                    let named = properties.named();
+                    budget.spend(builder.cost(&node, &named))?;
+                    builder.add(kind, node, named).map_err(A::Error::custom)?;
                 }
-                budget.give(taken);
-                Ok(())
-            }
-            None if is_collection => Ok(()),
-            None if is_inner => {
-                builder.skip();
-                Ok(())
-            }
-            None => Err(A::Error::custom("no Feature or FeatureCollection of GeoJSON")),
+                None => {
+                    drop(node);
+                    builder.skip();
+                }
+            },
+            None if is_collection => {}
+            None if is_inner => builder.skip(),
+            None => return Err(A::Error::custom("no Feature or FeatureCollection of GeoJSON")),
         }
+        // Of whatever they were, coordinates are not there any more.
+        budget.give(taken);
+        Ok(())
     }
 }
 

@@ -220,6 +220,32 @@ fn what_is_broken_or_hostile_is_refused() {
 }
 
 #[test]
+fn what_was_read_of_a_feature_that_is_left_out_is_paid_back() {
+    let points = vec![json!([1, 2]); 20_000];
+    // Without a type, and of one that is none.
+    for geometry in
+        [json!({ "coordinates": points }), json!({ "type": "a", "coordinates": points })]
+    {
+        let feature = json!({ "type": "Feature", "geometry": geometry, "properties": {} });
+        let features = vec![feature; 10];
+        assert_eq!(read(&Value::Array(features).to_string()).unwrap().skipped, 10);
+    }
+}
+
+#[test]
+fn a_line_that_ends_where_it_begins_is_closed() {
+    let line = json!([[0, 0], [90, 0], [90, 90], [0, 0]]);
+    for (kind, coordinates) in [("LineString", line.clone()), ("MultiLineString", json!([line]))] {
+        let geometry = json!({ "type": kind, "coordinates": coordinates });
+        let text = json!({ "type": "Feature", "geometry": geometry, "properties": {} }).to_string();
+        let all = shown(&text, "-10,-10,100,100", 1.0);
+        let shown = &all["features"][0]["geometry"]["coordinates"][0];
+        let expected = json!([[0.0, 0.0], [90.0, 0.0], [90.0, 90.0], [0.0, 0.0]]);
+        assert_eq!(*shown, expected, "{kind}");
+    }
+}
+
+#[test]
 fn a_byte_order_mark_is_left_out() {
     let point = json!({"type": "Point", "coordinates": [1, 2]});
     let text = json!({"type": "Feature", "geometry": point, "properties": {}});
