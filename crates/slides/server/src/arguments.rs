@@ -337,7 +337,7 @@ Environment:
 
 Exit status:
   0  the server of the job has ended
-  1  there is no secret, no address, or no server in this job
+  1  there is no secret, no address, or no server in this job, or it has workers enough
   2  the arguments make no sense
 
 Examples:

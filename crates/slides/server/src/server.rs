@@ -38,6 +38,7 @@ use crate::web::sending::Room;
 use crate::web::signed::Key;
 use crate::web::tls::{Files, Tls};
 use crate::web::{self, App, connections};
+use crate::workers::allowance::{self, Allowed};
 use crate::workers::{Workers, command as worker, launched};
 
 /// Holds the token, if no file does.
@@ -282,7 +283,8 @@ impl Server {
             let listener = listener
                 .with_context(|| format!("cannot let workers come to {}", workers.listen))?;
             let threads = settings.worker_threads.get();
-            Workers::start(listener, workers.secret, threads, Arc::clone(&images))
+            let most = Allowed { workers: allowance::MOST, threads };
+            Workers::start(listener, workers.secret, most, Arc::clone(&images))
         });
         let workers = workers.transpose()?;
         let app = App {

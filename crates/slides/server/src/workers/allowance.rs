@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! workers   MOST, each with five threads here, and with what it says: a block that comes, others
-//!           that wait, and a message of flow, of 50 MiB at most
+//!           that wait, and a message of flow, of 50 MiB at most; one that is sent away counts until
+//!           its connection is no more; and one at a time that is told that there are so many
 //! threads   four here for each thread of a worker that is given work (--worker-threads), and as
 //!           many while the pipelines before are done with what they have
 //! memory    blocks on their way to workers; a quarter of it to one
@@ -16,6 +17,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Workers at a time.
 pub(crate) const MOST: usize = 256;
+
+/// How many there may be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Allowed {
+    /// At a time.
+    pub(crate) workers: usize,
+    /// Of all together, those that are given work.
+    pub(crate) threads: usize,
+}
 
 /// Bytes of blocks that are on their way to workers, or wait to be.
 const WAY: usize = 256 << 20;

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
 
@@ -23,10 +23,10 @@ use crate::render::farm::Farm;
 use crate::render::pipeline::Work;
 use crate::render::work;
 use crate::told::Told;
-use crate::workers::OTHER;
 use crate::workers::launched;
 use crate::workers::remote::Elsewhere;
 use crate::workers::wire::{self, BEAT, MOST, PATIENCE, SEED, SUFFIX, Word};
+use crate::workers::{OTHER, too_many};
 
 /// Holds the secret, if no file does.
 const VARIABLE: &str = "SEEKWIRE_SLIDES_WORKER_SECRET";
@@ -36,6 +36,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// Before a server is looked for again.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// Before one is that has as many workers as it lets come.
+const LONG_PAUSE: Duration = Duration::from_secs(10);
 
 /// Blocks that wait or are in process, for each thread: the server sends no more.
 const WINDOW: usize = 8;
@@ -95,10 +98,18 @@ pub(crate) fn command(options: &Options) -> Result<()> {
         };
         let outcome = addresses.and_then(|to| worker.run(&server, to, &secret, &attempts));
         match outcome {
+            Ok(End::Full(most)) if is_launched && began.elapsed() >= LIMIT => {
+                bail!("{server}: {}", too_many(most));
+            }
+            Ok(End::Full(most)) => {
+                attempts.told.warn(format!("{server}: {}", too_many(most)));
+                thread::sleep(LONG_PAUSE);
+                continue;
+            }
             // The job ends with its server.
-            Ok(Ok(())) if is_launched => return Ok(()),
-            Ok(Ok(())) => tracing::info!("{server} has ended the work"),
-            Ok(Err(failure)) => tracing::warn!("{server}: {failure}"),
+            Ok(End::Over) if is_launched => return Ok(()),
+            Ok(End::Over) => tracing::info!("{server} has ended the work"),
+            Ok(End::Lost(failure)) => tracing::warn!("{server}: {failure}"),
             Err(error) if is_launched && began.elapsed() >= LIMIT => {
                 return Err(error);
             }
@@ -150,6 +161,17 @@ impl Attempts {
     }
 }
 
+/// How a time with a server ends.
+#[derive(Debug)]
+enum End {
+    /// The server has ended it.
+    Over,
+    /// It has so many workers, and no place for this one.
+    Full(usize),
+    /// It is gone.
+    Lost(Failure),
+}
+
 /// What the worker is, whichever server it works for.
 struct Worker {
     farm: Arc<Farm>,
@@ -170,6 +192,8 @@ struct Session {
     answers: Mutex<Option<SyncSender<Given>>>,
     todo: Mutex<Receiver<Given>>,
     hello: Mutex<Option<Vec<u8>>>,
+    /// So many workers there are, and no place for this one.
+    is_full: OnceLock<usize>,
 }
 
 impl Worker {
@@ -182,15 +206,14 @@ impl Worker {
         Ok(Self { farm, handle: runtime.handle().clone(), threads, host })
     }
 
-    /// Works for the server until the link to it ends. The inner result says how it ended, the outer
-    /// one why there was none.
+    /// Works for the server until the link to it ends; an error says why there was none.
     fn run(
         &self,
         server: &str,
         addresses: Vec<SocketAddr>,
         secret: &Secret,
         attempts: &Arc<Attempts>,
-    ) -> Result<std::result::Result<(), Failure>> {
+    ) -> Result<End> {
         let window = self.threads * WINDOW;
         // As many answers as there are blocks, and so nobody waits to give one.
         let (answers, todo) = sync_channel(window);
@@ -202,13 +225,18 @@ impl Worker {
             answers: Mutex::new(Some(answers)),
             todo: Mutex::new(todo),
             hello: Mutex::new(Some(hello)),
+            is_full: OnceLock::new(),
         });
         let running = start(&session, server, addresses, secret, attempts)?;
-        tracing::info!("works for {server}");
+        tracing::info!("has met {server}");
         let outcome = running.serve();
         session.close();
         running.finish();
-        Ok(outcome)
+        Ok(match (session.is_full.get(), outcome) {
+            (Some(most), _) => End::Full(*most),
+            (None, Ok(())) => End::Over,
+            (None, Err(failure)) => End::Lost(failure),
+        })
     }
 }
 
@@ -257,8 +285,14 @@ struct Take(Arc<Session>);
 impl Filter for Take {
     fn process(&mut self, block: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
         let session = &self.0;
-        let Some((Word::Job(task, number), bytes)) = Word::of(block.into()) else {
-            return Err("the server says what a server does not say".into());
+        let (task, number, bytes) = match Word::of(block.into()) {
+            Some((Word::Job(task, number), bytes)) => (task, number, bytes),
+            Some((Word::Full(most), _)) => {
+                let _ = session.is_full.set(most as usize);
+                session.close();
+                return Ok(());
+            }
+            _ => return Err("the server says what a server does not say".into()),
         };
         let answers = session.answers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let answers = answers.ok_or("a job after the last one")?;
@@ -305,5 +339,66 @@ impl Filter for Give {
             Err(RecvTimeoutError::Disconnected) => return Ok(Step::Done),
         }
         Ok(Step::More)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workers::Workers;
+    use crate::workers::allowance::Allowed;
+    use crate::workers::hostile_tests::images;
+    use crate::workers::remote::State;
+
+    /// Until as many are there as that, which all work.
+    fn until(workers: &Workers, count: usize) {
+        let works = || {
+            let (all, ..) = workers.all();
+            all.len() == count && all.iter().all(|remote| remote.state() == State::Works)
+        };
+        while !works() {
+            thread::yield_now();
+        }
+    }
+
+    fn run(worker: &Worker, to: SocketAddr, secret: &Secret) -> End {
+        worker.run("server", vec![to], secret, &Arc::default()).unwrap()
+    }
+
+    #[test]
+    fn a_worker_for_which_there_is_no_place_is_told_so_until_there_is_one() {
+        let secret = Secret::random().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let most = Allowed { workers: 1, threads: 8 };
+        let workers = Workers::start(listener, secret.clone(), most, images()).unwrap();
+        let to = workers.address();
+        let runtime = Runtime::new().unwrap();
+        let [first, second] = [(); 2].map(|()| Worker::new(1, true, &runtime).unwrap());
+        thread::scope(|scope| {
+            let works = scope.spawn(|| run(&first, to, &secret));
+            until(&workers, 1);
+            for _ in 0..2 {
+                let end = run(&second, to, &secret);
+                assert!(matches!(end, End::Full(1)), "{end:?}");
+            }
+            assert_eq!((workers.all().1, workers.all().2), (1, 0));
+            workers.all().0[0].end();
+            assert!(matches!(works.join().unwrap(), End::Over));
+            let works = scope.spawn(|| {
+                loop {
+                    // The place of the first one may not be free yet.
+                    match run(&second, to, &secret) {
+                        End::Full(1) => {}
+                        end => break end,
+                    }
+                }
+            });
+            while workers.all().1 < 2 {
+                thread::yield_now();
+            }
+            until(&workers, 1);
+            workers.end();
+            assert!(matches!(works.join().unwrap(), End::Over));
+        });
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use seekwire_flow::{Block, FilterError, Outputs, Policy, Step};
 
+use super::allowance::MOST as MOST_WORKERS;
 use super::wire::{MOST, Task, Word};
 use super::*;
 use crate::counters::Counters;
@@ -61,7 +62,8 @@ impl Liar {
             Arc::new(move || Box::new(Hears(heard.clone()))),
             Arc::new(move || Box::new(Says(Arc::clone(&said), Arc::clone(&its)))),
             Arc::new(|| Box::new(Elsewhere)),
-        ]);
+        ])
+        .unwrap();
         let server = Peer { host: "server".to_owned(), addresses: vec![to.address()] };
         let own = Peer { host: "liar".to_owned(), addresses: vec![] };
         let job = Job {
@@ -73,7 +75,7 @@ impl Liar {
             patience: PATIENCE,
             called_off: None,
         };
-        let running = graph.unwrap().start_in(&job, SEED).unwrap();
+        let running = graph.start_in(&job, SEED).unwrap();
         Self { says, hears, beats, _running: running }
     }
 
@@ -83,7 +85,7 @@ impl Liar {
     }
 }
 
-fn images() -> Arc<Images> {
+pub(super) fn images() -> Arc<Images> {
     let bounds = Bounds {
         threads: 1,
         images: 0,
@@ -112,7 +114,8 @@ async fn whatever_a_worker_says_work_is_done_and_the_server_goes_on() {
     let images = images();
     let secret = Secret::random().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let workers = Workers::start(listener, secret.clone(), 8, Arc::clone(&images)).unwrap();
+    let most = Allowed { workers: MOST_WORKERS, threads: 8 };
+    let workers = Workers::start(listener, secret.clone(), most, Arc::clone(&images)).unwrap();
     let farm = Arc::clone(images.tiles().farm());
     let alone = farm.window();
     let strange: [&(dyn Fn(&Liar) + Sync); 7] = [
@@ -177,7 +180,8 @@ fn threads_that_workers_claim_cost_no_more_than_is_allowed() {
     let images = images();
     let secret = Secret::random().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let workers = Workers::start(listener, secret.clone(), 5, Arc::clone(&images)).unwrap();
+    let most = Allowed { workers: MOST_WORKERS, threads: 5 };
+    let workers = Workers::start(listener, secret.clone(), most, Arc::clone(&images)).unwrap();
     let farm = Arc::clone(images.tiles().farm());
     let alone = farm.window();
     let mut liars = Vec::new();
@@ -196,5 +200,56 @@ fn threads_that_workers_claim_cost_no_more_than_is_allowed() {
     }
     drop(liars);
     until(|| farm.window() == alone);
+    workers.end();
+}
+
+#[test]
+fn for_a_worker_that_gets_nothing_nothing_changes() {
+    let secret = Secret::random().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let most = Allowed { workers: MOST_WORKERS, threads: 1 };
+    let workers = Workers::start(listener, secret.clone(), most, images()).unwrap();
+    let liars = [(); 2].map(|()| {
+        let liar = Liar::come(&workers, &secret);
+        liar.say(Word::Hello(1), b"liar");
+        liar.beats.store(true, Ordering::SeqCst);
+        liar
+    });
+    let all = || workers.all().0;
+    until(|| all().iter().filter(|remote| remote.state() == State::Works).count() == 2);
+    let given = workers.share_out(&all(), &Told::default());
+    let given: Vec<_> = given.iter().map(|one| (one.remote.number, one.threads)).collect();
+    assert_eq!(given, [(all()[0].number, 1)]);
+    drop(liars);
+    workers.end();
+}
+
+/// Connections at that port that this process has not closed.
+fn connections(port: u16) -> usize {
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let is_one = |line: &&str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_there = words[1].ends_with(&format!(":{port:04X}"));
+        is_there && words[3] != "0A" && words[9] != "0"
+    };
+    table.lines().skip(1).filter(is_one).count()
+}
+
+#[test]
+fn who_is_sent_away_counts_until_its_connection_is_closed() {
+    let secret = Secret::random().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let most = Allowed { workers: MOST_WORKERS, threads: 1 };
+    let workers = Workers::start(listener, secret.clone(), most, images()).unwrap();
+    for number in 1..10 {
+        let liar = Liar::come(&workers, &secret);
+        until(|| workers.all().1 == number);
+        let (all, ..) = workers.all();
+        assert_eq!((all.len(), connections(workers.address().port())), (1, 1));
+        all[0].end();
+        until(|| workers.all().2 == number);
+        assert_eq!(connections(workers.address().port()), 0);
+        drop(liar);
+    }
     workers.end();
 }

@@ -40,7 +40,7 @@ use tokio::sync::Semaphore;
 
 use crate::render::Images;
 use crate::told::Told;
-use allowance::{MOST, Way, shared_out};
+use allowance::{Allowed, Way, shared_out};
 use remote::{Answers, Elsewhere, Given, Jobs, Remote, State};
 use wire::{PATIENCE, SEED};
 
@@ -50,6 +50,9 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// After so long without anybody who comes, waiting begins anew.
 const WAIT: Duration = Duration::from_secs(3600);
+
+/// So long a worker for which there is no place may take to hear that.
+const TELL: Duration = Duration::from_secs(2);
 
 /// So long it may take to send workers home.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -67,8 +70,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The workers of a server.
 pub(crate) struct Workers {
     address: SocketAddr,
-    /// Threads of all workers together that are given work.
-    threads: usize,
+    most: Allowed,
     /// For what is on its way to them.
     memory: Arc<Semaphore>,
     state: Mutex<Known>,
@@ -86,8 +88,8 @@ struct Known {
 }
 
 impl Workers {
-    /// Lets in who comes and knows the secret, until [`end`](Self::end), and gives work to so many
-    /// threads of all of them.
+    /// Lets in who comes and knows the secret, until [`end`](Self::end), but no more than so many, and
+    /// gives work to so many threads of all of them.
     ///
     /// # Errors
     ///
@@ -95,12 +97,12 @@ impl Workers {
     pub(crate) fn start(
         listener: TcpListener,
         secret: Secret,
-        threads: usize,
+        most: Allowed,
         images: Arc<Images>,
     ) -> Result<Arc<Self>> {
         let address = listener.local_addr().context("the address for workers")?;
         let (memory, state, change) = (allowance::memory(), Mutex::default(), Condvar::new());
-        let workers = Arc::new(Self { address, threads, memory, state, change });
+        let workers = Arc::new(Self { address, most, memory, state, change });
         let (accepts, watches) = (Arc::clone(&workers), Arc::clone(&workers));
         spawn("workers", move || accepts.accept(&listener, &secret))?;
         spawn("workers.watch", move || watches.watch(&images))?;
@@ -113,7 +115,7 @@ impl Workers {
 
     /// Threads of workers that are given work at most.
     pub(crate) fn threads(&self) -> usize {
-        self.threads
+        self.most.threads
     }
 
     fn state(&self) -> MutexGuard<'_, Known> {
@@ -157,23 +159,24 @@ impl Workers {
         let refusals = refusals();
         let mut is_told = false;
         for number in 1.. {
-            let mut state = self.state();
-            while state.remotes.len() >= MOST && !state.is_over {
-                if !std::mem::replace(&mut is_told, true) {
-                    tracing::warn!("there are {MOST} workers: another one waits until one goes");
-                }
-                state = self.change.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
-            if state.is_over {
+            if self.state().is_over {
                 return;
             }
-            drop(state);
             let remote = Arc::new(Remote::new(number, Way::of(&self.memory)));
             let come = self.meet(listener, secret, &remote, &refusals);
             match come {
                 Ok(running) => {
                     // Before another one is let in, it counts.
                     let mut state = self.state();
+                    if state.remotes.len() >= self.most.workers {
+                        drop(state);
+                        if !std::mem::replace(&mut is_told, true) {
+                            tracing::warn!("{}", too_many(self.most.workers));
+                        }
+                        self.turn_away(&remote, &running);
+                        continue;
+                    }
+                    is_told = false;
                     state.remotes.push(Arc::clone(&remote));
                     state.come += 1;
                     drop(state);
@@ -231,6 +234,17 @@ impl Workers {
         graph.start_and_tell(&job, SEED, Some(Arc::clone(refusals)))
     }
 
+    /// Tells a worker for which there is no place that it is so, and sends it home. Whoever comes
+    /// next waits meanwhile, so this costs no more than one worker does, however many come.
+    fn turn_away(&self, remote: &Remote, running: &Running) {
+        remote.turn_away(self.most.workers);
+        let unit = Unit::new("").deadline(Instant::now() + TELL).expires();
+        // One that does not listen is not told.
+        let _ = running.submit(unit).wait();
+        running.finish();
+        running.wait_for_links();
+    }
+
     /// A worker is there, until it goes.
     fn run(&self, remote: &Arc<Remote>, running: Running) {
         let running = Arc::new(running);
@@ -253,6 +267,9 @@ impl Workers {
             Err(failure) => tracing::error!("{} is given up: {failure}", remote.name()),
         }
         running.finish();
+        // As long as it speaks, whatever it was told, it takes threads and memory here, and counts.
+        running.wait_for_links();
+        drop((unit, running));
         self.goes(remote);
     }
 
@@ -314,21 +331,30 @@ impl Workers {
         }
     }
 
-    /// How many threads of each are given work. That these are not all is told once.
+    /// Those that are given work, and how many threads of each. That these are not all is told once.
     fn share_out(&self, remotes: &[Arc<Remote>], told: &Told) -> Vec<Given> {
         let threads = |remote: &Arc<Remote>| remote.hello().map_or(0, |hello| hello.threads);
         let offered: Vec<usize> = remotes.iter().map(threads).collect();
-        if offered.iter().sum::<usize>() > self.threads {
-            let most = self.threads;
+        let most = self.most.threads;
+        if offered.iter().sum::<usize>() > most {
             told.warn(format!(
                 "workers have more than {most} threads: the others get no work (--worker-threads)"
             ));
         }
         told.sweep();
-        let given = shared_out(self.threads, &offered);
-        let given = remotes.iter().zip(given);
+        let given = shared_out(most, &offered);
+        // For one that gets nothing, nothing changes.
+        let given = remotes.iter().zip(given).filter(|(_, threads)| *threads > 0);
         given.map(|(remote, threads)| Given { remote: Arc::clone(remote), threads }).collect()
     }
+}
+
+/// That there are as many workers as there may be, and what to do.
+pub(crate) fn too_many(most: usize) -> String {
+    format!(
+        "there are {most} workers, as many as the server lets come: another one is sent away, and \
+         tries again; start fewer processes, each with more --threads"
+    )
 }
 
 /// Tells of each host once that a worker there is not let in.

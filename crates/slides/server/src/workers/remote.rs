@@ -30,8 +30,12 @@ const RANK: u32 = 1;
 /// So often a caller looks whether it waits in vain.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// So long a worker has for a job, with those before it.
+/// So long a worker has for a job, with those before it. One that has answered nothing meanwhile gets
+/// nothing more until it does.
 const LONGEST: Duration = Duration::from_secs(10);
+
+/// It was never late.
+const NEVER: u64 = u64::MAX;
 
 /// What becomes of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +44,7 @@ pub(crate) enum State {
     New = 0,
     /// It works.
     Works = 1,
-    /// It says nothing.
+    /// It says nothing, or answers nothing.
     Silent = 2,
     /// It does not come back.
     Gone = 3,
@@ -89,6 +93,10 @@ pub(crate) struct Remote {
     todo: Mutex<Receiver<u64>>,
     waiting: Mutex<HashMap<u64, Client>>,
     next: AtomicU64,
+    /// Answers that it has given, and how many it had when something was asked that it did not answer
+    /// in time.
+    answers: AtomicU64,
+    late: AtomicU64,
     /// The pipeline to it, and the unit of work that runs as long as the worker is there.
     link: Mutex<Option<(Arc<Running>, Arc<UnitHandle>)>>,
     /// Blocks that it was done with, and those that had to be done elsewhere.
@@ -129,6 +137,8 @@ impl Remote {
             todo: Mutex::new(todo),
             waiting: Mutex::default(),
             next: AtomicU64::new(0),
+            answers: AtomicU64::new(0),
+            late: AtomicU64::new(NEVER),
             link: Mutex::new(None),
             done: AtomicU64::new(0),
             undone: AtomicU64::new(0),
@@ -174,7 +184,8 @@ impl Remote {
     /// By how long ago the last word came, and the last byte: on a slow link, the word that it is
     /// there waits behind an answer.
     fn judge(&self, silence: Duration, of_link: Duration) {
-        let is_silent = silence.min(of_link) > SILENT;
+        let is_late = self.late.load(Ordering::SeqCst) == self.answers.load(Ordering::SeqCst);
+        let is_silent = silence.min(of_link) > SILENT || is_late;
         match self.state() {
             State::New if self.hello().is_some() && self.becomes(State::Works) => {
                 let threads = self.hello().map_or(0, |hello| hello.threads);
@@ -185,7 +196,8 @@ impl Remote {
                 self.end();
             }
             State::Works if is_silent && self.becomes(State::Silent) => {
-                tracing::warn!("{} says nothing, and gets nothing more", self.name());
+                let does = if is_late { "answers" } else { "says" };
+                tracing::warn!("{} {does} nothing, and gets nothing more", self.name());
             }
             State::Silent if !is_silent && self.becomes(State::Works) => {
                 tracing::info!("{} is back", self.name());
@@ -200,6 +212,19 @@ impl Remote {
         // Somebody may have ended it before.
         if self.state() == State::Gone {
             self.end();
+        }
+    }
+
+    /// All that it is told is that there are so many workers already.
+    pub(crate) fn turn_away(&self, workers: usize) {
+        let word = Word::Full(u32::try_from(workers).unwrap_or(u32::MAX)).behind(Vec::new());
+        let (answer, _) = mpsc::sync_channel(1);
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        locked(&self.waiting).insert(number, Client { answer, job: Some(word.into()) });
+        let jobs = locked(&self.jobs).take();
+        if let Some(jobs) = jobs {
+            // It may have ended already.
+            let _ = jobs.send(number);
         }
     }
 
@@ -239,6 +264,7 @@ impl Remote {
         }
         // What there is no memory for on the way is done here.
         let taken = self.way.take(block.len() + SUFFIX)?;
+        let (began, answers) = (Instant::now(), self.answers.load(Ordering::SeqCst));
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = mpsc::sync_channel(1);
         let mut bytes = Vec::with_capacity(block.len() + SUFFIX);
@@ -247,8 +273,20 @@ impl Remote {
         locked(&self.waiting).insert(number, Client { answer, job });
         let is_sent = locked(&self.jobs).as_ref().is_some_and(|jobs| jobs.send(number).is_ok());
         let outcome = if is_sent { self.answer(&answered) } else { None };
-        locked(&self.waiting).remove(&number);
+        let client = locked(&self.waiting).remove(&number);
+        // What was sent is answered by any that works, even if nobody waits for it any more.
+        let is_sent = client.is_some_and(|client| client.job.is_none());
+        if is_sent && began.elapsed() >= LONGEST {
+            self.lets_wait(answers);
+        }
         outcome
+    }
+
+    /// It has not answered in time what was asked when it had given so many answers.
+    fn lets_wait(&self, answers: u64) {
+        if self.answers.load(Ordering::SeqCst) == answers {
+            self.late.store(answers, Ordering::SeqCst);
+        }
     }
 
     /// Waits for the next job for which somebody waits; `None`: there are none any more.
@@ -288,6 +326,7 @@ impl Remote {
                 self.hello.set(hello).map_err(|_| "it says twice who it is")?;
             }
             Word::Answer(is_done, number) if self.hello().is_some() => {
+                self.answers.fetch_add(1, Ordering::SeqCst);
                 // Nobody may wait any more. What it could not do is done here, which says why.
                 if let Some(client) = locked(&self.waiting).remove(&number) {
                     let _ = client.answer.try_send(is_done.then_some(bytes));
@@ -418,6 +457,33 @@ mod tests {
         let nameless = new();
         nameless.judge(NAMELESS + SILENT, short);
         assert_eq!(nameless.state(), State::Gone);
+    }
+
+    #[test]
+    fn who_answers_nothing_gets_nothing_more_until_it_does() {
+        let remote = working();
+        let judged = || {
+            remote.judge(Duration::ZERO, Duration::ZERO);
+            remote.state()
+        };
+        let answers = |number| {
+            remote.says(Word::Answer(true, number), Bytes::from_static(b"late")).unwrap();
+        };
+        assert_eq!(judged(), State::Works);
+        let waits = call(&remote);
+        remote.next().unwrap();
+        remote.lets_wait(0);
+        remote.says(Word::Beat, Bytes::new()).unwrap();
+        assert_eq!(judged(), State::Silent);
+        // Nobody waits longer for what was asked after that.
+        assert_eq!(waits.join().unwrap(), None);
+        assert_eq!(call(&remote).join().unwrap(), None);
+        answers(0);
+        assert_eq!(judged(), State::Works);
+        // Something else was answered in time, so it goes on.
+        answers(1);
+        remote.lets_wait(1);
+        assert_eq!(judged(), State::Works);
     }
 
     #[test]

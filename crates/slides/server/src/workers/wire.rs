@@ -46,6 +46,8 @@ pub(crate) enum Task {
 pub(crate) enum Word {
     /// To the worker: do this.
     Job(Task, u64),
+    /// To the worker: there are so many workers, and no place for another one. Nothing else comes.
+    Full(u32),
     /// From it: this came of it; `false`: what is wrong.
     Answer(bool, u64),
     /// First of all: so many threads; the bytes are the name of its host.
@@ -67,6 +69,7 @@ impl Word {
             Self::Answer(true, number) => (3, number),
             Self::Hello(threads) => (4, threads.into()),
             Self::Beat => (5, 0),
+            Self::Full(workers) => (6, workers.into()),
         };
         bytes.push(kind);
         bytes.extend_from_slice(&number.to_le_bytes());
@@ -84,6 +87,7 @@ impl Word {
             3 => Self::Answer(true, number),
             4 => Self::Hello(number.try_into().ok()?),
             5 if number == 0 && at == 0 => Self::Beat,
+            6 if at == 0 => Self::Full(number.try_into().ok()?),
             _ => return None,
         };
         block.truncate(at);
@@ -123,8 +127,18 @@ mod tests {
             assert_eq!(block.len(), 2 + SUFFIX);
             assert_eq!(Word::of(block), Some((word, Bytes::from_static(&[1, 2]))));
         }
-        assert_eq!(Word::of(Word::Beat.behind(vec![]).into()), Some((Word::Beat, Bytes::new())));
-        let strange: [&[u8]; 4] = [&[], &[3; 8], &[6, 0, 0, 0, 0, 0, 0, 0, 0], &[4; 9]];
+        for word in [Word::Beat, Word::Full(256)] {
+            let block = Bytes::from(word.behind(vec![]));
+            assert_eq!(Word::of(block), Some((word, Bytes::new())));
+        }
+        let strange: [&[u8]; 6] = [
+            &[],
+            &[3; 8],
+            &[7, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[4; 9],
+            &[6; 9],
+            &[1, 6, 0, 0, 0, 0, 0, 0, 0, 0],
+        ];
         for strange in strange {
             assert_eq!(Word::of(Bytes::copy_from_slice(strange)), None, "{strange:?}");
         }
