@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 75] = [
+const INSTALLED: [&str; 76] = [
     "bin/seekwire",
     "include/seekwire.h",
     "include/seekwire_filter.h",
@@ -64,6 +64,7 @@ const INSTALLED: [&str; 75] = [
     "share/man/man1/seekwire-vm-agent.1",
     "share/man/man1/seekwire-vm-attach.1",
     "share/man/man1/seekwire-vm-detach.1",
+    "share/man/man1/seekwire-vm-hold.1",
     "share/man/man1/seekwire-vm-map-add.1",
     "share/man/man1/seekwire-vm-map-remove.1",
     "share/man/man1/seekwire-vm-map.1",
@@ -237,7 +238,7 @@ fn shells_complete_the_commands_and_their_options() {
         (&["seekwire", "lab", ""], &["list", "show", "run", "report", "pack"]),
         (&["seekwire", "lab", "run", "--weak"], &["--weak-peer", "--weak-cpu"]),
         (&["seekwire", "nic", "tune", "--"], &["--goal", "--lasting"]),
-        (&["seekwire", "vm", ""], &["map", "attach", "detach", "status", "plan"]),
+        (&["seekwire", "vm", ""], &["map", "attach", "hold", "detach", "status", "plan"]),
     ] {
         let mut by_bash = stage.plain_command(installed("bash"));
         by_bash

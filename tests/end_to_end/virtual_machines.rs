@@ -482,8 +482,42 @@ fn what_cannot_be_planned_is_refused_with_what_can() {
         (&["db", "db"], "same name"),
         (&["db", "web", "--size", "3M"], "power of two"),
         (&["db", "web", "--size", "128G"], "64G"),
-        (&["db", "web", "--for", "xen"], "qemu, libvirt"),
+        (&["db", "web", "--for", "vmware"], "qemu, libvirt, xen"),
+        (&["db", "web", "--for", "xen", "--size", "512M"], "at most 256M"),
     ] {
         refused(&machine.vm(&[&["plan"], words].concat()), 2, &[said]);
     }
+}
+
+/// Where Xen runs nothing, one is told what is missing, and everything else stays as it was.
+#[test]
+fn a_link_by_xen_says_what_this_machine_lacks() {
+    if Path::new("/dev/xen").exists() {
+        return;
+    }
+    let stage = Stage::new(Mode::Accelerated);
+    let map = |side: &str| {
+        let state = stage.path(&format!("{side}.state"));
+        format!("link db-web xen 3/64M {side}\nstate {}\n{SECOND} db-web\n", state.display())
+    };
+    for (side, commands, missing) in
+        [("first", &["hold", "attach"][..], "gntalloc"), ("second", &["attach"], "gntdev")]
+    {
+        let machine = Machine::new(&stage, side, &map(side));
+        let said = format!("no /dev/xen/{missing}; as root: modprobe xen-{missing}");
+        for command in commands {
+            refused(&machine.vm(&[command, "db-web"]), 1, &["link db-web: ", &said]);
+        }
+        let status = machine.status();
+        assert_eq!((&status["provider"], &status["where"]), (&"xen".into(), &"3/64M".into()));
+    }
+    let second = Machine::new(&stage, "second", &map("second"));
+    refused(&second.vm(&["hold", "db-web"]), 1, &["nothing to hold for the link db-web"]);
+    let first = Machine::new(&stage, "first", &map("first"));
+    let [verdict, found, advice] = first.finding();
+    assert_eq!(verdict, "warn", "{found}");
+    assert!(
+        found.contains("no /dev/xen/gntalloc") && advice.contains("modprobe"),
+        "{found}: {advice}"
+    );
 }

@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use seekwire_endpoint::config::{MAX_SPIN_US, MAX_THRESHOLD};
 
 pub(crate) use vm::{
-    Runner, Vm, VmAgent, VmAttach, VmCommand, VmDetach, VmMapEdit, VmPlan, VmStatus,
+    Runner, Vm, VmAgent, VmAttach, VmCommand, VmDetach, VmHold, VmMapEdit, VmPlan, VmStatus,
 };
 
 /// Make programs that talk over TCP on one host faster, without changing them

@@ -5,10 +5,12 @@
 //! edit         adds addresses to it and removes them
 //! attach       makes this machine ready to use its links
 //! agent        finds the addresses behind them, while it runs
+//! hold         holds the memory of one that Xen grants to another machine
 //! detach       takes the connections off one
 //! state        what is known of a link: for status, and for `seekwire doctor`
 //! status       prints that
 //! plan         what to give machines on their host: the pairs, and their regions
+//!   xen        the same for domains of Xen's
 //! size         sizes of regions, as people write them
 //! ```
 //!
@@ -18,6 +20,7 @@ mod agent;
 mod attach;
 mod detach;
 mod edit;
+mod hold;
 mod map;
 mod plan;
 pub(crate) mod size;
@@ -47,6 +50,7 @@ pub(crate) fn vm(command: &VmCommand) -> Result<ExitCode> {
         },
         VmCommand::Attach(options) => attach::attach(options),
         VmCommand::Agent(options) => agent::agent(options),
+        VmCommand::Hold(options) => hold::hold(options),
         VmCommand::Detach(options) => detach::detach(options),
         VmCommand::Status(options) => status::status(options).map(done),
         VmCommand::Plan(options) => Ok(plan::plan(options)?),
@@ -77,5 +81,6 @@ pub(crate) fn provider(provider: &Provider) -> (&'static str, String) {
     match provider {
         Provider::File(path) => ("file", path.display().to_string()),
         Provider::Ivshmem(address) => ("ivshmem", address.clone()),
+        Provider::Xen { domain, length } => ("xen", format!("{domain}/{}M", length >> 20)),
     }
 }

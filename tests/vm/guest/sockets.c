@@ -8,6 +8,8 @@
  *                                           talks again and writes how that ended. What is not acknowledged for
  *                                           MS milliseconds is lost (TCP_USER_TIMEOUT)
  *   sockets wait ADDRESS PORT               as hold, but waits for bytes
+ *   sockets fork ADDRESS PORT               talks with such a one, writes "talked"; has a child do so by the same
+ *                                           connection, then talks again
  *   sockets during_accept                   asks for the name of a listener while another thread accepts there
  */
 #define _GNU_SOURCE
@@ -24,6 +26,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* More exchanges than after which a connection is taken to be worth something. */
@@ -166,6 +169,24 @@ static void hold(const char *host, const char *port, unsigned int ms, const char
     puts("talked again");
 }
 
+static void talk_after_fork(int fd)
+{
+    int status;
+    pid_t child = fork();
+
+    for (int i = 0; child == 0 && i < EXCHANGES; i++)
+        exchange(fd);
+    if (child == 0)
+        exit(3);
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        err(1, "fork");
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 3)
+        errx(1, "the child has ended with status %d", status);
+    for (int i = 0; i < EXCHANGES; i++)
+        exchange(fd);
+    puts("talked after a fork");
+}
+
 static volatile long accepting;
 
 static void *accept_one(void *fd)
@@ -221,6 +242,8 @@ int main(int argc, char **argv)
         hold(argv[2], argv[3], atoi(argv[4]), argv[5]);
     else if (!strcmp(what, "wait") && argc == 4)
         receive(talked(argv[2], argv[3]));
+    else if (!strcmp(what, "fork") && argc == 4)
+        talk_after_fork(talked(argv[2], argv[3]));
     else if (!strcmp(what, "during_accept"))
         during_accept();
     else

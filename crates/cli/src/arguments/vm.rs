@@ -31,6 +31,7 @@ Map:
   # link NAME PROVIDER WHERE SIDE
   link  db-web  ivshmem  0000:00:10.0    first
   link  tests   file     /dev/shm/tests  second
+  link  cache   xen      3/64M           first
   # ADDRESS NAME: this address belongs to the machine at the other end
   10.0.0.2  db-web
   fd00::2   db-web
@@ -51,6 +52,7 @@ pub(crate) enum VmCommand {
     Map(VmMap),
     Attach(VmAttach),
     Agent(VmAgent),
+    Hold(VmHold),
     Detach(VmDetach),
     Status(VmStatus),
     Plan(VmPlan),
@@ -74,6 +76,10 @@ Map:
   link NAME file PATH SIDE
                      the region is this file, for containers and network
                      namespaces of one host
+  link NAME xen DOMAIN/SIZE SIDE
+                     the region is memory that a domain of Xen's, the
+                     first side, grants to another. DOMAIN is the number
+                     of the other domain, SIZE from 1M to 256M
   ADDRESS NAME       this IPv4 or IPv6 address belongs to the machine at
                      the other end of the link NAME
   state DIR          keep what this machine knows of attached links in
@@ -153,9 +159,12 @@ pub(crate) struct VmMapRemove {
 /// each start of the machine; a link that is attached already is left as it is, so attaching again
 /// disturbs nobody. The two machines attach independently, in any order.
 ///
+/// The second side of a link by Xen can attach once the first one holds its memory (`seekwire vm
+/// hold`), and attaches again after that has begun anew.
+///
 /// --group and --mode say who may use the links. They are those of the state file and, with
-/// --group, of the memory of an ivshmem device, which only root can open otherwise. A region that is
-/// a file keeps the group and the mode that it has.
+/// --group, of the memory of an ivshmem device or of /dev/xen/gntdev, which only root can open
+/// otherwise. A region that is a file keeps the group and the mode that it has.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Trust:
@@ -236,6 +245,44 @@ pub(crate) struct VmAgent {
     #[arg(long, value_name = "PORT", default_value_t = 967,
         value_parser = clap::value_parser!(u16).range(1..=1023))]
     pub(crate) port: u16,
+}
+
+/// Hold the memory of a link by Xen, and attach it: on the machine that has its first side
+///
+/// Allocates the memory, grants it to the other domain, and hands it to the programs of this machine
+/// that may use the link. It stays in the foreground and keeps the memory until it is ended. Then
+/// connections go on, as do programs that have the memory mapped; those that begin to use the link
+/// later stay on TCP. Begun anew, it has new memory, to which the other machine has to attach again.
+///
+/// The memory is this machine's own, and cannot be had back before the other domain has let go of it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Limits:
+  pages of 4096 bytes that the kernel may grant in all: the parameter
+  `limit` of its module xen-gntalloc, which is 1024 by default; and what
+  Xen allows the domain (max_grant_frames in xl.cfg(5))
+
+Permission:
+  root, for example by sudo
+
+Exit status:
+  1  the memory could not be allocated or granted, or the link not be
+     attached; stderr says why
+
+Examples:
+  sudo seekwire vm hold db-web --group seekwire")]
+pub(crate) struct VmHold {
+    /// The link
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// Group, by name or number, whose members may use the link
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) group: Option<String>,
+
+    /// Permissions in octal
+    #[arg(long, value_name = "MODE", default_value = "0660", value_parser = mode)]
+    pub(crate) mode: u32,
 }
 
 /// Take all connections off a link, so that its region can be removed or the machine be moved
@@ -319,8 +366,8 @@ pub(crate) struct VmStatus {
 ///
 /// Prints, for each pair of the named machines, what to do on their host, and for each machine its
 /// map: ready to paste, and nothing is changed. The regions are ivshmem-plain devices of QEMU; each
-/// is the memory of a file in /dev/shm of the host. Every pair has a region of its own, which the
-/// other machines cannot see.
+/// is the memory of a file in /dev/shm of the host. With Xen, one machine of each pair grants the
+/// memory to the other. Every pair has a region of its own, which the other machines cannot see.
 ///
 /// Whoever runs a virtual machine can open its regions. Let two machines share a region only if
 /// each may see and change everything that programs of both send by it.
@@ -337,13 +384,14 @@ Exit status:
 
 Examples:
   seekwire vm plan db web
-  seekwire vm plan db web cache --size 1G --for libvirt")]
+  seekwire vm plan db web cache --size 1G --for libvirt
+  seekwire vm plan db web --size 64M --for xen")]
 pub(crate) struct VmPlan {
     /// Names for the machines: a-z, 0-9 and -
     #[arg(value_name = "NAME", num_args = 2.., required = true)]
     pub(crate) names: Vec<String>,
 
-    /// Size of each region: a power of two from 1M to 64G
+    /// Size of each region: a power of two from 1M to 64G, with Xen to 256M
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size::parse)]
     pub(crate) size: u64,
 
@@ -359,6 +407,8 @@ pub(crate) enum Runner {
     Qemu,
     /// libvirt, by the XML of its domains
     Libvirt,
+    /// Xen, by the configuration of its domains for xl
+    Xen,
 }
 
 fn mode(text: &str) -> Result<u32, String> {

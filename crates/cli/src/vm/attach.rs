@@ -43,7 +43,7 @@ pub(super) fn attach(options: &VmAttach) -> Result<ExitCode> {
 }
 
 /// The number of a group.
-fn group(name: &str) -> Result<u32> {
+pub(super) fn group(name: &str) -> Result<u32> {
     const FILE: &str = "/etc/group";
     if let Ok(number) = name.parse() {
         return Ok(number);

@@ -3,6 +3,9 @@
 //!
 //! ivshmem-plain is a PCI device whose memory is a file of the host (QEMU's
 //! docs/specs/ivshmem-spec.txt); libvirt calls it `shmem` (formatdomain, "Shared memory device").
+//! Xen has its own way.
+
+mod xen;
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -31,6 +34,13 @@ pub(super) fn plan(options: &VmPlan) -> io::Result<ExitCode> {
             return Ok(ExitCode::from(USAGE));
         }
     };
+    if options.runner == Runner::Xen && !xen::SIZES.contains(&options.size) {
+        let most = size::shown(*xen::SIZES.end());
+        seekwire_program::tell(format_args!(
+            "seekwire: with Xen, a region has at most {most}: choose a smaller --size"
+        ));
+        return Ok(ExitCode::from(USAGE));
+    }
     let text = render(&options.names, &pairs, options.size, options.runner);
     io::stdout().lock().write_all(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
@@ -108,20 +118,22 @@ fn of_machine(pairs: &[Pair], machine: usize) -> impl Iterator<Item = (&Pair, us
 }
 
 fn render(names: &[String], pairs: &[Pair], size: u64, runner: Runner) -> String {
-    let mut text = match runner {
-        Runner::Qemu => files(pairs, size),
-        Runner::Libvirt => permissions(pairs),
+    let is_qemu = match runner {
+        Runner::Qemu => true,
+        Runner::Libvirt => false,
+        Runner::Xen => return xen::render(names, pairs, size),
     };
+    let mut text = if is_qemu { files(pairs, size) } else { permissions(pairs) };
     for (machine, name) in names.iter().enumerate() {
-        text.push_str(&match runner {
-            Runner::Qemu => format!("\n# For the machine {name}: arguments of QEMU\n"),
-            Runner::Libvirt => format!("\n# For the machine {name}: in <devices> of its domain\n"),
+        text.push_str(&if is_qemu {
+            format!("\n# For the machine {name}: arguments of QEMU\n")
+        } else {
+            format!("\n# For the machine {name}: in <devices> of its domain\n")
         });
         for (pair, slot) in of_machine(pairs, machine) {
-            text.push_str(&match runner {
-                Runner::Qemu => arguments(&pair.region(), size, slot),
-                Runner::Libvirt => element(&pair.region(), size, slot),
-            });
+            let region = pair.region();
+            let device = if is_qemu { arguments } else { element };
+            text.push_str(&device(&region, size, slot));
         }
     }
     for (machine, name) in names.iter().enumerate() {

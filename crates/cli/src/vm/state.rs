@@ -3,7 +3,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use seekwire_link::{Definition, Layout, Link, LinkError, Map, Peers, Provider, provider};
+use seekwire_link::{Definition, Layout, Link, LinkError, Map, Peers, Provider, Side, provider};
+use seekwire_transport::sys::grants;
 use serde::{Serialize, Serializer};
 
 use super::provider as words;
@@ -129,12 +130,18 @@ fn of(link: &Definition, map: &Map) -> State {
         in_use: None,
     };
     // Said before whether it is attached: this is to be mended first.
-    let problem = match provider::open(&link.provider) {
-        Ok((_, length)) => {
+    let problem = match provider::open(link, map.state()) {
+        Ok(memory) => {
+            let length = memory.length();
             state.length = Some(length);
             Layout::of(length).err().map(|error| error.to_string())
         }
-        Err(error) => Some(error.to_string()),
+        Err(error) => {
+            if error.is_not_attached() {
+                state.standing = Standing::NotAttached;
+            }
+            Some(error.to_string())
+        }
     };
     match problem {
         Some(problem) => state.problem = Some(problem),
@@ -214,6 +221,11 @@ pub(crate) fn users(definition: &Definition, link: &Link) -> Users {
     let path = match &definition.provider {
         Provider::File(path) => path.clone(),
         Provider::Ivshmem(_) => format!("/sys/bus/pci/devices/{place}/resource2").into(),
+        // Which of its pages a process has mapped, nobody can see.
+        Provider::Xen { .. } => match definition.side {
+            Side::First => grants::ALLOCATOR.into(),
+            Side::Second => grants::MAPPER.into(),
+        },
     };
     let mut pids = proc::that_map(&path);
     pids.extend(usage.pids);

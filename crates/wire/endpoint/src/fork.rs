@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
+use seekwire_transport::mem::granted;
 use seekwire_transport::sys::proof;
 
 use crate::held_file;
@@ -116,6 +117,9 @@ pub fn after_fork_parent() {
 /// To be called after fork() in the child.
 pub fn after_fork_child() {
     INSIDE.store(own(), Ordering::Release);
+    if let Err(error) = granted::after_fork_child() {
+        tracing::error!("this process cannot use memory of another machine any more: {error}");
+    }
     held_file::close_numberless();
     proof::after_fork_child();
 }

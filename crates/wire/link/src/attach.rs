@@ -1,13 +1,12 @@
 //! A machine begins to use a link.
 
+use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-use rustix::fd::AsFd;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use seekwire_transport::Errno;
-use seekwire_transport::mem::Region;
 use seekwire_transport::sys::fd::Opened;
 use seekwire_transport::sys::lease::Kind;
 use seekwire_transport::sys::signal::without_signals;
@@ -18,8 +17,10 @@ use crate::half::HalfMemory;
 use crate::layout::Layout;
 use crate::link::open_region;
 use crate::map::{Definition, Provider};
+use crate::provider::Memory;
 use crate::state::{self, Identity, StateFile, give_access};
 use crate::status::pids;
+use crate::xen;
 
 /// Who may use a link on this machine: whoever may read and write the state file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -45,14 +46,11 @@ pub(crate) fn attach(
     directory: &Path,
     access: Access,
 ) -> Result<Attached, LinkError> {
-    let (region, identity, layout) = open_region(definition)?;
     let of_directory = |error| LinkError::of(directory, error);
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(directory)
-        .map_err(of_directory)?;
+    make_directory(directory).map_err(of_directory)?;
     let _alone = alone(directory).map_err(of_directory)?;
+    xen::prepare(definition, directory, access)?;
+    let (region, identity, layout) = open_region(definition, directory, xen::COMMANDS)?;
     let of_region = |source| LinkError::Io { path: definition.provider.to_string(), source };
     let own = half(definition, &region, layout).map_err(of_region)?;
     let path = state::path_of(definition, directory);
@@ -85,9 +83,13 @@ pub(crate) fn attach(
     Ok(Attached::Anew)
 }
 
+pub(crate) fn make_directory(directory: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)
+}
+
 /// While this is open, nobody else attaches links of this directory. The file is root's alone, so
 /// that nobody else can keep root away.
-fn alone(directory: &Path) -> io::Result<Opened> {
+pub(crate) fn alone(directory: &Path) -> io::Result<Opened> {
     let flags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::NOFOLLOW);
     let file = file::open(&directory.join(".lock"), flags, 0o600)?;
     rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
@@ -96,8 +98,8 @@ fn alone(directory: &Path) -> io::Result<Opened> {
 
 /// This machine's half, with memory for the whole region: programs of this machine read the other
 /// half, too.
-fn half(definition: &Definition, region: &Opened, layout: Layout) -> io::Result<HalfMemory> {
-    if let Provider::File(_) = &definition.provider {
+fn half(definition: &Definition, region: &Memory, layout: Layout) -> io::Result<HalfMemory> {
+    if let (Provider::File(_), Some(region)) = (&definition.provider, region.file()) {
         let len = layout.length() as u64;
         // Whoever touches a page that finds no room gets SIGBUS.
         without_signals(|| match rustix::fs::fallocate(region, FallocateFlags::empty(), 0, len) {
@@ -105,8 +107,7 @@ fn half(definition: &Definition, region: &Opened, layout: Layout) -> io::Result<
             result => Ok(result?),
         })?;
     }
-    let region = Region::of_file(region.as_fd(), layout.length())?;
-    Ok(HalfMemory::new(region, layout, definition.side))
+    Ok(HalfMemory::new(region.map(layout.length())?, layout, definition.side))
 }
 
 /// The state file, if there is one of this version.
@@ -131,9 +132,17 @@ fn is_in_use_as_it_is(old: &StateFile, own: &HalfMemory, identity: Identity) -> 
         && header.is_some_and(|header| header.token == old.token() && !header.is_detached)
 }
 
-fn give_device(definition: &Definition, region: &Opened, access: Access) -> io::Result<()> {
-    match (&definition.provider, access.group) {
-        (Provider::Ivshmem(_), Some(_)) => give_access(region, access),
+fn give_device(definition: &Definition, region: &Memory, access: Access) -> io::Result<()> {
+    match (&definition.provider, region.file(), access.group) {
+        (Provider::Ivshmem(_), Some(region), Some(_)) => give_access(region, access),
         _ => Ok(()),
     }
+}
+
+/// Gives what is at a path its group and mode.
+pub(crate) fn give_access_at(path: &Path, access: Access) -> io::Result<()> {
+    if access.group.is_some() {
+        std::os::unix::fs::chown(path, None, access.group)?;
+    }
+    std::fs::set_permissions(path, Permissions::from_mode(access.mode & 0o777))
 }

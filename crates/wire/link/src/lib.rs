@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   map         the file that says which links there are, and which addresses lie behind them
-//!   provider    where a region comes from: a file, or an ivshmem device
+//!   provider    where a region comes from: a file, an ivshmem device, or Xen
+//!     xen       pages that one domain grants to another: who holds them, and who maps them
 //!   attach      a machine begins to use a link
 //!   link        what a program does with a link that its machine is attached to
 //!     entry       one connection's line in the directory of a half, and what the peer's says
@@ -61,6 +62,7 @@ mod state;
 mod status;
 mod table;
 mod text;
+mod xen;
 
 pub use agent::{Answer, MOST, PORTS, Published, is_usable};
 pub use attach::{Access, Attached};
@@ -71,5 +73,6 @@ pub use layout::{Layout, LengthError};
 pub use link::Link;
 pub use map::{Definition, Map, MapError, Provider, Side};
 pub use peers::Peers;
-pub use provider::ProviderError;
+pub use provider::{Memory, ProviderError};
 pub use status::{Half, Listed, Room, Unread, Usage};
+pub use xen::{Held, XenError};

@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
 
-use rustix::fd::AsFd;
 use seekwire_protocol::{FourTuple, Role};
 use seekwire_transport::mem::Region;
-use seekwire_transport::sys::fd::Opened;
 use seekwire_transport::sys::host;
 use seekwire_transport::sys::lease::Kind;
 
@@ -17,9 +16,10 @@ use crate::error::{EnterError, LinkError};
 use crate::half::{HalfMemory, PeerHeader};
 use crate::layout::Layout;
 use crate::map::{Definition, Provider, Side};
-use crate::provider;
+use crate::provider::{self, Memory};
 use crate::state::{self, Identity, StateFile};
 use crate::table::{self, PATIENCE, Table};
+use crate::xen::{self, Held};
 
 /// A link, mapped. Clones are the same link; any thread may use it, and forks of this process.
 #[derive(Clone, Debug)]
@@ -71,9 +71,9 @@ impl Link {
     ///
     /// # Errors
     /// [`LinkError`], which says what to do.
-    pub fn open(definition: &Definition, state: &Path) -> Result<Self, LinkError> {
+    pub fn open(definition: &Definition, directory: &Path) -> Result<Self, LinkError> {
         let name = || definition.name.clone();
-        let path = state::path_of(definition, state);
+        let path = state::path_of(definition, directory);
         let since = host::nanoseconds();
         let state = loop {
             let state = open_state(definition, &path)?;
@@ -88,7 +88,7 @@ impl Link {
             }
             std::thread::yield_now();
         };
-        let link = Self::of(definition, state)?;
+        let link = Self::of(definition, state, directory, xen::PROGRAMS)?;
         if link.is_detached_here() { Err(LinkError::Detached(name())) } else { Ok(link) }
     }
 
@@ -97,9 +97,9 @@ impl Link {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn inspect(definition: &Definition, state: &Path) -> Result<Self, LinkError> {
-        let state = open_state(definition, &state::path_of(definition, state))?;
-        Self::of(definition, state)
+    pub fn inspect(definition: &Definition, directory: &Path) -> Result<Self, LinkError> {
+        let state = open_state(definition, &state::path_of(definition, directory))?;
+        Self::of(definition, state, directory, xen::COMMANDS)
     }
 
     /// As [`Self::inspect`], for the agent of the link, which there is one of. Where this machine
@@ -107,9 +107,9 @@ impl Link {
     ///
     /// # Errors
     /// As [`Self::open`], and [`LinkError::HasAgent`].
-    pub fn keep(definition: &Definition, state: &Path) -> Result<Self, LinkError> {
+    pub fn keep(definition: &Definition, directory: &Path) -> Result<Self, LinkError> {
         let name = || definition.name.clone();
-        let path = state::path_of(definition, state);
+        let path = state::path_of(definition, directory);
         let state = open_state(definition, &path)?;
         if state.is_detached() {
             return Err(LinkError::Detached(name()));
@@ -117,16 +117,36 @@ impl Link {
         if !state.lock_agent().map_err(|error| LinkError::of(&path, error))? {
             return Err(LinkError::HasAgent(name()));
         }
-        let link = Self::of(definition, state)?;
+        let link = Self::of(definition, state, directory, xen::COMMANDS)?;
         if link.is_detached_here() { Err(LinkError::Detached(name())) } else { Ok(link) }
     }
 
-    fn of(definition: &Definition, state: StateFile) -> Result<Self, LinkError> {
-        let (region, identity, layout) = open_region(definition)?;
+    /// Allocates the memory of a link, of which this machine has the first side, and grants it to
+    /// another domain of Xen's. It has to be [served](Held::serve) before anybody can use it here.
+    ///
+    /// # Errors
+    /// [`LinkError::Provider`]: among others when the link is none by Xen, and when another process
+    /// holds it already.
+    pub fn hold(
+        definition: &Definition,
+        directory: &Path,
+        access: Access,
+    ) -> Result<Held, LinkError> {
+        xen::hold(definition, directory, access)
+    }
+
+    fn of(
+        definition: &Definition,
+        state: StateFile,
+        directory: &Path,
+        patience: Duration,
+    ) -> Result<Self, LinkError> {
+        let (region, identity, layout) = open_region(definition, directory, patience)?;
         if !state.is_of(identity) || state.entries() != layout.entries() {
             return Err(LinkError::OtherRegion(definition.name.clone()));
         }
-        let region = Region::of_file(region.as_fd(), layout.length())
+        let region = region
+            .map(layout.length())
             .map_err(|source| LinkError::Io { path: definition.provider.to_string(), source })?;
         let side = definition.side;
         let name = definition.name.clone();
@@ -242,15 +262,19 @@ fn open_state(definition: &Definition, path: &Path) -> Result<StateFile, LinkErr
     })
 }
 
-/// Opens the region of a link, and divides it.
+/// Opens the region of a link, and divides it. Waits at most so long for a process that has it.
 pub(crate) fn open_region(
     definition: &Definition,
-) -> Result<(Opened, Identity, Layout), LinkError> {
+    directory: &Path,
+    patience: Duration,
+) -> Result<(Memory, Identity, Layout), LinkError> {
     let name = || definition.name.clone();
-    let (region, length) = provider::open(&definition.provider)
+    let region = provider::open_within(definition, directory, patience)
         .map_err(|source| LinkError::Provider { name: name(), source })?;
+    let length = region.length();
     let layout = Layout::of(length).map_err(|source| LinkError::Length { name: name(), source })?;
-    let identity = Identity::of(&region, length, definition.side)
+    let (device, inode) = region
+        .identity()
         .map_err(|source| LinkError::Io { path: definition.provider.to_string(), source })?;
-    Ok((region, identity, layout))
+    Ok((region, Identity { device, inode, length, side: definition.side }, layout))
 }

@@ -5,6 +5,7 @@
 //! # link NAME PROVIDER WHERE SIDE
 //! link  db-web  ivshmem 0000:00:04.0  first
 //! link  tests   file /dev/shm/tests   second
+//! link  cache   xen 3/64M             first
 //! # where this machine keeps what it knows of links that it is attached to
 //! state /run/seekwire
 //! # ADDRESS  NAME: this address belongs to the machine at the other end of that link
@@ -73,6 +74,13 @@ pub enum Provider {
     File(PathBuf),
     /// A PCI device of QEMU's, by its address.
     Ivshmem(String),
+    /// Pages that the first side grants to the second one, both domains of Xen's.
+    Xen {
+        /// The number of the other domain.
+        domain: u16,
+        /// Bytes of the region.
+        length: u64,
+    },
 }
 
 impl fmt::Display for Provider {
@@ -80,6 +88,7 @@ impl fmt::Display for Provider {
         match self {
             Self::File(path) => write!(f, "file {}", path.display()),
             Self::Ivshmem(address) => write!(f, "ivshmem {address}"),
+            Self::Xen { domain, length } => write!(f, "xen {domain}/{}M", length >> 20),
         }
     }
 }
@@ -242,7 +251,7 @@ struct Reader {
 }
 
 const LINK: &str = "expected: link NAME file PATH first|second, or: link NAME ivshmem \
-    PCI-ADDRESS first|second";
+    PCI-ADDRESS first|second, or: link NAME xen DOMAIN/SIZE first|second";
 
 impl Reader {
     fn line(&mut self, line: usize, fields: &[&str]) -> Result<(), String> {
@@ -268,8 +277,11 @@ impl Reader {
         let provider = match provider {
             "file" => Provider::File(absolute(place)?),
             "ivshmem" => Provider::Ivshmem(pci_address(place)?),
+            "xen" => domain_and_size(place)?,
             _ => {
-                return Err(format!("{provider} is no provider of memory: use file or ivshmem"));
+                return Err(format!(
+                    "{provider} is no provider of memory: use file, ivshmem or xen"
+                ));
             }
         };
         if let Some(other) = self.links.iter().find(|link| link.provider == provider) {
@@ -375,6 +387,30 @@ fn pci_address(address: &str) -> Result<String, String> {
         "{address} is no address of a PCI device: expected one like 0000:00:04.0 (lspci -D shows \
          them)"
     ))
+}
+
+/// The number of the other domain, and how much memory is shared with it: no more than the kernel
+/// maps at once.
+fn domain_and_size(place: &str) -> Result<Provider, String> {
+    /// Numbers from here on have meanings of their own (`DOMID_FIRST_RESERVED`).
+    const DOMAINS: u16 = 0x7ff0;
+    const MIB: std::ops::RangeInclusive<u64> = 1..=256;
+    let number = |text: &str| {
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u64>().ok().filter(|_| is_number)
+    };
+    let read = || {
+        let (domain, size) = place.split_once('/')?;
+        let domain = u16::try_from(number(domain)?).ok().filter(|domain| *domain < DOMAINS)?;
+        let mib = number(size.strip_suffix('M')?).filter(|mib| MIB.contains(mib))?;
+        Some(Provider::Xen { domain, length: mib << 20 })
+    };
+    read().ok_or_else(|| {
+        format!(
+            "{place} is no domain with a size: expected one like 3/64M, with the number of the \
+             other domain (xl domid NAME, on the host) and 1M to 256M"
+        )
+    })
 }
 
 #[cfg(test)]

@@ -2,16 +2,20 @@
 //!
 //! `ivshmem` is QEMU's device of shared memory, ivshmem-plain (docs/specs/ivshmem-spec.rst in
 //! QEMU's source): its BAR 2 is the memory, which sysfs has as the file `resource2`. No module of
-//! the kernel is needed.
+//! the kernel is needed. `xen` has a module of this crate to itself.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rustix::fd::AsFd;
 use rustix::fs::{FileType, OFlags};
+use seekwire_transport::mem::Region;
 use seekwire_transport::sys::fd::Opened;
 use seekwire_transport::sys::file;
 
-use crate::map::Provider;
+use crate::map::{Definition, Provider};
+use crate::xen::{self, Granted, XenError};
 
 const VENDOR: u32 = 0x1af4;
 const DEVICE: u32 = 0x1110;
@@ -63,6 +67,9 @@ pub enum ProviderError {
         .0.display()
     )]
     SwitchedOff(PathBuf),
+    /// The memory is one of Xen's.
+    #[error(transparent)]
+    Xen(#[from] XenError),
     /// This process may not use it.
     #[error(
         "{path}: permission denied; as root: chgrp GROUP {path} && chmod 0660 {path}, where GROUP \
@@ -82,6 +89,14 @@ pub enum ProviderError {
     },
 }
 
+impl ProviderError {
+    /// Whether this machine could use the memory, and has not attached it yet.
+    #[must_use]
+    pub fn is_not_attached(&self) -> bool {
+        matches!(self, Self::Xen(XenError::NotTaken { .. }))
+    }
+}
+
 fn these(present: &[String]) -> String {
     match present {
         [] => "this machine has no ivshmem device".to_owned(),
@@ -89,30 +104,90 @@ fn these(present: &[String]) -> String {
     }
 }
 
-/// Opens a region for reading and writing; returns how many bytes it has, too.
-///
-/// # Errors
-/// [`ProviderError`].
-pub fn open(provider: &Provider) -> Result<(Opened, u64), ProviderError> {
-    open_below("/sys".as_ref(), provider)
+/// A region that was opened for reading and writing, and is not yet mapped.
+#[derive(Debug)]
+pub struct Memory(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    /// All of a file or device, so many bytes.
+    File(Opened, u64),
+    /// Pages that one domain of Xen's grants to the other.
+    Xen(Granted),
 }
 
-/// As [`open`], where sysfs is mounted at `sysfs`.
+impl Memory {
+    /// Bytes of the region.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        match &self.0 {
+            Kind::File(_, length) => *length,
+            Kind::Xen(granted) => granted.length,
+        }
+    }
+
+    /// The file or device, all of which is the region.
+    pub(crate) fn file(&self) -> Option<&Opened> {
+        match &self.0 {
+            Kind::File(file, _) => Some(file),
+            Kind::Xen(_) => None,
+        }
+    }
+
+    /// What tells it from other regions.
+    pub(crate) fn identity(&self) -> io::Result<(u64, u64)> {
+        /// No device has this number.
+        const XEN: u64 = u64::MAX;
+        match &self.0 {
+            Kind::File(file, _) => {
+                let found = rustix::fs::fstat(file)?;
+                Ok((found.st_dev, found.st_ino))
+            }
+            Kind::Xen(granted) => Ok((XEN, granted.token)),
+        }
+    }
+
+    pub(crate) fn map(&self, len: usize) -> io::Result<Region> {
+        match &self.0 {
+            Kind::File(file, _) => Region::of_file(file.as_fd(), len),
+            Kind::Xen(granted) => granted.map(len),
+        }
+    }
+}
+
+/// Opens the region of a link, of a machine that keeps its state in a directory.
 ///
 /// # Errors
 /// [`ProviderError`].
-pub fn open_below(sysfs: &Path, provider: &Provider) -> Result<(Opened, u64), ProviderError> {
-    match provider {
-        Provider::File(path) => {
-            let file = open_file(path).map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => ProviderError::NoFile(path.clone()),
-                io::ErrorKind::IsADirectory => ProviderError::NotAFile(path.clone()),
-                _ => refused(path, error),
-            })?;
-            measured(path, file)
+pub fn open(definition: &Definition, state: &Path) -> Result<Memory, ProviderError> {
+    open_within(definition, state, xen::COMMANDS)
+}
+
+/// As [`open`]. Waits at most so long for a process that has the region.
+pub(crate) fn open_within(
+    definition: &Definition,
+    state: &Path,
+    patience: Duration,
+) -> Result<Memory, ProviderError> {
+    let (file, length) = match &definition.provider {
+        Provider::File(path) => open_named(path)?,
+        Provider::Ivshmem(address) => open_device("/sys/bus/pci/devices".as_ref(), address)?,
+        Provider::Xen { domain, length } => {
+            let granted = xen::open(definition, *domain, *length, state, patience)?;
+            return Ok(Memory(Kind::Xen(granted)));
         }
-        Provider::Ivshmem(address) => open_device(&sysfs.join("bus/pci/devices"), address),
-    }
+    };
+    Ok(Memory(Kind::File(file, length)))
+}
+
+/// A file, and how many bytes it has.
+fn open_named(path: &Path) -> Result<(Opened, u64), ProviderError> {
+    let file = open_file(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => ProviderError::NoFile(path.to_owned()),
+        io::ErrorKind::IsADirectory => ProviderError::NotAFile(path.to_owned()),
+        _ => refused(path, error),
+    })?;
+    measured(path, file)
 }
 
 fn open_file(path: &Path) -> io::Result<Opened> {
@@ -224,7 +299,7 @@ mod tests {
     }
 
     fn open(sysfs: &tempfile::TempDir, address: &str) -> Result<(Opened, u64), ProviderError> {
-        open_below(sysfs.path(), &Provider::Ivshmem(address.to_owned()))
+        open_device(&sysfs.path().join("bus/pci/devices"), address)
     }
 
     #[test]
@@ -273,13 +348,12 @@ mod tests {
     #[test]
     fn only_a_regular_file_is_a_region() {
         let dir = tempfile::tempdir().unwrap();
-        let open = |path: &Path| open_below("/nowhere".as_ref(), &Provider::File(path.to_owned()));
         let path = dir.path().join("region");
-        assert!(matches!(open(&path), Err(ProviderError::NoFile(_))));
+        assert!(matches!(open_named(&path), Err(ProviderError::NoFile(_))));
         fs::File::create(&path).unwrap().set_len(8192).unwrap();
-        assert_eq!(open(&path).unwrap().1, 8192);
+        assert_eq!(open_named(&path).unwrap().1, 8192);
         for other in [dir.path(), "/dev/null".as_ref()] {
-            assert!(matches!(open(other), Err(ProviderError::NotAFile(_))), "{other:?}");
+            assert!(matches!(open_named(other), Err(ProviderError::NotAFile(_))), "{other:?}");
         }
     }
 }

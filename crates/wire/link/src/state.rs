@@ -14,7 +14,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::process::Gid;
 use seekwire_protocol::offer::LAYOUT;
 use seekwire_transport::mem::Common;
-use seekwire_transport::sys::fd::{Opened, Placed};
+use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::file;
 use seekwire_transport::sys::lease::{self, Kind};
 use seekwire_transport::sys::signal::without_signals;
@@ -66,14 +66,6 @@ pub(crate) struct Identity {
     pub(crate) side: Side,
 }
 
-impl Identity {
-    /// Of a region that was opened.
-    pub(crate) fn of(region: &Opened, length: u64, side: Side) -> io::Result<Self> {
-        let found = rustix::fs::fstat(region)?;
-        Ok(Self { device: found.st_dev, inode: found.st_ino, length, side })
-    }
-}
-
 /// The file, mapped.
 #[derive(Debug)]
 pub(crate) struct StateFile {
@@ -118,8 +110,7 @@ impl StateFile {
         Ok(Self { memory, file, path: path.to_owned(), entries })
     }
 
-    /// Writes the state of a machine that has just attached, whole, under another name, and then
-    /// gives it its own.
+    /// Writes the state of a machine that has just attached.
     pub(crate) fn create(
         path: &Path,
         identity: Identity,
@@ -139,25 +130,7 @@ impl StateFile {
         ] {
             bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
         }
-        let new = path.with_extension("new");
-        // Of somebody who was killed: whoever attaches is alone.
-        let _ = rustix::fs::unlink(&new);
-        let flags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL);
-        let file = file::open(&new, flags, 0o600)?;
-        let write = |mut rest: &[u8]| -> io::Result<()> {
-            while !rest.is_empty() {
-                let n = rustix::io::retry_on_intr(|| rustix::io::write(&file, rest))?;
-                rest = &rest[n..];
-            }
-            Ok(())
-        };
-        let written = without_signals(|| write(&bytes))
-            .and_then(|()| give_access(&file, access))
-            .and_then(|()| Ok(rustix::fs::rename(&new, path)?));
-        if written.is_err() {
-            let _ = rustix::fs::unlink(&new);
-        }
-        written
+        replace(path, &bytes, access)
     }
 
     /// A further description of the same file; `None` when its path is another one's, or nobody's.
@@ -301,6 +274,29 @@ impl StateFile {
             self.entry(index, word).store(0, Ordering::Release);
         }
     }
+}
+
+/// Writes a file whole, under another name, and then gives it its own. Whoever does is alone.
+pub(crate) fn replace(path: &Path, bytes: &[u8], access: Access) -> io::Result<()> {
+    let new = path.with_extension("new");
+    // Of somebody who was killed.
+    let _ = rustix::fs::unlink(&new);
+    let flags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL);
+    let file = file::open(&new, flags, 0o600)?;
+    let write = |mut rest: &[u8]| -> io::Result<()> {
+        while !rest.is_empty() {
+            let n = rustix::io::retry_on_intr(|| rustix::io::write(&file, rest))?;
+            rest = &rest[n..];
+        }
+        Ok(())
+    };
+    let written = without_signals(|| write(bytes))
+        .and_then(|()| give_access(&file, access))
+        .and_then(|()| Ok(rustix::fs::rename(&new, path)?));
+    if written.is_err() {
+        let _ = rustix::fs::unlink(&new);
+    }
+    written
 }
 
 /// Gives a file its group and mode.

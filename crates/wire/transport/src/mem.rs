@@ -17,6 +17,9 @@
 //! mapping. Words are atomics. Payload is copied by memcpy while the other process may change it:
 //! the copy may then hold any bytes, which is what a stream from a hostile peer may hold anyway.
 
+#[cfg(not(loom))]
+pub mod granted;
+
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -51,17 +54,27 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(fd: Option<BorrowedFd<'_>>, len: usize, prot: ProtFlags) -> io::Result<Self> {
-        let base = match fd {
+        let Some(fd) = fd else {
             // SAFETY: the kernel chooses the address of a new mapping; no existing memory is
             // touched.
-            Some(fd) => unsafe {
-                rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0)
-            },
-            // SAFETY: as above.
-            None => unsafe {
+            let base = unsafe {
                 rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, prot, MapFlags::SHARED)
-            },
+            }?;
+            return Self::at_base(base, len);
+        };
+        Self::of_file(fd, 0, len, prot)
+    }
+
+    /// So many bytes of a file from `offset` on.
+    fn of_file(fd: BorrowedFd<'_>, offset: u64, len: usize, prot: ProtFlags) -> io::Result<Self> {
+        // SAFETY: as in `new`.
+        let base = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, offset)
         }?;
+        Self::at_base(base, len)
+    }
+
+    fn at_base(base: *mut std::ffi::c_void, len: usize) -> io::Result<Self> {
         let base =
             NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
         Ok(Self { base, len, whole: None })
@@ -436,8 +449,16 @@ impl Region {
     /// # Errors
     /// Those of mmap(2).
     pub fn of_file(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
-        let mapping = Mapping::new(Some(fd), len, ProtFlags::READ.union(ProtFlags::WRITE))?;
-        Ok(Self { mapping: Arc::new(mapping) })
+        Self::of_file_from(fd, 0, len)
+    }
+
+    /// Maps `len` bytes of a file or device from `offset` on, a multiple of the page size.
+    ///
+    /// # Errors
+    /// Those of mmap(2).
+    pub fn of_file_from(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {
+        let access = ProtFlags::READ.union(ProtFlags::WRITE);
+        Ok(Self { mapping: Arc::new(Mapping::of_file(fd, offset, len, access)?) })
     }
 
     /// Bytes mapped.

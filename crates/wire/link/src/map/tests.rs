@@ -3,13 +3,14 @@ use proptest::prelude::*;
 use super::*;
 
 const GOOD: &str = "
-# two links
+# links
 link  db-web  ivshmem 0000:00:04.0  first   # of the database
 10.0.0.2   db-web
 link\ttests   file /dev/shm/tests   second
 state /run/other
 ::ffff:10.0.0.3 tests
 fd00::2    db-web
+link cache xen 3/64M second
 ";
 
 fn error(text: &str) -> (usize, String) {
@@ -24,11 +25,12 @@ fn ip(text: &str) -> IpAddr {
 #[test]
 fn links_and_their_addresses_are_found() {
     let map = Map::parse(GOOD).unwrap();
-    let [one, two] = map.links() else { panic!("{map:?}") };
+    let [one, two, three] = map.links() else { panic!("{map:?}") };
     assert_eq!((one.name.as_str(), one.side), ("db-web", Side::First));
     assert_eq!(one.provider, Provider::Ivshmem("0000:00:04.0".to_owned()));
     assert_eq!((two.name.as_str(), two.side), ("tests", Side::Second));
     assert_eq!(two.provider, Provider::File("/dev/shm/tests".into()));
+    assert_eq!(three.provider, Provider::Xen { domain: 3, length: 64 << 20 });
     assert_eq!(map.get("tests"), Some(two));
     assert_eq!(map.get("test"), None);
     assert_eq!(map.of_address(ip("10.0.0.2")), Some(one));
@@ -65,11 +67,18 @@ fn each_mistake_is_told_with_its_line_and_what_to_do() {
         ("link A file /a first".to_owned(), 1, "A is no name"),
         ("link -a file /a first".to_owned(), 1, "begins with no -"),
         (format!("link {} file /a first", "a".repeat(33)), 1, "1 to 32"),
-        ("link a shm /a first".to_owned(), 1, "use file or ivshmem"),
+        ("link a shm /a first".to_owned(), 1, "use file, ivshmem or xen"),
         ("link a file a first".to_owned(), 1, "has to begin with /"),
         ("link a ivshmem 00:04.0 first".to_owned(), 1, "one like 0000:00:04.0"),
         ("link a ivshmem 0000:00:04.8 first".to_owned(), 1, "one like 0000:00:04.0"),
         ("link a ivshmem ../../../../ first".to_owned(), 1, "one like 0000:00:04.0"),
+        ("link a xen 3 first".to_owned(), 1, "expected one like 3/64M"),
+        ("link a xen /64M first".to_owned(), 1, "expected one like 3/64M"),
+        ("link a xen 32752/64M first".to_owned(), 1, "expected one like 3/64M"),
+        ("link a xen +3/64M first".to_owned(), 1, "expected one like 3/64M"),
+        ("link a xen 3/0M first".to_owned(), 1, "1M to 256M"),
+        ("link a xen 3/257M first".to_owned(), 1, "1M to 256M"),
+        ("link a xen 3/64 first".to_owned(), 1, "1M to 256M"),
         ("link a file /a third".to_owned(), 1, "third is no side"),
         (format!("{link}{link}"), 2, "there is a link a already"),
         (format!("{link}link b file /a second"), 2, "/a is that of the link a already"),
@@ -132,6 +141,8 @@ fn lines() -> impl Strategy<Value = String> {
         Just("file".to_owned()),
         Just("ivshmem".to_owned()),
         Just("0000:00:04.0".to_owned()),
+        Just("xen".to_owned()),
+        Just("3/64M".to_owned()),
         Just("first".to_owned()),
         Just("second".to_owned()),
         "[a-c]",
@@ -150,8 +161,9 @@ fn maps() -> impl Strategy<Value = Map> {
         let links: Vec<_> = (0..count)
             .map(|at| Definition {
                 name: format!("link-{at}"),
-                provider: match at % 2 {
+                provider: match at % 3 {
                     0 => Provider::File(format!("/dev/shm/{at}").into()),
+                    1 => Provider::Xen { domain: at as u16, length: (at as u64) << 20 },
                     _ => Provider::Ivshmem(format!("0000:00:{at:02x}.0")),
                 },
                 side: if at % 3 == 0 { Side::First } else { Side::Second },

@@ -8,6 +8,7 @@ pub mod fd;
 pub mod file;
 pub mod filter;
 pub mod futex;
+pub mod grants;
 pub mod host;
 pub mod lease;
 pub mod limit;

@@ -66,6 +66,20 @@ impl DatagramSocket {
         Ok(Self(socket))
     }
 
+    /// A new one without a name: nobody can send to it.
+    ///
+    /// # Errors
+    /// Those of socket(2).
+    pub fn nameless() -> io::Result<Self> {
+        Ok(Self(socket()?))
+    }
+
+    /// What to wait on for the next datagram.
+    #[must_use]
+    pub fn fd(&self) -> Fd {
+        self.0.fd()
+    }
+
     /// Takes the next datagram, without waiting; `None` when there is none.
     ///
     /// # Errors
@@ -117,6 +131,12 @@ impl Channel {
     #[must_use]
     pub fn from_peer(end: Placed) -> Self {
         Self(end)
+    }
+
+    /// What to wait on for the next message.
+    #[must_use]
+    pub fn fd(&self) -> Fd {
+        self.0.fd()
     }
 
     /// Takes the next message, without waiting; `None` when there is none.

@@ -1,0 +1,34 @@
+//! `seekwire vm hold`: holds the memory that this machine grants to another domain of Xen's.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::thread;
+
+use anyhow::{Context, Result, anyhow};
+use seekwire_link::{Access, Link};
+
+use super::{attach, find, read_map};
+use crate::arguments::VmHold;
+
+/// Holds the memory of a link until this process is ended.
+///
+/// # Errors
+///
+/// The map cannot be understood, or has no such link; there is no such group; the memory cannot be
+/// granted, or the link not be attached.
+pub(super) fn hold(options: &VmHold) -> Result<ExitCode> {
+    let (path, map) = read_map()?;
+    let link = find(&map, &path, &options.name)?;
+    let group = options.group.as_deref().map(attach::group).transpose()?;
+    let access = Access { mode: options.mode, group };
+    let held = Link::hold(link, map.state(), access).map_err(|error| anyhow!("{error}"))?;
+    let server = thread::spawn(move || held.serve());
+    // Who attaches asks for the memory, as programs do.
+    Link::attach(link, map.state(), access).map_err(|error| anyhow!("{error}"))?;
+    writeln!(io::stdout().lock(), "{}: held and attached", link.name)?;
+    match server.join() {
+        Ok(Err(error)) => Err(error).context("the memory is not given out any more"),
+        Ok(Ok(never)) => match never {},
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}

@@ -1,0 +1,154 @@
+//! Regions whose pages another domain of Xen's has granted.
+//!
+//! Where the domain's page tables are its own (a PV guest), the kernel leaves such a mapping out of
+//! the memory of a child. Then the child maps the pages again, before it looks at them.
+
+use std::io;
+use std::sync::{Arc, Mutex, Weak};
+
+use rustix::fd::AsFd;
+use rustix::fs::{Mode, OFlags};
+use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
+
+use super::{Mapping, PAGE, Region};
+use crate::Errno;
+use crate::sys::fd::Opened;
+use crate::sys::grants::{Grants, MAPPER};
+
+/// What a child may have to map again.
+static MAPPED: Mutex<Vec<Granted>> = Mutex::new(Vec::new());
+
+struct Granted {
+    mapping: Weak<Mapping>,
+    grants: Grants,
+}
+
+/// The device, without libc, whose open() is the preload library's.
+fn open() -> Result<Opened, Errno> {
+    Ok(rustix::fs::open(MAPPER, OFlags::RDWR.union(OFlags::CLOEXEC), Mode::empty())?.into())
+}
+
+impl Region {
+    /// Maps pages of another domain. They stay mapped also when that domain takes them back, or
+    /// ends.
+    ///
+    /// # Errors
+    /// Those of open(2) of gntdev, and of mapping: EINVAL when a page is not granted to this domain,
+    /// for writing, or Xen has no room to keep account of it.
+    pub fn of_grants(grants: Grants) -> io::Result<Self> {
+        let file = open()?;
+        let at = grants.request(&file)?;
+        let access = ProtFlags::READ.union(ProtFlags::WRITE);
+        let mapping = Arc::new(Mapping::of_file(file.as_fd(), at, grants.bytes(), access)?);
+        let mut mapped = MAPPED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        mapped.retain(|known| known.mapping.strong_count() > 0);
+        mapped.push(Granted { mapping: Arc::downgrade(&mapping), grants });
+        Ok(Self { mapping })
+    }
+}
+
+/// What is in pages of another domain, which may have been granted for reading only.
+///
+/// # Errors
+/// As [`Region::of_grants`].
+pub fn read_grants(grants: &Grants) -> io::Result<Vec<u8>> {
+    let file = open()?;
+    let at = grants.request(&file)?;
+    let mapping = Mapping::of_file(file.as_fd(), at, grants.bytes(), ProtFlags::READ)?;
+    let mut bytes = vec![0; grants.bytes()];
+    mapping.read(0, &mut bytes);
+    Ok(bytes)
+}
+
+/// To be called after fork() in the child: whatever the kernel has left out is mapped again. What
+/// cannot be mapped is zero for this process, so that its connections over that region end.
+///
+/// # Errors
+/// Why something could not be mapped, as [`Region::of_grants`].
+pub fn after_fork_child() -> Result<(), Errno> {
+    // Held by a thread of the parent, it maps a region that nobody has used yet.
+    let Ok(mapped) = MAPPED.try_lock() else { return Ok(()) };
+    let mut result = Ok(());
+    for Granted { mapping, grants } in &*mapped {
+        let Some(mapping) = mapping.upgrade() else { continue };
+        if is_mapped(&mapping) {
+            continue;
+        }
+        if let Err(error) = map_again(&mapping, grants) {
+            result = Err(error);
+            zero(&mapping)?;
+        }
+    }
+    result
+}
+
+fn is_mapped(mapping: &Mapping) -> bool {
+    // SAFETY: nothing is written: for a mapping that has no file on a disk this only says whether
+    // it is there.
+    let found = unsafe { rustix::mm::msync(mapping.base.as_ptr().cast(), PAGE, MsyncFlags::ASYNC) };
+    found != Err(Errno::NOMEM)
+}
+
+/// At an address where nothing is mapped.
+const HERE: MapFlags = MapFlags::SHARED.union(MapFlags::FIXED_NOREPLACE);
+const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+fn map_again(mapping: &Mapping, grants: &Grants) -> Result<(), Errno> {
+    let file = open()?;
+    let at = grants.request(&file)?;
+    let place = mapping.base.as_ptr().cast();
+    // SAFETY: this process takes the range for mapped, and it is not; the kernel refuses it where
+    // anything else is by now.
+    unsafe { rustix::mm::mmap(place, mapping.len, ACCESS, HERE, &file, at) }?;
+    Ok(())
+}
+
+fn zero(mapping: &Mapping) -> Result<(), Errno> {
+    let place = mapping.base.as_ptr().cast();
+    // SAFETY: as in `map_again`.
+    unsafe { rustix::mm::mmap_anonymous(place, mapping.len, ACCESS, HERE) }?;
+    Ok(())
+}
+
+// Miri knows no forks.
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use rustix::mm::{Advice, madvise};
+    use rustix::process::{Pid, WaitOptions, waitpid};
+
+    use super::*;
+
+    /// As the kernel does it to mappings of a PV guest.
+    #[test]
+    fn what_a_fork_leaves_out_is_noticed_and_replaced_once() {
+        let left_out = Mapping::new(None, 2 * PAGE, ACCESS).unwrap();
+        // SAFETY: of a mapping of its own; for the parent it changes nothing.
+        unsafe { madvise(left_out.base.as_ptr().cast(), left_out.len, Advice::LinuxDontFork) }
+            .unwrap();
+        assert!(is_mapped(&left_out));
+        // SAFETY: the child makes system calls only, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mut byte = [1];
+            let was_missing = !is_mapped(&left_out);
+            let replaced = zero(&left_out).is_ok() && is_mapped(&left_out);
+            left_out.read(PAGE, &mut byte);
+            let is_done = was_missing && replaced && byte == [0] && zero(&left_out).is_err();
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(i32::from(!is_done)) };
+        }
+        let (_, status) = waitpid(Pid::from_raw(child), WaitOptions::empty()).unwrap().unwrap();
+        assert_eq!(status.exit_status(), Some(0));
+    }
+
+    #[test]
+    fn where_there_is_no_such_device_nothing_is_mapped() {
+        if !std::path::Path::new(MAPPER).exists() {
+            let grants = Grants::new(1, &[1]).unwrap();
+            let error = Region::of_grants(grants.clone()).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NotFound);
+            assert_eq!(read_grants(&grants).unwrap_err().kind(), io::ErrorKind::NotFound);
+        }
+        assert_eq!(after_fork_child(), Ok(()));
+    }
+}

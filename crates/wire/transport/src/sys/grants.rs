@@ -1,0 +1,155 @@
+//! Memory that one domain of Xen's grants to another, by the kernel's devices `gntalloc` and
+//! `gntdev` (include/uapi/xen/gntalloc.h and gntdev.h). They are a stable interface: no library of
+//! Xen's takes part, so there is none that could be missing.
+
+use std::io;
+use std::path::Path;
+
+use rustix::fd::{AsFd, AsRawFd};
+
+use super::call;
+use crate::Errno;
+
+/// The device that allocates pages, and grants them.
+pub const ALLOCATOR: &str = "/dev/xen/gntalloc";
+/// The device that maps pages of other domains.
+pub const MAPPER: &str = "/dev/xen/gntdev";
+/// The most pages that one request can map, unless the parameter `limit` of gntdev says otherwise.
+pub const MOST: usize = 64 << 10;
+/// Xen's pages, on every processor.
+pub const PAGE: usize = 4096;
+
+/// Bytes before the references in both requests, and words of these.
+const HEADER: usize = 16;
+const HEADER_WORDS: usize = HEADER / 4;
+/// What the kernel reads at least, in words: `sizeof` of both structs, which end in one reference.
+const LEAST_WORDS: usize = 6;
+
+/// `_IOC(_IOC_NONE, 'G', number, 24)`.
+const fn code(number: usize) -> usize {
+    (LEAST_WORDS * 4) << 16 | (b'G' as usize) << 8 | number
+}
+
+const ALLOC_GREF: usize = code(5);
+const MAP_GRANT_REF: usize = code(0);
+/// `GNTALLOC_FLAG_WRITABLE`.
+const WRITABLE: u16 = 1;
+
+/// Makes a request in which the kernel writes what it answers, and returns the word behind the
+/// first two, where it says where pages begin in the file.
+fn ask(device: impl AsFd, code: usize, request: &mut [u32]) -> Result<u64, Errno> {
+    assert!(request.len() >= LEAST_WORDS, "the kernel would read more");
+    let place = request.as_mut_ptr().expose_provenance();
+    let device = device.as_fd().as_raw_fd() as usize;
+    // SAFETY: of one of these devices, the kernel reads and writes a header and as many references
+    // as that says, all of which are in the slice: callers make it as long. Other files have no
+    // such request and refuse it.
+    unsafe { call(libc::SYS_ioctl, [device, code, place, 0, 0, 0]) }?;
+    let [low, high] = [request[2].to_ne_bytes(), request[3].to_ne_bytes()];
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&low);
+    bytes[4..].copy_from_slice(&high);
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// Has the kernel allocate zeroed pages that a domain may map, and write if `is_writable`. They
+/// belong to the open file, behind those that it has already, and stay as long as it, or a mapping
+/// of it, by whatever process. Returns where they begin in the file, and their references.
+///
+/// # Errors
+/// ENOSPC: more than the parameter `limit` of gntalloc allows, or the domain's table of grants is
+/// full. ENOMEM. EINVAL for no pages; ENOTTY when the file is something else.
+pub fn allocate(
+    file: impl AsFd,
+    domain: u16,
+    pages: usize,
+    is_writable: bool,
+) -> io::Result<(u64, Vec<u32>)> {
+    let count = u32::try_from(pages).ok().filter(|count| (1..=MOST as u32).contains(count));
+    let count = count.ok_or(io::ErrorKind::InvalidInput)?;
+    let flags = if is_writable { WRITABLE } else { 0 };
+    let mut request = vec![0; (HEADER_WORDS + pages).max(LEAST_WORDS)];
+    request[0] = halves(domain, flags);
+    request[1] = count;
+    let at = ask(file, ALLOC_GREF, &mut request)?;
+    Ok((at, request[HEADER_WORDS..HEADER_WORDS + pages].to_vec()))
+}
+
+/// Two numbers of 16 bits that follow each other.
+fn halves(first: u16, second: u16) -> u32 {
+    let ([a, b], [c, d]) = (first.to_ne_bytes(), second.to_ne_bytes());
+    u32::from_ne_bytes([a, b, c, d])
+}
+
+/// Pages of another domain, in the order in which they are to be mapped.
+#[derive(Clone, Debug)]
+pub struct Grants {
+    request: Vec<u32>,
+    pages: usize,
+}
+
+impl Grants {
+    /// The pages that a domain has granted to this one under these references. `None`: there are
+    /// none, or more than can be mapped at once.
+    #[must_use]
+    pub fn new(domain: u16, references: &[u32]) -> Option<Self> {
+        let pages = references.len();
+        if !(1..=MOST).contains(&pages) {
+            return None;
+        }
+        let mut request = vec![0; HEADER_WORDS];
+        request[0] = pages as u32;
+        request.extend(references.iter().flat_map(|reference| [u32::from(domain), *reference]));
+        Some(Self { request, pages })
+    }
+
+    /// How many bytes they have.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.pages * PAGE
+    }
+
+    /// Has a file of gntdev stand for them; returns where in it they begin. They can be mapped
+    /// there once, and only all of them. Whether they are granted is seen then.
+    pub(crate) fn request(&self, file: impl AsFd) -> Result<u64, Errno> {
+        ask(file, MAP_GRANT_REF, &mut self.request.clone())
+    }
+}
+
+/// How many pages gntalloc may have in use at a time; `None` where it is not loaded.
+#[must_use]
+pub fn limit() -> Option<u64> {
+    const PATH: &str = "/sys/module/xen_gntalloc/parameters/limit";
+    let text = super::file::read(Path::new(PATH)).ok()?;
+    std::str::from_utf8(&text).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_those_of_the_kernels_headers() {
+        // Printed by a program in C with these headers.
+        assert_eq!((ALLOC_GREF, MAP_GRANT_REF), (0x0018_4705, 0x0018_4700));
+        let grants = Grants::new(7, &[8, 9]).unwrap();
+        assert_eq!(grants.request, [2, 0, 0, 0, 7, 8, 7, 9]);
+        assert_eq!(grants.bytes(), 8192);
+        assert!(Grants::new(7, &[]).is_none() && Grants::new(7, &vec![0; MOST + 1]).is_none());
+        if cfg!(target_endian = "little") {
+            assert_eq!(halves(0x1234, 1), 0x0001_1234);
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no such calls")]
+    fn another_file_grants_and_maps_nothing() {
+        let other = std::fs::File::open("/dev/null").unwrap();
+        let error = allocate(&other, 0, 1, true).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::NOTTY.raw_os_error()));
+        let grants = Grants::new(0, &[1]).unwrap();
+        assert_eq!(grants.request(&other), Err(Errno::NOTTY));
+        let none = allocate(&other, 0, 0, true).unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::InvalidInput);
+    }
+}
