@@ -222,6 +222,9 @@ impl Ring {
     fn ring_for(&self, calls: &Calls) {
         if calls.peer.get() {
             self.peer_doorbell.ring();
+            if self.peer_doorbell.is_owed() {
+                self.queue.ring_again();
+            }
         }
         if calls.own.get() {
             self.doorbell.ring();

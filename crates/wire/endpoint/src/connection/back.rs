@@ -103,6 +103,7 @@ impl Connection {
     pub fn attend(&self) {
         let Some(link) = self.attached() else { return };
         let q = &link.ring.queue;
+        link.ring.peer_doorbell.ring_owed();
         if link.has_lost_line() {
             self.leave_for_lost_line(link);
         }
@@ -150,8 +151,11 @@ impl Connection {
     /// Whether there is something that [`Self::attend`] does. No system call.
     #[must_use]
     pub fn is_asked(&self) -> bool {
-        self.attached()
-            .is_some_and(|link| link.ring.queue.wants_attention() || link.has_lost_line())
+        self.attached().is_some_and(|link| {
+            link.ring.queue.wants_attention()
+                || link.has_lost_line()
+                || link.ring.peer_doorbell.is_owed()
+        })
     }
 
     /// Whether bytes wait for room in the kernel's socket; see

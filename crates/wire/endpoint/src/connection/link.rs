@@ -2,11 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use seekwire_link::{Entry, Link as Shared, Other};
 use seekwire_transport::Errno;
 use seekwire_transport::ring::Ring;
 use seekwire_transport::spin::{SpinPolicy, Spinner};
+use seekwire_transport::sys::poll::Deadline;
 use seekwire_transport::sys::thread;
 
 use super::taking::Watch;
@@ -50,7 +52,12 @@ struct Across {
     is_left: AtomicBool,
     /// This end has met the end of the line.
     has_left_line: AtomicBool,
+    /// This end has waited for the end of the line, behind that of the connection.
+    has_waited: AtomicBool,
 }
+
+/// How long a process may take that dies to close the line behind the connection.
+const DYING: Duration = Duration::from_millis(100);
 
 /// This end's entry in the memory that this machine shares with another. The place of the ring is
 /// its, and is given to nobody else until this is gone in all processes.
@@ -93,6 +100,7 @@ impl Link {
             token: other.token,
             is_left: AtomicBool::new(false),
             has_left_line: AtomicBool::new(false),
+            has_waited: AtomicBool::new(false),
         };
         Self { across: Some(across), ..Self::new(ring, held, 0) }
     }
@@ -127,10 +135,22 @@ impl Link {
         }
     }
 
-    /// Whether something may still go by the ring although nobody rings for it.
+    /// Whether something may still go by the ring although nobody rings for it, or is yet to.
     pub(super) fn is_silent(&self) -> bool {
         let q = &self.ring.queue;
-        self.ring.doorbell.is_over() && (q.rx_on_ring() || q.unread() > 0 || q.unsent() > 0)
+        self.ring.peer_doorbell.is_owed()
+            || (self.ring.doorbell.is_over()
+                && (q.rx_on_ring() || q.unread() > 0 || q.unsent() > 0))
+    }
+
+    /// Whether nobody holds the peer's end on another machine: the line is over, which all who have
+    /// the end have, too. Asked when TCP has ended. The first time it is waited for, since a process
+    /// that dies closes one after the other. `None` where the peer is on this host.
+    pub(super) fn is_left_across(&self) -> Option<bool> {
+        let across = self.across.as_ref()?;
+        let is_first = !across.has_waited.swap(true, Ordering::Relaxed);
+        let patience = if is_first { DYING } else { Duration::ZERO };
+        Some(self.ring.doorbell.is_over_by(Deadline::after(Some(patience))))
     }
 
     /// Whether the peer is on another machine.

@@ -75,10 +75,12 @@ impl Link {
     }
 
     /// Whether whoever held the peer's end has left it or is dying, or dead: a process closes its
-    /// sockets before it is gone.
+    /// sockets before it is gone. Asked when TCP has ended.
     fn peer_is_ending(&self) -> bool {
-        self.peer_pid != 0
-            && !self.ring.queue.peer_has_holder(|pid| !thread::process_is_ending(pid))
+        self.is_left_across().unwrap_or_else(|| {
+            self.peer_pid != 0
+                && !self.ring.queue.peer_has_holder(|pid| !thread::process_is_ending(pid))
+        })
     }
 
     /// Whether nobody who is alive holds the peer's end. Processes of another pid namespace are not
@@ -275,7 +277,7 @@ impl Connection {
 
     /// Whether the kernel may be silent about bytes that somebody waits for: it wakes nobody for
     /// fewer than SO_RCVLOWAT of its own, and knows nothing of those that lie on the ring before
-    /// them or behind them. So it may be once the line to another machine is over.
+    /// them or behind them. So it may be once the line to another machine is over, or has no room.
     #[must_use]
     pub fn is_deaf(&self) -> bool {
         let may_be_split = |link: &&Link| {

@@ -242,6 +242,7 @@ impl Connection {
             return Ok(());
         }
         loop {
+            link.ring.peer_doorbell.ring_owed();
             let mark = q.consumed_mark();
             let little = q.unsent() < AMPLE;
             let this_time = until.at_most(if little { STANDSTILL } else { Self::DOUBT });

@@ -71,6 +71,12 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         }
     }
 
+    /// A ring did not reach the peer: whoever publishes or frees something next rings again.
+    pub fn ring_again(&self) {
+        self.set(layout::RUNG_DATA, 0);
+        self.set(layout::RUNG_SPACE, 0);
+    }
+
     /// Whether threads of this end wait for data.
     #[must_use]
     pub fn has_readers(&self) -> bool {

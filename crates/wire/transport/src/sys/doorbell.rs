@@ -8,23 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
 
+use self::line::{Line, MOST_UNREAD};
 use super::fd::{Fd, Placed};
-use super::poll::{self, Events};
+use super::poll::Deadline;
 
-/// A connected stream socket between two machines that carries rings in both directions.
-#[derive(Debug)]
-struct Line {
-    socket: Placed,
-    /// The other machine has closed it, or it broke.
-    is_over: AtomicBool,
-    /// Times that it was waited for without being silenced.
-    unread: AtomicU32,
-}
-
-/// So many rings stay in a line whose end is watched edge-triggered, and so is not silenced.
-const MOST_UNREAD: u32 = 256;
+mod line;
 
 #[derive(Debug)]
 enum Bell {
@@ -66,8 +55,7 @@ impl Doorbell {
         for fd in [event.as_fd(), socket.as_fd()] {
             epoll::add(&set, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         }
-        let (is_over, unread) = (AtomicBool::new(false), AtomicU32::new(0));
-        let line = Arc::new(Line { socket, is_over, unread });
+        let line = Arc::new(Line::new(socket));
         let there = Self::of(Bell::There(Arc::clone(&line)));
         Ok((Self::of(Bell::Here { set, event, line }), there))
     }
@@ -78,6 +66,15 @@ impl Doorbell {
         match &self.bell {
             Bell::Event(_) => false,
             Bell::Here { line, .. } | Bell::There(line) => line.is_over.load(Ordering::Relaxed),
+        }
+    }
+
+    /// As [`Self::is_over`], having asked the line, and having waited for that until then.
+    #[must_use]
+    pub fn is_over_by(&self, until: Deadline) -> bool {
+        match &self.bell {
+            Bell::Event(_) => false,
+            Bell::Here { line, .. } | Bell::There(line) => line.is_over_by(until),
         }
     }
 
@@ -101,13 +98,31 @@ impl Doorbell {
     /// Wakes whoever sleeps on it.
     #[inline]
     pub fn ring(&self) {
-        // A full counter, or a full socket, means that it is ringing already; a dead peer needs no
-        // waking.
+        // A full counter means that it is ringing already; a dead peer needs no waking.
         match &self.bell {
             Bell::Event(event) | Bell::Here { event, .. } => {
                 let _ = rustix::io::write(event, &1u64.to_ne_bytes());
             }
             Bell::There(line) => line.ring(),
+        }
+    }
+
+    /// Whether the last ring did not go to the other machine, since there was no room in the line, or
+    /// no memory. Then it is to be [rung again](Self::ring_owed).
+    #[inline]
+    #[must_use]
+    pub fn is_owed(&self) -> bool {
+        match &self.bell {
+            Bell::Event(_) => false,
+            Bell::Here { line, .. } | Bell::There(line) => line.is_owed.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Rings if a ring [is owed](Self::is_owed). After a second without memory, the line is over.
+    #[inline]
+    pub fn ring_owed(&self) {
+        if self.is_owed() {
+            self.ring();
         }
     }
 
@@ -176,36 +191,6 @@ impl AsFd for Doorbell {
         match &self.bell {
             Bell::Event(fd) | Bell::Here { set: fd, .. } => fd.as_fd(),
             Bell::There(line) => line.socket.as_fd(),
-        }
-    }
-}
-
-impl Line {
-    fn ring(&self) {
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        match rustix::net::send(&self.socket, &[0], flags) {
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => {}
-            Err(_) => self.is_over.store(true, Ordering::Relaxed),
-        }
-    }
-
-    /// Finds out whether it is over where rings are left in it, behind which its end is not read.
-    fn look(&self) {
-        let hangup = Events { hangup: true, ..Events::default() };
-        let events = poll::look(self.socket.fd(), hangup).unwrap_or_default();
-        if events.hangup || events.dead {
-            self.is_over.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Takes the rings that have come. So many at a time as a ringer sends who rings no more often
-    /// than it is waited for; one that rings without end is heard again.
-    fn quiet(&self) {
-        self.unread.store(0, Ordering::Relaxed);
-        let mut rings = [0; 4 * MOST_UNREAD as usize];
-        match rustix::net::recv(&self.socket, &mut rings[..], RecvFlags::DONTWAIT) {
-            Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Ok(_) | Err(_) => self.is_over.store(true, Ordering::Relaxed),
         }
     }
 }
@@ -297,102 +282,4 @@ fn is_eventfd(fd: BorrowedFd<'_>) -> bool {
 }
 
 #[cfg(all(test, not(loom), not(miri)))]
-mod tests {
-    use std::net::{TcpListener, TcpStream};
-
-    use super::*;
-    use crate::sys::poll::{self, Events};
-
-    fn is_rung(doorbell: &Doorbell) -> bool {
-        poll::look(doorbell.fd(), Events::READ).unwrap().read
-    }
-
-    /// The doorbells of two ends on two machines: of each its own and the peer's.
-    fn machines() -> [(Doorbell, Doorbell); 2] {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (other, _) = listener.accept().unwrap();
-        [one, other].map(|socket| {
-            socket.set_nodelay(true).unwrap();
-            Doorbell::across(Placed::new(socket.into()).unwrap()).unwrap()
-        })
-    }
-
-    fn until_rung(doorbell: &Doorbell) {
-        while !is_rung(doorbell) {
-            std::thread::yield_now();
-        }
-    }
-
-    #[test]
-    fn a_ring_crosses_to_the_other_machine_and_is_silenced_there() {
-        let [(here, of_there), (there, of_here)] = machines();
-        assert!(!is_rung(&here) && !is_rung(&there));
-        of_there.ring();
-        until_rung(&there);
-        assert!(!is_rung(&here));
-        there.quiet();
-        assert!(!is_rung(&there));
-        of_here.ring();
-        until_rung(&here);
-        here.quiet();
-        assert!(!is_rung(&here) && !here.is_over());
-    }
-
-    #[test]
-    fn an_end_wakes_its_own_sleepers_too() {
-        let [(here, _), (there, _)] = machines();
-        here.ring();
-        assert!(is_rung(&here) && !is_rung(&there));
-        here.quiet();
-        assert!(!is_rung(&here));
-    }
-
-    #[test]
-    fn a_ringer_that_does_not_stop_neither_blocks_nor_is_lost() {
-        let [(here, _of_there), (_there, of_here)] = machines();
-        (0..100_000).for_each(|_| of_here.ring());
-        until_rung(&here);
-        while is_rung(&here) {
-            here.quiet();
-        }
-        of_here.ring();
-        until_rung(&here);
-    }
-
-    #[test]
-    fn a_line_that_nobody_silences_goes_on_carrying_rings_until_it_is_over() {
-        let [(here, _of_there), (there, of_here)] = machines();
-        // As an edge-triggered set does: each ring is an event of its own.
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&set, &here, epoll::EventData::new_u64(0), edges).unwrap();
-        let mut events = [epoll::Event {
-            flags: epoll::EventFlags::empty(),
-            data: epoll::EventData::new_u64(0),
-        }];
-        for _ in 0..20 * MOST_UNREAD {
-            of_here.ring();
-            while epoll::wait(&set, &mut events[..], None).unwrap() == 0 {}
-            here.make_room();
-        }
-        let Bell::Here { line, .. } = &here.bell else { panic!("a line") };
-        assert!(rustix::io::ioctl_fionread(&line.socket).unwrap() <= u64::from(4 * MOST_UNREAD));
-        drop((there, of_here));
-        while !here.is_over() {
-            here.make_room();
-        }
-    }
-
-    #[test]
-    fn a_line_that_is_closed_rings_once_and_is_over() {
-        let [(here, of_there), (there, of_here)] = machines();
-        drop((there, of_here));
-        until_rung(&here);
-        here.quiet();
-        assert!(here.is_over() && of_there.is_over() && !is_rung(&here));
-        of_there.ring();
-        here.ring();
-        assert!(is_rung(&here));
-    }
-}
+mod tests;

@@ -1,0 +1,120 @@
+//! A line that carries rings between two machines.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+
+use crate::sys::fd::{Fd, Placed};
+use crate::sys::poll::{self, Deadline, Events};
+use crate::sys::{host, socket};
+
+/// A connected stream socket between two machines that carries rings in both directions.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) socket: Placed,
+    /// The other machine has closed it, or it broke.
+    pub(super) is_over: AtomicBool,
+    /// Times that it was waited for without being silenced.
+    pub(super) unread: AtomicU32,
+    /// The kernel did not take the last ring.
+    pub(super) is_owed: AtomicBool,
+    /// Since when it has had no memory for rings, in nanoseconds; 0 while it has some.
+    starved_since: AtomicU64,
+}
+
+/// So many rings stay in a line whose end is watched edge-triggered, and so is not silenced.
+pub(super) const MOST_UNREAD: u32 = 256;
+/// A line on which the kernel has had no memory for a ring for so long is given up: its end needs
+/// none, and the other machine hears of it.
+const STARVED: Duration = Duration::from_secs(1);
+
+impl Line {
+    pub(super) fn new(socket: Placed) -> Self {
+        Self {
+            socket,
+            is_over: AtomicBool::new(false),
+            unread: AtomicU32::new(0),
+            is_owed: AtomicBool::new(false),
+            starved_since: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn ring(&self) {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        // Before it is tried: what another thread owes meanwhile stays owed.
+        self.is_owed.store(false, Ordering::Relaxed);
+        match rustix::net::send(&self.socket, &[0], flags) {
+            Ok(_) => {
+                if self.starved_since.load(Ordering::Relaxed) != 0 {
+                    self.starved_since.store(0, Ordering::Relaxed);
+                }
+            }
+            Err(error @ (Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM)) => {
+                self.owe(error);
+            }
+            Err(_) => self.is_over.store(true, Ordering::Relaxed),
+        }
+    }
+
+    /// Rings that are on their way may have been heard before what this one was for.
+    #[cold]
+    fn owe(&self, error: Errno) {
+        self.is_owed.store(true, Ordering::Relaxed);
+        // EAGAIN says either, but with nothing on its way there is room.
+        let is_starved = match error {
+            Errno::AGAIN => socket::unsent(self.socket.fd()) == Ok(0),
+            _ => error != Errno::INTR,
+        };
+        if !is_starved {
+            self.starved_since.store(0, Ordering::Relaxed);
+            return;
+        }
+        let since = self.starved_since.load(Ordering::Relaxed);
+        match host::since(since).filter(|_| since != 0) {
+            None => self.starved_since.store(host::nanoseconds().max(1), Ordering::Relaxed),
+            Some(so_long) if so_long > STARVED => self.end(),
+            Some(_) => {}
+        }
+    }
+
+    /// Ends it for both machines.
+    fn end(&self) {
+        // An error means that it has ended.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_over_by(&self, until: Deadline) -> bool {
+        let hangup = Events { hangup: true, ..Events::default() };
+        while !self.is_over.load(Ordering::Relaxed) {
+            match poll::wait(Fd::new(-1), self.socket.fd(), hangup, until) {
+                Ok(_) => self.is_over.store(true, Ordering::Relaxed),
+                Err(Errno::INTR) if !until.is_over() => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Finds out whether it is over where rings are left in it, behind which its end is not read.
+    pub(super) fn look(&self) {
+        let hangup = Events { hangup: true, ..Events::default() };
+        let events = poll::look(self.socket.fd(), hangup).unwrap_or_default();
+        if events.hangup || events.dead {
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the rings that have come. So many at a time as a ringer sends who rings no more often
+    /// than it is waited for; one that rings without end is heard again.
+    pub(super) fn quiet(&self) {
+        self.unread.store(0, Ordering::Relaxed);
+        let mut rings = [0; 4 * MOST_UNREAD as usize];
+        match rustix::net::recv(&self.socket, &mut rings[..], RecvFlags::DONTWAIT) {
+            Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(_) | Err(_) => self.is_over.store(true, Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use super::*;
+use crate::sys::call;
+use crate::sys::poll::{self, Events};
+
+fn is_rung(doorbell: &Doorbell) -> bool {
+    poll::look(doorbell.fd(), Events::READ).unwrap().read
+}
+
+/// The doorbells of two ends on two machines: of each its own and the peer's.
+fn machines() -> [(Doorbell, Doorbell); 2] {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (other, _) = listener.accept().unwrap();
+    [one, other].map(|socket| {
+        socket.set_nodelay(true).unwrap();
+        Doorbell::across(Placed::new(socket.into()).unwrap()).unwrap()
+    })
+}
+
+fn until_rung(doorbell: &Doorbell) {
+    while !is_rung(doorbell) {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_ring_crosses_to_the_other_machine_and_is_silenced_there() {
+    let [(here, of_there), (there, of_here)] = machines();
+    assert!(!is_rung(&here) && !is_rung(&there));
+    of_there.ring();
+    until_rung(&there);
+    assert!(!is_rung(&here));
+    there.quiet();
+    assert!(!is_rung(&there));
+    of_here.ring();
+    until_rung(&here);
+    here.quiet();
+    assert!(!is_rung(&here) && !here.is_over());
+}
+
+#[test]
+fn an_end_wakes_its_own_sleepers_too() {
+    let [(here, _), (there, _)] = machines();
+    here.ring();
+    assert!(is_rung(&here) && !is_rung(&there));
+    here.quiet();
+    assert!(!is_rung(&here));
+}
+
+#[test]
+fn a_ringer_that_does_not_stop_neither_blocks_nor_is_lost() {
+    let [(here, _of_there), (_there, of_here)] = machines();
+    (0..100_000).for_each(|_| of_here.ring());
+    until_rung(&here);
+    while is_rung(&here) {
+        here.quiet();
+    }
+    of_here.ring();
+    until_rung(&here);
+}
+
+#[test]
+fn a_line_that_nobody_silences_goes_on_carrying_rings_until_it_is_over() {
+    let [(here, _of_there), (there, of_here)] = machines();
+    // As an edge-triggered set does: each ring is an event of its own.
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(&set, &here, epoll::EventData::new_u64(0), edges).unwrap();
+    let mut events =
+        [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
+    for _ in 0..20 * MOST_UNREAD {
+        of_here.ring();
+        while epoll::wait(&set, &mut events[..], None).unwrap() == 0 {}
+        here.make_room();
+    }
+    let Bell::Here { line, .. } = &here.bell else { panic!("a line") };
+    assert!(rustix::io::ioctl_fionread(&line.socket).unwrap() <= u64::from(4 * MOST_UNREAD));
+    drop((there, of_here));
+    while !here.is_over() {
+        here.make_room();
+    }
+}
+
+/// Has the kernel answer all sends of this thread with an error, for the rest of its life.
+fn have_sends_fail(error: Errno) {
+    let step = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
+    // Of the number of the call: BPF_LD, BPF_JMP, BPF_RET.
+    let mut program = [
+        step(0x20, 0, 0),
+        step(0x15, 1, libc::SYS_sendto as u32),
+        step(0x06, 0, 0x7fff_0000),
+        step(0x06, 0, 0x0005_0000 | error.raw_os_error() as u32),
+    ];
+    let filter = libc::sock_fprog { len: 4, filter: program.as_mut_ptr() };
+    let place = (&raw const filter).expose_provenance();
+    let [privileges, filters] =
+        [libc::PR_SET_NO_NEW_PRIVS, libc::PR_SET_SECCOMP].map(|option| option as usize);
+    // SAFETY: the kernel copies the program, which is valid while it does.
+    unsafe {
+        call(libc::SYS_prctl, [privileges, 1, 0, 0, 0, 0]).unwrap();
+        let mode = libc::SECCOMP_MODE_FILTER as usize;
+        call(libc::SYS_prctl, [filters, mode, place, 0, 0, 0]).unwrap();
+    }
+}
+
+#[test]
+fn a_ring_for_which_there_was_no_memory_is_rung_again() {
+    for error in [Errno::AGAIN, Errno::NOBUFS] {
+        let [(here, _of_there), (_there, of_here)] = machines();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                have_sends_fail(error);
+                of_here.ring();
+            });
+        });
+        assert!(of_here.is_owed() && !of_here.is_over() && !is_rung(&here));
+        of_here.ring_owed();
+        until_rung(&here);
+        assert!(!of_here.is_owed());
+    }
+}
+
+#[test]
+fn a_line_without_memory_for_rings_ends_and_the_other_machine_hears_of_it() {
+    let [(here, of_there), (there, of_here)] = machines();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            have_sends_fail(Errno::NOMEM);
+            of_here.ring();
+            while !of_here.is_over() {
+                of_here.ring_owed();
+                std::thread::yield_now();
+            }
+        });
+    });
+    until_rung(&here);
+    here.quiet();
+    assert!(here.is_over() && of_there.is_over() && there.is_over());
+}
+
+#[test]
+fn the_end_of_a_line_is_seen_behind_rings() {
+    let [(here, of_there), (there, of_here)] = machines();
+    assert!(!here.is_over_by(Deadline::after(Some(Duration::ZERO))));
+    of_here.ring();
+    drop((there, of_here));
+    assert!(here.is_over_by(Deadline::NEVER) && of_there.is_over());
+}
+
+#[test]
+fn a_line_that_is_closed_rings_once_and_is_over() {
+    let [(here, of_there), (there, of_here)] = machines();
+    drop((there, of_here));
+    until_rung(&here);
+    here.quiet();
+    assert!(here.is_over() && of_there.is_over() && !is_rung(&here));
+    of_there.ring();
+    here.ring();
+    assert!(is_rung(&here));
+}
