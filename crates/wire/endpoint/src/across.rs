@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use seekwire_link::map::{Definition, Map};
+use seekwire_link::map::{Definition, Map, MapError};
 use seekwire_link::{Link, LinkError, Peers};
 use seekwire_protocol::Reason;
+use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::{filter, line, socket, thread};
 
@@ -27,7 +28,8 @@ const TRUST: Duration = Duration::from_secs(1);
 /// Lines that have not said yet for which connection they are: as many as connections may begin at
 /// once. While there are so many, others wait in the kernel.
 const COMING: usize = 1024;
-/// How long a line may say nothing while others wait.
+/// How long a line may take to say its first words. One that has not is closed when lines are looked
+/// for the next time, or a connection begins or ceases to wait for one.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What a line says first: the nonce of the entry that it is for, that of the entry that it comes
 /// from, and a number that stands nowhere else.
@@ -60,6 +62,19 @@ struct Found {
 struct Tried {
     link: Result<Arc<Link>, Reason>,
     at: Instant,
+    /// What the map said then.
+    definition: Definition,
+    state: PathBuf,
+}
+
+impl Tried {
+    fn is_of(&self, map: &Map) -> bool {
+        self.state == map.state() && map.get(&self.definition.name) == Some(&self.definition)
+    }
+
+    fn is_detached(&self) -> bool {
+        self.link.as_ref().is_ok_and(|link| link.is_detached())
+    }
 }
 
 static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
@@ -109,11 +124,29 @@ pub(crate) fn link_to(address: IpAddr) -> Option<Result<Arc<Link>, Reason>> {
     if known.looked.is_none_or(|looked| now.duration_since(looked) >= TRUST) {
         known.looked = Some(now);
         known.read();
+        known.let_go();
     }
     match known.map.of_address(address).cloned() {
         Some(definition) => Some(known.link(&definition, now)),
         None => known.link_found(address, now).map(Ok),
     }
+}
+
+/// A connection is over that was on this link. If the link is not used any more, this process gives
+/// its memory up with the last of them.
+pub(crate) fn leave_link(link: &Arc<Link>) {
+    if !link.is_detached() {
+        return;
+    }
+    let mut guard = patient_lock(&KNOWN);
+    let known = guard.as_mut().and_then(|guard| guard.as_mut());
+    let is_it = |tried: &Tried| tried.link.as_ref().is_ok_and(|known| Arc::ptr_eq(known, link));
+    let left = known.and_then(|known| {
+        let name = link.name();
+        known.links.get(name).is_some_and(is_it).then(|| known.links.remove(name))
+    });
+    drop(guard);
+    drop(left);
 }
 
 /// Whether the machine that has an address is at the other end of a link, as far as that was read.
@@ -139,12 +172,8 @@ impl Known {
         let version = version(map_path());
         if version != self.version {
             self.version = version;
-            self.links.clear();
             self.found.clear();
-            self.map = Map::read(map_path()).unwrap_or_else(|error| {
-                tracing::error!("no connection goes over a link: {error}");
-                Map::default()
-            });
+            self.take(Map::read(map_path()));
         }
         for link in self.map.links() {
             let version = self::version(&Peers::path(link, self.map.state()));
@@ -154,6 +183,26 @@ impl Known {
                 *found = Found { version, peers };
             }
         }
+    }
+
+    /// Links of which it says the same as before stay open, and so do all while it cannot be read:
+    /// connections are on their way there.
+    fn take(&mut self, map: Result<Map, MapError>) {
+        match map {
+            Ok(map) => {
+                self.links.retain(|_, tried| tried.is_of(&map));
+                self.map = map;
+            }
+            Err(error) => {
+                tracing::error!("no connection goes over a link: {error}");
+                self.map = Map::default();
+            }
+        }
+    }
+
+    /// Closes the links that are not used any more. Connections that are still there have them, too.
+    fn let_go(&mut self) {
+        self.links.retain(|_, tried| !tried.is_detached());
     }
 
     /// The link behind which an agent has found an address, if that still holds. Of two links,
@@ -172,7 +221,8 @@ impl Known {
     }
 
     fn link(&mut self, definition: &Definition, now: Instant) -> Result<Arc<Link>, Reason> {
-        if let Some(tried) = self.links.get(&definition.name) {
+        // One of another map stays only as long as that cannot be read.
+        if let Some(tried) = self.links.get(&definition.name).filter(|it| it.is_of(&self.map)) {
             match &tried.link {
                 Ok(link) if !link.is_detached() => return Ok(Arc::clone(link)),
                 _ if now.duration_since(tried.at) < TRUST => {
@@ -194,9 +244,10 @@ impl Known {
             }
             Reason::NoLink
         });
-        let tried = Tried { link, at: now };
+        let (definition, state) = (definition.clone(), self.map.state().to_owned());
+        let tried = Tried { link, at: now, definition, state };
         let result = tried.link.as_ref().map(Arc::clone).map_err(|reason| *reason);
-        self.links.insert(definition.name.clone(), tried);
+        self.links.insert(tried.definition.name.clone(), tried);
         result
     }
 }
@@ -278,7 +329,14 @@ pub(crate) fn begin(from: IpAddr, to: SocketAddr, namespace: u64) -> Result<Plac
 }
 
 pub(crate) fn no_line(error: &std::io::Error) -> Reason {
-    tracing::debug!("no line to the other machine: {error}");
+    if error.raw_os_error() == Some(Errno::ADDRNOTAVAIL.raw_os_error()) {
+        tracing::warn!(
+            "no line to the other machine: {error}; let there be more local ports \
+             (net.ipv4.ip_local_port_range)"
+        );
+    } else {
+        tracing::debug!("no line to the other machine: {error}");
+    }
     scarcity::reason_of(error).unwrap_or(Reason::NoLine)
 }
 
@@ -293,9 +351,13 @@ pub(crate) fn hello(to: u128, from: u128, secret: u128) -> [u8; HELLO] {
 
 /// From now on a line for the entry with this nonce is kept, until [`forget`].
 pub(crate) fn expect(nonce: u128) {
-    if let Some(lines) = patient_lock(&LINES).as_mut().and_then(|guard| guard.as_mut()) {
+    let mut guard = patient_lock(&LINES);
+    let silent = guard.as_mut().and_then(|guard| guard.as_mut()).map(|lines| {
         lines.boxes.entry(nonce).or_default();
-    }
+        lines.take_silent()
+    });
+    drop(guard);
+    drop(silent);
 }
 
 /// Takes the line for the entry with this nonce, if it has come.
@@ -324,7 +386,7 @@ pub(crate) fn forget(nonce: u128) {
     let kept = guard
         .as_mut()
         .and_then(|guard| guard.as_mut())
-        .and_then(|lines| lines.boxes.remove(&nonce));
+        .map(|lines| (lines.boxes.remove(&nonce), lines.take_silent()));
     drop(guard);
     drop(kept);
 }
@@ -338,18 +400,22 @@ pub(crate) fn leave() {
 }
 
 impl Lines {
+    /// Takes out the lines that have not said whom they are for in time, to be dropped when the lock
+    /// is no longer held.
+    #[must_use]
+    fn take_silent(&mut self) -> Vec<Placed> {
+        let is_silent = |coming: &Coming| coming.since.elapsed() > PATIENCE;
+        let (silent, others) = self.coming.drain(..).partition(is_silent);
+        self.coming = others;
+        Vec::into_iter(silent).map(|silent| silent.line).collect()
+    }
+
     /// Takes in whatever has come. Returns what nobody waits for, to be dropped when the lock is no
     /// longer held.
     #[must_use]
     fn take_in(&mut self, is_welcome: fn(IpAddr) -> bool) -> Vec<Placed> {
-        let mut late = Vec::new();
+        let mut late = self.take_silent();
         let since = Instant::now();
-        if self.coming.len() >= COMING {
-            let is_silent = |coming: &Coming| since.duration_since(coming.since) > PATIENCE;
-            let (silent, others) = self.coming.drain(..).partition(is_silent);
-            self.coming = others;
-            late.extend(Vec::into_iter(silent).map(|silent| silent.line));
-        }
         for listener in &self.listeners {
             for _ in 0..AT_ONCE.min(COMING - self.coming.len()) {
                 match line::accept(&listener.socket) {
@@ -400,58 +466,4 @@ impl Lines {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::Ipv4Addr;
-
-    use super::*;
-
-    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-
-    fn namespace() -> u64 {
-        let socket = std::net::UdpSocket::bind((HERE, 0)).unwrap();
-        socket::namespace((&socket).into()).unwrap()
-    }
-
-    fn line_to(port: u16, words: &[u8]) -> Placed {
-        let line = begin(HERE, SocketAddr::new(HERE, port), namespace()).unwrap();
-        while !line::has_arrived(&line).unwrap() {
-            std::thread::yield_now();
-        }
-        line::say(&line, words).unwrap();
-        line
-    }
-
-    #[test]
-    fn a_line_reaches_the_entry_that_it_names_and_no_other() {
-        let port = port_at(HERE, namespace()).unwrap();
-        assert_eq!(port_at(HERE, namespace()), Ok(port));
-        let (mine, others, theirs) = (7 << 70, 8 << 70, 9 << 70);
-        expect(mine);
-        expect(others);
-        let _silent = line_to(port, b"half of a hello");
-        let _wrong = line_to(port, &hello(1, theirs, 3));
-        let _line = line_to(port, &hello(mine, theirs, 3));
-        let arrived = loop {
-            if let Some(arrived) = line_from(mine, |_| true) {
-                break arrived;
-            }
-            std::thread::yield_now();
-        };
-        assert_eq!((arrived.nonce, arrived.secret, arrived.from), (theirs, 3, HERE));
-        assert!(line_from(others, |_| true).is_none() && line_from(mine, |_| true).is_none());
-        // Nobody of another address has anything to say here.
-        let refused = line_to(port, &hello(mine, theirs, 3));
-        while line::hear(&refused, &mut [0]).is_ok() {
-            assert!(line_from(mine, is_behind_a_link).is_none());
-        }
-        forget(mine);
-        forget(others);
-    }
-
-    #[test]
-    fn another_network_namespace_gets_no_line() {
-        let other = namespace() + 1;
-        assert_eq!(port_at(HERE, other), Err(Reason::NoLine));
-        assert!(begin(HERE, (HERE, 1).into(), other).is_err());
-    }
-}
+mod tests;

@@ -127,6 +127,7 @@ impl Drop for Connection {
         }
         if let Some(far) = self.far.get() {
             crate::across::forget(far.entry.nonce());
+            crate::across::leave_link(&far.link);
         }
     }
 }

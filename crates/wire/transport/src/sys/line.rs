@@ -12,6 +12,7 @@ use rustix::net::{
 };
 
 use super::fd::Placed;
+use super::socket;
 use crate::Errno;
 
 /// An idle line is asked after this time whether the other machine is there, and so often before it
@@ -24,6 +25,11 @@ const UNACKNOWLEDGED_MS: u32 = 15_000;
 /// Lines that have come and were not taken in yet; the kernel allows no more by default
 /// (net.core.somaxconn).
 const BACKLOG: i32 = 4096;
+/// The least port at which lines are waited for. Below it are the services of a system, and nobody is
+/// to have this machine speak to those by naming their port.
+pub const LEAST_PORT: u16 = 1024;
+/// Ports that the kernel may choose before it chooses one of those.
+const TRIES: usize = 16;
 
 fn new(address: IpAddr) -> io::Result<Placed> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -45,13 +51,21 @@ fn prepare(line: &Placed) -> io::Result<()> {
 ///
 /// # Errors
 /// Those of socket(2), bind(2) and listen(2); EMFILE when there is no room above the library's
-/// floor.
+/// floor; EADDRNOTAVAIL when the kernel chooses no port from [`LEAST_PORT`] on.
 pub fn listen_at(address: IpAddr) -> io::Result<(Placed, u16)> {
-    let socket = new(address)?;
-    bind(&socket, &SocketAddr::new(address, 0))?;
-    listen(&socket, BACKLOG)?;
-    let name = SocketAddr::try_from(getsockname(&socket)?).map_err(|_| Errno::AFNOSUPPORT)?;
-    Ok((socket, name.port()))
+    // Kept meanwhile, so that others are chosen.
+    let mut too_low = Vec::new();
+    for _ in 0..TRIES {
+        let socket = new(address)?;
+        bind(&socket, &SocketAddr::new(address, 0))?;
+        let name = SocketAddr::try_from(getsockname(&socket)?).map_err(|_| Errno::AFNOSUPPORT)?;
+        if name.port() >= LEAST_PORT {
+            listen(&socket, BACKLOG)?;
+            return Ok((socket, name.port()));
+        }
+        too_low.push(socket);
+    }
+    Err(Errno::ADDRNOTAVAIL.into())
 }
 
 /// The next line that has come, and from where; `None` if there is none.
@@ -75,12 +89,15 @@ pub fn accept(listener: &Placed) -> io::Result<Option<(Placed, SocketAddr)>> {
     }
 }
 
-/// Begins a line from one address to another.
+/// Begins a line from one address to another, at a port that others may have, too, for connections
+/// that go elsewhere.
 ///
 /// # Errors
 /// Those of socket(2), bind(2) and connect(2); EMFILE as above.
 pub fn begin(from: IpAddr, to: SocketAddr) -> io::Result<Placed> {
     let line = new(from)?;
+    // Else bind would take a port from all of this address. A kernel that cannot do without takes one.
+    let _ = socket::choose_port_at_connect(line.fd());
     bind(&line, &SocketAddr::new(from, 0))?;
     prepare(&line)?;
     match connect(&line, &to) {

@@ -358,6 +358,15 @@ fn number(fd: Fd) -> usize {
     fd.raw() as usize
 }
 
+/// IP_BIND_ADDRESS_NO_PORT: bind(2) to port 0 chooses the address alone, and connect(2) a port that is
+/// free for that peer.
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn choose_port_at_connect(fd: Fd) -> Result<(), Errno> {
+    setsockopt(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, &1)
+}
+
 /// FIONREAD: bytes in the kernel's receive queue.
 ///
 /// # Errors

@@ -1,0 +1,116 @@
+use std::net::Ipv4Addr;
+
+use super::*;
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+fn namespace() -> u64 {
+    let socket = std::net::UdpSocket::bind((HERE, 0)).unwrap();
+    socket::namespace((&socket).into()).unwrap()
+}
+
+fn line_to(port: u16, words: &[u8]) -> Placed {
+    let line = begin(HERE, SocketAddr::new(HERE, port), namespace()).unwrap();
+    while !line::has_arrived(&line).unwrap() {
+        std::thread::yield_now();
+    }
+    line::say(&line, words).unwrap();
+    line
+}
+
+#[test]
+fn a_line_reaches_the_entry_that_it_names_and_no_other() {
+    let port = port_at(HERE, namespace()).unwrap();
+    assert_eq!(port_at(HERE, namespace()), Ok(port));
+    let (mine, others, theirs) = (7 << 70, 8 << 70, 9 << 70);
+    expect(mine);
+    expect(others);
+    let _silent = line_to(port, b"half of a hello");
+    let _wrong = line_to(port, &hello(1, theirs, 3));
+    let _line = line_to(port, &hello(mine, theirs, 3));
+    let arrived = loop {
+        if let Some(arrived) = line_from(mine, |_| true) {
+            break arrived;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!((arrived.nonce, arrived.secret, arrived.from), (theirs, 3, HERE));
+    assert!(line_from(others, |_| true).is_none() && line_from(mine, |_| true).is_none());
+    // Nobody of another address has anything to say here.
+    let refused = line_to(port, &hello(mine, theirs, 3));
+    while line::hear(&refused, &mut [0]).is_ok() {
+        assert!(line_from(mine, is_behind_a_link).is_none());
+    }
+    forget(mine);
+    forget(others);
+}
+
+#[test]
+fn a_line_that_says_too_little_in_time_is_closed() {
+    let port = port_at(HERE, namespace()).unwrap();
+    let nonce = 10 << 70;
+    expect(nonce);
+    let silent = line_to(port, b"half of a hello");
+    let from = socket::names(silent.fd()).unwrap().0;
+    let grow_old = || {
+        let mut guard = LINES.lock().unwrap();
+        let mut coming = guard.as_mut().unwrap().coming.iter_mut();
+        let found = coming.find(|coming| coming.from == from);
+        found.map(|coming| coming.since -= PATIENCE + Duration::from_secs(1)).is_some()
+    };
+    while !grow_old() {
+        assert!(line_from(nonce, |_| true).is_none());
+    }
+    assert!(line_from(nonce, |_| true).is_none());
+    while line::hear(&silent, &mut [0]).is_ok() {
+        std::thread::yield_now();
+    }
+    forget(nonce);
+}
+
+fn map(text: &str) -> Result<Map, MapError> {
+    Map::parse(text)
+}
+
+#[test]
+fn a_map_that_says_the_same_of_a_link_leaves_it_open() {
+    const SAME: &str = "link one file /one first\nstate /run/one\n";
+    let (links, found) = (HashMap::new(), HashMap::new());
+    let map_before = map(SAME).unwrap();
+    let mut known = Known { pid: 0, looked: None, version: None, map: map_before, links, found };
+    let open = |known: &mut Known| {
+        let (definition, state) = (known.map.links()[0].clone(), known.map.state().to_owned());
+        let tried = Tried { link: Err(Reason::NoLink), at: Instant::now(), definition, state };
+        known.links.insert("one".to_owned(), tried);
+    };
+    open(&mut known);
+    known.take(map(SAME));
+    assert!(known.links.contains_key("one"));
+    known.take(map(&format!("# Another text.\n{SAME}10.0.0.9 one\n")));
+    assert!(known.links.contains_key("one"));
+    // As while somebody writes it.
+    known.take(map("link one file"));
+    assert!(known.links.contains_key("one") && known.map.links().is_empty());
+    known.take(map(SAME));
+    assert!(known.links.contains_key("one"));
+
+    for other in [
+        "link one file /one second\nstate /run/one\n",
+        "link one file /two first\nstate /run/one\n",
+        "link one file /one first\nstate /run/two\n",
+        "link two file /one first\nstate /run/one\n",
+        "",
+    ] {
+        known.take(map(SAME));
+        open(&mut known);
+        known.take(map(other));
+        assert!(known.links.is_empty(), "{other}");
+    }
+}
+
+#[test]
+fn another_network_namespace_gets_no_line() {
+    let other = namespace() + 1;
+    assert_eq!(port_at(HERE, other), Err(Reason::NoLine));
+    assert!(begin(HERE, (HERE, 1).into(), other).is_err());
+}
