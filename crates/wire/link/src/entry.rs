@@ -1,14 +1,14 @@
 //! One connection's entry, and what is read of the other machine's.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use seekwire_protocol::{FourTuple, Reason, Role};
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::{host, thread};
 
 use crate::error::EnterError;
-use crate::half::Entered;
+use crate::half::{Entered, Introduced};
 use crate::layout::PAGE;
 use crate::link::Inner;
 use crate::table::Table;
@@ -97,13 +97,24 @@ pub struct Entry {
     link: Arc<Inner>,
     index: usize,
     nonce: u128,
-    /// Pages of this machine's half.
-    place: OnceLock<(usize, usize)>,
+    /// Pages of this machine's half: see [`packed`].
+    place: AtomicU64,
     /// [`Self::is_signalled`] compares with it.
     signals: AtomicU64,
     /// An open file description of its own: the kernel ends its lock with the last process that has
     /// it.
     _lease: Placed,
+}
+
+/// A place in one word: the numbers of its first page and of its pages. 0 is none, since no place
+/// begins with the first page of a region.
+fn packed((at, length): (usize, usize)) -> u64 {
+    ((at / PAGE) as u64) << 32 | (length / PAGE) as u64
+}
+
+fn unpacked(place: u64) -> Option<(usize, usize)> {
+    let pages = |number: u64| number as usize * PAGE;
+    (place != 0).then(|| (pages(place >> 32), pages(place & 0xffff_ffff)))
 }
 
 impl Entry {
@@ -122,14 +133,15 @@ impl Entry {
             if link.is_detached() {
                 return Err(EnterError::Detached);
             }
-            let index = table.take(digest)?;
+            let (index, order) = table.take(digest)?;
             link.state.enter(index, thread::process_id(), digest);
-            link.own.enter(index, link.token, tuple, role, nonce, port);
+            let end = Introduced { token: link.token, tuple: *tuple, role, nonce, port, order };
+            link.own.enter(index, &end);
             index
         };
         let link = Arc::clone(link);
-        let place = OnceLock::new();
-        Ok(Self { link, index, nonce, place, signals: AtomicU64::new(0), _lease: lease })
+        let (place, signals) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Self { link, index, nonce, place, signals, _lease: lease })
     }
 
     /// Which entry it is.
@@ -153,8 +165,8 @@ impl Entry {
     /// chooses.
     pub fn place(&self, bytes: usize) -> Option<usize> {
         let length = bytes.max(1).checked_next_multiple_of(PAGE)?;
-        let known = |place: &(usize, usize)| (place.1 == length).then_some(place.0);
-        if let Some(place) = self.place.get() {
+        let known = |place: (usize, usize)| (place.1 == length).then_some(place.0);
+        if let Some(place) = self.own_place() {
             return known(place);
         }
         // Not by the description of the lease: a fork that has it would not be kept away.
@@ -164,11 +176,32 @@ impl Entry {
             return None;
         }
         // Another thread may have been first: nobody else is at the table now.
-        if let Some(place) = self.place.get() {
+        if let Some(place) = self.own_place() {
             return known(place);
         }
         let pages = table.place(self.index, length)?;
-        known(self.place.get_or_init(|| (pages.start, pages.len())))
+        self.place.store(packed((pages.start, pages.len())), Ordering::Release);
+        Some(pages.start)
+    }
+
+    fn own_place(&self) -> Option<(usize, usize)> {
+        unpacked(self.place.load(Ordering::Acquire))
+    }
+
+    /// How long the place is that this end has; `None` while it has none.
+    #[must_use]
+    pub fn placed(&self) -> Option<usize> {
+        self.own_place().map(|(_, length)| length)
+    }
+
+    /// Gives back the place of this end, and names none of the other's any more: neither is mapped.
+    pub fn give_back(&self) {
+        if self.link.is_current() {
+            self.link.own.set_place(self.index, 0, 0);
+            self.link.own.name_nothing(self.index);
+        }
+        self.link.state.set_place(self.index, 0, 0);
+        self.place.store(0, Ordering::Release);
     }
 
     /// Shows what was heard on the line, before [`Word::Granted`]. Who has said it there knows then that
@@ -233,6 +266,7 @@ impl Entry {
             self.link.own.clear(self.index);
         }
         self.link.state.clear(self.index);
+        self.place.store(0, Ordering::Release);
     }
 }
 

@@ -46,6 +46,18 @@ pub(crate) struct Entered {
     pub(crate) names: Option<(usize, usize)>,
     pub(crate) talks_to: u128,
     pub(crate) proof: u128,
+    pub(crate) order: u64,
+}
+
+/// What an end says of itself when it enters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Introduced {
+    pub(crate) token: u64,
+    pub(crate) tuple: FourTuple,
+    pub(crate) role: Role,
+    pub(crate) nonce: u128,
+    pub(crate) port: u16,
+    pub(crate) order: u64,
 }
 
 impl HalfMemory {
@@ -182,6 +194,7 @@ impl HalfMemory {
             names: place(self.side.other(), entry::NAMES),
             talks_to: self.load_two(index, entry::TALKS_TO),
             proof: self.load_two(index, entry::PROOF),
+            order: load(entry::ORDER),
         };
         // Whoever enters anew frees the entry before it changes the rest.
         fence(Ordering::Acquire);
@@ -200,24 +213,17 @@ impl HalfMemory {
 
     /// Takes an entry. Whoever looks for it after this finds it; and whoever has entered before a
     /// look of this end's that follows is found by that.
-    pub(crate) fn enter(
-        &self,
-        index: usize,
-        token: u64,
-        tuple: &FourTuple,
-        role: Role,
-        nonce: u128,
-        port: u16,
-    ) {
+    pub(crate) fn enter(&self, index: usize, end: &Introduced) {
         self.clear(index);
         self.store(index, entry::SIGNAL, 0);
-        self.store(index, entry::TOKEN, token);
-        self.store_two(index, entry::LOCAL, tuple.local.address());
-        self.store_two(index, entry::PEER, tuple.peer.address());
-        self.store(index, entry::PORTS, ports(tuple));
-        self.store(index, entry::ROLE, role as u64);
-        self.store_two(index, entry::NONCE, nonce);
-        self.store(index, entry::PORT, port.into());
+        self.store(index, entry::TOKEN, end.token);
+        self.store_two(index, entry::LOCAL, end.tuple.local.address());
+        self.store_two(index, entry::PEER, end.tuple.peer.address());
+        self.store(index, entry::PORTS, ports(&end.tuple));
+        self.store(index, entry::ROLE, end.role as u64);
+        self.store_two(index, entry::NONCE, end.nonce);
+        self.store(index, entry::PORT, end.port.into());
+        self.store(index, entry::ORDER, end.order);
         self.word(index, entry::STATE).swap(state::HERE, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
@@ -264,6 +270,12 @@ impl HalfMemory {
         self.store(index, entry::NAMES, offset as u64);
         self.store(index, entry::NAMES_LENGTH, length as u64);
         fence(Ordering::SeqCst);
+    }
+
+    /// Nothing of the other half is mapped any more.
+    pub(crate) fn name_nothing(&self, index: usize) {
+        self.store(index, entry::NAMES_LENGTH, 0);
+        self.store(index, entry::NAMES, 0);
     }
 
     /// Stored before the state that goes with it.

@@ -102,12 +102,14 @@ pub(crate) mod entry {
     pub(crate) const TALKS_TO: usize = 0x90;
     /// What was said on the line of the connection, and stands nowhere else: two words.
     pub(crate) const PROOF: usize = 0xa0;
+    /// The later an end has entered, the larger: of two with the same 4-tuple the later one counts.
+    pub(crate) const ORDER: usize = 0xb0;
     /// The OTHER machine adds 1.
     pub(crate) const SIGNAL: usize = 0xc0;
 
     /// All but [`STATE`] and [`SIGNAL`].
     pub(crate) fn rest() -> impl Iterator<Item = usize> {
-        (TOKEN..PROOF + 16).step_by(8)
+        (TOKEN..ORDER + 8).step_by(8)
     }
 }
 

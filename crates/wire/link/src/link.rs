@@ -222,7 +222,8 @@ impl Link {
     }
 
     /// Finds the entry of the other machine whose own view of a connection is `tuple`, as the end
-    /// that has this role there.
+    /// that has this role there. Of several, it is the one that was entered last: others were left by
+    /// earlier connections between the same addresses.
     #[must_use]
     pub fn find(&self, tuple: &FourTuple, role: Role) -> Option<Other> {
         self.sweep_if_asked();
@@ -233,10 +234,11 @@ impl Link {
         let entries = (0..peer.used()).filter(|index| peer.has(*index, tuple));
         entries
             .filter_map(|index| Some((index, peer.read(index)?)))
-            .find(|(_, found)| {
+            .filter(|(_, found)| {
                 let same_tuple = found.tuple.local == tuple.local && found.tuple.peer == tuple.peer;
                 same_tuple && found.role == role && found.token == token
             })
+            .max_by_key(|(_, found)| found.order)
             .map(|(index, found)| Other::of(index, &found))
     }
 

@@ -52,6 +52,8 @@ mod word {
     pub(super) const SWEPT_AT: usize = 0x50;
     /// Entries that were ever in use.
     pub(super) const HIGHEST: usize = 0x58;
+    /// Where the next sweep begins.
+    pub(super) const NEXT: usize = 0x60;
 }
 
 const ENTRY: usize = 32;
@@ -224,6 +226,15 @@ impl StateFile {
     pub(crate) fn set_swept(&self, wanted: u64, at: u64) {
         self.memory.word(word::WANTED).store(wanted, Ordering::Release);
         self.memory.word(word::SWEPT_AT).store(at, Ordering::Release);
+    }
+
+    /// The entry with which the next sweep begins.
+    pub(crate) fn next_swept(&self) -> usize {
+        usize::try_from(self.load(word::NEXT)).map_or(0, |index| index % self.entries.max(1))
+    }
+
+    pub(crate) fn set_next_swept(&self, index: usize) {
+        self.memory.word(word::NEXT).store(index as u64, Ordering::Release);
     }
 
     /// Notes that so many entries were in use; returns the most that ever were.

@@ -3,14 +3,15 @@
 //! All of it is decided under one lock, by the state file, the leases, and what the entries of the
 //! other machine name. That machine can lie in these, and so deny room, and no more.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use seekwire_transport::sys::fd::Placed;
-use seekwire_transport::sys::host;
 use seekwire_transport::sys::lease::{self, Kind};
+use seekwire_transport::sys::{host, thread};
 
 use crate::error::EnterError;
 use crate::layout::header;
@@ -22,7 +23,10 @@ use crate::state::ALLOCATOR;
 pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
 /// Each so many connections that enter, what the dead have left is cleared.
 const SWEEP_EACH: u64 = 64;
-/// The other machine can ask for that no more often.
+/// Leases that a sweep asks for: the kernel looks through all that there are for each, while the lock
+/// is held. The next sweep goes on with others.
+const ASKED_AT_MOST: usize = 512;
+/// The other machine can ask for a sweep no more often.
 const BETWEEN_SWEEPS: Duration = Duration::from_millis(100);
 
 /// The lock, held by a description.
@@ -45,14 +49,16 @@ impl<'l> Table<'l> {
     }
 
     /// Takes an entry that is free for a connection with this digest, leases it to the description,
-    /// and returns which it is.
-    pub(crate) fn take(&self, digest: u64) -> Result<usize, EnterError> {
+    /// and returns which it is, and how many have entered before.
+    pub(crate) fn take(&self, digest: u64) -> Result<(usize, u64), EnterError> {
         let state = &self.link.state;
         self.sweep_if_asked();
-        if state.count_entered() % SWEEP_EACH == SWEEP_EACH - 1 {
+        let order = state.count_entered();
+        if order % SWEEP_EACH == SWEEP_EACH - 1 {
             self.sweep();
-        } else {
-            self.sweep_those(|found| found == digest);
+        }
+        for index in (0..state.used()).filter(|index| state.digest(*index) == digest) {
+            self.clear_if_stale(index);
         }
         let index = match self.lease_free()? {
             Some(index) => index,
@@ -63,7 +69,7 @@ impl<'l> Table<'l> {
         };
         let highest = state.note_used(index + 1);
         self.link.own.set_highest(highest);
-        Ok(index)
+        Ok((index, order))
     }
 
     fn lease_free(&self) -> io::Result<Option<usize>> {
@@ -114,20 +120,41 @@ impl<'l> Table<'l> {
         !lease::is_locked(self.file, bytes).unwrap_or(true)
     }
 
-    fn sweep_those(&self, is_wanted: impl Fn(u64) -> bool) {
-        let state = &self.link.state;
-        for index in 0..state.used() {
-            let digest = state.digest(index);
-            if digest != 0 && is_wanted(digest) && self.is_stale(index) {
-                self.link.own.clear(index);
-                state.clear(index);
-            }
+    fn clear_if_stale(&self, index: usize) {
+        if self.is_stale(index) {
+            self.link.own.clear(index);
+            self.link.state.clear(index);
         }
     }
 
-    /// Clears what the dead have left.
-    pub(crate) fn sweep(&self) {
-        self.sweep_those(|_| true);
+    /// Clears what the dead have left; in a large directory, a part of it. Returns how many leases it
+    /// has asked for.
+    pub(crate) fn sweep(&self) -> usize {
+        let state = &self.link.state;
+        let (used, first) = (state.used(), state.next_swept());
+        let in_turn = (0..used).map(|index| (first + index) % used);
+        let entered: Vec<usize> = in_turn.filter(|index| state.digest(*index) != 0).collect();
+        // Those of processes that are not seen to live are the likely ones. Whose container has
+        // others' numbers sees none of them, and so they do not get all of the turn.
+        let mut known = BTreeMap::new();
+        let mut lives = |index: &usize| {
+            let pid = state.pid(*index);
+            *known.entry(pid).or_insert_with(|| thread::process_is_alive(pid))
+        };
+        let (others, likely): (Vec<usize>, Vec<usize>) = entered.into_iter().partition(&mut lives);
+        let of_likely =
+            likely.len().min(ASKED_AT_MOST.saturating_sub(others.len()).max(ASKED_AT_MOST / 2));
+        let of_others = others.len().min(ASKED_AT_MOST - of_likely);
+        likely[..of_likely].iter().chain(&others[..of_others]).for_each(|index| {
+            self.clear_if_stale(*index);
+        });
+        // The next one goes on with the first that was not asked for.
+        let rest = [likely.get(of_likely), others.get(of_others)].into_iter().flatten();
+        let distance = |index: &usize| (index + used - first % used.max(1)) % used;
+        if let Some(next) = rest.copied().min_by_key(distance) {
+            state.set_next_swept(next);
+        }
+        of_likely + of_others
     }
 
     /// The same, if the other machine has found no room since the last time.
@@ -153,3 +180,6 @@ impl Drop for Table<'_> {
         let _ = lease::unlock(self.file, ALLOCATOR);
     }
 }
+
+#[cfg(test)]
+mod tests;

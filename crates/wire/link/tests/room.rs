@@ -108,6 +108,38 @@ fn a_connection_with_the_same_addresses_takes_the_place_of_a_dead_one() {
 }
 
 #[test]
+fn of_two_ends_with_the_same_addresses_the_later_one_is_found() {
+    let bed = Bed::new(MIB);
+    let [one, two] = bed.both();
+    // The first one's lease is still held: a child has it, or somebody closed the socket unseen.
+    let mut ends: Vec<_> =
+        (0..3).map(|_| one.enter(&tuple(9), Role::Connected, 0).unwrap()).collect();
+    let found = |two: &Link| two.find(&tuple(9), Role::Connected).unwrap().nonce;
+    assert_eq!(found(&two), ends[2].nonce());
+    // Also where it has a place before theirs.
+    ends.remove(0).clear();
+    let latest = one.enter(&tuple(9), Role::Connected, 0).unwrap();
+    assert_eq!((latest.index(), found(&two)), (0, latest.nonce()));
+}
+
+#[test]
+fn a_place_that_is_given_back_is_free_and_another_one_can_be_had() {
+    let bed = Bed::new(MIB);
+    let [one, two] = bed.both();
+    let [from, to] = connected(&one, &two, 9, all(&one));
+    let next = one.enter(&tuple(10), Role::Connected, 0).unwrap();
+    assert_eq!(from.placed(), Some(all(&one)));
+    from.give_back();
+    assert_eq!(from.placed(), None);
+    assert_eq!(next.place(PAGE), None, "the other side still reads it");
+    to.give_back();
+    assert_eq!((one.usage().bytes_used, two.usage().bytes_used), (0, 0));
+    assert!(next.place(PAGE).is_some() && from.place(2 * PAGE).is_some());
+    // The entries are still there.
+    assert!(from.look(&one.find(&tuple(9).mirrored(), Role::Accepted).unwrap()).is_some());
+}
+
+#[test]
 fn places_outlive_the_machine_that_they_belong_to() {
     let bed = Bed::new(MIB);
     let [one, two] = bed.both();

@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use seekwire_link::{Counts, EnterError, Link as Shared, Other, Room, State, Word};
+use seekwire_link::{Counts, EnterError, Link as Shared, Other, State, Word};
 use seekwire_protocol::{FourTuple, Reason, Role};
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::queue::{self, QueuePair};
@@ -34,6 +34,7 @@ use seekwire_transport::sys::{host, line, socket, thread};
 
 use super::link::{Far, Link};
 use super::negotiation::Negotiation;
+use super::sizes::{ladder, sizes};
 use super::state::Connection;
 use crate::across::{self, Arrived};
 use crate::config::Config;
@@ -48,7 +49,12 @@ pub(super) struct Meeting {
     step: Step,
     /// Looks for a line that is on its way, of which nobody tells.
     waits: u32,
+    /// Lines that were begun.
+    lines: u32,
 }
+
+/// So many lines are begun for a connection. A firewall lets none pass, however often it is tried.
+const MOST_LINES: u32 = 8;
 
 #[derive(Debug, Default)]
 enum Step {
@@ -105,11 +111,30 @@ impl Connection {
                 negotiation.meeting = Some(meeting);
                 Ok(())
             }
+            Err(reason) if self.is_in_vain(&meeting, reason) => {
+                // What is mapped of its place goes before it.
+                drop(meeting);
+                across::forget(far.entry.nonce());
+                far.entry.clear();
+                negotiation.over = true;
+                Err(reason)
+            }
             Err(reason) => {
                 negotiation.meeting = Some(meeting);
                 Err(reason)
             }
         }
+    }
+
+    /// Whether it will not be otherwise another time. The accepting end has answered for good; one
+    /// that connects anew may come to that.
+    fn is_in_vain(&self, meeting: &Meeting, reason: Reason) -> bool {
+        let is_final = match reason {
+            Reason::PeerRefused | Reason::Unproven | Reason::PeerViolation => true,
+            Reason::NoLine => meeting.lines >= MOST_LINES,
+            _ => false,
+        };
+        is_final && self.role == Role::Connected
     }
 
     fn enter_link(&self, tuple: &FourTuple, link: Arc<Shared>) -> Result<Meeting, Reason> {
@@ -134,7 +159,7 @@ impl Connection {
             slot.show_link(link.name());
         }
         let far = Arc::clone(self.far.get_or_init(|| Arc::new(Far { link, entry })));
-        Ok(Meeting { far, pid: thread::process_id(), step: Step::Looking, waits: 0 })
+        Ok(Meeting { far, pid: thread::process_id(), step: Step::Looking, waits: 0, lines: 0 })
     }
 
     // ---- the connecting end -------------------------------------------------------------------
@@ -143,17 +168,32 @@ impl Connection {
         let far = Arc::clone(&meeting.far);
         match std::mem::take(&mut meeting.step) {
             Step::Looking => {
-                let other =
-                    far.link.find(&tuple.mirrored(), Role::Accepted).ok_or(Reason::NoPeer)?;
+                let other = newest(&far, tuple)?;
+                if meeting.lines >= MOST_LINES {
+                    return Err(Reason::NoLine);
+                }
+                if other.port < line::LEAST_PORT {
+                    tracing::warn!("{tuple}: no line goes to port {}", other.port);
+                    return Err(Reason::PeerViolation);
+                }
                 let (from, to) = (SocketAddr::from(tuple.local), SocketAddr::from(tuple.peer));
                 let to = SocketAddr::new(to.ip(), other.port);
                 let line = across::begin(from.ip(), to, tuple.namespace)?;
+                meeting.lines += 1;
                 meeting.step = Step::Calling { other, line };
             }
             Step::Calling { other, line } => {
                 if line::has_arrived(&line).map_err(|error| across::no_line(&error))? {
+                    if newest(&far, tuple)?.nonce != other.nonce {
+                        drop(line);
+                        return self.call(meeting, tuple);
+                    }
                     let secret = u128::from(host::random()) << 64 | u128::from(host::random());
-                    let side = self.offer_place(&far, &other, &line, secret)?;
+                    let side = self.offer_place(&far, &other, &line, secret);
+                    // What this end lacks, it may have another time.
+                    meeting.lines -=
+                        u32::from(side.as_ref().is_err_and(|it| *it != Reason::NoLine));
+                    let side = side?;
                     meeting.step = Step::Offered { other, line, side, secret };
                     self.gate.look_again_after(u32::MAX);
                     return Ok(None);
@@ -161,13 +201,14 @@ impl Connection {
                 meeting.step = Step::Calling { other, line };
             }
             Step::Offered { other, line, side, secret } => {
-                let now = far.entry.look(&other).ok_or(Reason::NoPeer)?;
-                match now.state {
-                    State::Granted if now.talks_to == far.entry.nonce() && now.proof != secret => {
+                let to_this_end = |now: &Other| now.talks_to == far.entry.nonce();
+                let now = far.entry.look(&other).filter(to_this_end);
+                match now.map(|now| (now.state, now)) {
+                    Some((State::Granted, now)) if now.proof != secret => {
                         tracing::warn!("{tuple}: the line does not lead to the other machine");
                         return Err(Reason::Unproven);
                     }
-                    State::Granted if now.talks_to == far.entry.nonce() => {
+                    Some((State::Granted, now)) => {
                         self.compare(&now.counts)?;
                         // As at the other end.
                         if !far.entry.names(&now) {
@@ -175,12 +216,17 @@ impl Connection {
                         }
                         return self.join(&far, side, &now, line).map(Some);
                     }
-                    State::Refused(reason) if now.talks_to == far.entry.nonce() => {
+                    Some((State::Refused(reason), _)) => {
                         tracing::debug!("{tuple}: refused: {reason}");
                         return Err(Reason::PeerRefused);
                     }
-                    _ => meeting.step = Step::Offered { other, line, side, secret },
+                    _ => {}
                 }
+                if newest(&far, tuple)?.nonce != other.nonce {
+                    drop((side, line));
+                    return self.call(meeting, tuple);
+                }
+                meeting.step = Step::Offered { other, line, side, secret };
                 self.gate.look_again_after(u32::MAX);
                 return Ok(None);
             }
@@ -248,14 +294,20 @@ impl Connection {
             nonce == other.nonce && from == SocketAddr::from(tuple.peer).ip().to_canonical();
         let granted =
             if is_its_own { self.grant_place(&far, &other) } else { Err(Reason::Unproven) };
-        let linked = granted.and_then(|side| self.join(&far, side, &other, line));
+        // Whatever can fail comes before the word: the other end waits for that.
+        let linked = granted
+            .and_then(|side| self.join(&far, side, &other, line))
+            .and_then(|link| Ok((link, self.counts()?)));
         far.entry.prove(secret);
-        far.entry.say(match &linked {
-            Ok(_) => Word::Granted(self.counts()?),
-            Err(reason) => Word::Refused(*reason),
-        });
+        match &linked {
+            Ok((_, counts)) => far.entry.say(Word::Granted(*counts)),
+            Err(reason) => {
+                far.entry.give_back();
+                far.entry.say(Word::Refused(*reason));
+            }
+        }
         far.entry.signal(&other);
-        linked.map(Some)
+        linked.map(|(link, _)| Some(link))
     }
 
     fn grant_place(&self, far: &Far, other: &Other) -> Result<Side, Reason> {
@@ -338,14 +390,21 @@ impl Side {
         if !permission::is_given() {
             return Err(Reason::Bypassed);
         }
-        let room = far.link.room();
+        let wanted = Config::get().geometry;
+        let sizes = match far.entry.placed() {
+            // From an attempt before this one: an entry has one place.
+            Some(bytes) => {
+                let is_of = |size: &Geometry| size.shown_bytes() == bytes;
+                ladder(wanted).into_iter().filter(is_of).collect()
+            }
+            None => sizes(wanted, far.link.room()),
+        };
         let place =
             |geometry: &Geometry| far.entry.place(geometry.shown_bytes()).map(|at| (*geometry, at));
-        let (geometry, at) =
-            sizes(Config::get().geometry, room).iter().find_map(place).ok_or_else(|| {
-                tracing::info!("link {}: no room for another connection", far.link.name());
-                Reason::LinkFull
-            })?;
+        let (geometry, at) = sizes.iter().find_map(place).ok_or_else(|| {
+            tracing::info!("link {}: no room for another connection", far.link.name());
+            Reason::LinkFull
+        })?;
         // The words are this machine's. Segments are the region's, and what is kept for a
         // retransmission is hardly ever touched.
         let held = Held::take(geometry.segment_at(0) as u64);
@@ -369,67 +428,16 @@ impl Side {
     }
 }
 
+/// The accepting end's entry. One that was found before it, another connection between these addresses
+/// has left.
+fn newest(far: &Far, tuple: &FourTuple) -> Result<Other, Reason> {
+    far.link.find(&tuple.mirrored(), Role::Accepted).ok_or(Reason::NoPeer)
+}
+
 fn reason_of(error: &EnterError) -> Reason {
     match error {
         EnterError::Busy | EnterError::Detached => Reason::NoLink,
         EnterError::Full => Reason::LinkFull,
         EnterError::Io(error) => scarcity::reason_of(error).unwrap_or(Reason::NoLink),
-    }
-}
-
-/// The sizes to be tried, the largest first: that which is wanted, and smaller ones where many
-/// connections share the region. Each leaves as much as it takes to all that are there, and to a
-/// few more; but the smallest one is always tried.
-fn sizes(wanted: Geometry, room: Room) -> Vec<Geometry> {
-    const FEW: usize = 16;
-    const LEAST_CELLS: u32 = 256;
-    const LEAST_SEGMENTS: u32 = 8;
-    const LEAST_SIZE: u32 = 4096;
-    let (cells, size) = (wanted.cells() as u32, wanted.segment_size() as u32);
-    let count = wanted.segments() as u32;
-    let smaller = |by: u32| {
-        let segments = (count / by).max(LEAST_SEGMENTS);
-        // What fewer segments do not save, smaller ones do.
-        let size =
-            (size / (by * segments / count).max(1)).max(LEAST_SIZE) / LEAST_SIZE * LEAST_SIZE;
-        Geometry::new((cells / by).max(LEAST_CELLS.min(cells)), size, segments).ok()
-    };
-    let mut sizes: Vec<Geometry> = [1, 4, 16, 64, 256].into_iter().filter_map(smaller).collect();
-    sizes.dedup();
-    let share = room.free / (FEW + room.places);
-    let smallest = sizes.len().saturating_sub(1);
-    let first = sizes.iter().position(|size| size.shown_bytes() <= share).unwrap_or(smallest);
-    sizes.split_off(first)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sizes_with(places: usize, free: usize) -> Vec<Geometry> {
-        sizes(Config::of(|_| None).geometry, Room { places, free })
-    }
-
-    #[test]
-    fn the_more_connections_share_a_region_the_smaller_are_their_rings() {
-        let wanted = Config::of(|_| None).geometry;
-        let all = sizes_with(0, 1 << 30);
-        assert_eq!(all[0], wanted);
-        assert!(all.windows(2).all(|pair| pair[0].shown_bytes() > 2 * pair[1].shown_bytes()));
-        let smallest = *all.last().unwrap();
-        assert!(smallest.shown_bytes() <= 128 << 10, "{smallest:?}");
-        assert_eq!(sizes_with(1000, 64 << 20), [smallest]);
-        assert_eq!(sizes_with(0, 0), [smallest]);
-    }
-
-    #[test]
-    fn a_thousand_connections_fit_into_half_a_gibibyte() {
-        let (mut free, mut places) = (512 << 20, 0);
-        while let Some(size) = sizes_with(places, free).first().filter(|s| s.shown_bytes() <= free)
-        {
-            free -= size.shown_bytes();
-            places += 1;
-        }
-        assert!(places > 1000, "{places}");
     }
 }

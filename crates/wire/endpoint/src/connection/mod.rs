@@ -42,6 +42,7 @@ mod seek;
 mod send;
 mod settings;
 mod shown;
+mod sizes;
 mod state;
 mod taking;
 mod terms;

@@ -80,7 +80,7 @@ impl Connection {
                 self.set_reason(Some(reason));
                 // Ever rarer: what is not possible now may be later, and each look costs little.
                 negotiation.looks = (negotiation.looks + 1).min(20);
-                negotiation.over = matches!(reason, Reason::NoRegistry | Reason::PeerViolation);
+                negotiation.over |= matches!(reason, Reason::NoRegistry | Reason::PeerViolation);
                 self.gate.look_again_after(config.threshold.saturating_mul(1 << negotiation.looks));
             }
         }
