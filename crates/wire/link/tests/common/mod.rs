@@ -1,6 +1,8 @@
 //! Two machines that are one: a region in a file, and a directory of state for each side.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub(crate) mod hostile;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;
