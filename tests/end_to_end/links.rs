@@ -144,6 +144,15 @@ impl Machines {
 
     /// Two programs with a connection over the link.
     pub(crate) fn connected(&self) -> Ends {
+        let mut ends = self.begun();
+        for _ in 0..20 {
+            ends.pass(300);
+        }
+        ends
+    }
+
+    /// Two programs with a connection that has not moved anything.
+    fn begun(&self) -> Ends {
         let mut server =
             self.start(Side::Far, &mut self.script(Side::Far, "steps.py", &["listen", "0.0.0.0"]));
         let port = server.line();
@@ -152,11 +161,7 @@ impl Machines {
             Side::Near,
             &mut self.script(Side::Near, "steps.py", &["connect", &address, &port]),
         );
-        let mut ends = Ends { server, client, port: port.parse().expect("a port") };
-        for _ in 0..20 {
-            ends.pass(300);
-        }
-        ends
+        Ends { server, client, port: port.parse().expect("a port") }
     }
 
     /// What carries the connections of one machine, as `seekwire status` says: sends, receives, link
@@ -367,8 +372,8 @@ fn a_killed_program_ends_its_connection_and_frees_its_memory() {
         let sent = dying;
         sent.signal(Signal::KILL);
         drop(sent);
-        let end = other.ask("end");
-        assert!(end == "0 eof" || end == "0 ECONNRESET", "{end}");
+        // It had not received all, and TCP alone says so.
+        assert_eq!(other.ask("end"), "0 ECONNRESET", "{killed:?}");
         other.finish().success();
         assert_eq!(MACHINES.map(|side| machines.entries(side)), [0, 0], "{killed:?}");
     }
@@ -434,6 +439,61 @@ fn detached_machines_go_on_by_tcp_with_nothing_lost() {
     let ends = machines.connected();
     assert_eq!(machines.carriers(Side::Near), [RING.map(String::from)]);
     ends.finish();
+}
+
+#[test]
+fn processes_whose_connections_are_closed_leave_a_detached_link() {
+    let machines = Machines::new(16 << 20);
+    let mut ends = machines.connected();
+    machines.vm(Side::Near, &["detach", "pair"]);
+    ends.pass(1000);
+    let users = |side| {
+        let links = machines.vm(side, &["status", "--json"]).success();
+        let links: serde_json::Value = serde_json::from_str(&links).expect("JSON");
+        links[0]["processes"].as_array().unwrap_or_else(|| panic!("{links}")).len()
+    };
+    // Each machine sees the processes of both, which are of one host.
+    assert_eq!(MACHINES.map(users), [2, 2]);
+    assert_eq!(ends.client.ask("close"), "ok");
+    assert_eq!(ends.server.ask("close"), "ok");
+    // They go on without it.
+    assert_eq!(MACHINES.map(users), [0, 0]);
+    machines.vm(Side::Near, &["detach", "pair"]).success();
+    ends.finish();
+}
+
+#[test]
+fn an_end_that_is_refused_leaves_its_entry_and_its_place() {
+    let machines = Machines::new(16 << 20);
+    let mut ends = machines.begun();
+    // A socket that others have stays with the kernel.
+    assert_eq!(ends.server.ask("fork"), "ok");
+    for _ in 0..200 {
+        ends.pass(300);
+    }
+    let carriers = machines.carriers(Side::Near);
+    assert_eq!(carriers, [["tcp", "tcp", "pair", "peer refused"].map(String::from)]);
+    assert_eq!(machines.entries(Side::Near), 0);
+    ends.finish();
+}
+
+#[test]
+fn lines_take_no_port_that_a_connection_could_have() {
+    const PORTS: usize = 4;
+    let machines = Machines::new(64 << 20);
+    for (side, name, value) in [
+        (Side::Near, "ip_local_port_range", "40000 40003"),
+        // Where lines are waited for, half of the ports are not for that.
+        (Side::Far, "ip_unprivileged_port_start", "1000"),
+        (Side::Far, "ip_local_port_range", "1008 1039"),
+    ] {
+        let set = || fs::write(format!("/proc/sys/net/ipv4/{name}"), value);
+        machines.end(side).run(set).expect("the namespace").expect("a setting of the namespace");
+    }
+    let ends: Vec<Ends> = (0..PORTS).map(|_| machines.connected()).collect();
+    let ring = vec![RING.map(String::from); PORTS];
+    assert_eq!(machines.carriers(Side::Near), ring);
+    ends.into_iter().for_each(Ends::finish);
 }
 
 #[test]

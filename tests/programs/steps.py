@@ -15,6 +15,7 @@ usage: steps.py listen [ADDRESS] | connect ADDRESS PORT
     unread         the number of bytes that can be read now (FIONREAD)
     timeout S      sets SO_RCVTIMEO and SO_SNDTIMEO
     splice N       sends N bytes with sendfile(2)
+    fork           from now on a child has the connection, too
     close          closes the connection
 
 Every line is answered with `ok`, a result, or the name of an error. Bytes count up modulo 251 from the first one of
@@ -109,6 +110,15 @@ class End:
             while offset < count:
                 offset += os.sendfile(self.connection.fileno(), file.fileno(), offset, count - offset)
         self.sent += count
+
+    def fork(self):
+        # Its end ends the child.
+        begin, self.child = os.pipe()
+        if os.fork() == 0:
+            os.close(self.child)
+            os.read(begin, 1)
+            os._exit(0)
+        os.close(begin)
 
     def close(self):
         self.connection.close()

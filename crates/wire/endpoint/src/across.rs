@@ -28,8 +28,8 @@ const TRUST: Duration = Duration::from_secs(1);
 /// Lines that have not said yet for which connection they are: as many as connections may begin at
 /// once. While there are so many, others wait in the kernel.
 const COMING: usize = 1024;
-/// How long a line may take to say its first words. One that has not is closed when lines are looked
-/// for the next time, or a connection begins or ceases to wait for one.
+/// How long a line may take to say its first words. One that has not is closed when lines are
+/// looked for the next time, or a connection begins or ceases to wait for one.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What a line says first: the nonce of the entry that it is for, that of the entry that it comes
 /// from, and a number that stands nowhere else.
@@ -200,7 +200,8 @@ impl Known {
         }
     }
 
-    /// Closes the links that are not used any more. Connections that are still there have them, too.
+    /// Closes the links that are not used any more. Connections that are still there have them,
+    /// too.
     fn let_go(&mut self) {
         self.links.retain(|_, tried| !tried.is_detached());
     }
@@ -400,8 +401,8 @@ pub(crate) fn leave() {
 }
 
 impl Lines {
-    /// Takes out the lines that have not said whom they are for in time, to be dropped when the lock
-    /// is no longer held.
+    /// Takes out the lines that have not said whom they are for in time, to be dropped when the
+    /// lock is no longer held.
     #[must_use]
     fn take_silent(&mut self) -> Vec<Placed> {
         let is_silent = |coming: &Coming| coming.since.elapsed() > PATIENCE;

@@ -222,8 +222,8 @@ impl Link {
     }
 
     /// Finds the entry of the other machine whose own view of a connection is `tuple`, as the end
-    /// that has this role there. Of several, it is the one that was entered last: others were left by
-    /// earlier connections between the same addresses.
+    /// that has this role there. Of several, it is the one that was entered last: others were left
+    /// by earlier connections between the same addresses.
     #[must_use]
     pub fn find(&self, tuple: &FourTuple, role: Role) -> Option<Other> {
         self.sweep_if_asked();

@@ -23,8 +23,8 @@ use crate::state::ALLOCATOR;
 pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
 /// Each so many connections that enter, what the dead have left is cleared.
 const SWEEP_EACH: u64 = 64;
-/// Leases that a sweep asks for: the kernel looks through all that there are for each, while the lock
-/// is held. The next sweep goes on with others.
+/// Leases that a sweep asks for: the kernel looks through all that there are for each, while the
+/// lock is held. The next sweep goes on with others.
 const ASKED_AT_MOST: usize = 512;
 /// The other machine can ask for a sweep no more often.
 const BETWEEN_SWEEPS: Duration = Duration::from_millis(100);
@@ -127,8 +127,8 @@ impl<'l> Table<'l> {
         }
     }
 
-    /// Clears what the dead have left; in a large directory, a part of it. Returns how many leases it
-    /// has asked for.
+    /// Clears what the dead have left; in a large directory, a part of it. Returns how many leases
+    /// it has asked for.
     pub(crate) fn sweep(&self) -> usize {
         let state = &self.link.state;
         let (used, first) = (state.used(), state.next_swept());

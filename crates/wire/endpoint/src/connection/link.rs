@@ -144,8 +144,8 @@ impl Link {
     }
 
     /// Whether nobody holds the peer's end on another machine: the line is over, which all who have
-    /// the end have, too. Asked when TCP has ended. The first time it is waited for, since a process
-    /// that dies closes one after the other. `None` where the peer is on this host.
+    /// the end have, too. Asked when TCP has ended. The first time it is waited for, since a
+    /// process that dies closes one after the other. `None` where the peer is on this host.
     pub(super) fn is_left_across(&self) -> Option<bool> {
         let across = self.across.as_ref()?;
         let is_first = !across.has_waited.swap(true, Ordering::Relaxed);

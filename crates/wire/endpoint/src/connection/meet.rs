@@ -428,8 +428,8 @@ impl Side {
     }
 }
 
-/// The accepting end's entry. One that was found before it, another connection between these addresses
-/// has left.
+/// The accepting end's entry. One that was found before it, another connection between these
+/// addresses has left.
 fn newest(far: &Far, tuple: &FourTuple) -> Result<Other, Reason> {
     far.link.find(&tuple.mirrored(), Role::Accepted).ok_or(Reason::NoPeer)
 }

@@ -1,5 +1,5 @@
-//! A machine that writes anything anywhere in the region, while the other one does all that programs
-//! do. Played by a property test and by a fuzz target.
+//! A machine that writes anything anywhere in the region, while the other one does all that
+//! programs do. Played by a property test and by a fuzz target.
 
 use std::sync::atomic::Ordering;
 

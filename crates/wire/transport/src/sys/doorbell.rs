@@ -107,8 +107,8 @@ impl Doorbell {
         }
     }
 
-    /// Whether the last ring did not go to the other machine, since there was no room in the line, or
-    /// no memory. Then it is to be [rung again](Self::ring_owed).
+    /// Whether the last ring did not go to the other machine, since there was no room in the line,
+    /// or no memory. Then it is to be [rung again](Self::ring_owed).
     #[inline]
     #[must_use]
     pub fn is_owed(&self) -> bool {

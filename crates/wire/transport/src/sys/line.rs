@@ -25,8 +25,8 @@ const UNACKNOWLEDGED_MS: u32 = 15_000;
 /// Lines that have come and were not taken in yet; the kernel allows no more by default
 /// (net.core.somaxconn).
 const BACKLOG: i32 = 4096;
-/// The least port at which lines are waited for. Below it are the services of a system, and nobody is
-/// to have this machine speak to those by naming their port.
+/// The least port at which lines are waited for. Below it are the services of a system, and nobody
+/// is to have this machine speak to those by naming their port.
 pub const LEAST_PORT: u16 = 1024;
 /// Ports that the kernel may choose before it chooses one of those.
 const TRIES: usize = 16;
@@ -96,7 +96,8 @@ pub fn accept(listener: &Placed) -> io::Result<Option<(Placed, SocketAddr)>> {
 /// Those of socket(2), bind(2) and connect(2); EMFILE as above.
 pub fn begin(from: IpAddr, to: SocketAddr) -> io::Result<Placed> {
     let line = new(from)?;
-    // Else bind would take a port from all of this address. A kernel that cannot do without takes one.
+    // Else bind would take a port from all of this address. A kernel that cannot do without takes
+    // one.
     let _ = socket::choose_port_at_connect(line.fd());
     bind(&line, &SocketAddr::new(from, 0))?;
     prepare(&line)?;

@@ -358,8 +358,8 @@ fn number(fd: Fd) -> usize {
     fd.raw() as usize
 }
 
-/// IP_BIND_ADDRESS_NO_PORT: bind(2) to port 0 chooses the address alone, and connect(2) a port that is
-/// free for that peer.
+/// IP_BIND_ADDRESS_NO_PORT: bind(2) to port 0 chooses the address alone, and connect(2) a port that
+/// is free for that peer.
 ///
 /// # Errors
 /// Those of setsockopt(2).
