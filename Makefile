@@ -55,7 +55,7 @@ demo: ## Run real programs plain and accelerated; report in $(OUT)/demo
 	$(CARGO) build --release --locked --package seekwire-cli --package seekwire-lab --package seekwire-preload --package seekwire-slides
 	$(release)/seekwire demo --out $(OUT)/demo
 
-lab: ## Run all experiments into $(OUT)/lab; QUICK=1 takes under ten minutes
+lab: ## Run all experiments into $(OUT)/lab; QUICK=1 takes about ten minutes
 	scripts/deps lab
 	$(MAKE) --no-print-directory build
 	$(release)/seekwire lab run all $(if $(QUICK),--quick) --out $(OUT)/lab

@@ -56,6 +56,14 @@ pub(crate) struct Test {
     pub(crate) time: Duration,
 }
 
+impl Test {
+    /// The test as the peers' option `--test` wants it.
+    pub(crate) fn argument(&self) -> String {
+        let Self { operation, size, time } = self;
+        format!("{}:{size}:{}", operation.name(), time.as_millis())
+    }
+}
+
 /// What a peer reports about a test, one JSON object per line.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
@@ -217,10 +225,7 @@ impl Pair {
     /// A client of `server` that does `tests`, not started yet.
     pub(crate) fn client(&self, server: &Server, tests: &[Test]) -> Program {
         let time: Duration = tests.iter().map(|test| test.time).sum();
-        let tests = tests.iter().flat_map(|test| {
-            let Test { operation, size, time } = test;
-            ["--test".to_owned(), format!("{}:{size}:{}", operation.name(), time.as_millis())]
-        });
+        let tests = tests.iter().flat_map(|test| ["--test".to_owned(), test.argument()]);
         // Generous: a slow machine must not look like a hang.
         self.program("drive", Side::Near)
             .args(&server.address)

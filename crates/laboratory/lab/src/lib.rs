@@ -3,13 +3,14 @@
 //! ```text
 //! command         `seekwire lab`, `demo` and `calibrate`, from the command line
 //! demo            the short tour of real programs, for `seekwire demo`
-//! experiments     what is measured: sockets, ring-size, pairs, links, connections, programs, seek,
+//! experiments     what is measured: sockets, ring-size, pairs, links, vm, connections, programs, seek,
 //!                 seek-fragments, mailbox, nic, zeromq, models, flow-demand, flow-reaction, flow-latency,
 //!                 flow-updates, flow-peers, slides
 //!   programs      iperf3, redis, http, sockperf and grpc, as pairs of server and client
 //!   bench         two processes of our own that exchange bytes: streambench (C, unmodified) or peer (Rust API)
 //!   search        messages received in another order than they came in, and what that costs the receiver
 //!   imaging       an image through filters on several hosts, over `seekwire-flow` (peer)
+//!   guests        two virtual machines that share memory, and programs in them
 //!   network       two hosts, their interfaces, and what passes between them
 //!   pipeline      what the stages of a pipeline do, in whatever runtime (peer, and programs of their own)
 //!   slides        servers of whole slides, and those that ask them for tiles
@@ -45,6 +46,7 @@ mod compiled;
 pub mod demo;
 pub mod experiment;
 mod experiments;
+mod guests;
 mod imaging;
 mod journal;
 pub mod launch;

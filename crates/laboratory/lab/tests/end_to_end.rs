@@ -25,6 +25,7 @@ fn every_experiment_is_described() {
             "ring-size",
             "pairs",
             "links",
+            "vm",
             "connections",
             "programs",
             "seek",

@@ -114,7 +114,7 @@ pub(super) struct LabShow {
 /// With `all`, every experiment that can run on this machine runs. The others are skipped, and the
 /// reason is printed. A failure does not stop the rest. At the end, the results are joined into
 /// DIR/report, as by `seekwire lab report`. All experiments take hours; with --quick, they take
-/// less than ten minutes on two processors.
+/// about ten minutes on two processors.
 ///
 /// Some experiments have options of their own, which the others refuse. `seekwire lab run NAME
 /// --help` and `seekwire lab show NAME` list them.

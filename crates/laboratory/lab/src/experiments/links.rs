@@ -29,7 +29,7 @@ const RING: &str = "ring";
 
 const SIZES: [u64; 6] = [1, 64, 1 << 10, 16 << 10, 64 << 10, 1 << 20];
 
-const fn goal(
+pub(super) const fn goal(
     title: &'static str,
     statement: &'static str,
     measure: &'static str,
@@ -212,7 +212,7 @@ fn variant<'a>(name: &str, pair: Result<Pair>, tests: &[Test]) -> Variant<'a> {
 }
 
 /// Fails if the number that a test has found is not that of shared memory.
-fn check(test: &Test, Traffic { ring, tcp }: Traffic) -> Result<()> {
+pub(super) fn check(test: &Test, Traffic { ring, tcp }: Traffic) -> Result<()> {
     let is_shared = match test.operation {
         // The median is that of most round trips.
         Operation::Pingpong => ring > tcp,

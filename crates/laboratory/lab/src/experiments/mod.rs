@@ -19,6 +19,7 @@ mod seek_module;
 mod seekable;
 mod slides;
 mod sockets;
+mod vm;
 pub(crate) mod yasmin;
 mod zeromq;
 
@@ -41,6 +42,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &ring_size::RingSize,
         &pairs::Pairs,
         &links::Links,
+        &vm::Vm,
         &connections::Connections,
         &programs::Programs,
         &seek::Seek,

@@ -127,20 +127,28 @@ impl Running {
     ///
     /// As [`Running::wait_for_line`].
     pub fn wait_for_port(&self, address: SocketAddr) -> Result<(), Error> {
+        self.wait_until(|| TcpStream::connect_timeout(&address, self.timeout).is_ok())
+    }
+
+    /// Waits until `is_ready` says so, while the child lives: for what nobody tells, as when a socket
+    /// starts to listen.
+    ///
+    /// # Errors
+    ///
+    /// As [`Running::wait_for_line`].
+    pub fn wait_until(&self, mut is_ready: impl FnMut() -> bool) -> Result<(), Error> {
         let deadline = Instant::now() + self.timeout;
-        loop {
-            if TcpStream::connect_timeout(&address, self.timeout).is_ok() {
-                return Ok(());
-            }
-            // Nobody tells when a socket starts to listen; meanwhile the child's end is watched,
-            // not the clock alone.
+        while !is_ready() {
+            // Meanwhile the child's end is watched, not the clock alone.
             if self.poll_exit(Instant::now() + Duration::from_millis(2))? {
+                interrupt::check()?;
                 return Err(self.not_ready(false));
             }
             if Instant::now() >= deadline {
                 return Err(self.not_ready(true));
             }
         }
+        Ok(())
     }
 
     fn not_ready(&self, timed_out: bool) -> Error {

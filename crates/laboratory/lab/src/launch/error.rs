@@ -80,7 +80,7 @@ impl Error {
 }
 
 /// The last two lines of a program's complaint: where the reason usually stands.
-pub(super) fn last_words(text: &str) -> String {
+pub(crate) fn last_words(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     match &lines[lines.len().saturating_sub(2)..] {
         [] => String::new(),

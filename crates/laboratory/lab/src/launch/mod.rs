@@ -17,7 +17,8 @@ use std::time::Duration;
 
 pub use child::{Finished, Running};
 pub use error::Error;
-pub(crate) use mode::{ACCELERATED, PLAIN};
+pub(crate) use error::last_words;
+pub(crate) use mode::{ACCELERATED, PLAIN, traffic_of};
 pub use mode::{Mode, Registry, Traffic};
 
 /// Before the number of the process that a role belongs to.

@@ -156,13 +156,21 @@ fn set_preload(command: &mut Command, preload: OsString) {
 /// Adds up the counters that a process and its children left in `directory`; `None` if they left
 /// none.
 pub(super) fn read_traffic(directory: &Path) -> Option<Traffic> {
+    let files = fs::read_dir(directory).ok()?.flatten();
+    let texts = files.map(|entry| fs::read_to_string(entry.path()).unwrap_or_default());
+    texts.filter_map(|text| traffic_of(&text)).reduce(|mut total, traffic| {
+        total += traffic;
+        total
+    })
+}
+
+/// The same of what stood in these files, one after the other; what is cut off does not count.
+pub(crate) fn traffic_of(text: &str) -> Option<Traffic> {
+    let counters = serde_json::Deserializer::from_str(text).into_iter::<Statistics>();
     let mut total: Option<Traffic> = None;
-    for entry in fs::read_dir(directory).ok()?.flatten() {
-        let text = fs::read_to_string(entry.path()).unwrap_or_default();
-        if let Ok(Statistics { bytes }) = serde_json::from_str(&text) {
-            *total.get_or_insert_default() +=
-                Traffic { ring: bytes.tx_ring + bytes.rx_ring, tcp: bytes.tx_tcp + bytes.rx_tcp };
-        }
+    for Statistics { bytes } in counters.map_while(Result::ok) {
+        *total.get_or_insert_default() +=
+            Traffic { ring: bytes.tx_ring + bytes.rx_ring, tcp: bytes.tx_tcp + bytes.rx_tcp };
     }
     total
 }
@@ -208,5 +216,8 @@ mod tests {
         fs::write(directory.path().join("x.2.json"), counters).unwrap();
         fs::write(directory.path().join("x.3.json"), "{\"pid\":").unwrap();
         assert_eq!(read_traffic(directory.path()), Some(Traffic { ring: 120, tcp: 8 }));
+        let both = format!("{counters}\n{counters}{{\"pid\":");
+        assert_eq!(traffic_of(&both), Some(Traffic { ring: 120, tcp: 8 }));
+        assert_eq!(traffic_of(""), None);
     }
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
-use super::{BANDWIDTH, Listening, PerMode, REQUESTS, Shared, Work, compare, listen, with_package};
+use super::{
+    BANDWIDTH, Listening, PerMode, REQUESTS, Shared, Work, compare, is_plain, listen, with_package,
+};
 use crate::compiled::{self, Source};
 use crate::experiment::Context;
 use crate::launch::{Error, Mode, Program, Running};
@@ -71,7 +73,7 @@ fn run(
     let seconds: f64 = finished.stdout.trim().parse().context("the client printed no time")?;
     ensure!(seconds > 0.0, "the client took no time");
     let rate = count as f64 / seconds;
-    work.learn(mode, rate);
+    work.learn(is_plain(mode), rate);
     if case.name == UNARY {
         trial.record(case.name, None, REQUESTS, rate);
     } else {

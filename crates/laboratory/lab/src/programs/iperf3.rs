@@ -5,13 +5,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
 
-use super::{BANDWIDTH, Listening, PerMode, Shared, Work, compare, listen, with_package};
+use super::{BANDWIDTH, Listening, PerMode, Shared, Work, compare, is_plain, listen, with_package};
 use crate::experiment::Context;
 use crate::launch::{Error, Mode, Program, Running};
 use crate::schedule::{Group, Trial};
 
 pub(crate) const FORWARD: &str = "iperf3, one stream";
-pub(super) const REVERSE: &str = "iperf3, reverse";
+pub(crate) const REVERSE: &str = "iperf3, reverse";
 
 const PACKAGE: &str = "iperf3";
 /// Bytes of the first run.
@@ -49,7 +49,7 @@ fn run(
     let finished = server.serve(client, explain)?;
     trial.count(finished.traffic);
     let bits_per_second = received(&finished.stdout)?;
-    work.learn(mode, bits_per_second / 8.0);
+    work.learn(is_plain(mode), bits_per_second / 8.0);
     trial.record(case, None, BANDWIDTH, bits_per_second / 8e9);
     Ok(())
 }
@@ -72,7 +72,7 @@ fn start(mode: &Mode) -> Result<Listening> {
 }
 
 /// The rate that the receiver saw.
-fn received(json: &str) -> Result<f64> {
+pub(crate) fn received(json: &str) -> Result<f64> {
     let report: Value = serde_json::from_str(json).context("iperf3 did not print JSON")?;
     report["end"]["sum_received"]["bits_per_second"].as_f64().context("iperf3 reported no rate")
 }

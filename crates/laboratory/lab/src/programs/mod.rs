@@ -7,7 +7,7 @@
 pub(crate) mod grpc;
 mod http;
 pub(crate) mod iperf3;
-mod redis;
+pub(crate) mod redis;
 pub(crate) mod slides;
 pub(crate) mod sockperf;
 
@@ -27,9 +27,12 @@ use crate::search;
 use crate::stats::Ratio;
 
 const BANDWIDTH: Metric = Metric { name: "bandwidth", unit: "GB/s", better: Better::Higher };
-const REQUESTS: Metric = Metric { name: "requests", unit: "1/s", better: Better::Higher };
-const LATENCY: Metric = Metric { name: "round trip p50", unit: "µs", better: Better::Lower };
-const LATENCY_TAIL: Metric = Metric { name: "round trip p99", unit: "µs", better: Better::Lower };
+pub(crate) const REQUESTS: Metric =
+    Metric { name: "requests", unit: "1/s", better: Better::Higher };
+pub(crate) const LATENCY: Metric =
+    Metric { name: "round trip p50", unit: "µs", better: Better::Lower };
+pub(crate) const LATENCY_TAIL: Metric =
+    Metric { name: "round trip p99", unit: "µs", better: Better::Lower };
 
 /// The name of the results of [`crate::demo`], whose findings are those of `programs`.
 pub(crate) const DEMO: &str = "demo";
@@ -279,11 +282,12 @@ impl<S> PerMode<S> {
     }
 
     fn of(&self, mode: &Mode) -> Shared<S> {
-        match mode {
-            Mode::Plain => self.plain.clone(),
-            Mode::Accelerated { .. } | Mode::Linked { .. } => self.accelerated.clone(),
-        }
+        if is_plain(mode) { self.plain.clone() } else { self.accelerated.clone() }
     }
+}
+
+fn is_plain(mode: &Mode) -> bool {
+    matches!(mode, Mode::Plain)
 }
 
 /// A server process and the port it listens on.
@@ -329,19 +333,19 @@ fn listen(
 
 /// Amount of work for one run, found in the warm-up and then the same for both modes.
 #[derive(Clone, Debug, Default)]
-struct Work(Rc<Cell<Option<f64>>>);
+pub(crate) struct Work(Rc<Cell<Option<f64>>>);
 
 impl Work {
     /// Notes the rate (units of work per second) that a warm-up run reached; the plain one has the
     /// last word.
-    fn learn(&self, mode: &Mode, rate: f64) {
-        if matches!(mode, Mode::Plain) || self.0.get().is_none() {
+    pub(crate) fn learn(&self, is_plain: bool, rate: f64) {
+        if is_plain || self.0.get().is_none() {
             self.0.set(Some(rate));
         }
     }
 
     /// Units of work that take about `time`; `first` in the warm-up, when nothing is known yet.
-    fn amount(&self, trial: &Trial, time: Duration, first: u64) -> u64 {
+    pub(crate) fn amount(&self, trial: &Trial, time: Duration, first: u64) -> u64 {
         match self.0.get() {
             Some(rate) if !trial.is_warm_up() => ((rate * time.as_secs_f64()) as u64).max(1),
             _ => first,

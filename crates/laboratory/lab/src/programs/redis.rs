@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{
-    LATENCY, LATENCY_TAIL, Listening, PerMode, REQUESTS, Shared, Work, compare, listen,
+    LATENCY, LATENCY_TAIL, Listening, PerMode, REQUESTS, Shared, Work, compare, is_plain, listen,
     with_package,
 };
 use crate::experiment::Context;
@@ -27,16 +27,16 @@ const CLIENTS: [u32; 2] = [1, 50];
 const PIPELINES: [u32; 2] = [1, 16];
 
 #[derive(Clone, Copy, Debug)]
-struct Case {
-    get: bool,
-    size: u64,
-    clients: u32,
-    pipeline: u32,
+pub(crate) struct Case {
+    pub(crate) get: bool,
+    pub(crate) size: u64,
+    pub(crate) clients: u32,
+    pub(crate) pipeline: u32,
 }
 
 impl Case {
     /// Ends in the size, so that "pipeline 1," and "pipeline 16," tell apart.
-    fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         let Self { get, size, clients, pipeline } = self;
         let (command, plural) =
             (if get { "GET" } else { "SET" }, if clients == 1 { "" } else { "s" });
@@ -47,8 +47,24 @@ impl Case {
     }
 
     /// Requests of the first run: some ten milliseconds.
-    fn first_requests(self) -> u64 {
+    pub(crate) fn first_requests(self) -> u64 {
         u64::from(self.pipeline) * if self.size > 4096 { 500 } else { 1500 }
+    }
+
+    /// In whole rounds: what redis-benchmark finishes beyond its number can make it say that all
+    /// clients had disconnected (redis pull request 4575).
+    pub(crate) fn whole(self, requests: u64) -> u64 {
+        requests.next_multiple_of(u64::from(self.clients) * u64::from(self.pipeline))
+    }
+
+    /// What redis-benchmark is told to do.
+    pub(crate) fn arguments(self, requests: u64) -> Vec<String> {
+        let command = if self.get { "get" } else { "set" };
+        let (size, clients) = (self.size.to_string(), self.clients.to_string());
+        let (pipeline, requests) = (self.pipeline.to_string(), requests.to_string());
+        ["-t", command, "-d", &size, "-c", &clients, "-P", &pipeline, "-n", &requests, "--csv"]
+            .map(str::to_owned)
+            .to_vec()
     }
 }
 
@@ -84,10 +100,7 @@ fn run(
     time: Duration,
 ) -> Result<()> {
     let server = server.get(|| start(mode))?;
-    // In whole rounds: what redis-benchmark finishes beyond its number can make it say that all
-    // clients had disconnected (redis pull request 4575).
-    let round = u64::from(case.clients) * u64::from(case.pipeline);
-    let requests = work.amount(trial, time, case.first_requests()).next_multiple_of(round);
+    let requests = case.whole(work.amount(trial, time, case.first_requests()));
     let mut control = Control::connect(server.port)?;
     if case.get {
         control.set(KEY, case.size)?;
@@ -95,15 +108,13 @@ fn run(
     let missed = control.misses()?;
     let client = Program::new("redis-benchmark", mode)
         .args(["-h", "127.0.0.1", "-p", &server.port.to_string()])
-        .args(["-t", if case.get { "get" } else { "set" }, "-d", &case.size.to_string()])
-        .args(["-c", &case.clients.to_string(), "-P", &case.pipeline.to_string()])
-        .args(["-n", &requests.to_string(), "--csv"]);
+        .args(case.arguments(requests));
     let finished = server.serve(client, |error| with_package(error, CLIENT_PACKAGE))?;
     trial.count(finished.traffic);
     ensure!(control.misses()? == missed, "redis-benchmark asked for a key that does not exist");
 
     let figures = Figures::parse(&finished.stdout)?;
-    work.learn(mode, figures.rate);
+    work.learn(is_plain(mode), figures.rate);
     let name = case.name();
     trial.record(&name, None, REQUESTS, figures.rate);
     trial.record(&name, None, LATENCY, figures.p50_us);
@@ -126,15 +137,15 @@ fn start(mode: &Mode) -> Result<Listening> {
 
 /// What redis-benchmark reports.
 #[derive(Debug, PartialEq)]
-struct Figures {
-    rate: f64,
-    p50_us: f64,
-    p99_us: f64,
+pub(crate) struct Figures {
+    pub(crate) rate: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
 }
 
 impl Figures {
     /// Reads the last record by the names in the header, because versions differ in their columns.
-    fn parse(output: &str) -> Result<Self> {
+    pub(crate) fn parse(output: &str) -> Result<Self> {
         let mut reader = csv::ReaderBuilder::new()
             .has_headers(false)
             .flexible(true)

@@ -1,0 +1,613 @@
+//! `vm`: what programs in two virtual machines gain when they share memory, after YASMIN, whose
+//! machines were domains of Xen.
+
+mod claims;
+mod ends;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail, ensure};
+use seekwire_transport::layout::Geometry;
+use serde_json::Value;
+
+use super::names::pairs_case;
+use super::{curves, message_size, sweep};
+use crate::bench::{BANDWIDTH, EFFORT, LATENCY, LATENCY_TAIL, Operation, Report, Test};
+use crate::claim::{Claim, Comparison};
+use crate::experiment::{self, Context, Experiment};
+use crate::guests::{Clock, Contents, Guest, Guests, Image, Kind, Setting, needs};
+use crate::launch::{ACCELERATED, Mode, PLAIN, interrupt};
+use crate::outcome::{Findings, Key, Outcome, Recorded, ResultFile, Table};
+use crate::plot::{Axis, Figure, Scale};
+use crate::programs::redis::Case;
+use crate::programs::{Work, iperf3};
+use crate::record::{Metric, Row, Samples, Selector};
+use crate::schedule::{Group, Trial, Variant, alternate};
+use crate::{streambench, text};
+use ends::{Ends, INSTRUCTIONS, STREAMBENCH, Way};
+
+pub(super) struct Vm;
+
+const VCHAN: &str = "vchan";
+const WAYS: [&str; 3] = [PLAIN, ACCELERATED, VCHAN];
+
+/// The sizes of which the goals speak.
+const BULK: u64 = 64 << 10;
+const SMALL: u64 = 1;
+
+/// What results call the two kinds of guests.
+const fn named(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Machines => "ivshmem",
+        Kind::Xen => "Xen",
+    }
+}
+
+const KINDS: [Kind; 2] = [Kind::Machines, Kind::Xen];
+
+fn case(kind: Kind, what: &str) -> String {
+    format!("{}, {what}", named(kind))
+}
+
+/// From the second guest to the first one is the usual way.
+fn reverse(size: u64) -> String {
+    format!("{}, reverse", text::size(size))
+}
+
+fn ring(size: u64) -> String {
+    format!("ring of {}", text::size(size))
+}
+
+fn counted(size: u64) -> String {
+    format!("{}, counted", text::size(size))
+}
+
+/// What is measured.
+#[derive(Clone, Debug)]
+struct Plan {
+    /// Of a test.
+    time: Duration,
+    sizes: Vec<u64>,
+    /// Bytes of the pool of an end's memory, in which messages of 64 KiB lie.
+    rings: Vec<u64>,
+    pairs: Vec<usize>,
+    iperf3_seconds: u64,
+    redis: Vec<Case>,
+    /// Message sizes for which instructions are counted.
+    counted: Vec<u64>,
+    /// Message sizes between domains of Xen; none: they are left out.
+    xen: Vec<u64>,
+}
+
+impl Plan {
+    /// Where processors are emulated, it takes longer until a connection has come to the region.
+    fn of(quick: bool, is_emulated: bool) -> Self {
+        let slower = if is_emulated { 4 } else { 1 };
+        let redis = |get, size, clients| Case { get, size, clients, pipeline: 1 };
+        match quick {
+            true => Self {
+                time: Duration::from_millis(100) * slower,
+                sizes: vec![SMALL, BULK],
+                rings: Vec::new(),
+                pairs: vec![2],
+                iperf3_seconds: if is_emulated { 2 } else { 1 },
+                redis: vec![redis(true, 64, 1)],
+                counted: Vec::new(),
+                xen: Vec::new(),
+            },
+            false => Self {
+                time: Duration::from_millis(500) * slower,
+                // A dip is claimed for 4 MiB.
+                sizes: vec![
+                    SMALL,
+                    64,
+                    1 << 10,
+                    16 << 10,
+                    BULK,
+                    256 << 10,
+                    1 << 20,
+                    2 << 20,
+                    4 << 20,
+                ],
+                rings: vec![256 << 10, 512 << 10, 1 << 20, 2 << 20],
+                pairs: vec![1, 2, 4],
+                iperf3_seconds: if is_emulated { 4 } else { 2 },
+                redis: vec![
+                    redis(true, 64, 1),
+                    redis(false, 64, 1),
+                    redis(true, 16 << 10, 1),
+                    redis(true, 64, 4),
+                ],
+                counted: vec![1 << 10, BULK],
+                xen: vec![SMALL, 1 << 10, BULK, 1 << 20],
+            },
+        }
+    }
+
+    fn test(&self, operation: Operation, size: u64) -> Test {
+        Test { operation, size, time: self.time }
+    }
+}
+
+impl Experiment for Vm {
+    fn name(&self) -> &'static str {
+        "vm"
+    }
+
+    fn question(&self) -> &'static str {
+        "What programs in two virtual machines gain when they share memory, over their network."
+    }
+
+    fn about(&self) -> &'static str {
+        "Two virtual machines of QEMU share memory (ivshmem) and a network (virtio-net), as fast as QEMU can make it \
+         here. The same unmodified programs run in them plain, and accelerated over a link: the C program of sockets, \
+         whose messages of 1 B to 4 MiB follow NetPIPE's pattern, several pairs of it, iperf3, and redis-benchmark. \
+         The same between two domains of Xen, over netfront and over memory that one grants the other, beside Xen's \
+         own carrier, libxenvchan. The processors are those of this host if KVM can be used, and otherwise emulated: \
+         then only the ratios within a run say anything, and instructions are counted besides."
+    }
+
+    fn paper_reference(&self) -> Option<&'static str> {
+        Some("section 4 of the YASMIN paper (sockets between virtual machines over shared memory)")
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        claims::CLAIMS
+    }
+
+    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
+        claims::comparisons(result)
+    }
+
+    fn duration(&self, quick: bool) -> Duration {
+        Duration::from_secs(if quick { 60 } else { 3600 })
+    }
+
+    fn unavailable(&self, options: &experiment::Options) -> Option<String> {
+        needs::unavailable(options)
+    }
+
+    fn run(&self, context: &Context<'_>) -> Result<Outcome> {
+        let rounds = context.rounds(2, 7);
+        let library = match context.accelerated()? {
+            Mode::Accelerated { library, .. } => library,
+            mode => bail!("no library is loaded by {mode:?}"),
+        };
+        let command = needs::command(&context.peer()?).map_err(|why| anyhow!("{why}"))?;
+        let programs = [(STREAMBENCH, streambench::path()?)];
+        let contents = Contents { command: &command, library: &library, programs: &programs };
+
+        // Without these there is nothing to compare with.
+        let (image, bed) = start(context, Kind::Machines, &contents)?;
+        let plan = Plan::of(context.quick(), bed.guests.setting.is_emulated);
+        let setting = bed.guests.setting.clone();
+        let mut samples = machines(context, &plan, rounds, bed)?;
+        samples.0.extend(instructions(context, &plan, &image)?.0);
+        drop(image);
+        let (of_xen, setting_of_xen) = xen(context, &plan, rounds, &contents)?;
+        samples.0.extend(of_xen.0);
+
+        let mut parameters = context.parameters(rounds);
+        let mut set = |name: &str, value: Value| drop(parameters.insert(name.to_owned(), value));
+        set("milliseconds per test", (plan.time.as_millis() as u64).into());
+        set("iperf3 seconds", plan.iperf3_seconds.into());
+        set("sizes", plan.sizes.into());
+        set("sizes between domains of Xen", plan.xen.into());
+        set("ring sizes", plan.rings.into());
+        set("pairs", plan.pairs.into());
+        for (kind, setting) in KINDS.into_iter().zip([Some(setting), setting_of_xen]) {
+            for (what, value) in setting.iter().flat_map(settings) {
+                set(&case(kind, what), value.into());
+            }
+        }
+        Ok(Outcome { parameters, samples, baseline: PLAIN, violation: None })
+    }
+
+    fn findings(&self, recorded: Recorded<'_>) -> Findings {
+        let rows = recorded.samples.rows(PLAIN);
+        Findings {
+            summary: summary(recorded.samples),
+            tables: vec![how(recorded)],
+            figures: figures(&rows, &recorded),
+        }
+    }
+}
+
+/// Guests that are measured, and why programs in them cannot be accelerated, if that is so.
+struct Bed {
+    kind: Kind,
+    guests: Rc<Guests>,
+    link: Result<(), String>,
+}
+
+impl Bed {
+    fn new(kind: Kind, guests: Guests) -> Self {
+        if guests.setting.is_emulated {
+            seekwire_program::tell(format_args!(
+                "vm: the guests’ processors are {}; only ratios within this run say anything",
+                guests.setting.processors
+            ));
+        }
+        let link = guests.attach().map_err(|error| format!("{error:#}"));
+        Self { kind, guests: Rc::new(guests), link }
+    }
+
+    fn ends(&self, way: Way, server: Guest) -> Ends {
+        Ends { guests: Rc::clone(&self.guests), way, server }
+    }
+
+    /// Plain and accelerated; `run` does it in either way.
+    fn compare<F>(&self, server: Guest, run: impl Fn(Ends) -> F) -> Vec<Variant<'static>>
+    where
+        F: FnMut(&mut Trial) -> Result<()> + 'static,
+    {
+        let plain = Variant::new(PLAIN, run(self.ends(Way::Plain, server)));
+        vec![plain, self.accelerated(Vec::new(), server, run)]
+    }
+
+    fn accelerated<F>(
+        &self,
+        variables: Vec<(&'static str, u64)>,
+        server: Guest,
+        run: impl Fn(Ends) -> F,
+    ) -> Variant<'static>
+    where
+        F: FnMut(&mut Trial) -> Result<()> + 'static,
+    {
+        match &self.link {
+            Ok(()) => {
+                Variant::new(ACCELERATED, run(self.ends(Way::Accelerated(variables), server)))
+            }
+            Err(why) => Variant::unavailable(ACCELERATED, why.clone()),
+        }
+    }
+
+    /// Messages of each size, to and fro, and one way.
+    fn messages(&self, tests: &[Test], server: Guest, name: fn(u64) -> String) -> Group<'static> {
+        let kind = self.kind;
+        let mut variants = self.compare(server, |ends| {
+            let tests = tests.to_vec();
+            move |trial: &mut Trial| {
+                ends.with(|ends| {
+                    ends.exchange(&tests, trial, |trial, report| {
+                        record(trial, &case(kind, &name(report.size)), &report);
+                    })
+                })
+            }
+        });
+        if kind == Kind::Xen {
+            let (ends, tests) = (self.ends(Way::Plain, server), tests.to_vec());
+            variants.push(Variant::new(VCHAN, move |trial: &mut Trial| {
+                for test in &tests {
+                    let report = ends.with(|ends| ends.vchan(test))?;
+                    record(trial, &case(kind, &name(report.size)), &report);
+                }
+                Ok(())
+            }));
+        }
+        Group::new(case(kind, &format!("messages to guest {}", server as usize)), variants)
+    }
+
+    /// Large messages through a ring of another size.
+    fn ring(&self, size: u64, test: Test) -> Group<'static> {
+        let name = case(self.kind, &ring(size));
+        let segment = Geometry::default().segment_size() as u64;
+        let variables =
+            vec![("SEEKWIRE_SEGMENT_SIZE", segment), ("SEEKWIRE_SEGMENTS", size / segment)];
+        let variant = self.accelerated(variables, Guest::One, |ends| {
+            let name = name.clone();
+            move |trial: &mut Trial| {
+                ends.with(|ends| {
+                    ends.exchange(&[test], trial, |trial, report| record(trial, &name, &report))
+                })
+            }
+        });
+        Group::new(name.clone(), vec![variant])
+    }
+
+    fn pairs(&self, count: usize, test: Test) -> Group<'static> {
+        let name = case(self.kind, &pairs_case(count));
+        let variants = self.compare(Guest::One, |ends| {
+            let name = name.clone();
+            move |trial: &mut Trial| {
+                let bandwidth = ends.with(|ends| ends.together(count, &test, trial))?;
+                trial.record(&name, Some(count as f64), BANDWIDTH, bandwidth);
+                Ok(())
+            }
+        });
+        Group::new(name.clone(), variants)
+    }
+
+    fn iperf3(&self, reverse: bool, seconds: u64) -> Group<'static> {
+        let name = case(self.kind, if reverse { iperf3::REVERSE } else { iperf3::FORWARD });
+        let variants = self.compare(Guest::One, |ends| {
+            let name = name.clone();
+            move |trial: &mut Trial| {
+                let bandwidth = ends.with(|ends| ends.iperf3(reverse, seconds, trial))?;
+                trial.record(&name, None, BANDWIDTH, bandwidth);
+                Ok(())
+            }
+        });
+        Group::new(name.clone(), variants)
+    }
+
+    fn redis(&self, what: Case, time: Duration) -> Group<'static> {
+        let (name, work) = (case(self.kind, &what.name()), Work::default());
+        let variants = self.compare(Guest::One, |ends| {
+            let (name, work) = (name.clone(), work.clone());
+            move |trial: &mut Trial| {
+                for (metric, value) in ends.with(|ends| ends.redis(what, &work, time, trial))? {
+                    trial.record(&name, None, metric, value);
+                }
+                Ok(())
+            }
+        });
+        Group::new(name.clone(), variants)
+    }
+
+    fn instructions(&self, test: Test) -> Group<'static> {
+        let name = case(self.kind, &counted(test.size));
+        let variants = self.compare(Guest::One, |ends| {
+            let name = name.clone();
+            move |trial: &mut Trial| {
+                let executed = ends.with(|ends| ends.count(&test, trial))?;
+                trial.record(&name, None, INSTRUCTIONS, executed);
+                Ok(())
+            }
+        });
+        Group::new(name.clone(), variants)
+    }
+}
+
+fn record(trial: &mut Trial, case: &str, report: &Report) {
+    // Messages of one size in rings of several would be points of the same curve.
+    let x = (!case.contains("ring") && !case.contains("reverse")).then_some(report.size as f64);
+    for (metric, value) in report.readings() {
+        trial.record(case, x, metric, value);
+    }
+}
+
+/// Guests of a kind, and what they were started from.
+fn start(context: &Context<'_>, kind: Kind, contents: &Contents<'_>) -> Result<(Image, Bed)> {
+    context.progress().note(&format!("making guests ({})", named(kind)));
+    let image = Image::make(kind, contents)?;
+    context.progress().note(&format!("starting guests ({})", named(kind)));
+    let bed = Bed::new(kind, Guests::start(&image, Clock::Time)?);
+    Ok((image, bed))
+}
+
+/// Between two virtual machines.
+fn machines(context: &Context<'_>, plan: &Plan, rounds: usize, bed: Bed) -> Result<Samples> {
+    let tests = sweep(&[Operation::Pingpong, Operation::Bandwidth], &plan.sizes, plan.time);
+    let bulk = plan.test(Operation::Bandwidth, BULK);
+    let mut groups = vec![bed.messages(&tests, Guest::One, text::size)];
+    groups.extend(plan.rings.iter().map(|&size| bed.ring(size, bulk)));
+    groups.extend(plan.pairs.iter().map(|&count| bed.pairs(count, bulk)));
+    groups.push(bed.iperf3(false, plan.iperf3_seconds));
+    if !context.quick() {
+        groups.push(bed.iperf3(true, plan.iperf3_seconds));
+    }
+    groups.extend(plan.redis.iter().map(|&case| bed.redis(case, plan.time)));
+    alternate(&mut groups, rounds, context.progress())
+}
+
+/// What both machines execute for a message, which an emulator can count.
+fn instructions(context: &Context<'_>, plan: &Plan, image: &Image) -> Result<Samples> {
+    if plan.counted.is_empty() {
+        return Ok(Samples::default());
+    }
+    context.progress().note("starting guests whose clock counts instructions");
+    let mut groups: Vec<Group<'_>> = match Guests::start(image, Clock::Instructions) {
+        Ok(guests) => {
+            let bed = Bed::new(Kind::Machines, guests);
+            let test = |&size| plan.test(Operation::Bandwidth, size);
+            plan.counted.iter().map(test).map(|test| bed.instructions(test)).collect()
+        }
+        Err(error) => vec![none(case(Kind::Machines, "counted"), &format!("{error:#}"))],
+    };
+    // What is counted hardly differs from one round to the next.
+    alternate(&mut groups, context.rounds(1, 3).min(3), context.progress())
+}
+
+/// Between two domains of Xen, and how they ran if they did.
+fn xen(
+    context: &Context<'_>,
+    plan: &Plan,
+    rounds: usize,
+    contents: &Contents<'_>,
+) -> Result<(Samples, Option<Setting>)> {
+    let started = || -> Result<(Image, Bed)> {
+        ensure!(!plan.xen.is_empty(), "a quick run leaves Xen out, which takes minutes");
+        start(context, Kind::Xen, contents)
+    };
+    let (mut groups, setting) = match started() {
+        Ok((_, bed)) => {
+            let tests = sweep(&[Operation::Pingpong, Operation::Bandwidth], &plan.xen, plan.time);
+            let back = [plan.test(Operation::Bandwidth, BULK)];
+            let groups = vec![
+                bed.messages(&tests, Guest::One, text::size),
+                bed.messages(&back, Guest::Two, reverse),
+                bed.iperf3(false, plan.iperf3_seconds),
+            ];
+            (groups, Some(bed.guests.setting.clone()))
+        }
+        Err(error) => {
+            interrupt::check()?;
+            (vec![none("Xen".to_owned(), &format!("{error:#}"))], None)
+        }
+    };
+    Ok((alternate(&mut groups, rounds, context.progress())?, setting))
+}
+
+/// A group of what cannot be measured here.
+fn none(case: String, why: &str) -> Group<'static> {
+    Group::new(case, WAYS.map(|way| Variant::unavailable(way, why)).into())
+}
+
+/// How guests ran, for results.
+fn settings(setting: &Setting) -> [(&'static str, String); 3] {
+    let Setting { processors, network, kernel, .. } = setting.clone();
+    [("processors", processors), ("network", network), ("kernel", kernel)]
+}
+
+/// The same as a table.
+fn how(Recorded { parameters, .. }: Recorded<'_>) -> Table {
+    let whats = ["processors", "network", "kernel"];
+    let rows = whats.into_iter().map(|what| {
+        let of = |kind| parameters.get(&case(kind, what)).cloned().unwrap_or(Value::Null);
+        [what.into()].into_iter().chain(KINDS.map(of)).collect()
+    });
+    Table {
+        title: "How the guests ran".to_owned(),
+        note: "An emulated processor takes other times than a real one: where it is emulated, only ratios within \
+               this run say anything, and they are not those of real processors either."
+            .to_owned(),
+        columns: ["", "virtual machines with ivshmem", "domains of Xen"].map(str::to_owned).to_vec(),
+        rows: rows.collect(),
+    }
+}
+
+fn figures(rows: &[Row], recorded: &Recorded<'_>) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for (kind, sizes) in KINDS.into_iter().zip(["sizes", "sizes between domains of Xen"]) {
+        let cases: Vec<String> =
+            recorded.numbers(sizes).into_iter().map(|size| case(kind, &text::size(size))).collect();
+        let rows: Vec<Row> = rows.iter().filter(|row| cases.contains(&row.case)).cloned().collect();
+        let file = |what: &str| format!("{}-{what}.svg", named(kind).to_lowercase());
+        let title = |what: &str| format!("{what}, {}", named(kind));
+        let mut figure = |what: &str, titled: &str, scale, metric: Metric| {
+            let (file, title) = (file(what), title(titled));
+            figures.push(curves(&file, &title, message_size(), scale, metric, &rows, &WAYS));
+        };
+        figure("bandwidth", "One-way bandwidth", Scale::Linear, BANDWIDTH);
+        figure("latency", "Round trip, median", Scale::Log10, LATENCY);
+        figure("latency-p99", "Round trip, 99th percentile", Scale::Log10, LATENCY_TAIL);
+        figure("effort", "Processor time of both ends", Scale::Log10, EFFORT);
+    }
+    let of_cases = |name: &dyn Fn(u64) -> String, numbers: &[u64]| -> Vec<Row> {
+        let place = |row: &Row| {
+            numbers.iter().find(|&&number| case(Kind::Machines, &name(number)) == row.case).copied()
+        };
+        let placed = |row: &Row| Some(Row { x: Some(place(row)? as f64), ..row.clone() });
+        rows.iter().filter_map(placed).collect()
+    };
+    let x = |label: &str, scale| Axis { label: label.to_owned(), scale };
+    let rings = of_cases(&ring, &recorded.numbers("ring sizes"));
+    let title = "Bandwidth of 64 KiB messages by size of the ring, ivshmem";
+    let axis = x("size of the ring (bytes)", Scale::Sizes);
+    figures.push(curves("rings.svg", title, axis, Scale::Linear, BANDWIDTH, &rings, &WAYS));
+    let pairs = of_cases(&|count| pairs_case(count as usize), &recorded.numbers("pairs"));
+    let title = "Aggregate bandwidth of 64 KiB messages, ivshmem";
+    let axis = x("pairs of processes", Scale::Log2);
+    figures.push(curves("pairs.svg", title, axis, Scale::Linear, BANDWIDTH, &pairs, &WAYS));
+    figures
+}
+
+fn summary(samples: &Samples) -> Vec<Key> {
+    let ratio = |case: String, metric: Metric, other| {
+        let select = |variant| Selector { case: &case, variant, metric };
+        samples.ratio(select(ACCELERATED), select(other)).map(|ratio| ratio.value)
+    };
+    let bulk = |kind| ratio(case(kind, &text::size(BULK)), BANDWIDTH, PLAIN);
+    let latency = |kind| ratio(case(kind, &text::size(SMALL)), LATENCY, PLAIN);
+    let against_vchan = [text::size(BULK), reverse(BULK)]
+        .map(|size| ratio(case(Kind::Xen, &size), BANDWIDTH, VCHAN));
+    // Both directions, or none.
+    let against_vchan = match against_vchan {
+        [Some(there), Some(back)] => Some(there.min(back)),
+        _ => None,
+    };
+    let keys = [
+        (
+            "ivshmem_vs_virtio_bulk",
+            "bandwidth of 64 KiB messages between virtual machines, over ivshmem over virtio-net; higher is better",
+            bulk(Kind::Machines),
+        ),
+        (
+            "ivshmem_vs_virtio_latency",
+            "median round trip of 1 B, over ivshmem over virtio-net; lower is better",
+            latency(Kind::Machines),
+        ),
+        (
+            "xen_vs_netfront_bulk",
+            "bandwidth of 64 KiB messages between domains of Xen, over granted memory over netfront; higher is better",
+            bulk(Kind::Xen),
+        ),
+        (
+            "xen_vs_netfront_latency",
+            "median round trip of 1 B, over granted memory over netfront; lower is better",
+            latency(Kind::Xen),
+        ),
+        (
+            "xen_vs_vchan_bulk",
+            "bandwidth of 64 KiB messages between domains of Xen, over granted memory over libxenvchan, in the direction \
+             where it is less; higher is better",
+            against_vchan,
+        ),
+    ];
+    let keys = keys.into_iter();
+    keys.filter_map(|(name, meaning, value)| Key::measured(name, meaning, value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_plan_has_what_the_claims_and_keys_are_about() {
+        for (quick, is_emulated) in [(true, true), (true, false), (false, true), (false, false)] {
+            let plan = Plan::of(quick, is_emulated);
+            assert!(plan.sizes.contains(&SMALL) && plan.sizes.contains(&BULK), "{plan:?}");
+            assert!(plan.rings.iter().all(|ring| *ring <= 2 << 20), "{plan:?}");
+            assert!(plan.pairs.iter().all(|count| (1..=4).contains(count)), "{plan:?}");
+            assert!(!plan.redis.is_empty() && plan.iperf3_seconds > 0, "{plan:?}");
+        }
+        let plan = Plan::of(false, true);
+        for sizes in [&plan.sizes, &plan.xen] {
+            assert!([SMALL, BULK].iter().all(|size| sizes.contains(size)), "{plan:?}");
+        }
+        assert!([512 << 10, 2 << 20].iter().all(|ring| plan.rings.contains(ring)), "{plan:?}");
+        assert_eq!(plan.pairs, [1, 2, 4]);
+        // An emulated machine of this kind is slow, and so is Xen in one.
+        let quick = Plan::of(true, true);
+        assert!(quick.xen.is_empty() && quick.counted.is_empty(), "{quick:?}");
+    }
+
+    #[test]
+    fn every_ring_of_a_plan_is_one_that_the_library_takes() {
+        let default = Geometry::default();
+        for ring in Plan::of(false, true).rings.into_iter().chain(Plan::of(true, true).rings) {
+            let (cells, segment) = (default.cells() as u32, default.segment_size() as u32);
+            let segments = u32::try_from(ring).unwrap() / segment;
+            assert!(Geometry::new(cells, segment, segments).is_ok(), "{ring}");
+        }
+    }
+
+    #[test]
+    fn cases_tell_apart_what_is_measured() {
+        let plan = Plan::of(false, true);
+        let mut names = Vec::new();
+        for kind in KINDS {
+            names.extend(plan.sizes.iter().map(|&size| case(kind, &text::size(size))));
+            names.extend(plan.sizes.iter().map(|&size| case(kind, &reverse(size))));
+            names.extend(plan.counted.iter().map(|&size| case(kind, &counted(size))));
+            names.extend(plan.rings.iter().map(|&size| case(kind, &ring(size))));
+            names.extend(plan.pairs.iter().map(|&count| case(kind, &pairs_case(count))));
+        }
+        let unique: BTreeSet<&String> = names.iter().collect();
+        assert_eq!(unique.len(), names.len(), "{names:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_measured_says_why_in_every_way() {
+        let mut groups = [none("Xen".to_owned(), "no Xen here")];
+        let samples = alternate(&mut groups, 1, &crate::progress::Progress::silent()).unwrap();
+        let ways: BTreeSet<&str> = samples.0.iter().map(|sample| sample.variant.as_str()).collect();
+        assert_eq!(ways, BTreeSet::from(WAYS));
+        assert!(samples.0.iter().all(|sample| sample.outcome == Err("no Xen here".to_owned())));
+        assert_eq!(summary(&samples), []);
+    }
+}

@@ -1,0 +1,124 @@
+//! What this host has to have, so that guests can be made and run.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use seekwire_program::library;
+
+use crate::experiment::Options;
+
+/// What makes and runs guests, and what runs in them: program, and Debian's package of it.
+const PROGRAMS: [(&str, &str); 16] = [
+    ("bash", "bash"),
+    ("cc", "gcc"),
+    ("ldd", "libc-bin"),
+    ("strip", "binutils"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("busybox", "busybox-static"),
+    ("cpio", "cpio"),
+    ("depmod", "kmod"),
+    ("xz", "xz-utils"),
+    ("dpkg-deb", "dpkg"),
+    ("apt-get", "apt"),
+    ("ip", "iproute2"),
+    ("flock", "util-linux"),
+    ("iperf3", "iperf3"),
+    ("redis-server", "redis-server"),
+    ("redis-benchmark", "redis-tools"),
+];
+
+/// Servers and tools for root live there, which is not in everybody's PATH.
+const MORE_PLACES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+/// Why no guests can run here, if that is so; what to do about it belongs there, too.
+pub(crate) fn unavailable(options: &Options) -> Option<String> {
+    if env::consts::ARCH != "x86_64" {
+        return Some("the virtual machines are made for x86-64".to_owned());
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    let places: Vec<PathBuf> =
+        env::split_paths(&path).chain(MORE_PLACES.map(PathBuf::from)).collect();
+    complaint(&absent(&places)).or_else(|| seekwire(options).err())
+}
+
+/// Whether the command and the library are there, which go into the guests.
+fn seekwire(options: &Options) -> Result<(), String> {
+    command(&options.program().map_err(|error| error.to_string())?)?;
+    match &options.library {
+        Some(library) if library.is_file() => Ok(()),
+        Some(library) => Err(format!("{} was not found", library.display())),
+        None => library::find().map(|_| ()).map_err(|error| error.to_string()),
+    }
+}
+
+/// The command that belongs to the laboratory: beside it, as in a build directory, or where it is
+/// installed.
+pub(crate) fn command(laboratory: &Path) -> Result<PathBuf, String> {
+    let beside = laboratory.parent().unwrap_or(Path::new("."));
+    let candidates = ["", "../../bin"].map(|place| beside.join(place).join("seekwire"));
+    candidates.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
+        let looked_at = candidates.each_ref().map(|path| path.display().to_string()).join(", ");
+        format!("the command seekwire was not found (looked at {looked_at}); run `make build`")
+    })
+}
+
+fn absent(places: &[PathBuf]) -> Vec<(&'static str, &'static str)> {
+    let is_there = |name: &str| places.iter().any(|place| place.join(name).is_file());
+    PROGRAMS.into_iter().filter(|(name, _)| !is_there(name)).collect()
+}
+
+fn complaint(absent: &[(&'static str, &'static str)]) -> Option<String> {
+    let joined = |of: fn(&(&'static str, &'static str)) -> &'static str, between: &str| {
+        absent.iter().map(of).collect::<Vec<_>>().join(between)
+    };
+    (!absent.is_empty()).then(|| {
+        format!(
+            "not installed: {}; `scripts/deps lab` installs what is missing (on Debian, as root: apt-get install \
+             --no-install-recommends {})",
+            joined(|(name, _)| name, ", "),
+            joined(|(_, package)| package, " ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_with_its_package() {
+        let place = tempfile::tempdir().unwrap();
+        for (name, _) in PROGRAMS {
+            fs::write(place.path().join(name), "").unwrap();
+        }
+        let absent = || absent(&[PathBuf::from("/nowhere"), place.path().to_owned()]);
+        assert_eq!(complaint(&absent()), None);
+        for name in ["qemu-system-x86_64", "busybox"] {
+            fs::remove_file(place.path().join(name)).unwrap();
+        }
+        let why = complaint(&absent()).unwrap();
+        assert!(why.contains("not installed: qemu-system-x86_64, busybox; `scripts/deps"), "{why}");
+        assert!(why.ends_with("qemu-system-x86 busybox-static)"), "{why}");
+    }
+
+    #[test]
+    fn the_command_is_found_in_a_build_and_where_it_is_installed() {
+        let prefix = tempfile::tempdir().unwrap();
+        let (binaries, private) = (prefix.path().join("bin"), prefix.path().join("lib/seekwire"));
+        fs::create_dir_all(&binaries).unwrap();
+        fs::create_dir_all(&private).unwrap();
+        let found = || {
+            let found = command(&private.join("seekwire-lab"));
+            found.map(|path| path.canonicalize().unwrap())
+        };
+        let why = found().unwrap_err();
+        assert!(why.contains("lib/seekwire/seekwire") && why.contains("make build"), "{why}");
+        for place in [&binaries, &private] {
+            let program = place.join("seekwire");
+            fs::write(&program, "").unwrap();
+            assert_eq!(found().unwrap(), program.canonicalize().unwrap());
+        }
+    }
+}
