@@ -20,7 +20,8 @@ const ROUNDS: usize = 3;
 fuzz_target!(|bytes: &[u8]| {
     // As many stores as there are bytes for; a `Vec` of them would end at half of its elements.
     let mut rest = Unstructured::new(bytes);
-    let more = std::iter::from_fn(|| (!rest.is_empty()).then(|| Store::arbitrary(&mut rest).ok())?);
+    let more =
+        std::iter::from_fn(|| (!rest.is_empty()).then(|| Store::arbitrary(&mut rest).ok())?);
     let stores: Vec<Store> = more.take(300).collect();
     let each = stores.len().div_ceil(ROUNDS).max(1);
     let rounds: Vec<_> = stores.chunks(each).map(<[Store]>::to_vec).collect();
