@@ -66,7 +66,10 @@ fn row(state: &State) -> Vec<String> {
             format!("{} of {}", shown(used), shown(most))
         })
     };
-    let unread = state.unread.as_ref().map(|all| all.iter().map(|one| one.bytes).sum());
+    let unread = state
+        .unread
+        .as_ref()
+        .map(|all| all.iter().fold(0, |sum: u64, one| sum.saturating_add(one.bytes)));
     vec![
         state.link.clone(),
         format!("{} {}", state.provider, state.place),

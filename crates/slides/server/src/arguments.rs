@@ -336,8 +336,8 @@ Environment:
   SEEKWIRE_SLIDES_WORKER_SECRET=SECRET  as what --worker-secret has
 
 Exit status:
-  0  the server of the job has ended
-  1  there is no secret, no address, or no server in this job, or it has workers enough
+  0  the server of the job has ended, or has workers enough
+  1  there is no secret, no address, or no server in this job
   2  the arguments make no sense
 
 Examples:

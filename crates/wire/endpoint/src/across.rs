@@ -46,6 +46,8 @@ struct Known {
     pid: u32,
     looked: Option<Instant>,
     version: Version,
+    /// What the map file was when it could not be read, if that has not been possible since.
+    unreadable: Option<Version>,
     map: Map,
     links: HashMap<String, Tried>,
     /// By the name of the link.
@@ -72,8 +74,8 @@ impl Tried {
         self.state == map.state() && map.get(&self.definition.name) == Some(&self.definition)
     }
 
-    fn is_detached(&self) -> bool {
-        self.link.as_ref().is_ok_and(|link| link.is_detached())
+    fn is_detached_here(&self) -> bool {
+        self.link.as_ref().is_ok_and(|link| link.is_detached_here())
     }
 }
 
@@ -115,6 +117,7 @@ pub(crate) fn link_to(address: IpAddr) -> Option<Result<Arc<Link>, Reason>> {
             pid,
             looked: None,
             version: None,
+            unreadable: None,
             map: Map::default(),
             links: HashMap::new(),
             found: HashMap::new(),
@@ -171,9 +174,14 @@ impl Known {
     fn read(&mut self) {
         let version = version(map_path());
         if version != self.version {
-            self.version = version;
+            let map = Map::read(map_path());
+            // What cannot be read, as for want of descriptors, is read again, and told of once.
+            let is_told = self.unreadable.replace(version) == Some(version);
+            if map.is_ok() {
+                (self.version, self.unreadable) = (version, None);
+            }
             self.found.clear();
-            self.take(Map::read(map_path()));
+            self.take(map, is_told);
         }
         for link in self.map.links() {
             let version = self::version(&Peers::path(link, self.map.state()));
@@ -187,14 +195,16 @@ impl Known {
 
     /// Links of which it says the same as before stay open, and so do all while it cannot be read:
     /// connections are on their way there.
-    fn take(&mut self, map: Result<Map, MapError>) {
+    fn take(&mut self, map: Result<Map, MapError>, is_told: bool) {
         match map {
             Ok(map) => {
                 self.links.retain(|_, tried| tried.is_of(&map));
                 self.map = map;
             }
             Err(error) => {
-                tracing::error!("no connection goes over a link: {error}");
+                if !is_told {
+                    tracing::error!("no connection goes over a link: {error}");
+                }
                 self.map = Map::default();
             }
         }
@@ -203,7 +213,7 @@ impl Known {
     /// Closes the links that are not used any more. Connections that are still there have them,
     /// too.
     fn let_go(&mut self) {
-        self.links.retain(|_, tried| !tried.is_detached());
+        self.links.retain(|_, tried| !tried.is_detached_here());
     }
 
     /// The link behind which an agent has found an address, if that still holds. Of two links,
@@ -226,6 +236,8 @@ impl Known {
         if let Some(tried) = self.links.get(&definition.name).filter(|it| it.is_of(&self.map)) {
             match &tried.link {
                 Ok(link) if !link.is_detached() => return Ok(Arc::clone(link)),
+                // The other machine may come back to it as it is.
+                Ok(link) if !link.is_detached_here() => return Err(Reason::NoLink),
                 _ if now.duration_since(tried.at) < TRUST => {
                     return Err(tried.link.as_ref().err().copied().unwrap_or(Reason::NoLink));
                 }

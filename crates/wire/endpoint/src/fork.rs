@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -114,10 +114,19 @@ pub fn after_fork_parent() {
     INSIDE.fetch_and(!FORKING, Ordering::Release);
 }
 
+static LOST_MEMORY: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process is a child that has not got all memory of other machines which its parent
+/// has.
+pub(crate) fn has_lost_memory() -> bool {
+    LOST_MEMORY.load(Ordering::Relaxed)
+}
+
 /// To be called after fork() in the child.
 pub fn after_fork_child() {
     INSIDE.store(own(), Ordering::Release);
     if let Err(error) = granted::after_fork_child() {
+        LOST_MEMORY.store(true, Ordering::Relaxed);
         tracing::error!("this process cannot use memory of another machine any more: {error}");
     }
     held_file::close_numberless();

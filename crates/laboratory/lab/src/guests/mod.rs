@@ -101,7 +101,6 @@ pub(crate) struct Guests {
     kind: Kind,
     pub(crate) setting: Setting,
     _network: Option<Network>,
-    _region: Option<NamedTempFile>,
     _directory: TempDir,
 }
 
@@ -175,6 +174,8 @@ impl Guests {
             network.await_first(&machine)?;
             machines.push(RefCell::new(machine));
         }
+        // Both have it; so nothing is left of it, however this process ends.
+        drop(region);
         let setting = Setting {
             processors: format!("{processors}; {count} for each guest"),
             is_emulated: processor != Processor::Kvm,
@@ -182,8 +183,8 @@ impl Guests {
             kernel: image.name.clone(),
         };
         let kind = Kind::Machines;
-        let (_network, _region, _directory) = (Some(network), Some(region), directory);
-        Ok(Self { machines, kind, setting, _network, _region, _directory })
+        let (_network, _directory) = (Some(network), directory);
+        Ok(Self { machines, kind, setting, _network, _directory })
     }
 
     fn boot_xen(
@@ -213,7 +214,7 @@ impl Guests {
             kernel: image.name.clone(),
         };
         let (machines, kind) = (vec![RefCell::new(machine)], Kind::Xen);
-        Ok(Self { machines, kind, setting, _network: None, _region: None, _directory: directory })
+        Ok(Self { machines, kind, setting, _network: None, _directory: directory })
     }
 
     /// Attaches both ends of a link between the guests.

@@ -18,7 +18,7 @@ use std::time::Duration;
 pub use child::{Finished, Running};
 pub use error::Error;
 pub(crate) use error::last_words;
-pub(crate) use mode::{ACCELERATED, PLAIN, traffic_of};
+pub(crate) use mode::{ACCELERATED, PLAIN, traffic_of_each};
 pub use mode::{Mode, Registry, Traffic};
 
 /// Before the number of the process that a role belongs to.

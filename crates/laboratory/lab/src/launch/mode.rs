@@ -158,21 +158,21 @@ fn set_preload(command: &mut Command, preload: OsString) {
 pub(super) fn read_traffic(directory: &Path) -> Option<Traffic> {
     let files = fs::read_dir(directory).ok()?.flatten();
     let texts = files.map(|entry| fs::read_to_string(entry.path()).unwrap_or_default());
-    texts.filter_map(|text| traffic_of(&text)).reduce(|mut total, traffic| {
+    texts.flat_map(|text| traffic_of_each(&text)).reduce(|mut total, traffic| {
         total += traffic;
         total
     })
 }
 
-/// The same of what stood in these files, one after the other; what is cut off does not count.
-pub(crate) fn traffic_of(text: &str) -> Option<Traffic> {
+/// What each process has moved whose counters stand in a text, one after the other; what is cut off
+/// does not count.
+pub(crate) fn traffic_of_each(text: &str) -> Vec<Traffic> {
     let counters = serde_json::Deserializer::from_str(text).into_iter::<Statistics>();
-    let mut total: Option<Traffic> = None;
-    for Statistics { bytes } in counters.map_while(Result::ok) {
-        *total.get_or_insert_default() +=
-            Traffic { ring: bytes.tx_ring + bytes.rx_ring, tcp: bytes.tx_tcp + bytes.rx_tcp };
-    }
-    total
+    let moved = |Statistics { bytes }| Traffic {
+        ring: bytes.tx_ring + bytes.rx_ring,
+        tcp: bytes.tx_tcp + bytes.rx_tcp,
+    };
+    counters.map_while(Result::ok).map(moved).collect()
 }
 
 #[cfg(test)]
@@ -217,7 +217,7 @@ mod tests {
         fs::write(directory.path().join("x.3.json"), "{\"pid\":").unwrap();
         assert_eq!(read_traffic(directory.path()), Some(Traffic { ring: 120, tcp: 8 }));
         let both = format!("{counters}\n{counters}{{\"pid\":");
-        assert_eq!(traffic_of(&both), Some(Traffic { ring: 120, tcp: 8 }));
-        assert_eq!(traffic_of(""), None);
+        assert_eq!(traffic_of_each(&both), [Traffic { ring: 60, tcp: 4 }; 2]);
+        assert_eq!(traffic_of_each(""), []);
     }
 }

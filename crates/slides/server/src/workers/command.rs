@@ -98,8 +98,10 @@ pub(crate) fn command(options: &Options) -> Result<()> {
         };
         let outcome = addresses.and_then(|to| worker.run(&server, to, &secret, &attempts));
         match outcome {
+            // The others of the job go on without this one.
             Ok(End::Full(most)) if is_launched && began.elapsed() >= LIMIT => {
-                bail!("{server}: {}", too_many(most));
+                tracing::warn!("{server}: {}; this worker ends", too_many(most));
+                return Ok(());
             }
             Ok(End::Full(most)) => {
                 attempts.told.warn(format!("{server}: {}", too_many(most)));

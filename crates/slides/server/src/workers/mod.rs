@@ -180,10 +180,14 @@ impl Workers {
                     state.remotes.push(Arc::clone(&remote));
                     state.come += 1;
                     drop(state);
+                    let running = Arc::new(running);
                     let (workers, its) = (Arc::clone(self), Arc::clone(&remote));
-                    let run = spawn("worker", move || workers.run(&its, running));
+                    let goes_on = Arc::clone(&running);
+                    let run = spawn("worker", move || workers.run(&its, goes_on));
                     if let Err(error) = run {
                         tracing::error!("a worker is sent home: {error:#}");
+                        running.finish();
+                        running.wait_for_links();
                         self.goes(&remote);
                     }
                 }
@@ -246,8 +250,7 @@ impl Workers {
     }
 
     /// A worker is there, until it goes.
-    fn run(&self, remote: &Arc<Remote>, running: Running) {
-        let running = Arc::new(running);
+    fn run(&self, remote: &Arc<Remote>, running: Arc<Running>) {
         let unit = Arc::new(running.submit(Unit::new("")));
         remote.begins(&running, &unit);
         if self.state().is_over {

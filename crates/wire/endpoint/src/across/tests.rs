@@ -77,21 +77,29 @@ fn a_map_that_says_the_same_of_a_link_leaves_it_open() {
     const SAME: &str = "link one file /one first\nstate /run/one\n";
     let (links, found) = (HashMap::new(), HashMap::new());
     let map_before = map(SAME).unwrap();
-    let mut known = Known { pid: 0, looked: None, version: None, map: map_before, links, found };
+    let mut known = Known {
+        pid: 0,
+        looked: None,
+        version: None,
+        unreadable: None,
+        map: map_before,
+        links,
+        found,
+    };
     let open = |known: &mut Known| {
         let (definition, state) = (known.map.links()[0].clone(), known.map.state().to_owned());
         let tried = Tried { link: Err(Reason::NoLink), at: Instant::now(), definition, state };
         known.links.insert("one".to_owned(), tried);
     };
     open(&mut known);
-    known.take(map(SAME));
+    known.take(map(SAME), false);
     assert!(known.links.contains_key("one"));
-    known.take(map(&format!("# Another text.\n{SAME}10.0.0.9 one\n")));
+    known.take(map(&format!("# Another text.\n{SAME}10.0.0.9 one\n")), false);
     assert!(known.links.contains_key("one"));
     // As while somebody writes it.
-    known.take(map("link one file"));
+    known.take(map("link one file"), false);
     assert!(known.links.contains_key("one") && known.map.links().is_empty());
-    known.take(map(SAME));
+    known.take(map(SAME), false);
     assert!(known.links.contains_key("one"));
 
     for other in [
@@ -101,9 +109,9 @@ fn a_map_that_says_the_same_of_a_link_leaves_it_open() {
         "link two file /one first\nstate /run/one\n",
         "",
     ] {
-        known.take(map(SAME));
+        known.take(map(SAME), false);
         open(&mut known);
-        known.take(map(other));
+        known.take(map(other), false);
         assert!(known.links.is_empty(), "{other}");
     }
 }

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use seekwire_transport::sys::thread;
 
 use super::holders::Holders;
+use super::link::VIOLATED;
 use super::state::Connection;
+use crate::fork;
 
 impl Connection {
     /// Whether no other process can use the socket unseen.
@@ -52,7 +54,14 @@ impl Connection {
         self.forget_holds();
         self.waiters.forget();
         match self.attached() {
-            Some(link) => link.ring.queue.fork_arrived(pid),
+            Some(link) => {
+                link.ring.queue.fork_arrived(pid);
+                // A child that has not got the other machine's memory must not go on: in words that
+                // are the parent's, too, it would tell of bytes that nobody ever sees.
+                if fork::has_lost_memory() && link.machine_is_gone() {
+                    link.broken.store(VIOLATED, Ordering::Relaxed);
+                }
+            }
             None => {
                 if let Some(holders) = self.holders.get() {
                     holders.fork_arrived(pid);

@@ -35,7 +35,7 @@ impl Region {
     /// # Errors
     /// Those of open(2) of gntdev, and of mapping: EINVAL when a page is not granted to this domain,
     /// for writing, or Xen has no room to keep account of it.
-    pub fn of_grants(grants: Grants) -> io::Result<Self> {
+    pub fn of_grants(mut grants: Grants) -> io::Result<Self> {
         let file = open()?;
         let at = grants.request(&file)?;
         let access = ProtFlags::READ.union(ProtFlags::WRITE);
@@ -53,7 +53,7 @@ impl Region {
 /// As [`Region::of_grants`].
 pub fn read_grants(grants: &Grants) -> io::Result<Vec<u8>> {
     let file = open()?;
-    let at = grants.request(&file)?;
+    let at = grants.clone().request(&file)?;
     let mapping = Mapping::of_file(file.as_fd(), at, grants.bytes(), ProtFlags::READ)?;
     let mut bytes = vec![0; grants.bytes()];
     mapping.read(0, &mut bytes);
@@ -61,22 +61,23 @@ pub fn read_grants(grants: &Grants) -> io::Result<Vec<u8>> {
 }
 
 /// To be called after fork() in the child: whatever the kernel has left out is mapped again. What
-/// cannot be mapped is zero for this process, so that its connections over that region end.
+/// cannot be mapped is zero for this process, as if the other machine had gone.
 ///
 /// # Errors
 /// Why something could not be mapped, as [`Region::of_grants`].
 pub fn after_fork_child() -> Result<(), Errno> {
     // Held by a thread of the parent, it maps a region that nobody has used yet.
-    let Ok(mapped) = MAPPED.try_lock() else { return Ok(()) };
+    let Ok(mut mapped) = MAPPED.try_lock() else { return Ok(()) };
     let mut result = Ok(());
-    for Granted { mapping, grants } in &*mapped {
+    for Granted { mapping, grants } in &mut *mapped {
         let Some(mapping) = mapping.upgrade() else { continue };
         if is_mapped(&mapping) {
             continue;
         }
         if let Err(error) = map_again(&mapping, grants) {
             result = Err(error);
-            zero(&mapping)?;
+            // The others are looked at, too.
+            let _ = zero(&mapping);
         }
     }
     result
@@ -93,7 +94,7 @@ fn is_mapped(mapping: &Mapping) -> bool {
 const HERE: MapFlags = MapFlags::SHARED.union(MapFlags::FIXED_NOREPLACE);
 const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-fn map_again(mapping: &Mapping, grants: &Grants) -> Result<(), Errno> {
+fn map_again(mapping: &Mapping, grants: &mut Grants) -> Result<(), Errno> {
     let file = open()?;
     let at = grants.request(&file)?;
     let place = mapping.base.as_ptr().cast();

@@ -110,9 +110,10 @@ impl Grants {
     }
 
     /// Has a file of gntdev stand for them; returns where in it they begin. They can be mapped
-    /// there once, and only all of them. Whether they are granted is seen then.
-    pub(crate) fn request(&self, file: impl AsFd) -> Result<u64, Errno> {
-        ask(file, MAP_GRANT_REF, &mut self.request.clone())
+    /// there once, and only all of them. Whether they are granted is seen then. Nothing is allocated:
+    /// in a child, it could come to lie where these are to be.
+    pub(crate) fn request(&mut self, file: impl AsFd) -> Result<u64, Errno> {
+        ask(file, MAP_GRANT_REF, &mut self.request)
     }
 }
 
@@ -147,7 +148,7 @@ mod tests {
         let other = std::fs::File::open("/dev/null").unwrap();
         let error = allocate(&other, 0, 1, true).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::NOTTY.raw_os_error()));
-        let grants = Grants::new(0, &[1]).unwrap();
+        let mut grants = Grants::new(0, &[1]).unwrap();
         assert_eq!(grants.request(&other), Err(Errno::NOTTY));
         let none = allocate(&other, 0, 0, true).unwrap_err();
         assert_eq!(none.kind(), io::ErrorKind::InvalidInput);

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::bench::{self, BANDWIDTH, Operation, Report, Test};
 use crate::experiments::links;
 use crate::guests::{BOTH, Guest, Guests};
-use crate::launch::{Traffic, traffic_of};
+use crate::launch::{Traffic, traffic_of_each};
 use crate::programs::redis::{Case, Figures};
 use crate::programs::{LATENCY, LATENCY_TAIL, REQUESTS, Work, iperf3};
 use crate::record::{Better, Metric};
@@ -89,6 +89,23 @@ impl Ends {
         script: &str,
         limit: Duration,
     ) -> Result<(String, Option<Traffic>)> {
+        let (printed, each) = self.drive_several(what, script, limit)?;
+        let sum = |each: Vec<Traffic>| {
+            each.into_iter().fold(Traffic::default(), |mut sum, one| {
+                sum += one;
+                sum
+            })
+        };
+        Ok((printed, each.map(sum)))
+    }
+
+    /// The same, where what each process moved counts by itself.
+    fn drive_several(
+        &self,
+        what: &str,
+        script: &str,
+        limit: Duration,
+    ) -> Result<(String, Option<Vec<Traffic>>)> {
         let client = self.server.other();
         let script = format!("rm -f {COUNTERS}/*; run='{}'\n{script}", self.way.prefix());
         let printed = self.guests.on(client, what, &script, limit)?;
@@ -97,9 +114,9 @@ impl Ends {
         }
         let script = format!("cat {COUNTERS}/*");
         let counters = self.guests.on(client, "the library’s counters", &script, START)?;
-        let traffic = traffic_of(&counters);
-        ensure!(traffic.is_some(), "{what}: the library has left no counters");
-        Ok((printed, traffic))
+        let each = traffic_of_each(&counters);
+        ensure!(!each.is_empty(), "{what}: the library has left no counters");
+        Ok((printed, Some(each)))
     }
 
     /// Does tests, each in a client of its own: only then do the counters tell of a single one that
@@ -145,11 +162,14 @@ impl Ends {
             script += &format!("await client{index}\n");
         }
         let limit = limit(test) * count as u32;
-        let (printed, traffic) = self.drive(STREAMBENCH, &script, limit)?;
-        if let Some(traffic) = traffic {
-            links::check(test, traffic)?;
+        let (printed, each) = self.drive_several(STREAMBENCH, &script, limit)?;
+        if let Some(each) = each {
+            ensure!(each.len() == count, "{} of {count} clients left counters", each.len());
+            for traffic in each {
+                links::check(test, traffic)?;
+                trial.count(Some(traffic));
+            }
         }
-        trial.count(traffic);
         let reports = bench::parse(&printed)?;
         ensure!(reports.len() == count, "{} of {count} clients reported: {printed}", reports.len());
         let bandwidths = reports.iter().flat_map(Report::readings);
@@ -208,6 +228,7 @@ impl Ends {
         self.exchange(std::slice::from_ref(test), trial, |_, report| messages = report.messages)?;
         let after = self.executed()?;
         ensure!(messages > 0, "no message was exchanged");
+        ensure!(after > before, "no instruction was executed: {before} before, {after} after");
         Ok((after - before) / messages as f64)
     }
 
@@ -267,8 +288,7 @@ fn busy(timers: &str) -> Option<f64> {
         let (name, value) = line.split_once(':')?;
         (name.trim() == ".idle_sleeptime").then(|| number(value))?
     })?;
-    // In milliseconds.
-    Some(now - idle * 1e6)
+    Some(now - idle)
 }
 
 #[cfg(test)]
@@ -298,7 +318,7 @@ mod tests {
     #[test]
     fn idle_time_does_not_count() {
         let timers = "Timer List Version: v0.9\nHRTIMER_MAX_CLOCK_BASES: 8\nnow at 5000000000 nsecs\n\n\
-                      cpu: 0\n  .idle_waketime  : 4 nsecs\n  .idle_sleeptime : 1500.250000 msecs\n";
+                      cpu: 0\n  .idle_waketime  : 4 nsecs\n  .idle_sleeptime : 1500250000 nsecs\n";
         assert_eq!(busy(timers), Some(3_499_750_000.0));
         assert_eq!(busy("now at 5 nsecs\n"), None);
     }

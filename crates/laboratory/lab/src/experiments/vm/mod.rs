@@ -190,6 +190,8 @@ impl Experiment for Vm {
 
         let mut parameters = context.parameters(rounds);
         let mut set = |name: &str, value: Value| drop(parameters.insert(name.to_owned(), value));
+        // Programs in guests inherit none of this host's.
+        set("environment", Value::Object(Default::default()));
         set("milliseconds per test", (plan.time.as_millis() as u64).into());
         set("iperf3 seconds", plan.iperf3_seconds.into());
         set("sizes", plan.sizes.into());
