@@ -16,6 +16,7 @@ use crate::error::{EnterError, LinkError};
 use crate::half::{HalfMemory, PeerHeader};
 use crate::layout::Layout;
 use crate::map::{Definition, Provider, Side};
+use crate::peers::Peers;
 use crate::provider::{self, Memory};
 use crate::state::{self, Identity, StateFile};
 use crate::table::{self, PATIENCE, Table};
@@ -117,6 +118,10 @@ impl Link {
         if !state.lock_agent().map_err(|error| LinkError::of(&path, error))? {
             return Err(LinkError::HasAgent(name()));
         }
+        // What an agent has left that was killed, nobody has proved by now, and programs would believe
+        // it from here on.
+        let of_peers = |error| LinkError::of(&Peers::path(definition, directory), error);
+        Peers::remove(definition, directory).map_err(of_peers)?;
         let link = Self::of(definition, state, directory, xen::COMMANDS)?;
         if link.is_detached_here() { Err(LinkError::Detached(name())) } else { Ok(link) }
     }

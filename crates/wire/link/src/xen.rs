@@ -111,10 +111,13 @@ pub enum XenError {
     },
     /// Who holds the memory does not answer.
     #[error(
-        "who holds the memory of this link gives nothing out ({source}); start seekwire vm hold \
-         anew"
+        "who holds the memory of this link gives nothing out ({source}); try again. If that goes on, \
+         as root: start seekwire vm hold {name} anew, which grants other memory, and then on the \
+         other machine: seekwire vm attach {name}"
     )]
     Silent {
+        /// Of the link.
+        name: String,
         /// What came instead.
         source: io::Error,
     },

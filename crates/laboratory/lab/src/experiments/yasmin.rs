@@ -21,6 +21,10 @@ pub(super) const FIGURE_6: &str =
 pub(super) const FIGURE_7: &str =
     "Rozis, Gerangelos and Koziris, “YASMIN”, section 4.2 and figure 7";
 
+/// What it says of the largest messages.
+pub(super) const DIP: &str = "Bandwidth grows with the message up to 2 MB and is lower again at 4 MB, probably because \
+                              the two ends then compete for the memory bus.";
+
 /// Average bandwidth over that of the network path, by iperf.
 pub(super) const BANDWIDTH_GAIN: f64 = 4.4;
 /// Round trip of 1 B over that of the network path: reduced by 65 %.
@@ -124,8 +128,7 @@ pub(super) const SOCKETS: &[Claim] = &[
     },
     Claim {
         title: "dip of the largest messages",
-        statement: "Bandwidth grows with the message up to 2 MB and is lower again at 4 MB, probably because the two \
-                    ends then compete for the memory bus.",
+        statement: DIP,
         source: Source::Paper(FIGURE_5),
         published: "",
         measure: "bandwidth of 4 MiB messages over that of 2 MiB messages, accelerated",

@@ -185,9 +185,16 @@ pub(super) fn ask(name: &str, state: &Path, patience: Duration) -> Result<Handed
             io::ErrorKind::PermissionDenied => {
                 XenError::Permission { path: path.display().to_string() }
             }
-            _ => XenError::Silent { source: error },
+            _ if is_scarce(&error) => XenError::io(&path, error),
+            _ => XenError::Silent { name: name.to_owned(), source: error },
         }),
     }
+}
+
+/// Whether it is this process or this machine that lacks something, and not who is asked.
+fn is_scarce(error: &io::Error) -> bool {
+    let scarce = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+    scarce.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 fn try_ask(path: &Path, patience: Duration) -> io::Result<Handed> {
@@ -261,6 +268,8 @@ mod tests {
         let held = UnixDatagram::bind(&path).unwrap();
         let silent = ask("a", state.path(), Duration::from_millis(1)).unwrap_err().to_string();
         assert!(silent.contains("gives nothing out"), "{silent}");
+        let lack = |errno: Errno| is_scarce(&io::Error::from(errno));
+        assert!(lack(Errno::MFILE) && !lack(Errno::TIMEDOUT));
         drop(held);
         let said = ask("a", state.path(), PATIENCE).unwrap_err().to_string();
         assert!(said.contains("nobody holds") && said.ends_with("; as root: seekwire vm hold a"));

@@ -7,7 +7,8 @@ use crate::claim::{Claim, Comparison, Criterion, Estimate, Source};
 use crate::experiments::links::goal;
 use crate::experiments::names::pairs_case;
 use crate::experiments::yasmin::{
-    BANDWIDTH_GAIN, Evidence, FIGURE_5, FIGURE_6, FIGURE_7, LATENCY_LEFT, MICROBENCHMARKS, beside,
+    BANDWIDTH_GAIN, DIP, Evidence, FIGURE_5, FIGURE_6, FIGURE_7, LATENCY_LEFT, MICROBENCHMARKS,
+    beside,
 };
 use crate::guests::Kind;
 use crate::launch::ACCELERATED;
@@ -162,8 +163,7 @@ pub(super) const CLAIMS: &[Claim] = &[
     },
     Claim {
         title: "dip of the largest messages",
-        statement: "Bandwidth grows with the message up to 2 MB and is lower again at 4 MB, probably because the two \
-                    ends then compete for the memory bus.",
+        statement: DIP,
         source: Source::Paper(FIGURE_5),
         published: "",
         measure: "bandwidth of 4 MiB messages over that of 2 MiB messages, ivshmem",

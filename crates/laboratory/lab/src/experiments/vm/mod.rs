@@ -3,6 +3,7 @@
 
 mod claims;
 mod ends;
+mod findings;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,20 +13,20 @@ use seekwire_transport::layout::Geometry;
 use serde_json::Value;
 
 use super::names::pairs_case;
-use super::{curves, message_size, sweep};
-use crate::bench::{BANDWIDTH, EFFORT, LATENCY, LATENCY_TAIL, Operation, Report, Test};
+use super::sweep;
+use crate::bench::{BANDWIDTH, Operation, Report, Test};
 use crate::claim::{Claim, Comparison};
 use crate::experiment::{self, Context, Experiment};
 use crate::guests::{Clock, Contents, Guest, Guests, Image, Kind, Setting, needs};
 use crate::launch::{ACCELERATED, Mode, PLAIN, interrupt};
-use crate::outcome::{Findings, Key, Outcome, Recorded, ResultFile, Table};
-use crate::plot::{Axis, Figure, Scale};
+use crate::outcome::{Findings, Outcome, Recorded, ResultFile};
 use crate::programs::redis::Case;
 use crate::programs::{Work, iperf3};
-use crate::record::{Metric, Row, Samples, Selector};
+use crate::record::Samples;
 use crate::schedule::{Group, Trial, Variant, alternate};
 use crate::{streambench, text};
 use ends::{Ends, INSTRUCTIONS, STREAMBENCH, Way};
+use findings::{figures, how, summary};
 
 pub(super) struct Vm;
 
@@ -451,105 +452,6 @@ fn none(case: String, why: &str) -> Group<'static> {
 fn settings(setting: &Setting) -> [(&'static str, String); 3] {
     let Setting { processors, network, kernel, .. } = setting.clone();
     [("processors", processors), ("network", network), ("kernel", kernel)]
-}
-
-/// The same as a table.
-fn how(Recorded { parameters, .. }: Recorded<'_>) -> Table {
-    let whats = ["processors", "network", "kernel"];
-    let rows = whats.into_iter().map(|what| {
-        let of = |kind| parameters.get(&case(kind, what)).cloned().unwrap_or(Value::Null);
-        [what.into()].into_iter().chain(KINDS.map(of)).collect()
-    });
-    Table {
-        title: "How the guests ran".to_owned(),
-        note: "An emulated processor takes other times than a real one: where it is emulated, only ratios within \
-               this run say anything, and they are not those of real processors either."
-            .to_owned(),
-        columns: ["", "virtual machines with ivshmem", "domains of Xen"].map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-    }
-}
-
-fn figures(rows: &[Row], recorded: &Recorded<'_>) -> Vec<Figure> {
-    let mut figures = Vec::new();
-    for (kind, sizes) in KINDS.into_iter().zip(["sizes", "sizes between domains of Xen"]) {
-        let cases: Vec<String> =
-            recorded.numbers(sizes).into_iter().map(|size| case(kind, &text::size(size))).collect();
-        let rows: Vec<Row> = rows.iter().filter(|row| cases.contains(&row.case)).cloned().collect();
-        let file = |what: &str| format!("{}-{what}.svg", named(kind).to_lowercase());
-        let title = |what: &str| format!("{what}, {}", named(kind));
-        let mut figure = |what: &str, titled: &str, scale, metric: Metric| {
-            let (file, title) = (file(what), title(titled));
-            figures.push(curves(&file, &title, message_size(), scale, metric, &rows, &WAYS));
-        };
-        figure("bandwidth", "One-way bandwidth", Scale::Linear, BANDWIDTH);
-        figure("latency", "Round trip, median", Scale::Log10, LATENCY);
-        figure("latency-p99", "Round trip, 99th percentile", Scale::Log10, LATENCY_TAIL);
-        figure("effort", "Processor time of both ends", Scale::Log10, EFFORT);
-    }
-    let of_cases = |name: &dyn Fn(u64) -> String, numbers: &[u64]| -> Vec<Row> {
-        let place = |row: &Row| {
-            numbers.iter().find(|&&number| case(Kind::Machines, &name(number)) == row.case).copied()
-        };
-        let placed = |row: &Row| Some(Row { x: Some(place(row)? as f64), ..row.clone() });
-        rows.iter().filter_map(placed).collect()
-    };
-    let x = |label: &str, scale| Axis { label: label.to_owned(), scale };
-    let rings = of_cases(&ring, &recorded.numbers("ring sizes"));
-    let title = "Bandwidth of 64 KiB messages by size of the ring, ivshmem";
-    let axis = x("size of the ring (bytes)", Scale::Sizes);
-    figures.push(curves("rings.svg", title, axis, Scale::Linear, BANDWIDTH, &rings, &WAYS));
-    let pairs = of_cases(&|count| pairs_case(count as usize), &recorded.numbers("pairs"));
-    let title = "Aggregate bandwidth of 64 KiB messages, ivshmem";
-    let axis = x("pairs of processes", Scale::Log2);
-    figures.push(curves("pairs.svg", title, axis, Scale::Linear, BANDWIDTH, &pairs, &WAYS));
-    figures
-}
-
-fn summary(samples: &Samples) -> Vec<Key> {
-    let ratio = |case: String, metric: Metric, other| {
-        let select = |variant| Selector { case: &case, variant, metric };
-        samples.ratio(select(ACCELERATED), select(other)).map(|ratio| ratio.value)
-    };
-    let bulk = |kind| ratio(case(kind, &text::size(BULK)), BANDWIDTH, PLAIN);
-    let latency = |kind| ratio(case(kind, &text::size(SMALL)), LATENCY, PLAIN);
-    let against_vchan = [text::size(BULK), reverse(BULK)]
-        .map(|size| ratio(case(Kind::Xen, &size), BANDWIDTH, VCHAN));
-    // Both directions, or none.
-    let against_vchan = match against_vchan {
-        [Some(there), Some(back)] => Some(there.min(back)),
-        _ => None,
-    };
-    let keys = [
-        (
-            "ivshmem_vs_virtio_bulk",
-            "bandwidth of 64 KiB messages between virtual machines, over ivshmem over virtio-net; higher is better",
-            bulk(Kind::Machines),
-        ),
-        (
-            "ivshmem_vs_virtio_latency",
-            "median round trip of 1 B, over ivshmem over virtio-net; lower is better",
-            latency(Kind::Machines),
-        ),
-        (
-            "xen_vs_netfront_bulk",
-            "bandwidth of 64 KiB messages between domains of Xen, over granted memory over netfront; higher is better",
-            bulk(Kind::Xen),
-        ),
-        (
-            "xen_vs_netfront_latency",
-            "median round trip of 1 B, over granted memory over netfront; lower is better",
-            latency(Kind::Xen),
-        ),
-        (
-            "xen_vs_vchan_bulk",
-            "bandwidth of 64 KiB messages between domains of Xen, over granted memory over libxenvchan, in the direction \
-             where it is less; higher is better",
-            against_vchan,
-        ),
-    ];
-    let keys = keys.into_iter();
-    keys.filter_map(|(name, meaning, value)| Key::measured(name, meaning, value)).collect()
 }
 
 #[cfg(test)]
