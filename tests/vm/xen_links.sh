@@ -90,6 +90,42 @@ both_are_attached() {
     says 1 "another process holds the memory" seekwire vm hold guests
 }
 
+# events GUEST PROGRAM: how often the channels of its processes of that name have rung.
+events() {
+    on "$1" "sed -n 's/ *evtchn:$2\$//p' /proc/interrupts" | awk '{ for (i = 2; i <= NF; i++) if ($i ~ /^[0-9]+$/) all += $i } END { print all + 0 }'
+}
+
+rings_by_channel() {
+    local guest before
+    on 1 "start server 'listening *' seekwire run -- sockets echo 0.0.0.0 7000"
+    on 2 "mkfifo /tmp/go && start talker talked seekwire run -- sockets hold 192.0.2.1 7000 60000 /tmp/go"
+    for guest in 1 2; do
+        on "$guest" "grep evtchn /proc/interrupts" || fail "guest $guest has no channel"
+        doctor "$guest" "attached at both ends"
+    done
+    before=$(events 1 sockets)
+    on 2 'echo >/tmp/go; await talker' | grep "talked again" || fail "the connection has ended"
+    # Its own end is closed by now.
+    echo "rung $before times for the first half, and then $(events 1 sockets) in all"
+    [[ $before -gt 0 ]] || fail "nothing has rung"
+}
+
+test_programs_wake_each_other_by_event_channels() {
+    granted rings_by_channel
+}
+
+# Where there are none, the line carries the rings.
+rings_without_channels() {
+    on 2 mv /dev/xen/evtchn /dev/xen/none
+    doctor 2 "wake-ups go by TCP, which takes longer: there is no /dev/xen/evtchn"
+    shows_the_link
+    on 2 mv /dev/xen/none /dev/xen/evtchn
+}
+
+test_without_event_channels_the_line_carries_rings() {
+    granted rings_without_channels
+}
+
 test_a_link_by_xen_is_attached_and_detached() {
     granted both_are_attached
 }

@@ -163,8 +163,8 @@ pub(crate) struct VmMapRemove {
 /// hold`), and attaches again after that has begun anew.
 ///
 /// --group and --mode say who may use the links. They are those of the state file and, with
-/// --group, of the memory of an ivshmem device or of /dev/xen/gntdev, which only root can open
-/// otherwise. A region that is a file keeps the group and the mode that it has.
+/// --group, of the memory of an ivshmem device or of /dev/xen/gntdev and /dev/xen/evtchn, which only
+/// root can open otherwise. A region that is a file keeps the group and the mode that it has.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Trust:
@@ -276,7 +276,7 @@ pub(crate) struct VmHold {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 
-    /// Group, by name or number, whose members may use the link
+    /// Group, by name or number, whose members may use the link; /dev/xen/evtchn, too
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<String>,
 

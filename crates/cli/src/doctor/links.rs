@@ -1,12 +1,12 @@
 //! `seekwire doctor` on the memory that this machine shares with others: the map, and each link.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use seekwire_link::Map;
+use seekwire_link::{Map, try_channels};
 use seekwire_program::table;
 
 use super::Finding;
@@ -109,8 +109,31 @@ fn judge(state: &State) -> Finding {
         let (found, advice) = without_address(state);
         return warn(found, advice);
     }
+    if *provider == "xen" {
+        if let Err(error) = try_channels() {
+            let (found, advice) = without_channels(link, &error);
+            return warn(found, advice);
+        }
+    }
     let length = state.length.map(table::bytes).unwrap_or_default();
     Finding::ok(LINK, format!("{link}: {provider} {place}, {length}, attached at both ends"))
+}
+
+/// What keeps programs in two domains from waking each other as fast as they could, and what to do.
+fn without_channels(link: &str, error: &io::Error) -> (String, String) {
+    let (why, advice) = match error.kind() {
+        ErrorKind::NotFound => {
+            ("there is no /dev/xen/evtchn".to_owned(), "sudo modprobe xen-evtchn".to_owned())
+        }
+        ErrorKind::PermissionDenied => (
+            "this user may not open /dev/xen/evtchn".to_owned(),
+            format!("sudo seekwire vm attach {link} --group GROUP, a group of this user's"),
+        ),
+        _ => {
+            (format!("/dev/xen/evtchn: {error}"), "look at the log of this machine's kernel".into())
+        }
+    };
+    (format!("attached at both ends, but wake-ups go by TCP, which takes longer: {why}"), advice)
 }
 
 /// Why no address is behind a link that is attached at both ends, and what to do.

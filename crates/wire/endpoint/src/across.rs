@@ -18,7 +18,7 @@ use seekwire_link::{Link, LinkError, Peers};
 use seekwire_protocol::Reason;
 use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::Placed;
-use seekwire_transport::sys::{filter, line, socket, thread};
+use seekwire_transport::sys::{channel, filter, line, socket, thread};
 
 use crate::fork::patient_lock;
 use crate::scarcity;
@@ -86,6 +86,7 @@ static FORBIDDEN: AtomicBool = AtomicBool::new(false);
 /// not tried for the calls that links need.
 pub fn forbid() {
     FORBIDDEN.store(true, Ordering::Relaxed);
+    channel::avoid();
 }
 
 fn map_path() -> &'static PathBuf {

@@ -68,6 +68,8 @@ pub struct Other {
     pub talks_to: u128,
     /// What that end says that it has heard on the line: see [`Entry::prove`].
     pub proof: u128,
+    /// The port of the event channel that it offers.
+    pub channel: Option<u32>,
     /// Of the attachment of that machine.
     pub token: u64,
 }
@@ -83,6 +85,7 @@ impl Other {
             counts: found.counts,
             talks_to: found.talks_to,
             proof: found.proof,
+            channel: found.channel,
             token: found.token,
         }
     }
@@ -208,6 +211,11 @@ impl Entry {
     /// the line leads to this machine.
     pub fn prove(&self, heard: u128) {
         self.link.own.prove(self.index, heard);
+    }
+
+    /// Shows the port of a channel for the other machine, before [`Word::Granted`].
+    pub fn offer_channel(&self, port: u32) {
+        self.link.own.offer_channel(self.index, port);
     }
 
     /// Tells the other machine, beside the place.

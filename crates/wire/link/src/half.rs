@@ -46,6 +46,7 @@ pub(crate) struct Entered {
     pub(crate) names: Option<(usize, usize)>,
     pub(crate) talks_to: u128,
     pub(crate) proof: u128,
+    pub(crate) channel: Option<u32>,
     pub(crate) order: u64,
 }
 
@@ -194,6 +195,7 @@ impl HalfMemory {
             names: place(self.side.other(), entry::NAMES),
             talks_to: self.load_two(index, entry::TALKS_TO),
             proof: self.load_two(index, entry::PROOF),
+            channel: Some(load(entry::CHANNEL) as u32).filter(|port| *port != 0),
             order: load(entry::ORDER),
         };
         // Whoever enters anew frees the entry before it changes the rest.
@@ -281,6 +283,11 @@ impl HalfMemory {
     /// Stored before the state that goes with it.
     pub(crate) fn prove(&self, index: usize, proof: u128) {
         self.store_two(index, entry::PROOF, proof);
+    }
+
+    /// Stored before the state that goes with it.
+    pub(crate) fn offer_channel(&self, index: usize, port: u32) {
+        self.store(index, entry::CHANNEL, port.into());
     }
 
     #[inline]

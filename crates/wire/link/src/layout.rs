@@ -104,12 +104,14 @@ pub(crate) mod entry {
     pub(crate) const PROOF: usize = 0xa0;
     /// The later an end has entered, the larger: of two with the same 4-tuple the later one counts.
     pub(crate) const ORDER: usize = 0xb0;
+    /// The port of the event channel that an accepting end offers; 0 where it has none.
+    pub(crate) const CHANNEL: usize = 0xb8;
     /// The OTHER machine adds 1.
     pub(crate) const SIGNAL: usize = 0xc0;
 
     /// All but [`STATE`] and [`SIGNAL`].
     pub(crate) fn rest() -> impl Iterator<Item = usize> {
-        (TOKEN..ORDER + 8).step_by(8)
+        (TOKEN..CHANNEL + 8).step_by(8)
     }
 }
 

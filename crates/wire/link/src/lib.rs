@@ -75,4 +75,4 @@ pub use map::{Definition, Map, MapError, Provider, Side};
 pub use peers::Peers;
 pub use provider::{Memory, ProviderError};
 pub use status::{Half, Listed, Room, Unread, Usage};
-pub use xen::{Held, XenError};
+pub use xen::{Held, XenError, try_channels};

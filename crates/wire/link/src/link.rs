@@ -30,6 +30,7 @@ pub struct Link(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) name: String,
     pub(crate) is_on_this_host: bool,
+    pub(crate) domain: Option<u16>,
     pub(crate) layout: Layout,
     pub(crate) own: HalfMemory,
     pub(crate) peer: HalfMemory,
@@ -159,7 +160,12 @@ impl Link {
         let own = HalfMemory::new(region.clone(), layout, side);
         let peer = HalfMemory::new(region, layout, side.other());
         let is_on_this_host = matches!(definition.provider, Provider::File(_));
-        Ok(Self(Arc::new(Inner { name, is_on_this_host, layout, own, peer, state, token })))
+        let domain = match definition.provider {
+            Provider::Xen { domain, .. } => Some(domain),
+            _ => None,
+        };
+        let inner = Inner { name, is_on_this_host, domain, layout, own, peer, state, token };
+        Ok(Self(Arc::new(inner)))
     }
 
     /// Its name in the map.
@@ -172,6 +178,13 @@ impl Link {
     #[must_use]
     pub fn is_on_this_host(&self) -> bool {
         self.0.is_on_this_host
+    }
+
+    /// The number of the domain of Xen's at the other end, which can be reached by event channels;
+    /// `None` where it is none.
+    #[must_use]
+    pub fn domain(&self) -> Option<u16> {
+        self.0.domain
     }
 
     /// Which half is this machine's.

@@ -20,6 +20,10 @@
 //! reference of the root, and no program ever does. A region carries all connections between two
 //! machines; none of them has anything to do with Xen.
 //!
+//! What wakes the programs at both ends, between one connection's two, are event channels, whose
+//! ports are handed over in the region; where there are none left, or a program may not use them,
+//! lines do.
+//!
 //! A region is told from others by a random number, the *token*, which stands in xenstore and in
 //! the root: what was left in xenstore by somebody who is gone leads to no memory.
 
@@ -33,9 +37,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::fd::AsFd;
+use rustix::fs::OFlags;
 use seekwire_transport::mem::Region;
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::grants::{self, Grants, PAGE};
+use seekwire_transport::sys::{channel, file};
 
 use crate::attach::{Access, give_access_at};
 use crate::error::LinkError;
@@ -282,10 +288,30 @@ pub(crate) fn prepare(
                 }),
             Side::Second => taken::take(&definition.name, domain, length, state, access),
         };
-    result.map_err(|source| LinkError::Provider {
+    result.and_then(|()| give_channels(access)).map_err(|source| LinkError::Provider {
         name: definition.name.clone(),
         source: source.into(),
     })
+}
+
+/// Has those who may use the memory wake each other by event channels. Without, they do it by TCP.
+fn give_channels(access: Access) -> Result<(), XenError> {
+    if access.group.is_none() {
+        return Ok(());
+    }
+    let device = Path::new(channel::DEVICE);
+    match give_access_at(device, access) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(XenError::io(device, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether this process may wake programs in other domains by event channels.
+///
+/// # Errors
+/// Those of open(2): NotFound where the kernel has not loaded its module `xen-evtchn`.
+pub fn try_channels() -> io::Result<()> {
+    file::open(channel::DEVICE.as_ref(), OFlags::RDWR, 0).map(drop)
 }
 
 /// Whole pages of a region.

@@ -1,11 +1,15 @@
-//! The plan for domains of Xen's: how many pages they may grant and map, and their maps.
+//! The plan for domains of Xen's: how many pages they may grant and map, how many event channels they
+//! may have, and their maps.
 //!
 //! Xen keeps 8 bytes for each page that a domain grants, and 16 for each mapping of a page in
 //! another domain, in frames of 4096 bytes; both have limits (`gnttab_max_frames` and
 //! `gnttab_max_maptrack_frames` in xen-command-line, `max_grant_frames` and `max_maptrack_frames`
-//! in xl.cfg(5)).
+//! in xl.cfg(5)). Each connection over a link has an event channel, of which a domain has 1023 unless
+//! it is told otherwise (`max_event_channels`).
 
 use std::ops::RangeInclusive;
+
+use seekwire_link::Layout;
 
 use super::{Pair, of_machine};
 
@@ -23,6 +27,7 @@ const DEVICES: u64 = 32;
 /// What Xen allows a domain unless it is told otherwise.
 const GRANT_FRAMES: u64 = 64;
 const MAPPING_FRAMES: u64 = 1024;
+const EVENT_CHANNELS: u64 = 1023;
 /// Programs that have a region mapped at a time in the machine that does not own it. A page is
 /// mapped twice for each where the kernel is paravirtual.
 const PROGRAMS: u64 = 16;
@@ -34,12 +39,15 @@ struct Needs {
     pages: u64,
     grant_frames: u64,
     mapping_frames: u64,
+    event_channels: u64,
 }
 
 fn needs(pairs: &[Pair], machine: usize, size: u64) -> Needs {
     let pages = size / PAGE;
-    let (mut granted, mut mapped) = (0, 0);
+    let connections = Layout::of(size).map_or(0, |layout| layout.entries() as u64);
+    let (mut granted, mut mapped, mut channels) = (0, 0, EVENT_CHANNELS);
     for (pair, _) in of_machine(pairs, machine) {
+        channels += connections;
         if machine == pair.first {
             granted += pages + pages.div_ceil(PER_LIST) + 1;
         } else {
@@ -50,6 +58,7 @@ fn needs(pairs: &[Pair], machine: usize, size: u64) -> Needs {
         pages: granted,
         grant_frames: (granted.div_ceil(GRANTS) + DEVICES).max(GRANT_FRAMES),
         mapping_frames: mapped.div_ceil(MAPPINGS).max(MAPPING_FRAMES),
+        event_channels: channels,
     }
 }
 
@@ -65,8 +74,8 @@ pub(super) fn render(names: &[String], pairs: &[Pair], size: u64) -> String {
     for (needs, name) in all.iter().zip(names) {
         text.push_str(&format!(
             "\n# For the machine {name}: in the configuration of its domain (xl.cfg(5))\n\
-             max_grant_frames = {}\nmax_maptrack_frames = {}\n",
-            needs.grant_frames, needs.mapping_frames
+             max_grant_frames = {}\nmax_maptrack_frames = {}\nmax_event_channels = {}\n",
+            needs.grant_frames, needs.mapping_frames, needs.event_channels
         ));
     }
     for (machine, needs) in all.iter().enumerate() {
@@ -94,12 +103,12 @@ pub(super) fn render(names: &[String], pairs: &[Pair], size: u64) -> String {
             text.push_str(&match machine == pair.first {
                 true => {
                     format!(
-                        "sudo modprobe xen-gntalloc; sudo seekwire vm hold {}  # stays\n",
+                        "sudo modprobe -a xen-gntalloc xen-evtchn; sudo seekwire vm hold {}  # stays\n",
                         pair.link
                     )
                 }
                 false => format!(
-                    "sudo modprobe xen-gntdev; sudo seekwire vm attach {}  # when {} holds it\n",
+                    "sudo modprobe -a xen-gntdev xen-evtchn; sudo seekwire vm attach {}  # when {} holds it\n",
                     pair.link, names[pair.first]
                 ),
             });
@@ -159,10 +168,16 @@ mod tests {
         let pairs = pairs(&names).unwrap();
         let of = |machine| needs(&pairs, machine, 64 << 20);
         // Two regions of 16384 pages, with 16 lists and a root each: 65 frames of grants.
-        let first = Needs { pages: 32802, grant_frames: 65 + 32, mapping_frames: 1024 };
-        assert_eq!(of(0), first);
-        assert_eq!(of(1), Needs { pages: 16401, grant_frames: 65, mapping_frames: 2048 });
-        assert_eq!(of(2), Needs { pages: 0, grant_frames: 64, mapping_frames: 4096 });
+        // Each region has room for 512 connections.
+        let frames = |pages, grant_frames, mapping_frames| Needs {
+            pages,
+            grant_frames,
+            mapping_frames,
+            event_channels: 1023 + 2 * 512,
+        };
+        assert_eq!(of(0), frames(32802, 65 + 32, 1024));
+        assert_eq!(of(1), frames(16401, 65, 2048));
+        assert_eq!(of(2), frames(0, 64, 4096));
         let plan = planned("a b c", 64 << 20);
         assert!(plan.contains("gnttab_max_frames=97 gnttab_max_maptrack_frames=4096"), "{plan}");
         assert!(plan.contains("options xen-gntalloc limit=32802"), "{plan}");

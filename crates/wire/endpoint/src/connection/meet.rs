@@ -28,6 +28,7 @@ use seekwire_protocol::{FourTuple, Reason, Role};
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::queue::{self, QueuePair};
 use seekwire_transport::ring::Ring;
+use seekwire_transport::sys::channel::Channel;
 use seekwire_transport::sys::doorbell::Doorbell;
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::{host, line, socket, thread};
@@ -375,13 +376,33 @@ impl Connection {
         if let (Some(slot), Ok((own, peer))) = (self.slot(), socket::names(line.fd())) {
             slot.show_line((own.port(), peer.port()));
         }
-        let (doorbell, peer_doorbell) = Doorbell::across(line).map_err(|error| {
+        let channel = self.channel(far, other);
+        let (doorbell, peer_doorbell) = Doorbell::across(line, channel).map_err(|error| {
             tracing::warn!("no doorbell: {error}");
             scarcity::reason_of(&error).unwrap_or(Reason::FdLimit)
         })?;
         let queue = QueuePair::new(side.own, side.geometry, memory, geometry);
         let ring = Ring { queue, doorbell, peer_doorbell };
         Ok(Link::across(ring, side.held, Arc::clone(far), other))
+    }
+
+    /// What carries rings in the place of the line, between domains of Xen's. The accepting end
+    /// offers it before its word, and the connecting end rings when it has the other end.
+    fn channel(&self, far: &Far, other: &Other) -> Option<Channel> {
+        let domain = far.link.domain()?;
+        let channel = match self.role {
+            Role::Accepted => Channel::offer(domain),
+            Role::Connected => Channel::accept(domain, other.channel?),
+        };
+        let channel = channel.map_err(|error| {
+            tracing::debug!("no event channel to domain {domain}: {error}; rings go by TCP");
+        });
+        let channel = channel.ok();
+        if self.role == Role::Accepted {
+            // Also where there is none: the port of an earlier attempt may be another channel's now.
+            far.entry.offer_channel(channel.as_ref().map_or(0, Channel::port));
+        }
+        channel
     }
 }
 

@@ -24,9 +24,10 @@ pub(super) fn ladder(wanted: Geometry) -> Vec<Geometry> {
 
 /// The sizes to be tried, the largest first: that which is wanted, and smaller ones where many
 /// connections share the region. Each leaves as much as it takes to all that are there, and to a
-/// few more; but the smallest one is always tried.
+/// few more; but the smallest one is always tried. A larger number of those few would hardly have
+/// room for more connections, and have the first ones be small in a region of usual size.
 pub(super) fn sizes(wanted: Geometry, room: Room) -> Vec<Geometry> {
-    const FEW: usize = 16;
+    const FEW: usize = 4;
     let mut sizes = ladder(wanted);
     let share = room.free / (FEW + room.places);
     let smallest = sizes.len().saturating_sub(1);
@@ -53,6 +54,19 @@ mod tests {
         assert!(smallest.shown_bytes() <= 128 << 10, "{smallest:?}");
         assert_eq!(sizes_with(1000, 64 << 20), [smallest]);
         assert_eq!(sizes_with(0, 0), [smallest]);
+    }
+
+    #[test]
+    fn a_few_connections_have_what_they_want_where_there_is_room() {
+        let wanted = Config::of(|_| None).geometry;
+        for (half, least) in [(16 << 20, 1), (32 << 20, 4)] {
+            let (mut free, mut places) = (half, 0);
+            while sizes_with(places, free)[0] == wanted {
+                free -= wanted.shown_bytes();
+                places += 1;
+            }
+            assert!(places >= least, "{places} in {half} bytes");
+        }
     }
 
     #[test]

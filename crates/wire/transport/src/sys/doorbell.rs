@@ -1,5 +1,6 @@
 //! The doorbell: an eventfd, the cheapest thing that poll, select and epoll can wait on. Where the
-//! ringer is on another machine, a connection of its own carries the rings, a byte each.
+//! ringer is on another machine, a connection of its own carries the rings, a byte each, or an event
+//! channel of Xen's.
 
 use std::io;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
 use self::line::{Line, MOST_UNREAD};
+use super::channel::Channel;
 use super::fd::{Fd, Placed};
 use super::poll::Deadline;
 
@@ -19,8 +21,8 @@ mod line;
 enum Bell {
     /// An eventfd.
     Event(Placed),
-    /// Of this end, with a ringer on another machine: a set of the eventfd that is rung here, and
-    /// the line.
+    /// Of this end, with a ringer on another machine: a set of the eventfd that is rung here, the
+    /// line, and its channel.
     Here { set: Placed, event: Placed, line: Arc<Line> },
     /// Of the end on the other machine.
     There(Arc<Line>),
@@ -46,16 +48,17 @@ impl Doorbell {
     }
 
     /// That of this end and that of its peer on another machine, by a connected stream socket
-    /// between the two, which carries nothing else.
+    /// between the two, which carries nothing else, and by a channel, where there is one.
     ///
     /// # Errors
     /// As for [`Self::new`], and those of epoll_create1(2) and epoll_ctl(2).
-    pub fn across(socket: Placed) -> io::Result<(Self, Self)> {
+    pub fn across(socket: Placed, channel: Option<Channel>) -> io::Result<(Self, Self)> {
         let (set, event) = (new_set()?, event()?);
-        for fd in [event.as_fd(), socket.as_fd()] {
+        let rung = [Some(event.as_fd()), Some(socket.as_fd()), channel.as_ref().map(AsFd::as_fd)];
+        for fd in rung.into_iter().flatten() {
             epoll::add(&set, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         }
-        let line = Arc::new(Line::new(socket));
+        let line = Arc::new(Line::new(socket, channel));
         let there = Self::of(Bell::There(Arc::clone(&line)));
         Ok((Self::of(Bell::Here { set, event, line }), there))
     }
@@ -154,13 +157,18 @@ impl Doorbell {
     }
 
     /// To be called by whoever is about to wait for it and may not have silenced it: a line that
-    /// nobody reads would fill up, and then carry no more rings, and its end would not be seen.
+    /// nobody reads would fill up, and then carry no more rings, and its end would not be seen. A
+    /// channel carries one.
     pub fn make_room(&self) {
         if let Bell::Here { event, line, .. } = &self.bell {
             line.look();
+            let mut was_rung = line.channel.as_ref().is_some_and(Channel::hear_if_rung);
             if line.unread.fetch_add(1, Ordering::Relaxed) >= MOST_UNREAD {
-                line.quiet();
-                // What was read may have been for others, who have yet to wake up.
+                line.drain();
+                was_rung = true;
+            }
+            if was_rung {
+                // It may have been for others, who have yet to wake up.
                 let _ = rustix::io::write(event, &1u64.to_ne_bytes());
             }
         }

@@ -2,6 +2,7 @@
 //! preload library replaces, and its own calls must not come back to it.
 
 mod call;
+pub mod channel;
 pub mod diag;
 pub mod doorbell;
 pub mod fd;

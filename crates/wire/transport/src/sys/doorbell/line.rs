@@ -1,4 +1,4 @@
-//! A line that carries rings between two machines.
+//! A line that carries rings between two machines, and what carries them in its place.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,14 +6,17 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 
+use crate::sys::channel::Channel;
 use crate::sys::fd::{Fd, Placed};
 use crate::sys::poll::{self, Deadline, Events};
 use crate::sys::{host, socket};
 
-/// A connected stream socket between two machines that carries rings in both directions.
+/// A connected stream socket between two machines that carries rings in both directions. Where both
+/// are domains of Xen's, a channel does so, and the line says when its end is gone.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) socket: Placed,
+    pub(super) channel: Option<Channel>,
     /// The other machine has closed it, or it broke.
     pub(super) is_over: AtomicBool,
     /// Times that it was waited for without being silenced.
@@ -31,9 +34,10 @@ pub(super) const MOST_UNREAD: u32 = 256;
 const STARVED: Duration = Duration::from_secs(1);
 
 impl Line {
-    pub(super) fn new(socket: Placed) -> Self {
+    pub(super) fn new(socket: Placed, channel: Option<Channel>) -> Self {
         Self {
             socket,
+            channel,
             is_over: AtomicBool::new(false),
             unread: AtomicU32::new(0),
             is_owed: AtomicBool::new(false),
@@ -45,6 +49,9 @@ impl Line {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         // Before it is tried: what another thread owes meanwhile stays owed.
         self.is_owed.store(false, Ordering::Relaxed);
+        if self.channel.as_ref().is_some_and(Channel::ring) {
+            return;
+        }
         match rustix::net::send(&self.socket, &[0], flags) {
             Ok(_) => {
                 if self.starved_since.load(Ordering::Relaxed) != 0 {
@@ -107,9 +114,17 @@ impl Line {
         }
     }
 
-    /// Takes the rings that have come. So many at a time as a ringer sends who rings no more often
-    /// than it is waited for; one that rings without end is heard again.
+    /// Takes the rings that have come. Where the channel has some, those of the line are heard the
+    /// next time.
     pub(super) fn quiet(&self) {
+        if !self.channel.as_ref().is_some_and(Channel::hear) {
+            self.drain();
+        }
+    }
+
+    /// So many at a time as a ringer sends who rings no more often than it is waited for; one that
+    /// rings without end is heard again.
+    pub(super) fn drain(&self) {
         self.unread.store(0, Ordering::Relaxed);
         let mut rings = [0; 4 * MOST_UNREAD as usize];
         match rustix::net::recv(&self.socket, &mut rings[..], RecvFlags::DONTWAIT) {

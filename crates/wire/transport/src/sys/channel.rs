@@ -1,0 +1,176 @@
+//! Event channels of Xen's, by which one domain wakes another, by the kernel's device `evtchn`
+//! (include/uapi/xen/evtchn.h). A stable interface, as [`grants`](super::grants) are.
+//!
+//! The device masks a port when its event comes, and hands the event out by read(2). Until the port
+//! is written back, no further event comes.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::fs::OFlags;
+
+use super::fd::Placed;
+use super::poll::{self, Events};
+use super::{call, file};
+use crate::Errno;
+
+/// The device.
+pub const DEVICE: &str = "/dev/xen/evtchn";
+
+/// `_IOC(_IOC_NONE, 'E', number, size)`.
+const fn code(number: usize, size: usize) -> usize {
+    size << 16 | (b'E' as usize) << 8 | number
+}
+
+const BIND_INTERDOMAIN: usize = code(1, 8);
+const BIND_UNBOUND_PORT: usize = code(2, 4);
+const NOTIFY: usize = code(4, 4);
+const RESET: usize = code(5, 0);
+const RESTRICT_DOMID: usize = code(6, 2);
+
+/// A domain that rings without end is heard so often at a time.
+const AT_ONCE: usize = 4;
+
+/// Events that the device keeps for one port; it has more only for more ports.
+const EVENTS: usize = 64;
+
+/// Calls of this process go through a filter, which need not know these.
+static AVOIDED: AtomicBool = AtomicBool::new(false);
+
+/// From now on this process rings by no channel. It goes on hearing: those are calls as on any file.
+pub fn avoid() {
+    AVOIDED.store(true, Ordering::Relaxed);
+}
+
+/// Makes a request that hands over these bytes; the result is a port, or nothing.
+fn ask(device: BorrowedFd<'_>, code: usize, request: &[u8]) -> Result<u32, Errno> {
+    assert!(request.len() == code >> 16, "the kernel would read more");
+    let place = request.as_ptr().expose_provenance();
+    let device = device.as_raw_fd() as usize;
+    // SAFETY: of this device, the kernel reads as many bytes as the code says, which is as long as
+    // the slice. Other files have no such request and refuse it.
+    let result = unsafe { call(libc::SYS_ioctl, [device, code, place, 0, 0, 0]) }?;
+    Ok(result as u32)
+}
+
+/// One end of a channel between two domains. It ends with the last process that has it; the other
+/// end hears nothing of that.
+#[derive(Debug)]
+pub struct Channel {
+    file: Placed,
+    port: u32,
+    /// The other domain has its end.
+    is_whole: AtomicBool,
+}
+
+impl Channel {
+    /// A channel to which that domain can get the other end. Until that has rung, this end does not
+    /// ring.
+    ///
+    /// # Errors
+    /// ENOENT where there is no such device; EACCES; ENOSPC when this domain has no channel left
+    /// (`max_event_channels` in xl.cfg(5)); EMFILE when there is no room above the library's floor.
+    pub fn offer(domain: u16) -> io::Result<Self> {
+        Self::bind(domain, BIND_UNBOUND_PORT, &u32::from(domain).to_ne_bytes())
+    }
+
+    /// The other end of a channel that the domain has offered under this port. Rings.
+    ///
+    /// # Errors
+    /// As for [`Self::offer`]; EINVAL and others when that domain has offered no such port.
+    pub fn accept(domain: u16, offered: u32) -> io::Result<Self> {
+        let request = [u32::from(domain).to_ne_bytes(), offered.to_ne_bytes()].concat();
+        let channel = Self::bind(domain, BIND_INTERDOMAIN, &request)?;
+        notify(channel.file.as_fd(), channel.port)?;
+        channel.is_whole.store(true, Ordering::Relaxed);
+        Ok(channel)
+    }
+
+    fn bind(domain: u16, code: usize, request: &[u8]) -> io::Result<Self> {
+        let flags = OFlags::RDWR.union(OFlags::NONBLOCK);
+        let file = Placed::place(file::open(Path::new(DEVICE), flags, 0)?)?;
+        let port = ask(file.as_fd(), code, request)?;
+        // From now on, whoever has the file can bind nothing by it to another domain. Domain 0 cannot
+        // be named there.
+        let _ = ask(file.as_fd(), RESTRICT_DOMID, &domain.to_ne_bytes());
+        Ok(Self { file, port, is_whole: AtomicBool::new(false) })
+    }
+
+    /// The number of this end in its domain, never 0.
+    #[must_use]
+    pub fn port(&self) -> u32 {
+        self.port
+    }
+
+    /// Wakes the other end. False: that has to be rung for in another way, since this process is not
+    /// to use channels, or the other end is not known to be there.
+    #[must_use]
+    pub fn ring(&self) -> bool {
+        self.is_whole.load(Ordering::Relaxed)
+            && !AVOIDED.load(Ordering::Relaxed)
+            && notify(self.file.as_fd(), self.port).is_ok()
+    }
+
+    /// Silences it, and says whether it was rung.
+    ///
+    /// The port is written back before events are read: a process that dies in between leaves
+    /// others that have this end an event that they find, and not a port that stays masked.
+    pub fn hear(&self) -> bool {
+        let unmask = || _ = rustix::io::write(&self.file, &self.port.to_ne_bytes());
+        let mut was_rung = false;
+        for _ in 0..AT_ONCE {
+            unmask();
+            match rustix::io::retry_on_intr(|| rustix::io::read(&self.file, &mut [0; 4 * EVENTS])) {
+                Ok(1..) => {}
+                // More events than it keeps.
+                Err(Errno::FBIG) if ask(self.file.as_fd(), RESET, &[]).is_ok() => {}
+                Ok(_) | Err(_) => return was_rung,
+            }
+            was_rung = true;
+            self.is_whole.store(true, Ordering::Relaxed);
+        }
+        unmask();
+        was_rung
+    }
+
+    /// As [`Self::hear`], in one call where it was not.
+    pub fn hear_if_rung(&self) -> bool {
+        poll::look(self.file.fd(), Events::READ).is_ok_and(|events| events.read) && self.hear()
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn notify(device: BorrowedFd<'_>, port: u32) -> Result<(), Errno> {
+    ask(device, NOTIFY, &port.to_ne_bytes()).map(drop)
+}
+
+/// What two domains hear of each other is for tests/vm.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_those_of_the_kernels_header() {
+        // Printed by a program in C with this header.
+        assert_eq!((BIND_INTERDOMAIN, BIND_UNBOUND_PORT), (0x0008_4501, 0x0004_4502));
+        assert_eq!((NOTIFY, RESET, RESTRICT_DOMID), (0x0004_4504, 0x4505, 0x0002_4506));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no such calls")]
+    fn another_file_has_no_channels() {
+        let other = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(notify(other.as_fd(), 1), Err(Errno::NOTTY));
+        if !Path::new(DEVICE).exists() {
+            let error = Channel::offer(1).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        }
+    }
+}
