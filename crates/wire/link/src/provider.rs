@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fd::AsFd;
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use seekwire_transport::mem::Region;
 use seekwire_transport::sys::fd::Opened;
 use seekwire_transport::sys::file;
@@ -70,6 +70,26 @@ pub enum ProviderError {
     /// The memory is one of Xen's.
     #[error(transparent)]
     Xen(#[from] XenError),
+    /// Its group may use it, and this process is not of that group.
+    #[error(
+        "{path}: permission denied; its group {group} may use it: as root, usermod --append --groups \
+         {group} USER, and then log in again as that user"
+    )]
+    OtherGroup {
+        /// The file.
+        path: String,
+        /// The number of the group.
+        group: u32,
+    },
+    /// No group may use the device.
+    #[error(
+        "{path}: permission denied; as root: seekwire vm attach --group GROUP, where GROUP is a \
+         group of this user"
+    )]
+    NoGroup {
+        /// The file.
+        path: String,
+    },
     /// This process may not use it.
     #[error(
         "{path}: permission denied; as root: chgrp GROUP {path} && chmod 0660 {path}, where GROUP \
@@ -197,10 +217,24 @@ fn open_file(path: &Path) -> io::Result<Opened> {
 
 fn refused(path: &Path, source: io::Error) -> ProviderError {
     let path = path.display().to_string();
-    match source.kind() {
-        io::ErrorKind::PermissionDenied => ProviderError::Permission { path },
-        _ => ProviderError::Io { path, source },
+    if source.kind() != io::ErrorKind::PermissionDenied {
+        return ProviderError::Io { path, source };
     }
+    match foreign_group(path.as_ref()) {
+        Some(group) => ProviderError::OtherGroup { path, group },
+        None => ProviderError::Permission { path },
+    }
+}
+
+/// The group whose members may use a file, if this process is not of it.
+fn foreign_group(path: &Path) -> Option<u32> {
+    let found = rustix::fs::stat(path).ok()?;
+    let group = rustix::process::Gid::from_raw(found.st_gid);
+    let own = rustix::process::getgroups().ok()?;
+    let is_own = group == rustix::process::getegid() || own.contains(&group);
+    let both = Mode::RGRP.union(Mode::WGRP);
+    let is_given = Mode::from_raw_mode(found.st_mode).contains(both) && !group.is_root();
+    (is_given && !is_own).then_some(found.st_gid)
 }
 
 fn measured(path: &Path, file: Opened) -> Result<(Opened, u64), ProviderError> {
@@ -224,7 +258,11 @@ fn open_device(devices: &Path, address: &str) -> Result<(Opened, u64), ProviderE
     let path = directory.join("resource2");
     let file = open_file(&path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => ProviderError::NoMemory(address.to_owned()),
-        _ => refused(&path, error),
+        _ => match refused(&path, error) {
+            // Those of sysfs are new at each start of the machine.
+            ProviderError::Permission { path } => ProviderError::NoGroup { path },
+            other => other,
+        },
     })?;
     measured(&path, file)
 }
@@ -341,6 +379,11 @@ mod tests {
         let error = || io::Error::from(io::ErrorKind::PermissionDenied);
         let said = refused(path, error()).to_string();
         assert!(said.contains("chgrp GROUP /a/resource2 && chmod 0660 /a/resource2"), "{said}");
+        let path = "/a/resource2".to_owned();
+        let said = ProviderError::NoGroup { path: path.clone() }.to_string();
+        assert!(said.contains("seekwire vm attach --group GROUP"), "{said}");
+        let said = ProviderError::OtherGroup { path, group: 996 }.to_string();
+        assert!(said.contains("usermod --append --groups 996 USER"), "{said}");
         let said = ProviderError::SwitchedOff("/a/enable".into()).to_string();
         assert!(said.contains("seekwire vm attach, or: echo 1 >/a/enable"), "{said}");
     }
