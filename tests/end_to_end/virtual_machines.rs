@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
-use crate::harness::{Finished, Mode, Stage, python, seekwire};
+use crate::harness::{Finished, Mode, Stage, perhaps_installed, python, seekwire};
 
 /// Enough for a connection, and no power of two.
 const LENGTH: u64 = 6 << 20;
@@ -448,8 +448,24 @@ fn qemu_has_the_devices_where_the_planned_map_says() {
     }
 }
 
+/// A domain with these devices, by libvirt's own schema.
+fn libvirt_takes(stage: &Stage, kind: &str, devices: &str) {
+    let Some(validate) = perhaps_installed("virt-xml-validate") else {
+        println!("left out: libvirt's schema, as virt-xml-validate is not installed");
+        return;
+    };
+    let domain = format!(
+        "<domain type='qemu'><name>one</name><memory unit='MiB'>64</memory>\
+         <os><type arch='x86_64' machine='{kind}'>hvm</type></os>\
+         <devices>{devices}</devices></domain>"
+    );
+    let file = stage.path("domain.xml");
+    fs::write(&file, domain).expect("a file");
+    stage.run(stage.plain_command(validate).arg(&file).arg("domain")).success();
+}
+
 #[test]
-fn what_is_planned_for_libvirt_is_well_formed() {
+fn what_is_planned_for_libvirt_is_taken_by_its_schema() {
     let stage = Stage::new(Mode::Plain);
     let names = Names::new();
     let plan = plan(&stage, &names, &["--for", "libvirt", "--size", "1G"]);
@@ -464,11 +480,33 @@ fn what_is_planned_for_libvirt_is_well_formed() {
         assert_eq!(text.lines().count(), 2, "{text}");
         for line in text.lines() {
             let (region, size) = line.split_once(' ').expect("two words");
-            assert!(plan.contains(&format!("/dev/shm/{region} rw,")), "{region}: {plan}");
+            let made = format!("f /dev/shm/{region} 0600 ");
+            assert!(plan.lines().any(|line| line.starts_with(&made)), "{region}: {plan}");
             assert_eq!(size, "1024");
+        }
+        for kind in ["pc", "q35"] {
+            libvirt_takes(&stage, kind, &elements);
         }
         let map = part(&plan, &format!("# In the machine {name}: ")).join("\n");
         Machine::new(&stage, name, &map).vm(&["map", "--check"]).success();
+    }
+}
+
+#[test]
+fn the_page_has_what_is_planned() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/virtual-machines.md");
+    let page = fs::read_to_string(page).expect("the page");
+    let stage = Stage::new(Mode::Plain);
+    for runner in ["qemu", "libvirt"] {
+        let mut command = stage.plain_command(seekwire());
+        command.args(["vm", "plan", "db", "web", "--size", "256M", "--for", runner]);
+        let plan = stage.run(&mut command).success();
+        let commands = plan.lines().filter_map(|line| line.strip_prefix("#   sudo seekwire vm "));
+        let words = commands.map(|line| line.split(' ').next().expect("a word"));
+        assert_eq!(words.collect::<Vec<_>>(), ["map", "attach"], "{plan}");
+        for line in plan.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            assert!(page.lines().any(|of_page| of_page == line), "not in the page: {line}");
+        }
     }
 }
 

@@ -48,12 +48,15 @@ pub(crate) fn source(name: &str) -> PathBuf {
 
 /// An installed program; the servers' directory is not in everybody's PATH.
 pub(crate) fn installed(name: &str) -> PathBuf {
+    perhaps_installed(name)
+        .unwrap_or_else(|| panic!("{name} is not installed: run scripts/deps test"))
+}
+
+/// A program that scripts/deps does not install.
+pub(crate) fn perhaps_installed(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    directories
-        .map(|directory| directory.join(name))
-        .find(|candidate| candidate.is_file())
-        .unwrap_or_else(|| panic!("{name} is not installed: run scripts/deps test"))
+    directories.map(|directory| directory.join(name)).find(|candidate| candidate.is_file())
 }
 
 /// A program that scripts/deps puts beside what is built, because distributions have another

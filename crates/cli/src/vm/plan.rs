@@ -123,7 +123,7 @@ fn render(names: &[String], pairs: &[Pair], size: u64, runner: Runner) -> String
         Runner::Libvirt => false,
         Runner::Xen => return xen::render(names, pairs, size),
     };
-    let mut text = if is_qemu { files(pairs, size) } else { permissions(pairs) };
+    let mut text = if is_qemu { files(pairs, size) } else { lasting_files(pairs) };
     for (machine, name) in names.iter().enumerate() {
         text.push_str(&if is_qemu {
             format!("\n# For the machine {name}: arguments of QEMU\n")
@@ -144,9 +144,11 @@ fn render(names: &[String], pairs: &[Pair], size: u64, runner: Runner) -> String
     }
     text.push_str(
         "\n# In each machine: `lspci -D -d 1af4:1110` says whether the devices are where the map has\n\
-         # them. Then add the addresses of the other machines, and attach:\n",
+         # them. Then add the addresses of the other machines, and attach for a group of users:\n",
     );
-    text.push_str("#   sudo seekwire vm map add ADDRESS LINK\n#   sudo seekwire vm attach\n");
+    text.push_str(
+        "#   sudo seekwire vm map add ADDRESS LINK\n#   sudo seekwire vm attach --group GROUP\n",
+    );
     text
 }
 
@@ -163,13 +165,15 @@ fn files(pairs: &[Pair], size: u64) -> String {
     text
 }
 
-/// What lets the machines open the files that libvirt has QEMU make.
-fn permissions(pairs: &[Pair]) -> String {
-    let mut text = "# On the host, if AppArmor keeps machines from these files: lines of\n\
-                    # /etc/apparmor.d/local/abstractions/libvirt-qemu\n"
+/// What makes the files of the regions at each start of the host (tmpfiles.d(5)), empty: QEMU gives
+/// them their size. Those that it makes itself everybody may read.
+fn lasting_files(pairs: &[Pair]) -> String {
+    let mut text = "# On the host: /etc/tmpfiles.d/seekwire.conf; then, before the machines start:\n\
+                    #   sudo systemd-tmpfiles --create seekwire.conf\n\
+                    # libvirt-qemu is the user of libvirt's machines on Debian; elsewhere it is qemu\n"
         .to_owned();
     for pair in pairs {
-        text.push_str(&format!("/dev/shm/{} rw,\n", pair.region()));
+        text.push_str(&format!("f /dev/shm/{} 0600 libvirt-qemu - -\n", pair.region()));
     }
     text
 }
@@ -177,7 +181,7 @@ fn permissions(pairs: &[Pair]) -> String {
 fn arguments(region: &str, size: u64, slot: usize) -> String {
     format!(
         "-object memory-backend-file,id={region},share=on,mem-path=/dev/shm/{region},size={}\n\
-         -device ivshmem-plain,memdev={region},addr={slot:#x}\n",
+         -device ivshmem-plain,id={region},memdev={region},addr={slot:#x}\n",
         size::shown(size)
     )
 }
