@@ -37,6 +37,7 @@ mod semantics;
 mod servers;
 mod settings;
 mod stress;
+mod units;
 mod uvloop;
 mod virtual_machines;
 mod web;

@@ -30,7 +30,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The lines of `sh` blocks, and the code spans of the text.
+/// The lines of `sh` blocks, what units start, and the code spans of the text.
 fn code(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut language = None;
@@ -39,6 +39,7 @@ fn code(text: &str) -> Vec<&str> {
             (Some(opened), None) => language = Some(opened),
             (Some(_), Some(_)) => language = None,
             (None, Some("sh")) => found.push(line.trim()),
+            (None, Some("ini")) => found.extend(line.strip_prefix("ExecStart=")),
             (None, Some(_)) => {}
             // Between every other pair of backticks.
             (None, None) => found.extend(line.split('`').skip(1).step_by(2)),
