@@ -132,9 +132,18 @@ impl Machines {
     }
 
     fn start_seekwire(&self, side: Side, words: &[&str]) -> Child {
-        let mut command = self.stage.plain_command(seekwire());
+        self.start(side, self.plain_command(side, seekwire()).args(words))
+    }
+
+    /// `program` without the library, on one machine.
+    pub(crate) fn plain_command(
+        &self,
+        side: Side,
+        program: impl AsRef<std::ffi::OsStr>,
+    ) -> Command {
+        let mut command = self.stage.plain_command(program);
         self.adapt(side, &mut command);
-        self.start(side, command.args(words))
+        command
     }
 
     /// The counters of the programs that have ended on one machine.
@@ -475,6 +484,36 @@ fn an_end_that_is_refused_leaves_its_entry_and_its_place() {
     assert_eq!(carriers, [["tcp", "tcp", "pair", "peer refused"].map(String::from)]);
     assert_eq!(machines.entries(Side::Near), 0);
     ends.finish();
+}
+
+#[test]
+fn an_end_that_was_granted_a_ring_and_cannot_join_says_why_at_both_ends() {
+    const CALLS: usize = 100;
+    let machines = Machines::new(16 << 20);
+    let mut ends = machines.begun();
+    // One end enters the link, and the other one offers its memory and waits for an answer.
+    for _ in 0..CALLS {
+        assert_eq!(ends.server.ask("send 300"), "ok");
+    }
+    for _ in 0..CALLS {
+        assert_eq!(ends.client.ask("recv 300"), "ok");
+    }
+    assert_eq!(MACHINES.map(|side| machines.entries(side)), [1, 1]);
+    assert_eq!(ends.client.ask("starve"), "ok");
+    for starved in [true, false] {
+        for _ in 0..CALLS {
+            ends.pass(300);
+        }
+        for (side, reason) in [(Side::Near, "file descriptor limit"), (Side::Far, "peer refused")] {
+            let by_tcp = [["tcp", "tcp", "pair", reason].map(String::from)];
+            assert_eq!(machines.carriers(side), by_tcp, "{side:?}, starved: {starved}");
+        }
+        if starved {
+            assert_eq!(ends.client.ask("feed"), "ok");
+        }
+    }
+    ends.finish();
+    assert_eq!(MACHINES.map(|side| machines.entries(side)), [0, 0]);
 }
 
 #[test]

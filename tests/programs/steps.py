@@ -15,6 +15,8 @@ usage: steps.py listen [ADDRESS] | connect ADDRESS PORT
     unread         the number of bytes that can be read now (FIONREAD)
     timeout S      sets SO_RCVTIMEO and SO_SNDTIMEO
     splice N       sends N bytes with sendfile(2)
+    starve         from now on no descriptor can be opened
+    feed           from now on descriptors can be opened again
     fork           from now on a child has the connection, too
     close          closes the connection
 
@@ -26,6 +28,7 @@ import array
 import errno
 import fcntl
 import os
+import resource
 import socket
 import struct
 import sys
@@ -110,6 +113,15 @@ class End:
             while offset < count:
                 offset += os.sendfile(self.connection.fileno(), file.fileno(), offset, count - offset)
         self.sent += count
+
+    def starve(self):
+        free = os.dup(0)
+        os.close(free)
+        self.limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, self.limits[1]))
+
+    def feed(self):
+        resource.setrlimit(resource.RLIMIT_NOFILE, self.limits)
 
     def fork(self):
         # Its end ends the child.

@@ -29,7 +29,7 @@ pub struct Counts {
 pub enum Word {
     /// The connecting end has a place.
     Offered(Counts),
-    /// The accepting end has one, too.
+    /// The accepting end has one, too; or the connecting end has joined after that.
     Granted(Counts),
     /// The connection stays on TCP.
     Refused(Reason),

@@ -132,10 +132,11 @@ impl Connection {
     /// Both directions go on by TCP, which wakes whoever sleeps.
     #[cold]
     fn leave_for_lost_line(&self, link: &Link) {
-        tracing::info!("fd {}: the line to the other machine is over", self.fd().raw());
+        let reason = if link.has_joined_across() { Reason::NoLine } else { Reason::PeerRefused };
+        tracing::info!("fd {}: the line to the other machine is over: {reason}", self.fd().raw());
         link.leave_line();
         link.ring.queue.set_tcp_only();
-        self.set_reason(Some(Reason::NoLine));
+        self.set_reason(Some(reason));
         if link.ring.queue.unsent() > 0 {
             // Perhaps the whole machine is gone. TCP knows nothing of these bytes, and would wait
             // for ever.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use seekwire_link::{Entry, Link as Shared, Other};
+use seekwire_link::{Entry, Link as Shared, Other, State};
 use seekwire_transport::Errno;
 use seekwire_transport::ring::Ring;
 use seekwire_transport::spin::{SpinPolicy, Spinner};
@@ -46,8 +46,8 @@ pub(super) struct Link {
 #[derive(Debug)]
 struct Across {
     far: Arc<Far>,
-    /// Of the attachment of the other machine.
-    token: u64,
+    /// The entry of the other end, as it was when both met.
+    other: Other,
     /// The last process that held this end has closed it.
     is_left: AtomicBool,
     /// This end has met the end of the line.
@@ -97,7 +97,7 @@ impl Link {
     pub(super) fn across(ring: Ring, held: Held, far: Arc<Far>, other: &Other) -> Self {
         let across = Across {
             far,
-            token: other.token,
+            other: *other,
             is_left: AtomicBool::new(false),
             has_left_line: AtomicBool::new(false),
             has_waited: AtomicBool::new(false),
@@ -109,7 +109,7 @@ impl Link {
     /// the connection; who knows of it sooner looks at nothing that stands there.
     pub(super) fn machine_is_gone(&self) -> bool {
         self.across.as_ref().is_some_and(|across| {
-            across.far.link.peer().is_none_or(|machine| machine.token != across.token)
+            across.far.link.peer().is_none_or(|machine| machine.token != across.other.token)
         })
     }
 
@@ -126,6 +126,15 @@ impl Link {
     pub(super) fn has_lost_line(&self) -> bool {
         let is_new = |across: &Across| !across.has_left_line.load(Ordering::Relaxed);
         self.ring.doorbell.is_over() && self.across.as_ref().is_some_and(is_new)
+    }
+
+    /// Whether the other end has joined, which it says: one that could not has closed the line.
+    /// Asked when that is over. An end that is gone has had no reason to say anything.
+    pub(super) fn has_joined_across(&self) -> bool {
+        self.across.as_ref().is_none_or(|across| {
+            let other = across.far.entry.look(&across.other);
+            other.is_none_or(|other| other.state == State::Granted)
+        })
     }
 
     /// From now on [`Self::has_lost_line`] is false: this end has done what is to be done.

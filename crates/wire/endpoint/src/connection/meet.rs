@@ -66,7 +66,7 @@ enum Step {
     Calling { other: Other, line: Placed },
     /// The other end has the next word.
     Offered { other: Other, line: Placed, side: Side, secret: u128 },
-    /// This end has answered what the entry with this nonce offered, for good.
+    /// This end has answered what the entry with this nonce said, for good: offered, or granted.
     Answered(u128),
 }
 
@@ -113,10 +113,17 @@ impl Connection {
                 Ok(())
             }
             Err(reason) if self.is_in_vain(&meeting, reason) => {
+                let was_granted = matches!(meeting.step, Step::Answered(_));
                 // What is mapped of its place goes before it.
                 drop(meeting);
                 across::forget(far.entry.nonce());
-                far.entry.clear();
+                if was_granted {
+                    // The other end, which has joined, finds why this one has not.
+                    far.entry.give_back();
+                    far.entry.say(Word::Refused(reason));
+                } else {
+                    far.entry.clear();
+                }
                 negotiation.over = true;
                 Err(reason)
             }
@@ -131,6 +138,8 @@ impl Connection {
     /// that connects anew may come to that.
     fn is_in_vain(&self, meeting: &Meeting, reason: Reason) -> bool {
         let is_final = match reason {
+            // The other end has joined, which it does once.
+            _ if matches!(meeting.step, Step::Answered(_)) => true,
             Reason::PeerRefused | Reason::Unproven | Reason::PeerViolation => true,
             Reason::NoLine => meeting.lines >= MOST_LINES,
             _ => false,
@@ -215,7 +224,11 @@ impl Connection {
                         if !far.entry.names(&now) {
                             return Err(Reason::NoPeer);
                         }
-                        return self.join(&far, side, &now, line).map(Some);
+                        meeting.step = Step::Answered(now.nonce);
+                        let link = self.join(&far, side, &now, line)?;
+                        // Without this, the end of the line says that this end could not.
+                        far.entry.say(Word::Granted(self.counts()?));
+                        return Ok(Some(link));
                     }
                     Some((State::Refused(reason), _)) => {
                         tracing::debug!("{tuple}: refused: {reason}");
