@@ -4,7 +4,7 @@
 //! it is meant for, and whoever comes first takes all of them in and leaves those for other
 //! connections here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
@@ -26,7 +26,7 @@ use crate::scarcity;
 /// So long what was found of the map, of links and by agents counts.
 const TRUST: Duration = Duration::from_secs(1);
 /// Lines that have not said yet for which connection they are: as many as connections may begin at
-/// once. While there are so many, others wait in the kernel.
+/// once. Where there are more, one of the address that has most is closed.
 const COMING: usize = 1024;
 /// How long a line may take to say its first words. One that has not is closed when lines are
 /// looked for the next time, or a connection begins or ceases to wait for one.
@@ -36,6 +36,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) const HELLO: usize = 48;
 /// Lines that are taken in at a time, within a call of the program's.
 const AT_ONCE: usize = 64;
+/// Lines that are heard at a time: all that were just taken in, and of the others as many as may
+/// be, in turn.
+const HEARD: usize = 256;
 
 // ---- links -----------------------------------------------------------------------------------
 
@@ -296,7 +299,8 @@ pub(crate) struct Arrived {
 struct Lines {
     pid: u32,
     listeners: Vec<Listener>,
-    coming: Vec<Coming>,
+    /// Those to be heard first are in front.
+    coming: VecDeque<Coming>,
     /// By the nonce of the entry that they are for.
     boxes: HashMap<u128, Option<Arrived>>,
 }
@@ -317,7 +321,7 @@ pub(crate) fn port_at(address: IpAddr, namespace: u64) -> Result<u16, Reason> {
         other => other.insert(Lines {
             pid,
             listeners: Vec::new(),
-            coming: Vec::new(),
+            coming: VecDeque::new(),
             boxes: HashMap::new(),
         }),
     };
@@ -421,7 +425,7 @@ impl Lines {
         let is_silent = |coming: &Coming| coming.since.elapsed() > PATIENCE;
         let (silent, others) = self.coming.drain(..).partition(is_silent);
         self.coming = others;
-        Vec::into_iter(silent).map(|silent| silent.line).collect()
+        VecDeque::into_iter(silent).map(|silent| silent.line).collect()
     }
 
     /// Takes in whatever has come. Returns what nobody waits for, to be dropped when the lock is no
@@ -430,25 +434,31 @@ impl Lines {
     fn take_in(&mut self, is_welcome: fn(IpAddr) -> bool) -> Vec<Placed> {
         let mut late = self.take_silent();
         let since = Instant::now();
+        let at_once = AT_ONCE.div_ceil(self.listeners.len().max(1));
+        let mut most = COMING;
         for listener in &self.listeners {
-            for _ in 0..AT_ONCE.min(COMING - self.coming.len()) {
+            for _ in 0..at_once {
                 match line::accept(&listener.socket) {
                     // Nobody else has anything to say here.
                     Ok(Some((line, from))) if !is_welcome(from.ip()) => drop(line),
                     Ok(Some((line, from))) => {
                         let hello = [0; HELLO];
-                        self.coming.push(Coming { since, line, from, hello, heard: 0 });
+                        self.coming.push_front(Coming { since, line, from, hello, heard: 0 });
                     }
                     Ok(None) => break,
                     Err(error) => {
                         tracing::debug!("a line was not taken in: {error}");
+                        if scarcity::reason_of(&error).is_some() {
+                            // The next one has what one of these has now.
+                            most = most.min(self.coming.len().saturating_sub(1));
+                        }
                         break;
                     }
                 }
             }
         }
-        let mut still = Vec::new();
-        for mut coming in self.coming.drain(..) {
+        for _ in 0..HEARD.min(self.coming.len()) {
+            let Some(mut coming) = self.coming.pop_front() else { break };
             match line::hear(&coming.line, &mut coming.hello[coming.heard..]) {
                 Ok(Some(len)) => coming.heard += len,
                 Ok(None) => {}
@@ -458,7 +468,7 @@ impl Lines {
                 }
             }
             if coming.heard < HELLO {
-                still.push(coming);
+                self.coming.push_back(coming);
                 continue;
             }
             let word = |at: usize| {
@@ -474,8 +484,33 @@ impl Lines {
                 None => late.push(line),
             }
         }
-        self.coming = still;
+        late.extend(self.make_room(most));
         late
+    }
+
+    /// Takes out the lines beyond a number of them: of the address that has most, the one that has
+    /// been silent for longest.
+    #[must_use]
+    fn make_room(&mut self, most: usize) -> Vec<Placed> {
+        let mut left = Vec::new();
+        if self.coming.len() <= most {
+            return left;
+        }
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        for coming in &self.coming {
+            *counts.entry(coming.from.ip()).or_default() += 1;
+        }
+        while self.coming.len() > most {
+            let Some((of, count)) = counts.iter_mut().max_by_key(|(_, count)| **count) else {
+                break;
+            };
+            *count -= 1;
+            let of_it = self.coming.iter().enumerate().filter(|(_, it)| it.from.ip() == *of);
+            let oldest = of_it.min_by_key(|(_, coming)| coming.since).map(|(at, _)| at);
+            let Some(coming) = oldest.and_then(|at| self.coming.remove(at)) else { break };
+            left.push(coming.line);
+        }
+        left
     }
 }
 

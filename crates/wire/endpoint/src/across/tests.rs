@@ -68,6 +68,49 @@ fn a_line_that_says_too_little_in_time_is_closed() {
     forget(nonce);
 }
 
+#[test]
+fn silent_lines_from_one_address_keep_none_of_another_away() {
+    let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let most = rustix::process::Rlimit { current: limits.maximum, ..limits };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, most).unwrap();
+    let (socket, port) = line::listen_at(HERE).unwrap();
+    let listener = Listener { address: HERE, namespace: namespace(), socket, port };
+    let mut lines = Lines {
+        pid: thread::process_id(),
+        listeners: vec![listener],
+        coming: VecDeque::new(),
+        boxes: HashMap::from([(7, None)]),
+    };
+    let from = |last: u8| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last));
+    let line = |last: u8| {
+        let line = begin(from(last), SocketAddr::new(HERE, port), namespace()).unwrap();
+        while !line::has_arrived(&line).unwrap() {
+            std::thread::yield_now();
+        }
+        line
+    };
+    let quiet = line(3);
+    let mut silent = Vec::new();
+    while silent.len() < COMING {
+        silent.extend((0..AT_ONCE).map(|_| line(2)));
+        drop(lines.take_in(|_| true));
+    }
+    let spoken = line(4);
+    line::say(&spoken, &hello(7, 8, 9)).unwrap();
+    // Looks of which so many are over long before the silent ones have to go.
+    let arrived = (0..1000).find_map(|_| {
+        drop(lines.take_in(|_| true));
+        assert!(lines.coming.len() <= COMING);
+        std::thread::yield_now();
+        lines.boxes.get_mut(&7)?.take()
+    });
+    assert_eq!(arrived.map(|arrived| (arrived.from, arrived.secret)), Some((from(4), 9)));
+    // Whoever has little keeps it.
+    assert!(matches!(line::hear(&quiet, &mut [0]), Ok(None)));
+    let hung_up = silent.iter().filter(|line| line::hear(line, &mut [0]).is_err()).count();
+    assert!((1..10).contains(&hung_up), "{hung_up}");
+}
+
 fn map(text: &str) -> Result<Map, MapError> {
     Map::parse(text)
 }
