@@ -6,12 +6,13 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::fs::{CWD, Mode, OFlags, mkfifoat, open};
 use rustix::process::Signal;
 use seekwire_link::{Access, Answer, Definition, Link, Map, Peers, Provider, Published};
 use seekwire_testbed::Side;
 use serde_json::json;
 
-use crate::harness::{Child, installed};
+use crate::harness::{Child, installed, seekwire};
 use crate::links::{MACHINES, Machines, RING, redis};
 
 const REGION: u64 = 16 << 20;
@@ -378,6 +379,32 @@ fn there_is_one_agent_and_it_says_what_it_cannot_do() {
     refuses(&["--port", "500"], 1, "at port 500; --port names another one");
     machines.write_map(Side::Near, "link a\n");
     refuses(&[], 1, ":1: ");
+}
+
+#[test]
+fn an_agent_whose_output_nobody_takes_finds_the_other_machine_all_the_same() {
+    let machines = attached();
+    let _far = agent(&machines, Side::Far, &[]);
+    let path = machines.stage.path("output");
+    mkfifoat(CWD, &path, Mode::RWXU).expect("a directory for a FIFO");
+    // Whoever opens it for writing has a description of his own, and waits.
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let output = open(&path, flags, Mode::empty()).expect("a FIFO");
+    while rustix::io::write(&output, &[b'x'; 4096]).is_ok() {}
+    let mut command = machines.plain_command(Side::Near, "sh");
+    command.args(["-c", "exec \"$@\" >\"$0\""]).arg(&path).arg(seekwire()).args(["vm", "agent"]);
+    let near = machines.start(Side::Near, &mut command);
+    let found = json!([machines.address(Side::Far)]);
+    let finds =
+        |it: bool| (0..3000).any(|_| (machines.status(Side::Near)["by_agent"] == found) == it);
+    assert!(finds(true));
+    // As little when it cannot be written to.
+    drop(output);
+    machines.vm(Side::Far, &["detach", "pair", "--wait", "0"]);
+    assert!(finds(false));
+    machines.vm(Side::Far, &["attach"]).success();
+    assert!(finds(true));
+    near.stop(Signal::TERM).success();
 }
 
 #[test]

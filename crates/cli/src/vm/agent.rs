@@ -8,6 +8,7 @@
 //! findings    what was proved, of all links: what belongs to which, and its files
 //! addresses   those of this machine
 //! hello       what is said on a connection between two agents
+//! log         what the agent says of all this
 //! ```
 //!
 //! What the words in the region mean, and what they prove, is in the crate `seekwire-link`.
@@ -18,10 +19,10 @@ mod ask;
 mod findings;
 mod hello;
 mod keeper;
+mod log;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -75,6 +76,7 @@ pub(super) fn agent(options: &VmAgent) -> Result<ExitCode> {
     let (path, map) = read_map()?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot catch signals")?;
     let _alone = alone(map.state())?;
+    log::begin()?;
     let listener = answer::listen(options.port)?;
     let agent = Arc::new(Agent {
         port: options.port,
@@ -88,30 +90,26 @@ pub(super) fn agent(options: &VmAgent) -> Result<ExitCode> {
         let _ = ended.send(signals.forever().next());
     };
     thread::Builder::new().spawn(at_signal).context("cannot start a thread")?;
-    say(format_args!("answers at port {}", options.port));
+    log::say(None, format_args!("answers at port {}", options.port));
     if map.links().is_empty() {
-        say(format_args!("{} defines no links: waits for one", path.display()));
+        log::say(None, format_args!("{} defines no links: waits for one", path.display()));
     }
     let mut keepers = Keepers { agent: Arc::clone(&agent), of: BTreeMap::new() };
     keepers.follow(&map)?;
     let mut version = version_of(&path);
     while let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(EACH) {
+        log::catch_up();
         agent.look_at_addresses(&options.addresses);
         if version_of(&path) != version {
             version = version_of(&path);
             if let Err(error) = keepers.read_again(&path) {
-                seekwire_program::tell(format_args!("seekwire: {error:#}"));
+                log::complain(None, format_args!("{error:#}"));
             }
         }
     }
     agent.end();
+    log::end();
     Ok(ExitCode::SUCCESS)
-}
-
-/// What is said of this agent, a line each. Nobody has to read it.
-fn say(line: std::fmt::Arguments<'_>) {
-    let text = seekwire_program::table::printable(&line.to_string());
-    let _ = io::stdout().lock().write_all(format!("{text}\n").as_bytes());
 }
 
 /// A lock, also where a thread has panicked: what it guards is complete at any time.
@@ -153,7 +151,7 @@ impl Agent {
     fn look_at_addresses(&self, given: &[IpAddr]) {
         match Addresses::look(given) {
             Ok(found) => *lock(&self.addresses) = found,
-            Err(error) => seekwire_program::tell(format_args!("seekwire: {error:#}")),
+            Err(error) => log::complain(None, format_args!("{error:#}")),
         }
     }
 
@@ -205,7 +203,7 @@ impl Keepers {
         for name in gone {
             if let Some((_, keeper)) = self.of.remove(&name) {
                 keeper.end();
-                say(format_args!("{name}: the map does not have it as it was"));
+                log::say(Some(&name), format_args!("the map does not have it as it was"));
             }
         }
         for link in map.links() {

@@ -2,16 +2,19 @@
 //!
 //! Who asks has to say, within a moment, a question that stands in the region of a link. So a
 //! stranger learns that there is an agent, and is hung up on.
+//!
+//! Everybody is let in, and nobody is waited for: one thread hears whatever has come. Where seats
+//! are few, whoever has said nothing for longest of the address that has most of them leaves his.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use seekwire_link::{Answer, Link};
 
 use super::hello::{ANSWERED, HELLO, Hello};
@@ -21,6 +24,8 @@ use super::{Agent, lock};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// So many are listened to at once who have an address of another machine, and so many others.
 const SEATS: usize = 8;
+/// So many of them from one address.
+const SHARE: usize = 2;
 /// When connections cannot be taken in, as where this process has no descriptors left.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -45,55 +50,165 @@ pub(super) fn listen(port: u16) -> Result<TcpListener> {
 ///
 /// No thread can be started.
 pub(super) fn serve(listener: TcpListener, agent: &Arc<Agent>) -> Result<()> {
+    listener.set_nonblocking(true).context("cannot listen for other agents")?;
     let agent = Arc::clone(agent);
-    let answering = Arc::new(Mutex::new(()));
-    let seats = [Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0))];
+    let (expected, others) = (Seats::default(), Seats::default());
+    let mut door = Door { agent, listener, rests_until: None, expected, others };
     let serve = move || {
-        for stream in listener.incoming() {
-            let Ok(stream) = stream else {
-                thread::sleep(PAUSE);
-                continue;
-            };
-            let seat = Seat::take(&seats[usize::from(is_expected(&agent, &stream))]);
-            let Some(seat) = seat else { continue };
-            let (agent, answering) = (Arc::clone(&agent), Arc::clone(&answering));
-            let listen = move || {
-                // What one who asks does wrong is of no interest to anybody else.
-                let _ = answer(stream, &agent, &answering);
-                drop(seat);
-            };
-            // If there is no thread for it, it is hung up on.
-            let _ = thread::Builder::new().spawn(listen);
+        loop {
+            door.step();
         }
     };
     thread::Builder::new().spawn(serve).context("cannot start a thread")?;
     Ok(())
 }
 
-/// One of a number of places, until it is dropped.
-struct Seat(Arc<AtomicUsize>);
+struct Door {
+    agent: Arc<Agent>,
+    listener: TcpListener,
+    /// Nobody is taken in before.
+    rests_until: Option<Instant>,
+    /// Those who have an address that a machine at the other end of a link is said to have:
+    /// strangers are not to keep these away.
+    expected: Seats,
+    others: Seats,
+}
+
+impl Door {
+    /// Waits until something has come, and deals with it. What was said counts before somebody
+    /// else comes in.
+    fn step(&mut self) {
+        let now = Instant::now();
+        self.rests_until = self.rests_until.filter(|until| *until > now);
+        self.wait(now);
+        let now = Instant::now();
+        self.expected.hear(&self.agent, now);
+        self.others.hear(&self.agent, now);
+        if self.rests_until.is_some() {
+            return;
+        }
+        match self.listener.accept() {
+            Ok((stream, from)) => self.let_in(stream, from.ip().to_canonical(), now),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock
+                | io::ErrorKind::Interrupted
+                | io::ErrorKind::ConnectionAborted => {}
+                _ => self.rests_until = Some(now + PAUSE),
+            },
+        }
+    }
+
+    fn wait(&self, now: Instant) {
+        let seats = || self.expected.0.iter().chain(&self.others.0);
+        let mut fds: Vec<PollFd<'_>> =
+            seats().map(|seat| PollFd::new(&seat.stream, PollFlags::IN)).collect();
+        if self.rests_until.is_none() {
+            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
+        let until = seats().map(|seat| seat.until).chain(self.rests_until).min();
+        let left = until.map(|until| until.saturating_duration_since(now));
+        let left = left.map(|left| Timespec {
+            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        // Whatever has come is looked for in any case.
+        let _ = poll(&mut fds, left.as_ref());
+    }
+
+    fn let_in(&mut self, stream: TcpStream, from: IpAddr, now: Instant) {
+        if stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        let is_expected = is_expected(&self.agent, from);
+        let of = if is_expected { from } else { network(from) };
+        let (until, hello) = (now + PATIENCE, [0; HELLO]);
+        let seats = if is_expected { &mut self.expected } else { &mut self.others };
+        seats.let_in(Seat { stream, of, until, hello, heard: 0 });
+    }
+}
+
+/// Those who have not said all yet, in the order in which they came.
+#[derive(Default)]
+struct Seats(Vec<Seat>);
+
+struct Seat {
+    stream: TcpStream,
+    /// In whose share it is.
+    of: IpAddr,
+    until: Instant,
+    hello: [u8; HELLO],
+    heard: usize,
+}
+
+impl Seats {
+    /// Hears all, and answers those who have said what they have to say.
+    fn hear(&mut self, agent: &Agent, now: Instant) {
+        self.0.retain_mut(|seat| match seat.hear() {
+            Ok(false) => now < seat.until,
+            Ok(true) => {
+                // What one who asks does wrong is of no interest to anybody else.
+                let _ = seat.answer(agent);
+                false
+            }
+            Err(_) => false,
+        });
+    }
+
+    fn let_in(&mut self, seat: Seat) {
+        if let Some(leaves) = self.leaves_for(seat.of) {
+            self.0.remove(leaves);
+        }
+        self.0.push(seat);
+    }
+
+    /// Who leaves for one more of an address, if somebody has to.
+    fn leaves_for(&self, of: IpAddr) -> Option<usize> {
+        let count = |of: IpAddr| self.0.iter().filter(|seat| seat.of == of).count();
+        if count(of) >= SHARE {
+            return self.0.iter().position(|seat| seat.of == of);
+        }
+        if self.0.len() < SEATS {
+            return None;
+        }
+        let most = self.0.iter().map(|seat| count(seat.of)).max()?;
+        self.0.iter().position(|seat| count(seat.of) == most)
+    }
+}
 
 impl Seat {
-    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        if taken.fetch_add(1, Ordering::Relaxed) < SEATS {
-            return Some(Self(Arc::clone(taken)));
+    /// Hears what has come. Returns whether that is all.
+    fn hear(&mut self) -> io::Result<bool> {
+        while self.heard < HELLO {
+            match self.stream.read(&mut self.hello[self.heard..]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(length) => self.heard += length,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(false),
+                    io::ErrorKind::Interrupted => {}
+                    _ => return Err(error),
+                },
+            }
         }
-        taken.fetch_sub(1, Ordering::Relaxed);
-        None
+        Ok(true)
+    }
+
+    fn answer(&mut self, agent: &Agent) -> io::Result<()> {
+        let Some(hello) = Hello::decode(&self.hello) else { return Ok(()) };
+        let Some(link) = links(agent).remove(&hello.link) else { return Ok(()) };
+        if !link.is_asked(hello.question) {
+            return Ok(());
+        }
+        let address = |end: io::Result<SocketAddr>| io::Result::Ok(end?.ip().to_canonical());
+        let here = address(self.stream.local_addr())?;
+        let there = address(self.stream.peer_addr())?;
+        link.answer(hello.question, &Answer { secret: hello.secret, here, there });
+        // Nothing was sent yet: there is room.
+        self.stream.write_all(&ANSWERED)
     }
 }
 
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Whether a connection comes from an address that a machine at the other end of a link is said to
-/// have: strangers are not to keep these away.
-fn is_expected(agent: &Agent, stream: &TcpStream) -> bool {
-    let Ok(from) = stream.peer_addr() else { return false };
-    let from = from.ip().to_canonical();
+/// Whether an address is one that a machine at the other end of a link is said to have.
+fn is_expected(agent: &Agent, from: IpAddr) -> bool {
     lock(&agent.findings).is_in_map(from) || links(agent).values().any(|link| publishes(link, from))
 }
 
@@ -101,37 +216,18 @@ fn publishes(link: &Link, address: IpAddr) -> bool {
     link.published().is_some_and(|said| said.addresses.contains(&address))
 }
 
+/// In IPv6, a stranger has as many addresses as he likes in his network of 64 bits.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) >> 64 << 64).into(),
+    }
+}
+
 /// Clones, so that nobody waits for the lock while one of them is asked.
 fn links(agent: &Agent) -> BTreeMap<String, Link> {
     lock(&agent.links).open.clone()
 }
 
-fn answer(mut stream: TcpStream, agent: &Agent, answering: &Mutex<()>) -> io::Result<()> {
-    let end = Instant::now() + PATIENCE;
-    let mut hello = [0; HELLO];
-    let mut heard = 0;
-    while heard < HELLO {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut hello[heard..])? {
-            0 => return Ok(()),
-            length => heard += length,
-        }
-    }
-    let Some(hello) = Hello::decode(&hello) else { return Ok(()) };
-    let Some(link) = links(agent).remove(&hello.link) else { return Ok(()) };
-    if !link.is_asked(hello.question) {
-        return Ok(());
-    }
-    let address = |end: io::Result<SocketAddr>| io::Result::Ok(end?.ip().to_canonical());
-    let (here, there) = (address(stream.local_addr())?, address(stream.peer_addr())?);
-    {
-        let _one = lock(answering);
-        link.answer(hello.question, &Answer { secret: hello.secret, here, there });
-    }
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(&ANSWERED)
-}
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use seekwire_link::{Definition, Map, Peers};
 
+use super::log;
+
 /// What was proved, and what the files say of it.
 pub(super) struct Findings {
     map: Map,
@@ -97,10 +99,13 @@ impl Findings {
     fn settle(&mut self) {
         let ambiguous = self.ambiguous();
         for address in ambiguous.difference(&self.ambiguous) {
-            seekwire_program::tell(format_args!(
-                "seekwire: {address} leads to the machines at the other ends of two links: it is \
-                 used for neither; seekwire vm map add {address} LINK decides it"
-            ));
+            log::complain(
+                None,
+                format_args!(
+                    "{address} leads to the machines at the other ends of two links: it is used \
+                     for neither; seekwire vm map add {address} LINK decides it"
+                ),
+            );
         }
         let links = self.map.links().to_vec();
         for link in &links {
@@ -126,10 +131,8 @@ impl Findings {
             Err(error) => {
                 // Tried again at the next change.
                 self.written.remove(&link.name);
-                seekwire_program::tell(format_args!(
-                    "seekwire: {}: {error}",
-                    Peers::path(link, &self.state).display()
-                ));
+                let path = Peers::path(link, &self.state);
+                log::complain(Some(&link.name), format_args!("{}: {error}", path.display()));
             }
         }
     }

@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 use seekwire_link::{Definition, Link, LinkError, Peers, Published};
 
 use super::ask::{self, Unproven};
-use super::{Agent, lock, say};
+use super::{Agent, lock, log};
 
 /// Between two looks at the region.
 const TICK: Duration = Duration::from_millis(200);
@@ -122,7 +122,7 @@ impl Work {
         };
         if open.link.is_detached_here() {
             self.let_go();
-            say(format_args!("{}: this machine has detached", self.definition.name));
+            log::say(Some(&self.definition.name), format_args!("this machine has detached"));
             return TICK;
         }
         let own = self.agent.published();
@@ -141,7 +141,7 @@ impl Work {
         }
         // What is said is so by now.
         for news in [left, learned].into_iter().flatten() {
-            say(format_args!("{}: {news}", self.definition.name));
+            log::say(Some(&self.definition.name), format_args!("{news}"));
         }
         if due.is_some() { PACE } else { TICK }
     }
@@ -154,7 +154,7 @@ impl Work {
                 // What an agent has left that was killed, nobody has proved by now.
                 lock(&self.agent.findings).set(name, None);
                 lock(&self.agent.links).open.insert(name.clone(), link.clone());
-                say(format_args!("{name}: attached"));
+                log::say(Some(name), format_args!("attached"));
                 self.told = None;
                 self.open = Some(Open::new(link));
                 return;
@@ -168,9 +168,9 @@ impl Work {
         if self.told.as_ref() != Some(&problem) {
             lock(&self.agent.findings).set(name, None);
             if is_wrong {
-                seekwire_program::tell(format_args!("seekwire: {problem}"));
+                log::complain(Some(name), format_args!("{problem}"));
             } else {
-                say(format_args!("{name}: waits: {problem}"));
+                log::say(Some(name), format_args!("waits: {problem}"));
             }
             self.told = Some(problem);
         }

@@ -1,0 +1,236 @@
+//! What the agent says, a line each: what it finds on standard output, and what is wrong on
+//! standard error.
+//!
+//! Nobody has to read it. Each stream has a thread of its own, so that one that takes nothing, or
+//! is closed, keeps nobody from his work. And each link has a budget of lines: the other machine
+//! can change what there is to say of it as often as it likes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Arguments;
+use std::io::{self, Write};
+use std::sync::{Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use seekwire_program::table;
+
+use super::lock;
+
+/// Lines of a link that may come at once: more than it has addresses.
+const BURST: u32 = 128;
+/// After so long it may have another one.
+const EACH: Duration = Duration::from_secs(10);
+/// Lines that wait until a stream takes them.
+const WAITING: usize = 256;
+/// For how long these are waited for when the agent ends.
+const LAST: Duration = Duration::from_secs(1);
+
+struct Log {
+    out: Stream,
+    errors: Stream,
+    /// By the name of the link; the agent itself has an empty one.
+    budgets: Mutex<BTreeMap<String, Budget>>,
+}
+
+static LOG: Log =
+    Log { out: Stream::new(), errors: Stream::new(), budgets: Mutex::new(BTreeMap::new()) };
+
+/// From now on lines are written.
+///
+/// # Errors
+///
+/// No thread can be started.
+pub(super) fn begin() -> Result<()> {
+    let start = |write: fn()| thread::Builder::new().spawn(write).context("cannot start a thread");
+    start(|| LOG.out.write_to(io::stdout()))?;
+    start(|| LOG.errors.write_to(io::stderr()))?;
+    Ok(())
+}
+
+/// Says on standard output what is so, of a link or of the agent itself.
+pub(super) fn say(link: Option<&str>, line: Arguments<'_>) {
+    if LOG.may_say(link) {
+        LOG.out.push(format!("{}{}", prefix(link), table::printable(&line.to_string())));
+    }
+}
+
+/// Says on standard error what is wrong.
+pub(super) fn complain(link: Option<&str>, line: Arguments<'_>) {
+    if LOG.may_say(link) {
+        LOG.errors.push(format!("seekwire: {}", table::lines(&line.to_string())));
+    }
+}
+
+/// Says how many lines were left out, where that may be said now.
+pub(super) fn catch_up() {
+    let now = Instant::now();
+    for (link, budget) in lock(&LOG.budgets).iter_mut() {
+        LOG.tell_left_out(link, budget, now);
+    }
+}
+
+/// Waits until all is written, but not for long.
+pub(super) fn end() {
+    let until = Instant::now() + LAST;
+    LOG.out.wait_until_written(until);
+    LOG.errors.wait_until_written(until);
+}
+
+fn prefix(link: Option<&str>) -> String {
+    link.map(|name| format!("{name}: ")).unwrap_or_default()
+}
+
+impl Log {
+    fn may_say(&self, link: Option<&str>) -> bool {
+        let now = Instant::now();
+        let name = link.unwrap_or_default();
+        let mut budgets = lock(&self.budgets);
+        let budget = budgets.entry(name.to_owned()).or_insert_with(|| Budget::new(now));
+        self.tell_left_out(name, budget, now);
+        budget.take(now)
+    }
+
+    fn tell_left_out(&self, link: &str, budget: &mut Budget, now: Instant) {
+        if let Some(count) = budget.take_left_out(now) {
+            let link = Some(link).filter(|name| !name.is_empty());
+            self.out.push(format!("{}too much to say: {count} lines were left out", prefix(link)));
+        }
+    }
+}
+
+/// How many lines there may be.
+#[derive(Debug)]
+struct Budget {
+    left: u32,
+    /// Since when it waits for another line.
+    since: Instant,
+    left_out: u64,
+}
+
+impl Budget {
+    fn new(now: Instant) -> Self {
+        Self { left: BURST, since: now, left_out: 0 }
+    }
+
+    /// Whether there may be a line now, which is used up by that.
+    fn has_one(&mut self, now: Instant) -> bool {
+        while self.left < BURST && now.saturating_duration_since(self.since) >= EACH {
+            self.left += 1;
+            self.since += EACH;
+        }
+        if self.left == BURST {
+            self.since = now;
+        }
+        let has_one = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        has_one
+    }
+
+    /// The same for one that is left out otherwise.
+    fn take(&mut self, now: Instant) -> bool {
+        let has_one = self.has_one(now);
+        self.left_out += u64::from(!has_one);
+        has_one
+    }
+
+    /// How many were left out, in a line of its own.
+    fn take_left_out(&mut self, now: Instant) -> Option<u64> {
+        (self.left_out > 0 && self.has_one(now)).then(|| std::mem::take(&mut self.left_out))
+    }
+}
+
+/// Where lines go.
+struct Stream {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+struct Waiting {
+    lines: VecDeque<String>,
+    /// Those for which there was no room since; no others come before that is told.
+    left_out: u64,
+    is_writing: bool,
+}
+
+impl Stream {
+    const fn new() -> Self {
+        let waiting = Waiting { lines: VecDeque::new(), left_out: 0, is_writing: false };
+        Self { waiting: Mutex::new(waiting), changed: Condvar::new() }
+    }
+
+    fn push(&self, line: String) {
+        let mut waiting = lock(&self.waiting);
+        if waiting.left_out > 0 || waiting.lines.len() == WAITING {
+            waiting.left_out += 1;
+        } else {
+            waiting.lines.push_back(line);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Writes whatever comes. What cannot be written is lost: nobody is left to be told.
+    fn write_to(&self, mut stream: impl Write) {
+        loop {
+            let line = self.next();
+            let _ = stream.write_all(format!("{line}\n").as_bytes());
+        }
+    }
+
+    fn next(&self) -> String {
+        let mut waiting = lock(&self.waiting);
+        waiting.is_writing = false;
+        self.changed.notify_all();
+        let is_idle = |waiting: &mut Waiting| waiting.lines.is_empty() && waiting.left_out == 0;
+        let woken = self.changed.wait_while(waiting, is_idle);
+        waiting = woken.unwrap_or_else(std::sync::PoisonError::into_inner);
+        waiting.is_writing = true;
+        waiting.lines.pop_front().unwrap_or_else(|| {
+            let count = std::mem::take(&mut waiting.left_out);
+            format!("nobody has read this in time: {count} lines were left out")
+        })
+    }
+
+    fn wait_until_written(&self, until: Instant) {
+        let waiting = lock(&self.waiting);
+        let is_busy = |waiting: &mut Waiting| waiting.is_writing || !waiting.lines.is_empty();
+        let left = until.saturating_duration_since(Instant::now());
+        let _ = self.changed.wait_timeout_while(waiting, left, is_busy);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_much_to_say_of_a_link_is_heard_for_a_while_and_counted_then() {
+        let begin = Instant::now();
+        let mut budget = Budget::new(begin);
+        let said = (0..1000).filter(|_| budget.take(begin)).count();
+        assert_eq!((said, budget.take_left_out(begin)), (BURST as usize, None));
+        // The first line that there may be says how many there were not.
+        assert_eq!(budget.take_left_out(begin + EACH), Some(1000 - u64::from(BURST)));
+        assert!(!budget.take(begin + EACH));
+        let later = begin + 3 * EACH;
+        assert_eq!((budget.take_left_out(later), budget.take(later)), (Some(1), true));
+        assert!(!budget.take(later));
+        // It saves up no more than it had at the beginning.
+        let much_later = begin + 10 * BURST * EACH;
+        assert_eq!((0..1000).filter(|_| budget.take(much_later)).count(), BURST as usize);
+    }
+
+    #[test]
+    fn what_nobody_reads_is_counted_and_keeps_nobody_waiting() {
+        let stream = Stream::new();
+        for number in 0..WAITING + 7 {
+            stream.push(number.to_string());
+        }
+        let read: Vec<String> = (0..WAITING).map(|_| stream.next()).collect();
+        assert_eq!((read[0].as_str(), read[WAITING - 1].as_str()), ("0", "255"));
+        stream.push("too late".to_owned());
+        assert!(stream.next().contains("8 lines were left out"));
+        stream.push("heard".to_owned());
+        assert_eq!(stream.next(), "heard");
+    }
+}
