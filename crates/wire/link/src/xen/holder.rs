@@ -4,11 +4,17 @@
 //! A program sends one end of a channel to the socket of who holds the pages, and gets on it the
 //! file, and a message of three numbers: the token, where the region begins in the file, and its
 //! length.
+//!
+//! Whoever may open that socket can send anything. A descriptor may take for ever to be closed: a
+//! socket that lingers, a file of a file system that does not answer. And whoever receives it has
+//! to close it. So one descriptor is taken of each datagram, and several threads take datagrams.
 
 use std::convert::Infallible;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use rustix::fd::AsFd;
@@ -31,6 +37,8 @@ use crate::map::{Definition, Provider, Side};
 pub(super) const MODULE: &str = "xen-gntalloc";
 /// Bytes of an answer.
 const ANSWER: usize = 24;
+/// Threads that answer. So many less one may be held up by what they were sent.
+const SERVERS: usize = 16;
 
 /// Where programs ask for the memory of a link.
 pub(super) fn path_of(name: &str, state: &Path) -> PathBuf {
@@ -43,24 +51,44 @@ pub struct Held {
     socket: DatagramSocket,
     file: Opened,
     answer: [u8; ANSWER],
+    /// Who has it waits for the next datagram.
+    turn: Mutex<()>,
 }
 
 impl Held {
     /// Hands the memory to programs for as long as this process lives.
     ///
     /// # Errors
-    /// Those of poll(2) and recvmsg(2) on a socket that nothing is wrong with.
-    pub fn serve(&self) -> io::Result<Infallible> {
-        let nothing = Fd::new(-1);
+    /// Those of poll(2) and recvmsg(2) on a socket that nothing is wrong with; no thread can be
+    /// started.
+    pub fn serve(self) -> io::Result<Infallible> {
+        let held = Arc::new(self);
+        let (failed, failures) = mpsc::channel();
+        for _ in 0..SERVERS {
+            let (held, failed) = (Arc::clone(&held), failed.clone());
+            thread::Builder::new().spawn(move || failed.send(held.answer()))?;
+        }
+        drop(failed);
+        failures.recv().unwrap_or_else(|_| Err(io::Error::other("all threads have ended")))
+    }
+
+    fn answer(&self) -> io::Result<Infallible> {
         loop {
-            match poll::wait(nothing, self.socket.fd(), Events::READ, Deadline::NEVER) {
-                Err(Errno::INTR) => continue,
-                result => result?,
-            };
-            while let Some(asked) = self.socket.receive(&mut [0])? {
-                let Some(end) = asked.descriptors.into_iter().next() else { continue };
-                // Whoever has gone meanwhile wants no answer.
-                let _ = Channel::from_peer(end).send(&self.answer, &[self.file.as_fd()]);
+            self.wait()?;
+            // From here on it may take as long as whoever asks likes.
+            let Some(asked) = self.socket.receive_one(&mut [0])? else { continue };
+            let Some(end) = asked.descriptors.into_iter().next() else { continue };
+            // Whoever has gone meanwhile wants no answer.
+            let _ = Channel::from_peer(end).send(&self.answer, &[self.file.as_fd()]);
+        }
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match poll::wait(Fd::new(-1), self.socket.fd(), Events::READ, Deadline::NEVER) {
+                Err(Errno::INTR) => {}
+                result => return Ok(result.map(drop)?),
             }
         }
     }
@@ -116,7 +144,7 @@ fn listen(path: &Path, file: Opened, answer: [u64; 3], access: Access) -> io::Re
     for (at, word) in bytes.chunks_exact_mut(8).zip(answer) {
         at.copy_from_slice(&word.to_ne_bytes());
     }
-    Ok(Held { socket, file, answer: bytes })
+    Ok(Held { socket, file, answer: bytes, turn: Mutex::new(()) })
 }
 
 /// Returns the file that has the pages, where in it the region begins, and the reference of the
@@ -227,8 +255,13 @@ fn try_ask(path: &Path, patience: Duration) -> io::Result<Handed> {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixDatagram;
+
+    use rustix::fd::OwnedFd;
+    use rustix::net::sockopt::set_socket_linger;
 
     use super::*;
 
@@ -258,6 +291,42 @@ mod tests {
         map(&one).word(8).store(77, Ordering::Relaxed);
         assert_eq!(map(&other).word(8).load(Ordering::Relaxed), 77);
         assert_eq!(std::fs::read(&region).unwrap()[4096 + 8], 77);
+    }
+
+    /// Both ends of a connection with so much in it that closing the first one takes until the
+    /// second one is closed.
+    fn lingering() -> (OwnedFd, TcpStream) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut full = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let other = listener.accept().unwrap().0;
+        full.set_nonblocking(true).unwrap();
+        while full.write(&[0; 1 << 16]).is_ok() {}
+        set_socket_linger(&full, Some(Duration::from_secs(3600))).unwrap();
+        (full.into(), other)
+    }
+
+    #[test]
+    fn who_sends_what_takes_long_to_close_keeps_nobody_from_the_memory() {
+        let state = tempfile::tempdir().unwrap();
+        let path = path_of("a", state.path());
+        let region = state.path().join("region");
+        File::create(&region).unwrap().set_len(4096).unwrap();
+        let file = file::open(&region, OFlags::RDWR, 0).unwrap();
+        let held = listen(&path, file, [5, 0, 4096], ACCESS).unwrap();
+        let others: Vec<TcpStream> = (0..SERVERS / 2)
+            .map(|_| {
+                let ((one, of_one), (two, _)) = (lingering(), lingering());
+                let bad = DatagramSocket::nameless().unwrap();
+                bad.send(&path, b"?", &[one.as_fd(), two.as_fd()]).unwrap();
+                // On their way: whoever takes them closes them as the last one.
+                of_one
+            })
+            .collect();
+        std::thread::spawn(move || held.serve());
+        for _ in 0..2 * SERVERS {
+            assert_eq!(ask("a", state.path(), PATIENCE).unwrap().token, 5);
+        }
+        drop(others);
     }
 
     #[test]

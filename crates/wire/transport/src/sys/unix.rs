@@ -85,7 +85,16 @@ impl DatagramSocket {
     /// # Errors
     /// Those of recvmsg(2).
     pub fn receive(&self, into: &mut [u8]) -> io::Result<Option<Delivery>> {
-        receive(&self.0, into)
+        receive(&self.0, into, CONTROL)
+    }
+
+    /// The same, where one descriptor is taken of each datagram. The kernel closes the others
+    /// before this returns, which takes as long as it takes.
+    ///
+    /// # Errors
+    /// Those of recvmsg(2).
+    pub fn receive_one(&self, into: &mut [u8]) -> io::Result<Option<Delivery>> {
+        receive(&self.0, into, CONTROL_OF_ONE)
     }
 
     /// Sends a datagram with descriptors to the socket at `path`, without waiting.
@@ -144,7 +153,7 @@ impl Channel {
     /// # Errors
     /// Those of recvmsg(2); EPIPE when the other end is closed.
     pub fn receive(&self, into: &mut [u8]) -> io::Result<Option<Delivery>> {
-        match receive(&self.0, into)? {
+        match receive(&self.0, into, CONTROL)? {
             Some(delivery) if delivery.len == 0 => Err(Errno::PIPE.into()),
             other => Ok(other),
         }
@@ -189,20 +198,26 @@ fn ask_for_senders(socket: &Placed) -> io::Result<()> {
     }
 }
 
-/// Room for what is asked for: in words, because a header must be aligned.
-const CONTROL_WORDS: usize = 32;
+/// Room for what is asked for.
+const CONTROL: usize = 256;
+/// Room for the credentials, which come first, and one descriptor (cmsg(3)).
+const CONTROL_OF_ONE: usize = size_of::<cmsghdr>()
+    + size_of::<ucred>().next_multiple_of(size_of::<usize>())
+    + size_of::<cmsghdr>()
+    + size_of::<i32>();
 
-/// recvmsg(2), without waiting. By hand, because rustix leaves out SCM_PIDFD, and takes a pid for
-/// one that is never 0.
-fn receive(socket: &Placed, into: &mut [u8]) -> io::Result<Option<Delivery>> {
-    let mut control = [0u64; CONTROL_WORDS];
+/// recvmsg(2), without waiting, with room for so many bytes of control messages. By hand, because
+/// rustix leaves out SCM_PIDFD, and takes a pid for one that is never 0.
+fn receive(socket: &Placed, into: &mut [u8], room: usize) -> io::Result<Option<Delivery>> {
+    // In words, because a header must be aligned.
+    let mut control = [0u64; CONTROL / 8];
     let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     // SAFETY: plain data, for which zero is a value.
     let mut message: msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = size_of_val(&control) as _;
+    message.msg_controllen = room.min(CONTROL) as _;
     let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
     let number = socket.as_fd().as_raw_fd() as usize;
     let arguments = [number, (&raw mut message).addr(), flags as usize, 0, 0, 0];
