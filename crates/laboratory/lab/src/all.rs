@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::experiment::{Experiment, Options};
+use crate::experiment::{Experiment, Options, Unavailable};
 use crate::experiments;
 use crate::journal::Journal;
 use crate::launch::interrupt;
@@ -77,8 +77,14 @@ pub fn run_these(experiments: &[&dyn Experiment], options: &Options) -> Result<A
             Ok(one) => completed.push(one),
             Err(error) => {
                 interrupt::check()?;
-                seekwire_program::tell(format_args!("{}: failed: {error:#}", experiment.name()));
-                journal.failed.insert(experiment.name().to_owned(), format!("{error:#}"));
+                let name = experiment.name();
+                if let Some(Unavailable(why)) = error.downcast_ref() {
+                    seekwire_program::tell(format_args!("{name}: skipped: {why}"));
+                    journal.skipped.insert(name.to_owned(), why.clone());
+                } else {
+                    seekwire_program::tell(format_args!("{name}: failed: {error:#}"));
+                    journal.failed.insert(name.to_owned(), format!("{error:#}"));
+                }
             }
         }
         done += experiment.duration(options.quick);

@@ -63,13 +63,20 @@ pub trait Experiment: Sync {
     ///
     /// # Errors
     ///
-    /// If nothing at all can be measured, or the user interrupts.
+    /// If nothing at all can be measured, or the user interrupts. [`Unavailable`] where it turns out
+    /// only now that it cannot run on this machine.
     fn run(&self, context: &Context<'_>) -> Result<Outcome>;
 
     /// What follows from what was measured: now, or when a result is read that was kept without.
     /// Parameters and readings may be those of an earlier version, or damaged.
     fn findings(&self, recorded: Recorded<'_>) -> Findings;
 }
+
+/// Something that an experiment needs is not on this machine and could not be fetched. What can be
+/// told without trying to is for [`Experiment::unavailable`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unavailable(pub String);
 
 /// How experiments are run.
 #[derive(Clone, Debug)]

@@ -73,7 +73,7 @@ mod streambench;
 mod text;
 mod verdict;
 
-pub use experiment::{Experiment, Options};
+pub use experiment::{Experiment, Options, Unavailable};
 pub use experiments::experiments;
 pub use pack::pack;
 pub use report::markdown::{Pages, write as write_pages};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use seekwire_lab::experiment::{Context, Experiment};
+use seekwire_lab::experiment::{Context, Experiment, Unavailable};
 use seekwire_lab::outcome::{Findings, Outcome, Recorded};
 use seekwire_lab::record::Samples;
 use seekwire_lab::{Options, Pages, Site};
@@ -355,6 +355,8 @@ struct Known {
     name: &'static str,
     fails: bool,
     unavailable: bool,
+    /// As it finds when it runs.
+    lacks: bool,
 }
 
 impl Experiment for Known {
@@ -382,6 +384,9 @@ impl Experiment for Known {
         if self.fails {
             bail!("it went wrong");
         }
+        if self.lacks {
+            return Err(Unavailable("no such package".to_owned()).into());
+        }
         let _ = context;
         Ok(Outcome {
             parameters: Default::default(),
@@ -400,19 +405,27 @@ impl Experiment for Known {
 fn a_run_of_everything_goes_on_after_a_failure() {
     let out = tempfile::tempdir().unwrap();
     let options = Options { quick: true, out: out.path().to_owned(), ..Options::default() };
-    let known = |name, fails, unavailable| Known { name, fails, unavailable };
+    let known = |name, fails, unavailable| Known { name, fails, unavailable, lacks: false };
     let (broken, absent, good) = (
         known("pairs", true, false),
         known("sockets", false, true),
         known("connections", false, false),
     );
-    let all = seekwire_lab::all::run_these(&[&broken, &absent, &good], &options).unwrap();
+    let lacking = Known { name: "vm", lacks: true, ..known("", false, false) };
+    let these: [&dyn Experiment; 4] = [&broken, &absent, &lacking, &good];
+    let all = seekwire_lab::all::run_these(&these, &options).unwrap();
     assert_eq!(all.completed.len(), 1);
-    assert_eq!(all.skipped, [("sockets".to_owned(), "no such device".to_owned())]);
+    let skipped = [("sockets", "no such device"), ("vm", "no such package")];
+    assert_eq!(all.skipped, skipped.map(|(name, why)| (name.to_owned(), why.to_owned())));
     assert_eq!(all.failed.len(), 1);
     assert!(all.failed[0].1.contains("it went wrong"), "{:?}", all.failed);
     let index = read(all.site.unwrap().index);
-    for words in ["no such device", "failed: experiment pairs: it went wrong", "connections.html"] {
+    for words in [
+        "no such device",
+        "no such package",
+        "failed: experiment pairs: it went wrong",
+        "connections.html",
+    ] {
         assert!(index.contains(words), "{words}: {index}");
     }
 

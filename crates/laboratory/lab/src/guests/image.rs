@@ -6,11 +6,12 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
 use super::Kind;
 use super::machine::quoted;
+use crate::experiment::Unavailable;
 use crate::launch::{Error, Mode, Program};
 
 macro_rules! carried {
@@ -64,7 +65,7 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// If something is missing here, or cannot be fetched.
+    /// [`Unavailable`] if something is missing here, or cannot be fetched.
     pub(crate) fn make(kind: Kind, contents: &Contents<'_>) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("seekwire-image-").tempdir()?;
         let root = directory.path();
@@ -132,7 +133,7 @@ fn write(sources: &Path) -> std::io::Result<()> {
 fn explain(error: Error) -> anyhow::Error {
     let said = error.stdout().lines().last().and_then(|line| line.strip_prefix("vm: not run: "));
     match said {
-        Some(why) => anyhow!("{why}"),
+        Some(why) => Unavailable(why.to_owned()).into(),
         None => anyhow::Error::new(error).context("cannot make the guests"),
     }
 }
@@ -159,10 +160,14 @@ mod tests {
     fn the_reason_of_a_script_that_cannot_run_is_told() {
         let script = "echo fetching; echo 'vm: not run: no busybox; install it'; exit 4";
         let error = Program::new("sh", &Mode::Plain).args(["-c", script]).run().unwrap_err();
-        assert_eq!(explain(error).to_string(), "no busybox; install it");
+        let said = explain(error).context("experiment vm");
+        let why = said.downcast_ref::<Unavailable>().map(Unavailable::to_string);
+        assert_eq!(why.as_deref(), Some("no busybox; install it"));
         let script = "echo 'vm: FAILED: sockets.c does not build' >&2; exit 1";
         let error = Program::new("sh", &Mode::Plain).args(["-c", script]).run().unwrap_err();
-        let said = format!("{:#}", explain(error));
+        let error = explain(error);
+        assert!(!error.is::<Unavailable>());
+        let said = format!("{error:#}");
         assert!(said.starts_with("cannot make the guests: "), "{said}");
         assert!(said.contains("sockets.c does not build"), "{said}");
     }
