@@ -2,9 +2,15 @@
 
 mod common;
 
+use std::sync::atomic::Ordering;
+
 use common::{Bed, MIB, PAGE, enter, tuple};
 use seekwire_link::{Counts, Half, Side, State, Word};
 use seekwire_protocol::{FourTuple, Reason, Role};
+
+/// Bytes of an entry, which begins with its state.
+const ENTRY: usize = 256;
+const REFUSED: u64 = 4;
 
 #[test]
 fn two_ends_find_each_other_and_agree() {
@@ -74,6 +80,12 @@ fn an_end_that_refuses_says_why() {
     end.say(Word::Refused(Reason::Filtered));
     let found = two.find(&tuple(9), Role::Accepted).unwrap();
     assert_eq!(found.state, State::Refused(Reason::Filtered));
+    // Of a version that has more reasons, or of one that has none.
+    for code in [0, 255, 256, u64::from(u32::MAX)] {
+        one.region().word(PAGE + end.index() * ENTRY).store(code << 32 | REFUSED, Ordering::SeqCst);
+        let found = two.find(&tuple(9), Role::Accepted).unwrap();
+        assert_eq!(found.state, State::Refused(Reason::PeerRefused), "{code}");
+    }
 }
 
 #[test]

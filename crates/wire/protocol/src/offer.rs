@@ -111,7 +111,8 @@ impl Datagram {
         let message = match kind {
             1 => Message::Offer,
             2 => Message::Granted,
-            3 => Message::Refused(Reason::from_code(verdict.into()).ok_or(DecodeError::Malformed)?),
+            // A reason that this version does not know is a refusal all the same.
+            3 => Message::Refused(Reason::from_code(verdict.into()).unwrap_or(Reason::PeerRefused)),
             4 => Message::Joined,
             _ => return Err(DecodeError::Malformed),
         };
@@ -188,17 +189,30 @@ mod tests {
         }
     }
 
-    #[test]
-    fn another_layout_is_named() {
+    fn saying(message: Message) -> Datagram {
         let tuple = FourTuple {
             local: Endpoint::from_parts(1, 2),
             peer: Endpoint::from_parts(3, 4),
             namespace: 5,
         };
         let slot = SlotRef { index: 0, token: 0 };
-        let mut bytes =
-            Datagram { message: Message::Offer, target: slot, reply: slot, tuple }.encode();
+        Datagram { message, target: slot, reply: slot, tuple }
+    }
+
+    #[test]
+    fn another_layout_is_named() {
+        let mut bytes = saying(Message::Offer).encode();
         bytes[4] = 9;
         assert_eq!(Datagram::decode(&bytes), Err(DecodeError::OtherLayout(9)));
+    }
+
+    #[test]
+    fn a_refusal_for_an_unknown_reason_is_one() {
+        for code in [0, 255] {
+            let mut bytes = saying(Message::Refused(Reason::Shared)).encode();
+            bytes[7] = code;
+            let refused = saying(Message::Refused(Reason::PeerRefused));
+            assert_eq!(Datagram::decode(&bytes), Ok(refused), "{code}");
+        }
     }
 }
