@@ -247,19 +247,27 @@ fn who_stands_between_two_machines_gets_answers_only_where_links_share_a_name() 
 
         let _answering = agent(&one, Side::Far, &[]);
         let far_ip = one.address(Side::Far).parse().expect("an address");
-        asks.publish(&Published::new(967, [far_ip]));
+        let said = Published::new(967, [far_ip]);
+        asks.publish(&said);
         let (is_over, was_answered) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let middle = Middle { is_over: &is_over };
             scope.spawn(|| {
+                let mut before = 0;
                 while !is_over.load(Ordering::Relaxed) {
                     let question = asks.region().word(QUESTION).load(Ordering::SeqCst);
+                    if question == 0 && before != 0 {
+                        // It may have been handed on too late: have it asked anew, and soon.
+                        asks.publish(&said);
+                    }
+                    before = question;
                     answers.ask(question);
                     if let Some(answer) = answers.answered(question) {
                         asks.answer(question, &answer);
                         was_answered.store(true, Ordering::Relaxed);
                     }
-                    std::thread::yield_now();
+                    // Whoever yields comes too late.
+                    std::hint::spin_loop();
                 }
             });
             let mut asking = agent(&one, Side::Near, &[]);
