@@ -8,6 +8,9 @@
  *                                           talks again and writes how that ended. What is not acknowledged for
  *                                           MS milliseconds is lost (TCP_USER_TIMEOUT)
  *   sockets wait ADDRESS PORT               as hold, but waits for bytes
+ *   sockets gather ADDRESS PORT             as echo, but one process has all connections, and ends with the last one
+ *   sockets crowd ADDRESS PORT N FIFO       has N connections with such a one; talks by all of them, again and again,
+ *                                           until a line comes out of FIFO; writes "connected", and how often it was
  *   sockets fork ADDRESS PORT               talks with such a one, writes "talked"; has a child do so by the same
  *                                           connection, then talks again
  *   sockets during_accept                   asks for the name of a listener while another thread accepts there
@@ -16,7 +19,9 @@
 #include <arpa/inet.h>
 #include <err.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -24,6 +29,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -60,7 +66,7 @@ static int listener(const char *host, const char *port)
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) || bind(fd, (struct sockaddr *)&a, sizeof(a)))
         err(1, "bind");
     struct sockaddr_in bound = name_of(fd);
-    if (listen(fd, 16))
+    if (listen(fd, SOMAXCONN))
         err(1, "listen");
     a = name_of(fd);
     if (a.sin_port != bound.sin_port || a.sin_port == 0)
@@ -110,6 +116,34 @@ static void serve(int fd, const char *word)
         }
         close(one);
     }
+}
+
+/* All connections in this process. */
+static void gather(int listening)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = listening};
+    int set = epoll_create1(EPOLL_CLOEXEC), there = 0;
+    char bytes[4096];
+
+    if (set < 0 || epoll_ctl(set, EPOLL_CTL_ADD, listening, &event))
+        err(1, "epoll");
+    while (epoll_wait(set, &event, 1, -1) == 1 || errno == EINTR) {
+        int fd = event.data.fd;
+        if (fd == listening) {
+            event.data.fd = accept(listening, NULL, NULL);
+            if (event.data.fd < 0 || epoll_ctl(set, EPOLL_CTL_ADD, event.data.fd, &event))
+                err(1, "accept");
+            there++;
+            continue;
+        }
+        ssize_t n = recv(fd, bytes, sizeof(bytes), 0);
+        if (n > 0 && send(fd, bytes, n, MSG_NOSIGNAL) == n)
+            continue;
+        close(fd);
+        if (--there == 0)
+            return;
+    }
+    err(1, "epoll_wait");
 }
 
 static void ask(const char *host, const char *port)
@@ -167,6 +201,30 @@ static void hold(const char *host, const char *port, unsigned int ms, const char
         err(1, "%s", fifo);
     exchange(fd);
     puts("talked again");
+}
+
+static void crowd(const char *host, const char *port, int count, const char *fifo)
+{
+    struct pollfd go = {.fd = open(fifo, O_RDONLY | O_NONBLOCK | O_CLOEXEC), .events = POLLIN};
+    int *fds = calloc(count, sizeof(*fds));
+    unsigned int rounds = 0;
+
+    if (go.fd < 0 || !fds)
+        err(1, "%s", fifo);
+    for (int i = 0; i < count; i++)
+        fds[i] = connected(host, port);
+    puts("connected");
+    fflush(stdout);
+    while (poll(&go, 1, 0) == 0) {
+        /* All of them are asked before the first one is answered. */
+        for (int i = 0; i < count; i++)
+            if (send(fds[i], "x", 1, MSG_NOSIGNAL) != 1)
+                ended("send");
+        for (int i = 0; i < count; i++)
+            receive(fds[i]);
+        rounds++;
+    }
+    printf("%u answers by each of %d\n", rounds, count);
 }
 
 static void talk_after_fork(int fd)
@@ -236,6 +294,10 @@ int main(int argc, char **argv)
         serve(listener(argv[2], argv[3]), argv[4]);
     else if (!strcmp(what, "echo") && argc == 4)
         serve(listener(argv[2], argv[3]), NULL);
+    else if (!strcmp(what, "gather") && argc == 4)
+        gather(listener(argv[2], argv[3]));
+    else if (!strcmp(what, "crowd") && argc == 6)
+        crowd(argv[2], argv[3], atoi(argv[4]), argv[5]);
     else if (!strcmp(what, "ask") && argc == 4)
         ask(argv[2], argv[3]);
     else if (!strcmp(what, "hold") && argc == 6)
