@@ -107,6 +107,7 @@ kernel-kasan: ## Test the kernel module in a kernel with KASAN, lockdep and kmem
 vm: ## Test programs between two virtual machines that share memory and a network, and between two of Xen
 	scripts/deps vm
 	$(CARGO) build --release --locked --package seekwire-cli --package seekwire-preload
+	$(CARGO) test --release --locked --package seekwire-transport --test conformance --test switching --test hostile --no-run
 	scripts/vm
 	scripts/vm --xen
 

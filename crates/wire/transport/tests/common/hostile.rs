@@ -15,12 +15,13 @@ use seekwire_transport::layout::{
     Geometry, PROCESSOR, PUBLISHED, PUBLISHED_BYTES, RECALL_FROM, RECALLED, RETURNED, TX_LOCK,
     TX_POSITION, UNBOUNDED_READ, WANT_CONSUMED, WANT_RETURNED,
 };
-use seekwire_transport::mem::{Own, OwnMemory, Peer, PeerMemory, Region};
+use seekwire_transport::mem::{Own, OwnMemory, Peer, PeerMemory};
 use seekwire_transport::queue::{self, Full, QueuePair, Rx, Violation};
 use seekwire_transport::seek::{
     At, Engine, Look, RingSource, SeekOptions, SegmentLoan, SegmentLoans, Source,
 };
 
+use super::places::Place;
 use super::{joined, linked, memory};
 
 /// One step of the honest end, of a peer that behaves, or of one that does not. Numbers are taken
@@ -153,8 +154,8 @@ struct World {
     hostile: QueuePair<Own, Peer>,
     geometry: Geometry,
     peer_geometry: Geometry,
-    /// In which the hostile end can write what the honest one shows, too; it lies at the front.
-    region: Option<Region>,
+    /// In which the hostile end can write what the honest one shows, too, at the front.
+    place: Option<Place>,
     reserved: Vec<usize>,
     armed: u32,
     peer_position: u64,
@@ -238,10 +239,10 @@ impl Source for WholeRing<'_, '_> {
 /// violation. Panics when it breaks.
 pub(crate) fn play(ends: (Geometry, Geometry), by_link: bool, operations: &[Operation]) -> u64 {
     let (geometry, peer_geometry) = ends;
-    let (own, memory, hostile, region) = if by_link {
-        let ([(own, memory), (peer, seen)], region) = linked(geometry, peer_geometry);
+    let (own, memory, hostile, place) = if by_link {
+        let ([(own, memory), (peer, seen)], place) = linked(geometry, peer_geometry);
         assert_eq!(queue::shown_geometry(&memory, memory.len()), Ok(peer_geometry));
-        (own, memory, QueuePair::new(peer, peer_geometry, seen, geometry), Some(region))
+        (own, memory, QueuePair::new(peer, peer_geometry, seen, geometry), Some(place))
     } else {
         let ((own, own_fd), (peer, peer_fd)) = (memory(geometry), memory(peer_geometry));
         let hostile = joined(peer, peer_geometry, &own_fd);
@@ -258,7 +259,7 @@ pub(crate) fn play(ends: (Geometry, Geometry), by_link: bool, operations: &[Oper
         hostile,
         geometry,
         peer_geometry,
-        region,
+        place,
         reserved: Vec::new(),
         armed: 0,
         peer_position: 0,
@@ -430,7 +431,7 @@ impl World {
                     assert!(!self.reserved.contains(&segment), "reserved twice");
                     match self.honest.own().claim(segment) {
                         Some(mut claim) => claim[0] = 1,
-                        None => assert!(self.region.is_some(), "lent out"),
+                        None => assert!(self.place.is_some(), "lent out"),
                     }
                     self.reserved.push(segment);
                 }
@@ -498,9 +499,9 @@ impl World {
                 }
             }
             Operation::Word(offset, value) => {
-                if let Some(region) = &self.region {
+                if let Some(place) = &self.place {
                     let offset = *offset as usize % self.geometry.shown_bytes() / 8 * 8;
-                    region.word(offset).store(*value, Ordering::Relaxed);
+                    place.word(offset).store(*value, Ordering::Relaxed);
                 }
                 // Not what the peer keeps for itself: its own code trusts that, and is not under
                 // test.
@@ -511,8 +512,8 @@ impl World {
             }
             Operation::Known(which, value) => {
                 let offset = KNOWN[usize::from(*which) % KNOWN.len()];
-                if let Some(region) = &self.region {
-                    region.word(offset).store(*value, Ordering::Relaxed);
+                if let Some(place) = &self.place {
+                    place.word(offset).store(*value, Ordering::Relaxed);
                 }
                 self.write(offset, *value);
             }

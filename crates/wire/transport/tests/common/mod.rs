@@ -6,12 +6,14 @@ pub(crate) mod carrier;
 pub(crate) mod heap;
 pub(crate) mod honest;
 pub(crate) mod hostile;
+pub(crate) mod places;
 pub(crate) mod seek;
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
+use places::{Place, place};
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::mem::{Own, Peer, Region};
 use seekwire_transport::queue::{self, QueuePair};
@@ -28,26 +30,22 @@ pub(crate) fn memory(geometry: Geometry) -> (Own, Placed) {
     created
 }
 
-/// Memory of two ends on two machines, formatted, and what each sees of the other's; and the region,
-/// in which the first end's part comes first.
-pub(crate) fn linked(a: Geometry, b: Geometry) -> ([(Own, Peer); 2], Region) {
-    let len = a.shown_bytes() + b.shown_bytes();
-    let file = rustix::fs::memfd_create(c"region", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    rustix::fs::ftruncate(&file, len as u64).unwrap();
-    // Each machine maps it itself.
-    let regions = [(); 2].map(|()| Region::of_file(file.as_fd(), len).unwrap());
+/// Memory of two ends on two machines, formatted, and what each sees of the other's; and where it
+/// lies, the first end's part first.
+pub(crate) fn linked(a: Geometry, b: Geometry) -> ([(Own, Peer); 2], Place) {
+    let place = place(a.shown_bytes() + b.shown_bytes());
+    let Place { regions, at } = &place;
     let own = |region: &Region, at, geometry: Geometry| {
         let own = region.own(at, geometry.shown_bytes(), geometry.bytes()).unwrap();
         queue::format(&own, geometry);
         own
     };
-    let behind = a.shown_bytes();
-    let a_own = own(&regions[0], 0, a);
+    let behind = at + a.shown_bytes();
+    let a_own = own(&regions[0], *at, a);
     let b_own = own(&regions[1], behind, b);
     let b_seen = regions[0].peer(behind, b.shown_bytes()).unwrap();
-    let a_seen = regions[1].peer(0, a.shown_bytes()).unwrap();
-    let [region, _] = regions;
-    ([(a_own, b_seen), (b_own, a_seen)], region)
+    let a_seen = regions[1].peer(*at, a.shown_bytes()).unwrap();
+    ([(a_own, b_seen), (b_own, a_seen)], place)
 }
 
 /// The queues of two ends, on two machines or on one.
