@@ -96,18 +96,15 @@ events() {
 }
 
 rings_by_channel() {
-    local guest before
+    local guest
     on 1 "start server 'listening *' seekwire run -- sockets echo 0.0.0.0 7000"
     on 2 "mkfifo /tmp/go && start talker talked seekwire run -- sockets hold 192.0.2.1 7000 60000 /tmp/go"
     for guest in 1 2; do
         on "$guest" "grep evtchn /proc/interrupts" || fail "guest $guest has no channel"
         doctor "$guest" "attached at both ends"
     done
-    before=$(events 1 sockets)
+    [[ $(events 1 sockets) -gt 0 && $(events 2 sockets) -gt 0 ]] || fail "nothing has rung"
     on 2 'echo >/tmp/go; await talker' | grep "talked again" || fail "the connection has ended"
-    # Its own end is closed by now.
-    echo "rung $before times for the first half, and then $(events 1 sockets) in all"
-    [[ $before -gt 0 ]] || fail "nothing has rung"
 }
 
 test_programs_wake_each_other_by_event_channels() {
