@@ -127,7 +127,12 @@ static void gather(int listening)
 
     if (set < 0 || epoll_ctl(set, EPOLL_CTL_ADD, listening, &event))
         err(1, "epoll");
-    while (epoll_wait(set, &event, 1, -1) == 1 || errno == EINTR) {
+    for (;;) {
+        int count = epoll_wait(set, &event, 1, -1);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0)
+            break;
         int fd = event.data.fd;
         if (fd == listening) {
             event.data.fd = accept(listening, NULL, NULL);

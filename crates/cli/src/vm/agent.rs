@@ -96,14 +96,20 @@ pub(super) fn agent(options: &VmAgent) -> Result<ExitCode> {
     }
     let mut keepers = Keepers { agent: Arc::clone(&agent), of: BTreeMap::new() };
     keepers.follow(&map)?;
-    let mut version = version_of(&path);
+    let (mut version, mut told) = (version_of(&path), None);
     while let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(EACH) {
         log::catch_up();
         agent.look_at_addresses(&options.addresses);
-        if version_of(&path) != version {
-            version = version_of(&path);
-            if let Err(error) = keepers.read_again(&path) {
-                log::complain(None, format_args!("{error:#}"));
+        let found = version_of(&path);
+        if found != version {
+            match keepers.read_again(&path) {
+                Ok(()) => (version, told) = (found, None),
+                // It is tried again, as this machine may have lacked something, and said once.
+                Err(error) if told != Some(found) => {
+                    told = Some(found);
+                    log::complain(None, format_args!("{error:#}"));
+                }
+                Err(_) => {}
             }
         }
     }
@@ -200,6 +206,10 @@ impl Keepers {
             .filter(|(link, _)| !is_same(link))
             .map(|(link, _)| link.name.clone())
             .collect();
+        // All at once: each may be waiting for a machine that does not answer.
+        for (_, keeper) in gone.iter().filter_map(|name| self.of.get(name)) {
+            keeper.stop();
+        }
         for name in gone {
             if let Some((_, keeper)) = self.of.remove(&name) {
                 keeper.end();

@@ -25,7 +25,8 @@ pub(super) fn hold(options: &VmHold) -> Result<ExitCode> {
     let server = thread::spawn(move || held.serve());
     // Who attaches asks for the memory, as programs do.
     Link::attach(link, map.state(), access).map_err(|error| anyhow!("{error}"))?;
-    writeln!(io::stdout().lock(), "{}: held and attached", link.name)?;
+    // Nobody has to read it, and the memory is wanted all the same.
+    let _ = writeln!(io::stdout().lock(), "{}: held and attached", link.name);
     match server.join() {
         Ok(Err(error)) => Err(error).context("the memory is not given out any more"),
         Ok(Ok(never)) => match never {},

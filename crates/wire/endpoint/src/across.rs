@@ -4,6 +4,7 @@
 //! it is meant for, and whoever comes first takes all of them in and leaves those for other
 //! connections here.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -18,6 +19,7 @@ use seekwire_link::{Link, LinkError, Peers};
 use seekwire_protocol::Reason;
 use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::{channel, filter, line, socket, thread};
 
 use crate::fork::patient_lock;
@@ -36,6 +38,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) const HELLO: usize = 48;
 /// Lines that are taken in at a time, within a call of the program's.
 const AT_ONCE: usize = 64;
+/// Besides, lines from addresses of no link that are closed at a time.
+const STRANGERS: usize = 1024;
 /// Lines that are heard at a time: all that were just taken in, and of the others as many as may
 /// be, in turn.
 const HEARD: usize = 256;
@@ -369,13 +373,19 @@ pub(crate) fn hello(to: u128, from: u128, secret: u128) -> [u8; HELLO] {
 
 /// From now on a line for the entry with this nonce is kept, until [`forget`].
 pub(crate) fn expect(nonce: u128) {
+    expect_from(nonce, is_behind_a_link);
+}
+
+fn expect_from(nonce: u128, is_welcome: fn(IpAddr) -> bool) {
     let mut guard = patient_lock(&LINES);
-    let silent = guard.as_mut().and_then(|guard| guard.as_mut()).map(|lines| {
+    let late = guard.as_mut().and_then(|guard| guard.as_mut()).map(|lines| {
         lines.boxes.entry(nonce).or_default();
-        lines.take_silent()
+        // Whoever says nothing fills the kernel's queue, and then no line comes for which it would be
+        // emptied.
+        lines.take_in(is_welcome)
     });
     drop(guard);
-    drop(silent);
+    drop(late);
 }
 
 /// Takes the line for the entry with this nonce, if it has come.
@@ -435,23 +445,28 @@ impl Lines {
         let mut late = self.take_silent();
         let since = Instant::now();
         let at_once = AT_ONCE.div_ceil(self.listeners.len().max(1));
-        let mut most = COMING;
+        let mut is_scarce = false;
         for listener in &self.listeners {
-            for _ in 0..at_once {
+            let (mut taken, mut strangers) = (0, 0);
+            while taken < at_once && strangers < STRANGERS {
                 match line::accept(&listener.socket) {
                     // Nobody else has anything to say here.
-                    Ok(Some((line, from))) if !is_welcome(from.ip()) => drop(line),
+                    Ok(Some((line, from))) if !is_welcome(from.ip()) => {
+                        strangers += 1;
+                        drop(line);
+                    }
                     Ok(Some((line, from))) => {
+                        taken += 1;
                         let hello = [0; HELLO];
                         self.coming.push_front(Coming { since, line, from, hello, heard: 0 });
                     }
                     Ok(None) => break,
                     Err(error) => {
                         tracing::debug!("a line was not taken in: {error}");
-                        if scarcity::reason_of(&error).is_some() {
-                            // The next one has what one of these has now.
-                            most = most.min(self.coming.len().saturating_sub(1));
-                        }
+                        // Where nobody has come, it is an error as well.
+                        is_scarce |= scarcity::reason_of(&error).is_some()
+                            && poll::look(listener.socket.fd(), Events::READ)
+                                .is_ok_and(|events| events.read);
                         break;
                     }
                 }
@@ -484,7 +499,9 @@ impl Lines {
                 None => late.push(line),
             }
         }
-        late.extend(self.make_room(most));
+        // The next one has what one of these has now.
+        let most = if is_scarce { self.coming.len().saturating_sub(1) } else { COMING };
+        late.extend(self.make_room(most.min(COMING)));
         late
     }
 
@@ -496,18 +513,17 @@ impl Lines {
         if self.coming.len() <= most {
             return left;
         }
+        let of = |coming: &Coming| coming.from.ip().to_canonical();
         let mut counts: HashMap<IpAddr, usize> = HashMap::new();
         for coming in &self.coming {
-            *counts.entry(coming.from.ip()).or_default() += 1;
+            *counts.entry(of(coming)).or_default() += 1;
         }
         while self.coming.len() > most {
-            let Some((of, count)) = counts.iter_mut().max_by_key(|(_, count)| **count) else {
-                break;
-            };
-            *count -= 1;
-            let of_it = self.coming.iter().enumerate().filter(|(_, it)| it.from.ip() == *of);
-            let oldest = of_it.min_by_key(|(_, coming)| coming.since).map(|(at, _)| at);
-            let Some(coming) = oldest.and_then(|at| self.coming.remove(at)) else { break };
+            let rank = |coming: &Coming| (counts.get(&of(coming)).copied(), Reverse(coming.since));
+            let last = self.coming.iter().enumerate().max_by_key(|(_, coming)| rank(coming));
+            let last = last.map(|(at, _)| at);
+            let Some(coming) = last.and_then(|at| self.coming.remove(at)) else { break };
+            counts.entry(of(&coming)).and_modify(|count| *count -= 1);
             left.push(coming.line);
         }
         left

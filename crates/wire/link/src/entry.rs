@@ -68,7 +68,7 @@ pub struct Other {
     pub talks_to: u128,
     /// What that end says that it has heard on the line: see [`Entry::prove`].
     pub proof: u128,
-    /// The port of the event channel that it offers.
+    /// The port of an event channel that it offers, or has the other end of.
     pub channel: Option<u32>,
     /// Of the attachment of that machine.
     pub token: u64,
@@ -213,9 +213,10 @@ impl Entry {
         self.link.own.prove(self.index, heard);
     }
 
-    /// Shows the port of a channel for the other machine, before [`Word::Granted`].
-    pub fn offer_channel(&self, port: u32) {
-        self.link.own.offer_channel(self.index, port);
+    /// Shows a port of an event channel: that which the accepting end offers, before
+    /// [`Word::Granted`], and the connecting end the same when it has the other end. 0 is none.
+    pub fn show_channel(&self, port: u32) {
+        self.link.own.show_channel(self.index, port);
     }
 
     /// Tells the other machine, beside the place.

@@ -286,7 +286,7 @@ impl HalfMemory {
     }
 
     /// Stored before the state that goes with it.
-    pub(crate) fn offer_channel(&self, index: usize, port: u32) {
+    pub(crate) fn show_channel(&self, index: usize, port: u32) {
         self.store(index, entry::CHANNEL, port.into());
     }
 

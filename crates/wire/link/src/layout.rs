@@ -104,7 +104,8 @@ pub(crate) mod entry {
     pub(crate) const PROOF: usize = 0xa0;
     /// The later an end has entered, the larger: of two with the same 4-tuple the later one counts.
     pub(crate) const ORDER: usize = 0xb0;
-    /// The port of the event channel that an accepting end offers; 0 where it has none.
+    /// The port of the event channel that an accepting end offers, and of which the connecting end
+    /// has the other end; 0 where there is none.
     pub(crate) const CHANNEL: usize = 0xb8;
     /// The OTHER machine adds 1.
     pub(crate) const SIGNAL: usize = 0xc0;

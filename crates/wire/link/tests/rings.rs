@@ -59,7 +59,7 @@ fn connect(links: [&Link; 2], port: u16, ends: (Geometry, Geometry)) -> [(Entry,
         let peer_geometry = queue::shown_geometry(&peer, bytes).unwrap();
         line.set_nodelay(true).unwrap();
         let (doorbell, peer_doorbell) =
-            Doorbell::across(Placed::new(line.into()).unwrap(), None).unwrap();
+            Doorbell::across(Placed::new(line.into()).unwrap(), || None).unwrap();
         let queue = QueuePair::new(own, geometry, peer, peer_geometry);
         queue.set_ready();
         Ring { queue, doorbell, peer_doorbell }

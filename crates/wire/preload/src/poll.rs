@@ -245,8 +245,10 @@ fn wait_for_ours<'a>(
             Some(Awake::Ready) => continue,
             Some(Awake::InVain) | None => {}
         }
-        let armed = Armed { ours, interests: guarded_raw(|| ours.arm(fds)).unwrap_or_default() };
+        // What comes from here on ends the sleep. Arming makes room for that, by taking what came
+        // before where this would keep it away.
         sleep.forget();
+        let armed = Armed { ours, interests: guarded_raw(|| ours.arm(fds)).unwrap_or_default() };
         let news = guarded_raw(|| ours.any_ready(fds)).unwrap_or(true)
             || guarded_raw(|| ours.sets.iter().any(|(_, set)| set.arm())).unwrap_or(true);
         if news {

@@ -87,7 +87,7 @@ reasons! {
     BelowThreshold = 1 => "below threshold",
     /// No process of this user has registered the mirrored 4-tuple.
     NoPeer = 2 => "peer not found",
-        /// The process at the other end refused, or could not.
+    /// The process at the other end refused, or could not.
     PeerRefused = 3 => "peer refused",
     /// Another process holds the same socket and may use it unseen.
     Shared = 4 => "socket shared with another process",

@@ -314,6 +314,9 @@ impl Ring {
             if is_deaf {
                 ear = ear.or_else(|| Ear::new(self.doorbell.fd()).ok());
                 ear.iter().for_each(Ear::forget);
+                // A channel of which nobody has heard the last ring carries no other one. What is
+                // heard of it now rings the ear.
+                self.doorbell.make_room();
             }
             if ready() {
                 break Ok(Events::default());

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use seekwire_link::{Answer, Link};
 
 use super::hello::{ANSWERED, HELLO, Hello};
@@ -26,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const SEATS: usize = 8;
 /// So many of them from one address.
 const SHARE: usize = 2;
+/// Who waits to be let in; the kernel allows no more by default (net.core.somaxconn).
+const BACKLOG: i32 = 4096;
 /// When connections cannot be taken in, as where this process has no descriptors left.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -50,7 +53,10 @@ pub(super) fn listen(port: u16) -> Result<TcpListener> {
 ///
 /// No thread can be started.
 pub(super) fn serve(listener: TcpListener, agent: &Arc<Agent>) -> Result<()> {
-    listener.set_nonblocking(true).context("cannot listen for other agents")?;
+    let cannot = "cannot listen for other agents";
+    listener.set_nonblocking(true).context(cannot)?;
+    // Strangers fill a short queue, and keep others out of it, more easily.
+    rustix::net::listen(&listener, BACKLOG).context(cannot)?;
     let agent = Arc::clone(agent);
     let (expected, others) = (Seats::default(), Seats::default());
     let mut door = Door { agent, listener, rests_until: None, expected, others };
@@ -112,7 +118,9 @@ impl Door {
             tv_nsec: left.subsec_nanos().into(),
         });
         // Whatever has come is looked for in any case.
-        let _ = poll(&mut fds, left.as_ref());
+        if poll(&mut fds, left.as_ref()).is_err_and(|error| error != Errno::INTR) {
+            thread::sleep(PAUSE);
+        }
     }
 
     fn let_in(&mut self, stream: TcpStream, from: IpAddr, now: Instant) {

@@ -99,8 +99,11 @@ impl Findings {
     fn settle(&mut self) {
         let ambiguous = self.ambiguous();
         for address in ambiguous.difference(&self.ambiguous) {
+            // On the account of one of the two machines, which can change what they say.
+            let mut proved = self.proved.iter();
+            let of = proved.find(|(_, peers)| peers.addresses.contains(address));
             log::complain(
-                None,
+                of.map(|(name, _)| name.as_str()),
                 format_args!(
                     "{address} leads to the machines at the other ends of two links: it is used \
                      for neither; seekwire vm map add {address} LINK decides it"
@@ -129,7 +132,8 @@ impl Findings {
         match done {
             Ok(()) => _ = self.written.insert(link.name.clone(), peers),
             Err(error) => {
-                // Tried again at the next change.
+                // Tried again at the next change. What stands there, programs would believe until then.
+                let _ = Peers::remove(link, &self.state);
                 self.written.remove(&link.name);
                 let path = Peers::path(link, &self.state);
                 log::complain(Some(&link.name), format_args!("{}: {error}", path.display()));

@@ -61,10 +61,15 @@ impl Keeper {
         Ok(Self { stop, thread })
     }
 
-    /// Has it end, and waits for that.
-    pub(super) fn end(self) {
+    /// Has it end.
+    pub(super) fn stop(&self) {
         *lock(&self.stop.is_set) = true;
         self.stop.changed.notify_all();
+    }
+
+    /// The same, and waits for that.
+    pub(super) fn end(self) {
+        self.stop();
         // If it has panicked, it has ended, too.
         let _ = self.thread.join();
     }

@@ -50,23 +50,26 @@ pub(super) fn begin() -> Result<()> {
 
 /// Says on standard output what is so, of a link or of the agent itself.
 pub(super) fn say(link: Option<&str>, line: Arguments<'_>) {
-    if LOG.may_say(link) {
+    if LOG.may_say(link, &LOG.out) {
         LOG.out.push(format!("{}{}", prefix(link), table::printable(&line.to_string())));
     }
 }
 
 /// Says on standard error what is wrong.
 pub(super) fn complain(link: Option<&str>, line: Arguments<'_>) {
-    if LOG.may_say(link) {
+    if LOG.may_say(link, &LOG.errors) {
         LOG.errors.push(format!("seekwire: {}", table::lines(&line.to_string())));
     }
 }
 
-/// Says how many lines were left out, where that may be said now.
+/// Says how many lines were left out, where nothing has been said since.
 pub(super) fn catch_up() {
     let now = Instant::now();
-    for (link, budget) in lock(&LOG.budgets).iter_mut() {
-        LOG.tell_left_out(link, budget, now);
+    for (name, budget) in lock(&LOG.budgets).iter_mut() {
+        // The line that comes next finds its place.
+        if budget.left_out > 0 && budget.left_at(now) > 1 && budget.take(now) {
+            tell_left_out(name, budget, &LOG.out);
+        }
     }
 }
 
@@ -82,20 +85,25 @@ fn prefix(link: Option<&str>) -> String {
 }
 
 impl Log {
-    fn may_say(&self, link: Option<&str>) -> bool {
+    /// Where there was no room for lines before this one, their number goes with it.
+    fn may_say(&self, link: Option<&str>, stream: &Stream) -> bool {
         let now = Instant::now();
         let name = link.unwrap_or_default();
         let mut budgets = lock(&self.budgets);
         let budget = budgets.entry(name.to_owned()).or_insert_with(|| Budget::new(now));
-        self.tell_left_out(name, budget, now);
-        budget.take(now)
-    }
-
-    fn tell_left_out(&self, link: &str, budget: &mut Budget, now: Instant) {
-        if let Some(count) = budget.take_left_out(now) {
-            let link = Some(link).filter(|name| !name.is_empty());
-            self.out.push(format!("{}too much to say: {count} lines were left out", prefix(link)));
+        let may_say = budget.take(now);
+        if may_say {
+            tell_left_out(name, budget, stream);
         }
+        may_say
+    }
+}
+
+fn tell_left_out(link: &str, budget: &mut Budget, stream: &Stream) {
+    let count = std::mem::take(&mut budget.left_out);
+    if count > 0 {
+        let link = Some(link).filter(|name| !name.is_empty());
+        stream.push(format!("{}too much to say: {count} lines were left out", prefix(link)));
     }
 }
 
@@ -113,8 +121,8 @@ impl Budget {
         Self { left: BURST, since: now, left_out: 0 }
     }
 
-    /// Whether there may be a line now, which is used up by that.
-    fn has_one(&mut self, now: Instant) -> bool {
+    /// How many there may be now.
+    fn left_at(&mut self, now: Instant) -> u32 {
         while self.left < BURST && now.saturating_duration_since(self.since) >= EACH {
             self.left += 1;
             self.since += EACH;
@@ -122,21 +130,15 @@ impl Budget {
         if self.left == BURST {
             self.since = now;
         }
-        let has_one = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        has_one
+        self.left
     }
 
-    /// The same for one that is left out otherwise.
+    /// Whether there may be a line now, which is used up or left out by that.
     fn take(&mut self, now: Instant) -> bool {
-        let has_one = self.has_one(now);
+        let has_one = self.left_at(now) > 0;
+        self.left = self.left.saturating_sub(1);
         self.left_out += u64::from(!has_one);
         has_one
-    }
-
-    /// How many were left out, in a line of its own.
-    fn take_left_out(&mut self, now: Instant) -> Option<u64> {
-        (self.left_out > 0 && self.has_one(now)).then(|| std::mem::take(&mut self.left_out))
     }
 }
 
@@ -208,16 +210,25 @@ mod tests {
         let begin = Instant::now();
         let mut budget = Budget::new(begin);
         let said = (0..1000).filter(|_| budget.take(begin)).count();
-        assert_eq!((said, budget.take_left_out(begin)), (BURST as usize, None));
-        // The first line that there may be says how many there were not.
-        assert_eq!(budget.take_left_out(begin + EACH), Some(1000 - u64::from(BURST)));
-        assert!(!budget.take(begin + EACH));
+        assert_eq!((said, budget.left_out), (BURST as usize, 1000 - u64::from(BURST)));
+        assert!(budget.take(begin + EACH) && !budget.take(begin + EACH));
         let later = begin + 3 * EACH;
-        assert_eq!((budget.take_left_out(later), budget.take(later)), (Some(1), true));
-        assert!(!budget.take(later));
+        assert_eq!((budget.left_at(later), budget.take(later)), (2, true));
+        assert!(budget.take(later) && !budget.take(later));
         // It saves up no more than it had at the beginning.
         let much_later = begin + 10 * BURST * EACH;
         assert_eq!((0..1000).filter(|_| budget.take(much_later)).count(), BURST as usize);
+    }
+
+    #[test]
+    fn how_many_lines_were_left_out_is_said_with_the_next_one() {
+        let (mut budget, stream) = (Budget::new(Instant::now()), Stream::new());
+        budget.left_out = 3;
+        tell_left_out("a", &mut budget, &stream);
+        tell_left_out("a", &mut budget, &stream);
+        stream.push("a: attached".to_owned());
+        let said = [stream.next(), stream.next()];
+        assert_eq!(said, ["a: too much to say: 3 lines were left out", "a: attached"]);
     }
 
     #[test]

@@ -1,4 +1,5 @@
 use std::net::Ipv4Addr;
+use std::sync::atomic::AtomicUsize;
 
 use super::*;
 
@@ -68,19 +69,34 @@ fn a_line_that_says_too_little_in_time_is_closed() {
     forget(nonce);
 }
 
+/// With one listener, and its port.
+fn own_lines() -> (Lines, u16) {
+    let (socket, port) = line::listen_at(HERE).unwrap();
+    let listener = Listener { address: HERE, namespace: namespace(), socket, port };
+    let (listeners, coming, boxes) = (vec![listener], VecDeque::new(), HashMap::new());
+    (Lines { pid: thread::process_id(), listeners, coming, boxes }, port)
+}
+
+#[test]
+fn strangers_do_not_take_the_places_of_others_in_a_call() {
+    let (mut lines, port) = own_lines();
+    let _strangers: Vec<Placed> = (0..3 * AT_ONCE).map(|_| line_to(port, b"?")).collect();
+    let _spoken = line_to(port, &hello(7, 8, 9));
+    lines.boxes.insert(7, None);
+    // The one behind them all is of a link.
+    static SEEN: AtomicUsize = AtomicUsize::new(0);
+    drop(lines.take_in(|_| SEEN.fetch_add(1, Ordering::Relaxed) >= 3 * AT_ONCE));
+    let arrived = lines.boxes.get_mut(&7).and_then(Option::take);
+    assert_eq!(arrived.map(|arrived| arrived.secret), Some(9));
+}
+
 #[test]
 fn silent_lines_from_one_address_keep_none_of_another_away() {
     let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let most = rustix::process::Rlimit { current: limits.maximum, ..limits };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, most).unwrap();
-    let (socket, port) = line::listen_at(HERE).unwrap();
-    let listener = Listener { address: HERE, namespace: namespace(), socket, port };
-    let mut lines = Lines {
-        pid: thread::process_id(),
-        listeners: vec![listener],
-        coming: VecDeque::new(),
-        boxes: HashMap::from([(7, None)]),
-    };
+    let (mut lines, port) = own_lines();
+    lines.boxes.insert(7, None);
     let from = |last: u8| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last));
     let line = |last: u8| {
         let line = begin(from(last), SocketAddr::new(HERE, port), namespace()).unwrap();

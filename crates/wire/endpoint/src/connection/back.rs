@@ -103,6 +103,7 @@ impl Connection {
     pub fn attend(&self) {
         let Some(link) = self.attached() else { return };
         let q = &link.ring.queue;
+        link.confirm_channel();
         link.ring.peer_doorbell.ring_owed();
         if link.has_lost_line() {
             self.leave_for_lost_line(link);

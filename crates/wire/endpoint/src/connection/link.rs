@@ -137,6 +137,20 @@ impl Link {
         })
     }
 
+    /// Has rings go by the channel to another domain, if the peer shows that it has the other end.
+    /// That it was heard is not enough: an entry that a process has left shows a port which may be
+    /// that of this connection by now.
+    #[inline]
+    pub(super) fn confirm_channel(&self) {
+        let Some(port) = self.ring.peer_doorbell.unconfirmed_channel() else { return };
+        let shows_it = |across: &Across| {
+            across.far.entry.look(&across.other).is_some_and(|other| other.channel == Some(port))
+        };
+        if self.across.as_ref().is_some_and(shows_it) {
+            self.ring.peer_doorbell.confirm_channel();
+        }
+    }
+
     /// From now on [`Self::has_lost_line`] is false: this end has done what is to be done.
     pub(super) fn leave_line(&self) {
         if let Some(across) = &self.across {

@@ -389,7 +389,7 @@ impl Connection {
         if let (Some(slot), Ok((own, peer))) = (self.slot(), socket::names(line.fd())) {
             slot.show_line((own.port(), peer.port()));
         }
-        let channel = self.channel(far, other);
+        let channel = || self.channel(far, other);
         let (doorbell, peer_doorbell) = Doorbell::across(line, channel).map_err(|error| {
             tracing::warn!("no doorbell: {error}");
             scarcity::reason_of(&error).unwrap_or(Reason::FdLimit)
@@ -400,7 +400,8 @@ impl Connection {
     }
 
     /// What carries rings in the place of the line, between domains of Xen's. The accepting end
-    /// offers it before its word, and the connecting end rings when it has the other end.
+    /// offers its port before its word; the connecting end takes the other end, and shows the port as
+    /// well ([`Link::confirm_channel`](super::link::Link::confirm_channel)).
     fn channel(&self, far: &Far, other: &Other) -> Option<Channel> {
         let domain = far.link.domain()?;
         let channel = match self.role {
@@ -411,10 +412,12 @@ impl Connection {
             tracing::debug!("no event channel to domain {domain}: {error}; rings go by TCP");
         });
         let channel = channel.ok();
-        if self.role == Role::Accepted {
-            // Also where there is none: the port of an earlier attempt may be another channel's now.
-            far.entry.offer_channel(channel.as_ref().map_or(0, Channel::port));
-        }
+        let shown = match self.role {
+            Role::Accepted => channel.as_ref().map(Channel::port),
+            Role::Connected => channel.as_ref().and(other.channel),
+        };
+        // Also where there is none: the port of an earlier attempt may be another channel's now.
+        far.entry.show_channel(shown.unwrap_or(0));
         channel
     }
 }

@@ -61,13 +61,14 @@ fn ask(device: BorrowedFd<'_>, code: usize, request: &[u8]) -> Result<u32, Errno
 pub struct Channel {
     file: Placed,
     port: u32,
-    /// The other domain has its end.
+    is_heard: AtomicBool,
+    /// The peer has the other end.
     is_whole: AtomicBool,
 }
 
 impl Channel {
-    /// A channel to which that domain can get the other end. Until that has rung, this end does not
-    /// ring.
+    /// A channel to which that domain can get the other end. This end does not ring before it is
+    /// [confirmed](Self::confirm).
     ///
     /// # Errors
     /// ENOENT where there is no such device; EACCES; ENOSPC when this domain has no channel left
@@ -95,13 +96,27 @@ impl Channel {
         // From now on, whoever has the file can bind nothing by it to another domain. Domain 0 cannot
         // be named there.
         let _ = ask(file.as_fd(), RESTRICT_DOMID, &domain.to_ne_bytes());
-        Ok(Self { file, port, is_whole: AtomicBool::new(false) })
+        let (is_heard, is_whole) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Self { file, port, is_heard, is_whole })
     }
 
     /// The number of this end in its domain, never 0.
     #[must_use]
     pub fn port(&self) -> u32 {
         self.port
+    }
+
+    /// The port, if it has been heard and is not confirmed yet. Somebody has the other end: the peer,
+    /// or one to whom this port was offered when it was another channel's.
+    #[must_use]
+    pub fn unconfirmed(&self) -> Option<u32> {
+        let is_heard = self.is_heard.load(Ordering::Relaxed);
+        (is_heard && !self.is_whole.load(Ordering::Relaxed)).then_some(self.port)
+    }
+
+    /// The peer says that it has the other end.
+    pub fn confirm(&self) {
+        self.is_whole.store(true, Ordering::Relaxed);
     }
 
     /// Wakes the other end. False: that has to be rung for in another way, since this process is not
@@ -115,29 +130,35 @@ impl Channel {
 
     /// Silences it, and says whether it was rung.
     ///
-    /// The port is written back before events are read: a process that dies in between leaves
-    /// others that have this end an event that they find, and not a port that stays masked.
+    /// The port is written back before events are read, and but for a flood one is read at a time: a
+    /// process that dies in between leaves others that have this end an event that they find, and
+    /// not a port that stays masked.
     pub fn hear(&self) -> bool {
         let unmask = || _ = rustix::io::write(&self.file, &self.port.to_ne_bytes());
         let mut was_rung = false;
-        for _ in 0..AT_ONCE {
+        for time in 1..=AT_ONCE {
             unmask();
-            match rustix::io::retry_on_intr(|| rustix::io::read(&self.file, &mut [0; 4 * EVENTS])) {
+            let mut events = [0; 4 * EVENTS];
+            let room = if time < AT_ONCE { 4 } else { events.len() };
+            match rustix::io::retry_on_intr(|| rustix::io::read(&self.file, &mut events[..room])) {
                 Ok(1..) => {}
                 // More events than it keeps.
                 Err(Errno::FBIG) if ask(self.file.as_fd(), RESET, &[]).is_ok() => {}
                 Ok(_) | Err(_) => return was_rung,
             }
             was_rung = true;
-            self.is_whole.store(true, Ordering::Relaxed);
+            self.is_heard.store(true, Ordering::Relaxed);
         }
         unmask();
         was_rung
     }
 
-    /// As [`Self::hear`], in one call where it was not.
-    pub fn hear_if_rung(&self) -> bool {
-        poll::look(self.file.fd(), Events::READ).is_ok_and(|events| events.read) && self.hear()
+    /// Whether it is rung.
+    #[must_use]
+    pub fn is_rung(&self) -> bool {
+        // More events than it keeps are an error.
+        let events = poll::look(self.file.fd(), Events::READ).unwrap_or_default();
+        events.read || events.dead
     }
 }
 

@@ -52,8 +52,13 @@ impl Doorbell {
     ///
     /// # Errors
     /// As for [`Self::new`], and those of epoll_create1(2) and epoll_ctl(2).
-    pub fn across(socket: Placed, channel: Option<Channel>) -> io::Result<(Self, Self)> {
+    pub fn across(
+        socket: Placed,
+        channel: impl FnOnce() -> Option<Channel>,
+    ) -> io::Result<(Self, Self)> {
         let (set, event) = (new_set()?, event()?);
+        // Last: where descriptors are few, it can be done without.
+        let channel = channel();
         let rung = [Some(event.as_fd()), Some(socket.as_fd()), channel.as_ref().map(AsFd::as_fd)];
         for fd in rung.into_iter().flatten() {
             epoll::add(&set, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
@@ -129,6 +134,24 @@ impl Doorbell {
         }
     }
 
+    /// The port of the channel to another machine, if it has been heard and is not known to be the
+    /// peer's: see [`Self::confirm_channel`].
+    #[inline]
+    #[must_use]
+    pub fn unconfirmed_channel(&self) -> Option<u32> {
+        match &self.bell {
+            Bell::Event(_) => None,
+            Bell::Here { line, .. } | Bell::There(line) => line.channel.as_ref()?.unconfirmed(),
+        }
+    }
+
+    /// The peer says that it has the other end of the channel: from now on rings go by that.
+    pub fn confirm_channel(&self) {
+        if let Bell::Here { line, .. } | Bell::There(line) = &self.bell {
+            line.channel.iter().for_each(Channel::confirm);
+        }
+    }
+
     /// Leaves it rung, for others.
     pub fn leave(&self) {
         self.left.fetch_add(1, Ordering::Relaxed);
@@ -162,14 +185,16 @@ impl Doorbell {
     pub fn make_room(&self) {
         if let Bell::Here { event, line, .. } = &self.bell {
             line.look();
-            let mut was_rung = line.channel.as_ref().is_some_and(Channel::hear_if_rung);
-            if line.unread.fetch_add(1, Ordering::Relaxed) >= MOST_UNREAD {
-                line.drain();
-                was_rung = true;
-            }
-            if was_rung {
-                // It may have been for others, who have yet to wake up.
+            let rung = line.channel.as_ref().filter(|channel| channel.is_rung());
+            let is_full = line.unread.fetch_add(1, Ordering::Relaxed) >= MOST_UNREAD;
+            if rung.is_some() || is_full {
+                // It may have been for others, who have yet to wake up; and before it is taken, since
+                // this process may be killed in between.
                 let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+            }
+            rung.map(Channel::hear);
+            if is_full {
+                line.drain();
             }
         }
     }

@@ -68,7 +68,7 @@ pub(crate) fn linked_pair(a: Geometry, b: Geometry) -> (Ring, Ring) {
     let (other, _) = listener.accept().unwrap();
     let doorbells = [one, other].map(|socket| {
         socket.set_nodelay(true).unwrap();
-        Doorbell::across(Placed::new(socket.into()).unwrap(), None).unwrap()
+        Doorbell::across(Placed::new(socket.into()).unwrap(), || None).unwrap()
     });
     rings(queues(true, a, b), doorbells)
 }

@@ -16,7 +16,7 @@ fn machines() -> [(Doorbell, Doorbell); 2] {
     let (other, _) = listener.accept().unwrap();
     [one, other].map(|socket| {
         socket.set_nodelay(true).unwrap();
-        Doorbell::across(Placed::new(socket.into()).unwrap(), None).unwrap()
+        Doorbell::across(Placed::new(socket.into()).unwrap(), || None).unwrap()
     })
 }
 
