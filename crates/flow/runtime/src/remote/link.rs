@@ -366,7 +366,9 @@ impl Link {
     /// Reads what is there, at least a byte. Each is a sign of life, whatever it is a part of.
     pub(super) fn read_some(&self, into: &mut [u8]) -> Result<usize, LinkError> {
         loop {
+            let mut is_last = false;
             if let Some(ends) = self.ends.get() {
+                is_last = true;
                 let left = ends.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     return Err(LinkError::Stays(self.patience));
@@ -380,6 +382,10 @@ impl Link {
                     return Ok(count);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // What was left of that time may be a moment, in which nobody has to say anything.
+                Err(error) if is_last && error.kind() == ErrorKind::WouldBlock => {
+                    return Err(LinkError::Stays(self.patience));
+                }
                 Err(error) => return Err(self.named(error)),
             }
         }
