@@ -1,17 +1,28 @@
 //! Datagrams from any process: decoded or refused, and what is decoded is encoded to the same
-//! bytes.
+//! bytes, but for what means nothing here.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use seekwire_protocol::Reason;
 use seekwire_protocol::offer::{Datagram, Message};
+
+/// Where the verdict stands, behind the magic number, the layout and the kind.
+const VERDICT: usize = 7;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(datagram) = Datagram::decode(bytes) {
         let again = datagram.encode();
         assert_eq!(Datagram::decode(&again), Ok(datagram));
-        // Only a refusal has a verdict; elsewhere that byte means nothing.
-        if matches!(datagram.message, Message::Refused(_)) {
-            assert_eq!(again, bytes);
+        let parts = |bytes: &[u8]| (bytes[..VERDICT].to_vec(), bytes[VERDICT + 1..].to_vec());
+        assert_eq!(parts(&again), parts(bytes));
+        // Only a refusal has a verdict, and one of another version is that the peer refused.
+        match datagram.message {
+            Message::Refused(Reason::PeerRefused) => {
+                let known = Reason::from_code(bytes[VERDICT].into());
+                assert!(matches!(known, None | Some(Reason::PeerRefused)));
+            }
+            Message::Refused(_) => assert_eq!(again[VERDICT], bytes[VERDICT]),
+            _ => {}
         }
     }
 });
