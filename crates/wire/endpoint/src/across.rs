@@ -20,7 +20,7 @@ use seekwire_protocol::Reason;
 use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::poll::{self, Events};
-use seekwire_transport::sys::{channel, filter, line, socket, thread};
+use seekwire_transport::sys::{event_channel, filter, line, socket, thread};
 
 use crate::fork::patient_lock;
 use crate::scarcity;
@@ -93,7 +93,7 @@ static FORBIDDEN: AtomicBool = AtomicBool::new(false);
 /// not tried for the calls that links need.
 pub fn forbid() {
     FORBIDDEN.store(true, Ordering::Relaxed);
-    channel::avoid();
+    event_channel::avoid();
 }
 
 fn map_path() -> &'static PathBuf {
@@ -373,16 +373,12 @@ pub(crate) fn hello(to: u128, from: u128, secret: u128) -> [u8; HELLO] {
 
 /// From now on a line for the entry with this nonce is kept, until [`forget`].
 pub(crate) fn expect(nonce: u128) {
-    expect_from(nonce, is_behind_a_link);
-}
-
-fn expect_from(nonce: u128, is_welcome: fn(IpAddr) -> bool) {
     let mut guard = patient_lock(&LINES);
     let late = guard.as_mut().and_then(|guard| guard.as_mut()).map(|lines| {
         lines.boxes.entry(nonce).or_default();
         // Whoever says nothing fills the kernel's queue, and then no line comes for which it would be
         // emptied.
-        lines.take_in(is_welcome)
+        lines.take_in(is_behind_a_link)
     });
     drop(guard);
     drop(late);
@@ -444,11 +440,12 @@ impl Lines {
     fn take_in(&mut self, is_welcome: fn(IpAddr) -> bool) -> Vec<Placed> {
         let mut late = self.take_silent();
         let since = Instant::now();
-        let at_once = AT_ONCE.div_ceil(self.listeners.len().max(1));
+        let share = |of_all: usize| of_all.div_ceil(self.listeners.len().max(1));
+        let (at_once, strangers_at_once) = (share(AT_ONCE), share(STRANGERS));
         let mut is_scarce = false;
         for listener in &self.listeners {
             let (mut taken, mut strangers) = (0, 0);
-            while taken < at_once && strangers < STRANGERS {
+            while taken < at_once && strangers < strangers_at_once {
                 match line::accept(&listener.socket) {
                     // Nobody else has anything to say here.
                     Ok(Some((line, from))) if !is_welcome(from.ip()) => {

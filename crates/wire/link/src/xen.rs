@@ -41,7 +41,7 @@ use rustix::fs::OFlags;
 use seekwire_transport::mem::Region;
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::grants::{self, Grants, PAGE};
-use seekwire_transport::sys::{channel, file};
+use seekwire_transport::sys::{event_channel, file};
 
 use crate::attach::{Access, give_access_at};
 use crate::error::LinkError;
@@ -299,7 +299,7 @@ fn give_channels(access: Access) -> Result<(), XenError> {
     if access.group.is_none() {
         return Ok(());
     }
-    let device = Path::new(channel::DEVICE);
+    let device = Path::new(event_channel::DEVICE);
     match give_access_at(device, access) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(XenError::io(device, error)),
         _ => Ok(()),
@@ -311,7 +311,7 @@ fn give_channels(access: Access) -> Result<(), XenError> {
 /// # Errors
 /// Those of open(2): NotFound where the kernel has not loaded its module `xen-evtchn`.
 pub fn try_channels() -> io::Result<()> {
-    file::open(channel::DEVICE.as_ref(), OFlags::RDWR, 0).map(drop)
+    file::open(event_channel::DEVICE.as_ref(), OFlags::RDWR, 0).map(drop)
 }
 
 /// Whole pages of a region.

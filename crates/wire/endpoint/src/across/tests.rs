@@ -5,6 +5,13 @@ use super::*;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+/// Whoever looks for lines of this process takes in those of others, too, or sends them away.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 fn namespace() -> u64 {
     let socket = std::net::UdpSocket::bind((HERE, 0)).unwrap();
     socket::namespace((&socket).into()).unwrap()
@@ -21,6 +28,7 @@ fn line_to(port: u16, words: &[u8]) -> Placed {
 
 #[test]
 fn a_line_reaches_the_entry_that_it_names_and_no_other() {
+    let _alone = alone();
     let port = port_at(HERE, namespace()).unwrap();
     assert_eq!(port_at(HERE, namespace()), Ok(port));
     let (mine, others, theirs) = (7 << 70, 8 << 70, 9 << 70);
@@ -48,6 +56,7 @@ fn a_line_reaches_the_entry_that_it_names_and_no_other() {
 
 #[test]
 fn a_line_that_says_too_little_in_time_is_closed() {
+    let _alone = alone();
     let port = port_at(HERE, namespace()).unwrap();
     let nonce = 10 << 70;
     expect(nonce);

@@ -28,8 +28,8 @@ use seekwire_protocol::{FourTuple, Reason, Role};
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::queue::{self, QueuePair};
 use seekwire_transport::ring::Ring;
-use seekwire_transport::sys::channel::Channel;
 use seekwire_transport::sys::doorbell::Doorbell;
+use seekwire_transport::sys::event_channel::EventChannel;
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::{host, line, socket, thread};
 
@@ -402,18 +402,18 @@ impl Connection {
     /// What carries rings in the place of the line, between domains of Xen's. The accepting end
     /// offers its port before its word; the connecting end takes the other end, and shows the port as
     /// well ([`Link::confirm_channel`](super::link::Link::confirm_channel)).
-    fn channel(&self, far: &Far, other: &Other) -> Option<Channel> {
+    fn channel(&self, far: &Far, other: &Other) -> Option<EventChannel> {
         let domain = far.link.domain()?;
         let channel = match self.role {
-            Role::Accepted => Channel::offer(domain),
-            Role::Connected => Channel::accept(domain, other.channel?),
+            Role::Accepted => EventChannel::offer(domain),
+            Role::Connected => EventChannel::accept(domain, other.channel?),
         };
         let channel = channel.map_err(|error| {
             tracing::debug!("no event channel to domain {domain}: {error}; rings go by TCP");
         });
         let channel = channel.ok();
         let shown = match self.role {
-            Role::Accepted => channel.as_ref().map(Channel::port),
+            Role::Accepted => channel.as_ref().map(EventChannel::port),
             Role::Connected => channel.as_ref().and(other.channel),
         };
         // Also where there is none: the port of an earlier attempt may be another channel's now.

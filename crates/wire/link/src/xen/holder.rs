@@ -268,16 +268,21 @@ mod tests {
     const ACCESS: Access = Access { mode: 0o600, group: None };
     const PATIENCE: Duration = Duration::from_secs(60);
 
+    /// The memory of the link `a` is the last page of a file of so many bytes.
+    fn held_in(state: &Path, bytes: u64) -> Held {
+        let region = state.join("region");
+        File::create(&region).unwrap().set_len(bytes).unwrap();
+        let file = file::open(&region, OFlags::RDWR, 0).unwrap();
+        listen(&path_of("a", state), file, [5, bytes - 4096, 4096], ACCESS).unwrap()
+    }
+
     #[test]
     fn who_asks_gets_the_same_file() {
         let state = tempfile::tempdir().unwrap();
         let path = path_of("a", state.path());
-        let region = state.path().join("region");
-        File::create(&region).unwrap().set_len(8192).unwrap();
-        let file = file::open(&region, OFlags::RDWR, 0).unwrap();
         // Somebody was here before.
         drop(UnixDatagram::bind(&path).unwrap());
-        let held = listen(&path, file, [5, 4096, 4096], ACCESS).unwrap();
+        let held = held_in(state.path(), 8192);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         std::thread::spawn(move || held.serve());
         // Who goes without having waited keeps nobody else from it.
@@ -290,7 +295,7 @@ mod tests {
         };
         map(&one).word(8).store(77, Ordering::Relaxed);
         assert_eq!(map(&other).word(8).load(Ordering::Relaxed), 77);
-        assert_eq!(std::fs::read(&region).unwrap()[4096 + 8], 77);
+        assert_eq!(std::fs::read(state.path().join("region")).unwrap()[4096 + 8], 77);
     }
 
     /// Both ends of a connection with so much in it that closing the first one takes until the
@@ -309,10 +314,7 @@ mod tests {
     fn who_sends_what_takes_long_to_close_keeps_nobody_from_the_memory() {
         let state = tempfile::tempdir().unwrap();
         let path = path_of("a", state.path());
-        let region = state.path().join("region");
-        File::create(&region).unwrap().set_len(4096).unwrap();
-        let file = file::open(&region, OFlags::RDWR, 0).unwrap();
-        let held = listen(&path, file, [5, 0, 4096], ACCESS).unwrap();
+        let held = held_in(state.path(), 4096);
         let others: Vec<TcpStream> = (0..SERVERS / 2)
             .map(|_| {
                 let ((one, of_one), (two, _)) = (lingering(), lingering());

@@ -11,7 +11,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
 use self::line::{Line, MOST_UNREAD};
-use super::channel::Channel;
+use super::event_channel::EventChannel;
 use super::fd::{Fd, Placed};
 use super::poll::Deadline;
 
@@ -54,7 +54,7 @@ impl Doorbell {
     /// As for [`Self::new`], and those of epoll_create1(2) and epoll_ctl(2).
     pub fn across(
         socket: Placed,
-        channel: impl FnOnce() -> Option<Channel>,
+        channel: impl FnOnce() -> Option<EventChannel>,
     ) -> io::Result<(Self, Self)> {
         let (set, event) = (new_set()?, event()?);
         // Last: where descriptors are few, it can be done without.
@@ -148,7 +148,7 @@ impl Doorbell {
     /// The peer says that it has the other end of the channel: from now on rings go by that.
     pub fn confirm_channel(&self) {
         if let Bell::Here { line, .. } | Bell::There(line) = &self.bell {
-            line.channel.iter().for_each(Channel::confirm);
+            line.channel.iter().for_each(EventChannel::confirm);
         }
     }
 
@@ -192,7 +192,7 @@ impl Doorbell {
                 // this process may be killed in between.
                 let _ = rustix::io::write(event, &1u64.to_ne_bytes());
             }
-            rung.map(Channel::hear);
+            rung.map(EventChannel::hear);
             if is_full {
                 line.drain();
             }

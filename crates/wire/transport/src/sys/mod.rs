@@ -2,9 +2,9 @@
 //! preload library replaces, and its own calls must not come back to it.
 
 mod call;
-pub mod channel;
 pub mod diag;
 pub mod doorbell;
+pub mod event_channel;
 pub mod fd;
 pub mod file;
 pub mod filter;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 
-use crate::sys::channel::Channel;
+use crate::sys::event_channel::EventChannel;
 use crate::sys::fd::{Fd, Placed};
 use crate::sys::poll::{self, Deadline, Events};
 use crate::sys::{host, socket};
@@ -16,7 +16,7 @@ use crate::sys::{host, socket};
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) socket: Placed,
-    pub(super) channel: Option<Channel>,
+    pub(super) channel: Option<EventChannel>,
     /// The other machine has closed it, or it broke.
     pub(super) is_over: AtomicBool,
     /// Times that it was waited for without being silenced.
@@ -34,7 +34,7 @@ pub(super) const MOST_UNREAD: u32 = 256;
 const STARVED: Duration = Duration::from_secs(1);
 
 impl Line {
-    pub(super) fn new(socket: Placed, channel: Option<Channel>) -> Self {
+    pub(super) fn new(socket: Placed, channel: Option<EventChannel>) -> Self {
         Self {
             socket,
             channel,
@@ -49,7 +49,7 @@ impl Line {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         // Before it is tried: what another thread owes meanwhile stays owed.
         self.is_owed.store(false, Ordering::Relaxed);
-        if self.channel.as_ref().is_some_and(Channel::ring) {
+        if self.channel.as_ref().is_some_and(EventChannel::ring) {
             return;
         }
         match rustix::net::send(&self.socket, &[0], flags) {
@@ -117,7 +117,7 @@ impl Line {
     /// Takes the rings that have come. Where the channel has some, those of the line are heard the
     /// next time.
     pub(super) fn quiet(&self) {
-        if !self.channel.as_ref().is_some_and(Channel::hear) {
+        if !self.channel.as_ref().is_some_and(EventChannel::hear) {
             self.drain();
         }
     }

@@ -58,7 +58,7 @@ fn ask(device: BorrowedFd<'_>, code: usize, request: &[u8]) -> Result<u32, Errno
 /// One end of a channel between two domains. It ends with the last process that has it; the other
 /// end hears nothing of that.
 #[derive(Debug)]
-pub struct Channel {
+pub struct EventChannel {
     file: Placed,
     port: u32,
     is_heard: AtomicBool,
@@ -66,7 +66,7 @@ pub struct Channel {
     is_whole: AtomicBool,
 }
 
-impl Channel {
+impl EventChannel {
     /// A channel to which that domain can get the other end. This end does not ring before it is
     /// [confirmed](Self::confirm).
     ///
@@ -162,7 +162,7 @@ impl Channel {
     }
 }
 
-impl AsFd for Channel {
+impl AsFd for EventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -190,7 +190,7 @@ mod tests {
         let other = std::fs::File::open("/dev/null").unwrap();
         assert_eq!(notify(other.as_fd(), 1), Err(Errno::NOTTY));
         if !Path::new(DEVICE).exists() {
-            let error = Channel::offer(1).unwrap_err();
+            let error = EventChannel::offer(1).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::NotFound);
         }
     }
