@@ -435,11 +435,13 @@ impl Ours<'_> {
     /// Looks at the connections for a while, if by the experience of the first that is likely to
     /// pay, and at the other fds now and then.
     fn stay_awake(&self, fds: &[pollfd], all_attached: bool) -> Awake {
-        let worthy = |(_, socket): &&(usize, &SocketRef)| socket.connection.worth_spinning();
-        let Some((_, first)) = self.sockets.iter().find(worthy) else { return Awake::InVain };
+        let place = |socket: &SocketRef| socket.connection.place_of_peer();
+        let mut worthy =
+            self.sockets.iter().filter_map(|(_, socket)| Some((socket, place(socket)?)));
+        let Some((first, peer)) = worthy.next() else { return Awake::InVain };
         let mut looks = 0u32;
         let mut answered = false;
-        let awake = first.spinner.spin(|| {
+        let awake = first.spinner.spin(peer, || {
             looks += 1;
             if !all_attached && looks.is_multiple_of(LOOKS_PER_QUESTION) {
                 let (mut asked, _) = self.masked(fds);

@@ -4,8 +4,14 @@
 //! Sleeping and being woken costs some microseconds, tens of them in a virtual machine; looking at
 //! a cache line costs none while it does not change. So a waiter looks for a bounded time first,
 //! and learns: waits that were in vain are tried ever more rarely. Nothing is spun while threads
-//! outnumber processors, or when the peer runs on this very processor: then waiting awake only
-//! keeps the answer away.
+//! outnumber processors, or when the peer runs on this very processor, or there is only this one:
+//! then waiting awake only keeps the answer away.
+//!
+//! A peer on another machine has a processor there. If it sleeps, it is woken by the network between
+//! the two, which takes longer than the time above. Two ends that each gave up before would find each
+//! other asleep for ever, so a waiter looks for as long as sleeping and being woken takes: then the
+//! answer finds it awake, and it costs at most twice what the best choice would (Karlin, Manasse,
+//! McGeoch, Owicki: Competitive randomized algorithms for nonuniform problems, 1990).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -26,6 +32,30 @@ impl Default for SpinPolicy {
     }
 }
 
+/// Where the peer runs, for which a waiter may have to make room.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PeerPlace {
+    /// On the processor that this thread runs on.
+    ThisProcessor,
+    /// On another processor of this host, or nobody knows on which.
+    ThisHost,
+    /// On a machine with processors of its own. A message there and an answer take this many
+    /// nanoseconds by the network.
+    AnotherMachine(u64),
+}
+
+impl PeerPlace {
+    /// For how many nanoseconds to wait awake, of which `limit` are worth it on one host.
+    fn worth(self, limit: u64) -> u64 {
+        match self {
+            Self::AnotherMachine(away) => limit.max(away.saturating_mul(2).min(LONGEST)),
+            Self::ThisProcessor | Self::ThisHost => limit,
+        }
+    }
+}
+
+/// Nanoseconds for which one waits awake at most for a peer that is woken by a network.
+const LONGEST: u64 = 2_000_000;
 /// Waits in vain that are forgiven before they become rarer.
 const FORGIVEN: u32 = 3;
 /// The rarest: once in this many waits.
@@ -41,10 +71,15 @@ pub struct Spinner {
 }
 
 impl Spinner {
-    /// Waits awake until `ready` or the policy's time is over; returns whether it is ready. Returns
-    /// at once when spinning is not worth it now.
-    pub fn spin(&self, policy: SpinPolicy, mut ready: impl FnMut() -> bool) -> bool {
-        let Some(limit) = self.limit(policy) else { return false };
+    /// Waits awake for that peer until `ready` or the policy's time is over; returns whether it is
+    /// ready. Returns at once when spinning is not worth it now.
+    pub fn spin(
+        &self,
+        policy: SpinPolicy,
+        peer: PeerPlace,
+        mut ready: impl FnMut() -> bool,
+    ) -> bool {
+        let Some(limit) = self.limit(policy, peer) else { return false };
         let begin = host::nanoseconds();
         loop {
             for _ in 0..LOOKS {
@@ -62,7 +97,12 @@ impl Spinner {
     }
 
     /// For how many nanoseconds spinning is worth it now, if at all.
-    fn limit(&self, policy: SpinPolicy) -> Option<u64> {
+    fn limit(&self, policy: SpinPolicy, peer: PeerPlace) -> Option<u64> {
+        let has_processor = match peer {
+            PeerPlace::ThisProcessor => return None,
+            PeerPlace::ThisHost => host::has_idle_processor,
+            PeerPlace::AnotherMachine(_) => host::has_processor_for_itself,
+        };
         let limit = match policy {
             SpinPolicy::Fixed(limit) => limit,
             SpinPolicy::Adaptive(limit) => {
@@ -71,10 +111,10 @@ impl Spinner {
                     self.skip.store(skip - 1, Ordering::Relaxed);
                     return None;
                 }
-                limit
+                peer.worth(limit)
             }
         };
-        (limit > 0 && host::has_idle_processor()).then_some(limit)
+        (limit > 0 && has_processor()).then_some(limit)
     }
 
     fn in_vain(&self) {
@@ -92,7 +132,22 @@ mod tests {
 
     #[test]
     fn never_means_never() {
-        assert!(!Spinner::default().spin(SpinPolicy::Fixed(0), || unreachable!("looked")));
+        let far = PeerPlace::AnotherMachine(100);
+        for peer in [PeerPlace::ThisProcessor, PeerPlace::ThisHost, far] {
+            let look = || unreachable!("looked");
+            assert!(!Spinner::default().spin(SpinPolicy::Fixed(0), peer, look));
+        }
+        let look = || unreachable!("kept the peer away");
+        let always = SpinPolicy::Fixed(1_000_000);
+        assert!(!Spinner::default().spin(always, PeerPlace::ThisProcessor, look));
+    }
+
+    #[test]
+    fn a_peer_that_is_woken_by_a_network_is_waited_for_longer() {
+        for (away, worth) in [(0, 50), (10, 50), (400, 800), (u64::MAX, LONGEST)] {
+            assert_eq!(PeerPlace::AnotherMachine(away).worth(50), worth);
+        }
+        assert_eq!(PeerPlace::ThisHost.worth(50), 50);
     }
 
     #[test]
@@ -103,7 +158,8 @@ mod tests {
         }
         let mut skipped = 0;
         while spinner.skip.load(Ordering::Relaxed) > 0 {
-            assert_eq!(spinner.limit(SpinPolicy::Adaptive(1)), None);
+            let adaptive = SpinPolicy::Adaptive(1);
+            assert_eq!(spinner.limit(adaptive, PeerPlace::AnotherMachine(100)), None);
             skipped += 1;
         }
         assert!((1..=RAREST).contains(&skipped), "{skipped}");

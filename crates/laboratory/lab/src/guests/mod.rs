@@ -18,18 +18,19 @@ pub(crate) mod needs;
 mod network;
 
 use std::cell::RefCell;
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::FallocateFlags;
-use tempfile::{NamedTempFile, TempDir};
+use tempfile::TempDir;
 
 use crate::launch::{self, Program, interrupt};
 
 pub(crate) use image::{Contents, Image};
-use machine::{Machine, Processor, escaped, quoted};
+use machine::{Machine, Processor, quoted};
 use network::Network;
 
 /// Bytes of the memory that two machines share: a connection has less than 4 MiB of each half.
@@ -101,6 +102,7 @@ pub(crate) struct Guests {
     kind: Kind,
     pub(crate) setting: Setting,
     _network: Option<Network>,
+    _region: Option<File>,
     _directory: TempDir,
 }
 
@@ -168,14 +170,12 @@ impl Guests {
             options.extend(["-smp", &count.to_string(), "-m", MEMORY].map(str::to_owned));
             options.extend(image.kernel(&format!("console=ttyS0 oops=panic guest={number}")));
             options.extend(network.arguments(number));
-            options.extend(memory(region.path()));
+            options.extend(memory(&region));
             let start = |program| network.start(program);
             let machine = Machine::start(directory.path(), number, options, start)?;
             network.await_first(&machine)?;
             machines.push(RefCell::new(machine));
         }
-        // Both have it; so nothing is left of it, however this process ends.
-        drop(region);
         let setting = Setting {
             processors: format!("{processors}; {count} for each guest"),
             is_emulated: processor != Processor::Kvm,
@@ -183,8 +183,8 @@ impl Guests {
             kernel: image.name.clone(),
         };
         let kind = Kind::Machines;
-        let (_network, _directory) = (Some(network), directory);
-        Ok(Self { machines, kind, setting, _network, _directory })
+        let (_network, _region, _directory) = (Some(network), Some(region), directory);
+        Ok(Self { machines, kind, setting, _network, _region, _directory })
     }
 
     fn boot_xen(
@@ -214,7 +214,8 @@ impl Guests {
             kernel: image.name.clone(),
         };
         let (machines, kind) = (vec![RefCell::new(machine)], Kind::Xen);
-        Ok(Self { machines, kind, setting, _network: None, _directory: directory })
+        let (_network, _region, _directory) = (None, None, directory);
+        Ok(Self { machines, kind, setting, _network, _region, _directory })
     }
 
     /// Attaches both ends of a link between the guests.
@@ -320,26 +321,26 @@ fn host_processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// QEMU's options for the memory that both guests have (docs/virtual-machines.md).
-fn memory(region: &Path) -> Vec<String> {
-    let backend = format!(
-        "memory-backend-file,id=region,share=on,mem-path={},size={REGION}",
-        escaped(region)
-    );
+/// QEMU's options for the memory that both guests have (docs/virtual-machines.md). This process holds
+/// it, and QEMU opens it by that: only some time after it has started, and it would make a file of its
+/// own if there were none.
+fn memory(region: &File) -> Vec<String> {
+    let (process, descriptor) = (std::process::id(), region.as_raw_fd());
+    let path = format!("/proc/{process}/fd/{descriptor}");
+    let backend = format!("memory-backend-file,id=region,share=on,mem-path={path},size={REGION}");
     quoted(["-object", &backend, "-device", "ivshmem-plain,memdev=region"])
 }
 
-/// In memory, where there is room: nobody wants to measure a disk.
-fn region() -> Result<NamedTempFile> {
-    let mut named = tempfile::Builder::new();
-    named.prefix("seekwire-region-");
-    let with_room = |file: NamedTempFile| -> Result<NamedTempFile> {
+/// In memory, where there is room: nobody wants to measure a disk. It has no name, so nothing is left
+/// of it, however this process ends.
+fn region() -> Result<File> {
+    let with_room = |file: File| -> Result<File> {
         // Otherwise a guest would be killed that uses what there is no room for.
-        rustix::fs::fallocate(file.as_file(), FallocateFlags::empty(), 0, REGION)?;
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, REGION)?;
         Ok(file)
     };
-    let in_memory = || with_room(named.tempfile_in("/dev/shm")?);
-    in_memory().or_else(|_| with_room(named.tempfile()?))
+    let in_memory = || with_room(tempfile::tempfile_in("/dev/shm")?);
+    in_memory().or_else(|_| with_room(tempfile::tempfile()?))
 }
 
 /// The lines at the end of a console, for error messages.

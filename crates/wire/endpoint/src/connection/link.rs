@@ -7,7 +7,7 @@ use std::time::Duration;
 use seekwire_link::{Entry, Link as Shared, Other, State};
 use seekwire_transport::Errno;
 use seekwire_transport::ring::Ring;
-use seekwire_transport::spin::{SpinPolicy, Spinner};
+use seekwire_transport::spin::{PeerPlace, Spinner};
 use seekwire_transport::sys::poll::Deadline;
 use seekwire_transport::sys::thread;
 
@@ -48,6 +48,8 @@ struct Across {
     far: Arc<Far>,
     /// The entry of the other end, as it was when both met.
     other: Other,
+    /// Nanoseconds that the network took at best, there and back.
+    away: u64,
     /// The last process that held this end has closed it.
     is_left: AtomicBool,
     /// This end has met the end of the line.
@@ -94,10 +96,12 @@ impl Link {
     }
 
     /// One to another machine, whose processes are not known here.
-    pub(super) fn across(ring: Ring, held: Held, far: Arc<Far>, other: &Other) -> Self {
+    /// It takes at least `away` nanoseconds there and back by the network.
+    pub(super) fn across(ring: Ring, held: Held, far: Arc<Far>, other: &Other, away: u64) -> Self {
         let across = Across {
             far,
             other: *other,
+            away,
             is_left: AtomicBool::new(false),
             has_left_line: AtomicBool::new(false),
             has_waited: AtomicBool::new(false),
@@ -207,18 +211,23 @@ impl Link {
         self.is_sound() && q.tx_on_ring() && !q.peer_has_closed() && !q.is_shut()
     }
 
-    /// How long to wait awake for this peer now: not at all for one that runs on this processor.
-    pub(super) fn policy(&self) -> SpinPolicy {
+    /// Where the peer runs now.
+    pub(super) fn peer_place(&self) -> PeerPlace {
         let here = thread::processor();
         self.ring.queue.note_processor(here);
         // Processors of virtual machines have numbers of their own.
-        let on_this_host = |across: &Across| across.far.link.is_on_this_host();
-        let is_comparable = self.across.as_ref().is_none_or(on_this_host);
-        if is_comparable && self.ring.queue.peer_processor() == Some(here) {
-            SpinPolicy::Fixed(0)
-        } else {
-            Config::get().spin
+        match &self.across {
+            Some(across) if !across.far.link.is_on_this_host() => {
+                PeerPlace::AnotherMachine(across.away)
+            }
+            _ if self.ring.queue.peer_processor() == Some(here) => PeerPlace::ThisProcessor,
+            _ => PeerPlace::ThisHost,
         }
+    }
+
+    /// Waits awake for the peer as long as that is worth it; returns whether it is `ready`.
+    pub(super) fn stay_awake(&self, spinner: &Spinner, ready: impl FnMut() -> bool) -> bool {
+        spinner.spin(Config::get().spin, self.peer_place(), ready)
     }
 }
 

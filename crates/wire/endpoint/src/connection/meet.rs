@@ -396,7 +396,8 @@ impl Connection {
         })?;
         let queue = QueuePair::new(side.own, side.geometry, memory, geometry);
         let ring = Ring { queue, doorbell, peer_doorbell };
-        Ok(Link::across(ring, side.held, Arc::clone(far), other))
+        let away = socket::shortest_round_trip(self.fd()).unwrap_or(0);
+        Ok(Link::across(ring, side.held, Arc::clone(far), other, away))
     }
 
     /// What carries rings in the place of the line, between domains of Xen's. The accepting end

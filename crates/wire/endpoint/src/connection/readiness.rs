@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use seekwire_protocol::switch::RxStep;
-use seekwire_transport::spin::{SpinPolicy, Spinner};
+use seekwire_transport::spin::{PeerPlace, Spinner};
 use seekwire_transport::sys::poll::Events;
 use seekwire_transport::sys::{Fd, socket};
 
@@ -18,10 +18,10 @@ use crate::config::Config;
 pub struct SetSpinner(Spinner);
 
 impl SetSpinner {
-    /// Waits awake until `ready`, for as long as the configuration and the machine's load allow;
-    /// returns whether it is ready. Returns at once when it is not worth it.
-    pub fn spin(&self, ready: impl FnMut() -> bool) -> bool {
-        self.0.spin(Config::get().spin, ready)
+    /// Waits awake for that peer until `ready`, for as long as the configuration and the machine's
+    /// load allow; returns whether it is ready. Returns at once when it is not worth it.
+    pub fn spin(&self, peer: PeerPlace, ready: impl FnMut() -> bool) -> bool {
+        self.0.spin(Config::get().spin, peer, ready)
     }
 }
 
@@ -209,11 +209,12 @@ impl Connection {
         socket::received(self.fd()).ok()
     }
 
-    /// Whether waiting awake for this peer can be of use: it runs on another processor. No system
-    /// call.
+    /// Where the peer runs now, for whose answer a caller may wait awake. `None` if that can be of
+    /// no use: there is no ring, or the peer needs this processor. No system call.
     #[must_use]
-    pub fn worth_spinning(&self) -> bool {
-        self.attached().is_some_and(|link| link.policy() != SpinPolicy::Fixed(0))
+    pub fn place_of_peer(&self) -> Option<PeerPlace> {
+        let place = self.attached()?.peer_place();
+        (place != PeerPlace::ThisProcessor).then_some(place)
     }
 }
 

@@ -73,7 +73,7 @@ impl Connection {
                 || q.wants_attention()
                 || (q.to_retransmit() > 0) != retransmits
         };
-        if carrier == Carrier::Ring && link.rx_spinner.spin(link.policy(), ready) {
+        if carrier == Carrier::Ring && link.stay_awake(&link.rx_spinner, ready) {
             return Ok(false);
         }
         // True if the call may not wait: then it asks the kernel's socket before it says so.
@@ -233,7 +233,7 @@ impl Connection {
                 // Another thread has met the wish for TCP, or left the full ring.
                 || !q.tx_on_ring()
         };
-        if link.tx_spinner.spin(link.policy(), ready) {
+        if link.stay_awake(&link.tx_spinner, ready) {
             return Ok(());
         }
         let Some(until) = limit.until(self) else { return Ok(()) };

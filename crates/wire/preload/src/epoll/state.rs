@@ -8,6 +8,7 @@ use std::time::Duration;
 use libc::{POLLIN, epoll_event, pollfd};
 use seekwire_endpoint::Connection;
 use seekwire_transport::Errno;
+use seekwire_transport::spin::PeerPlace;
 
 use super::listed;
 use super::reminder::Reminder;
@@ -551,13 +552,12 @@ impl<S: Share> State<S> {
         any
     }
 
-    /// Whether the peer of a hot watch runs on another processor, so that waiting awake for it can
-    /// pay.
-    pub(super) fn is_worth_spinning(&self) -> bool {
+    /// Where the peer of a hot watch runs for which waiting awake can pay, if there is one.
+    pub(super) fn place_of_peer(&self) -> Option<PeerPlace> {
         self.hot
             .iter()
             .filter_map(|&index| self.watches.get(index as usize)?.as_ref())
-            .any(|watch| watch.socket.connection.worth_spinning())
+            .find_map(|watch| watch.socket.connection.place_of_peer())
     }
 
     /// In the child of a fork: the parent disarms what it has armed, and its sleeping threads are

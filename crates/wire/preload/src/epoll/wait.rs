@@ -11,6 +11,7 @@ use std::ffi::c_int;
 use std::time::Duration;
 
 use libc::epoll_event;
+use seekwire_transport::spin::PeerPlace;
 use seekwire_transport::sys::signal::HeldBack;
 
 use super::answer::Lap;
@@ -143,9 +144,9 @@ fn look(set: &Set, epfd: c_int, events: *mut epoll_event, max: usize, only_look:
             return Found::Events(events.len());
         }
         ask = false;
-        if state.is_worth_spinning() {
+        if let Some(peer) = state.place_of_peer() {
             drop(state);
-            match stay_awake(set, epfd) {
+            match stay_awake(set, epfd, peer) {
                 Awake::Asked => {
                     ask = true;
                     continue;
@@ -292,10 +293,10 @@ enum Awake {
 
 /// Looks at the hot connections for a while, if that is likely to pay, and at the others now and
 /// then.
-fn stay_awake(set: &Set, epfd: c_int) -> Awake {
+fn stay_awake(set: &Set, epfd: c_int, peer: PeerPlace) -> Awake {
     let mut looks = 0u32;
     let mut asked = false;
-    let awake = set.spinner.spin(|| {
+    let awake = set.spinner.spin(peer, || {
         looks += 1;
         if looks.is_multiple_of(LOOKS_PER_QUESTION) {
             asked = has_events(epfd);

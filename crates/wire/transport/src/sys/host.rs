@@ -1,7 +1,7 @@
 //! What the host allows: processors, load, descriptors, users.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::fd::Placed;
@@ -60,24 +60,40 @@ pub fn random() -> u64 {
 /// How long a reading of the load counts, in nanoseconds.
 const READING: u64 = 10_000_000;
 
-/// Whether there is a processor to spare for somebody who waits awake: no more threads are runnable
-/// than there are processors, and this process may use more than one and without sleeping. A
-/// reading is a few microseconds of work and counts for 10 ms.
+/// Whether there is a processor to spare for somebody who waits awake for another thread of this
+/// host: no more threads are runnable than there are processors, and this process may use more than
+/// one and without sleeping.
 #[must_use]
 pub fn has_idle_processor() -> bool {
+    processors_to_wait_on() > 1
+}
+
+/// Whether somebody who waits awake for another machine takes a processor from nobody: as
+/// [`has_idle_processor`], but the only processor of this host will do. A process that may use only
+/// one of several shares it with others, perhaps.
+#[must_use]
+pub fn has_processor_for_itself() -> bool {
+    let processors = processors_to_wait_on();
+    processors > 1 || (processors == 1 && online() == 1)
+}
+
+/// On how many processors a thread of this process may wait awake: 0 if more threads are runnable
+/// than there are processors, or it has to sleep. A reading is a few microseconds of work and counts
+/// for 10 ms.
+fn processors_to_wait_on() -> usize {
     static TAKEN: AtomicU64 = AtomicU64::new(0);
-    static IDLE: AtomicBool = AtomicBool::new(false);
+    static READ: AtomicUsize = AtomicUsize::new(0);
     let now = nanoseconds();
     let taken = TAKEN.load(Ordering::Relaxed);
     if taken != 0 && now.wrapping_sub(taken) < READING {
-        return IDLE.load(Ordering::Relaxed);
+        return READ.load(Ordering::Relaxed);
     }
-    let idle = !limit::must_sleep()
-        && processors() > 1
-        && runnable_threads().is_some_and(|running| running <= online());
-    IDLE.store(idle, Ordering::Relaxed);
+    let may_wait =
+        !limit::must_sleep() && runnable_threads().is_some_and(|running| running <= online());
+    let read = if may_wait { processors() } else { 0 };
+    READ.store(read, Ordering::Relaxed);
     TAKEN.store(now.max(1), Ordering::Relaxed);
-    idle
+    read
 }
 
 /// Processors of the whole machine that are in use.

@@ -224,6 +224,14 @@ pub fn acknowledged(fd: Fd) -> Result<u64, Errno> {
     tcp_info(fd).map(|info| info.acked)
 }
 
+/// The shortest time, of late, from a segment to its acknowledgement, in nanoseconds; `None` if
+/// there was none yet, or the kernel does not say.
+#[must_use]
+pub fn shortest_round_trip(fd: Fd) -> Option<u64> {
+    let microseconds = tcp_info(fd).ok()?.shortest_round_trip;
+    (microseconds != u32::MAX).then(|| u64::from(microseconds) * 1000)
+}
+
 /// The bytes that readers have taken from a socket so far. For a caller that keeps others from
 /// reading.
 ///
@@ -252,6 +260,8 @@ struct Info {
     acked: u64,
     /// Bytes that no segment has taken yet.
     not_sent: u32,
+    /// Microseconds; all ones if none was seen.
+    shortest_round_trip: u32,
 }
 
 impl Info {
@@ -299,20 +309,21 @@ fn tcp_info(fd: Fd) -> Result<Info, Errno> {
     // these offsets.
     const BYTES_ACKED: usize = 120;
     const BYTES_RECEIVED: usize = 128;
-    /// 32 bits, and others behind them.
+    /// 32 bits, and behind them 32 of tcpi_min_rtt.
     const NOTSENT_BYTES: usize = 144;
     let mut info = [0u64; 40];
     let got = getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
-    if got < NOTSENT_BYTES + 4 {
+    if got < NOTSENT_BYTES + 8 {
         return Err(Errno::NOPROTOOPT);
     }
     let [state, ..] = info[0].to_ne_bytes();
-    let [a, b, c, d, ..] = info[NOTSENT_BYTES / 8].to_ne_bytes();
+    let [a, b, c, d, trip @ ..] = info[NOTSENT_BYTES / 8].to_ne_bytes();
     Ok(Info {
         state,
         received: info[BYTES_RECEIVED / 8],
         acked: info[BYTES_ACKED / 8],
         not_sent: u32::from_ne_bytes([a, b, c, d]),
+        shortest_round_trip: u32::from_ne_bytes(trip),
     })
 }
 
