@@ -1,15 +1,15 @@
 /*
  * libxenvchan between two domains: Xen's own carrier, with which others are compared.
  *
- *   vchan echo DOMAIN NAME               offers NAME to that domain, writes "listening", sends back what comes until the
- *                                        other end closes
+ *   vchan echo DOMAIN NAME [SIZE]        offers NAME to that domain, writes "listening", sends back what comes until the
+ *                                        other end closes; with SIZE, whole messages of so many bytes
  *   vchan ask DOMAIN NAME COUNT SIZE     COUNT times sends SIZE bytes to such a one and compares what comes back
  *   vchan sink DOMAIN NAME SIZE          offers NAME, writes "listening", takes messages of SIZE bytes until one begins
  *                                        with another byte than 0, and says so by a byte
  *   vchan pingpong DOMAIN NAME SIZE MS   measures round trips with an echo for MS milliseconds
  *   vchan send DOMAIN NAME SIZE MS       measures how much goes to a sink in that time
  *
- * The last two write what the laboratory's programs write: an object of JSON (crates/laboratory/lab/peer/streambench.c).
+ * pingpong and send write what the laboratory's programs write: an object of JSON (crates/laboratory/lab/peer/streambench.c).
  * An offer is where Xen's own programs have theirs: data/NAME below a domain in xenstore, which every domain may write
  * for itself.
  */
@@ -116,6 +116,20 @@ static void sink(int domain, const char *path, size_t size)
     while (libxenvchan_is_open(channel) == 1)
         if (libxenvchan_wait(channel) < 0)
             break;
+    libxenvchan_close(channel);
+}
+
+/* The other end may send a message whole before it takes anything, and it may be larger than both rings. */
+static void echo_messages(int domain, const char *path, size_t size)
+{
+    struct libxenvchan *channel = offered(domain, path, LARGE_RING);
+    char *bytes = memory(size);
+    int n;
+
+    while ((n = libxenvchan_read(channel, bytes, size)) > 0) {
+        receive_all(channel, bytes + n, size - n);
+        send_all(channel, bytes, size);
+    }
     libxenvchan_close(channel);
 }
 
@@ -226,6 +240,8 @@ int main(int argc, char **argv)
     snprintf(other, sizeof(other), "/local/domain/%d/%s", domain, own);
     if (!strcmp(what, "echo") && given == 0)
         echo(domain, own);
+    else if (!strcmp(what, "echo") && given == 1 && first > 0)
+        echo_messages(domain, own, first);
     else if (!strcmp(what, "ask") && given == 2)
         ask(domain, other, first, second);
     else if (!strcmp(what, "sink") && given == 1)

@@ -45,6 +45,13 @@ pub enum PeerPlace {
 }
 
 impl PeerPlace {
+    /// Whether an answer after so many nanoseconds, at most `limit`, would have come as soon to who
+    /// sleeps. Machines that share a processor get it in turns of about a millisecond, as long as
+    /// none gives it up; so the clock has to be read after the answer was seen.
+    fn is_late(self, waited: impl FnOnce() -> u64, limit: u64) -> bool {
+        matches!(self, Self::AnotherMachine(_)) && waited() > limit / 2
+    }
+
     /// For how many nanoseconds to wait awake, of which `limit` are worth it on one host.
     fn worth(self, limit: u64) -> u64 {
         match self {
@@ -81,15 +88,20 @@ impl Spinner {
     ) -> bool {
         let Some(limit) = self.limit(policy, peer) else { return false };
         let begin = host::nanoseconds();
+        let waited = || host::nanoseconds().wrapping_sub(begin);
         loop {
             for _ in 0..LOOKS {
                 if ready() {
-                    self.vain.store(0, Ordering::Relaxed);
+                    if peer.is_late(waited, limit) {
+                        self.in_vain();
+                    } else {
+                        self.vain.store(0, Ordering::Relaxed);
+                    }
                     return true;
                 }
                 std::hint::spin_loop();
             }
-            if host::nanoseconds().wrapping_sub(begin) >= limit {
+            if waited() >= limit {
                 self.in_vain();
                 return false;
             }
@@ -148,6 +160,13 @@ mod tests {
             assert_eq!(PeerPlace::AnotherMachine(away).worth(50), worth);
         }
         assert_eq!(PeerPlace::ThisHost.worth(50), 50);
+    }
+
+    #[test]
+    fn an_answer_that_a_sleeper_would_have_as_soon_is_no_success() {
+        let far = PeerPlace::AnotherMachine(1000);
+        assert!(far.is_late(|| 51, 100) && !far.is_late(|| 50, 100));
+        assert!(!PeerPlace::ThisHost.is_late(|| unreachable!("asked the clock"), 100));
     }
 
     #[test]

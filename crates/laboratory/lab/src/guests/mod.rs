@@ -198,11 +198,8 @@ impl Guests {
             // Debian's domain 0 does not start on a processor that has everything that QEMU emulates.
             options.extend(["-cpu", "qemu64"].map(str::to_owned));
         }
-        // Emulated ones that hold each other's locks get in each other's way.
-        let count = match processor {
-            Processor::Kvm => host_processors().clamp(1, 4),
-            _ => 1,
-        };
+        // With only one, the domains would wait for each other's turn.
+        let count = host_processors().clamp(1, 4);
         options.extend(["-smp", &count.to_string(), "-m", MEMORY_OF_XEN].map(str::to_owned));
         options.extend(image.xen("console=hvc0 oops=panic guest=0"));
         let start = |program: Program| Ok(program.start()?);

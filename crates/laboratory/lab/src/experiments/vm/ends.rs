@@ -249,7 +249,7 @@ impl Ends {
         let (server, client) = (server?, client?);
         let Test { operation, size, time } = test;
         let (serve, drive) = match operation {
-            Operation::Pingpong => (format!("echo {client} bench"), "pingpong"),
+            Operation::Pingpong => (format!("echo {client} bench {size}"), "pingpong"),
             Operation::Bandwidth => (format!("sink {client} bench {size}"), "send"),
             _ => bail!("vchan has no test {}", operation.name()),
         };
