@@ -30,6 +30,12 @@ pub(super) fn detach(options: &VmDetach) -> Result<ExitCode> {
     for line in &left {
         seekwire_program::tell(format_args!("seekwire: {name}: {line}"));
     }
+    if !left.is_empty() {
+        seekwire_program::tell(format_args!(
+            "seekwire: {name}: the memory may be taken away once that is over: `seekwire vm detach {name} --wait SECONDS` \
+             waits for bytes; a process lets go when its connections are closed, or when it ends"
+        ));
+    }
     Ok(if left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(LEFT) })
 }
 

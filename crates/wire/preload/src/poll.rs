@@ -16,6 +16,7 @@ use libc::{
 };
 use seekwire_endpoint::{Carrier, Connection, Holding, Interest, Plain};
 use seekwire_transport::Errno;
+use seekwire_transport::spin::Seen;
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::doorbell::Ear;
 use seekwire_transport::sys::signal::HeldBack;
@@ -83,6 +84,8 @@ struct Sleep<'a> {
     holdings: SmallVec<[Holding<'a>; 8]>,
     /// Once it has begun: a signal ends it also where the thread is awake in between.
     signals: Option<HeldBack>,
+    /// Those that wait already while it is still awake.
+    early: Option<HeldBack>,
     /// How often a doorbell has woken it.
     called: u32,
     /// In place of the doorbells, once it was woken [`MOST_LEFT`] times.
@@ -170,7 +173,7 @@ pub(crate) fn wait(
         let has_slept = sleep.has_begun();
         keeping_errno(|| guarded(|| drop(sleep.holdings)));
         // Handlers of signals that have waited run here, or at the end.
-        match (waited, &sleep.signals) {
+        match (waited, sleep.signals.as_ref().or(sleep.early.as_ref())) {
             (None, Some(signals)) => match signals.let_in() {
                 Ok(()) => Answer::Left(timeout),
                 Err(error) => Answer::Poll { result: fail(error), has_slept },
@@ -237,7 +240,7 @@ fn wait_for_ours<'a>(
                 ready => return Some(ready),
             }
         }
-        match guarded_raw(|| ours.stay_awake(fds, all_attached)) {
+        match guarded_raw(|| ours.stay_awake(fds, all_attached, timeout, &mut sleep.early)) {
             Some(Awake::Asked) => {
                 slept = true;
                 continue;
@@ -275,7 +278,7 @@ fn wait_for_ours<'a>(
                 slept = true;
                 continue;
             }
-            sleep.signals = Some(HeldBack::new());
+            sleep.signals = Some(sleep.early.take().unwrap_or_else(HeldBack::new));
             sleep.holdings = ours
                 .sockets
                 .iter()
@@ -434,20 +437,30 @@ impl Ours<'_> {
 
     /// Looks at the connections for a while, if by the experience of the first that is likely to
     /// pay, and at the other fds now and then.
-    fn stay_awake(&self, fds: &[pollfd], all_attached: bool) -> Awake {
+    fn stay_awake(
+        &self,
+        fds: &[pollfd],
+        all_attached: bool,
+        timeout: &Timeout,
+        signals: &mut Option<HeldBack>,
+    ) -> Awake {
         let place = |socket: &SocketRef| socket.connection.place_of_peer();
         let mut worthy =
             self.sockets.iter().filter_map(|(_, socket)| Some((socket, place(socket)?)));
         let Some((first, peer)) = worthy.next() else { return Awake::InVain };
         let mut looks = 0u32;
         let mut answered = false;
-        let awake = first.spinner.spin(peer, || {
+        let may_wait = |waited| {
+            timeout.is_much_more_than(waited)
+                && !signals.get_or_insert_with(HeldBack::new).has_come()
+        };
+        let awake = first.spinner.spin(peer, may_wait, || {
             looks += 1;
             if !all_attached && looks.is_multiple_of(LOOKS_PER_QUESTION) {
                 let (mut asked, _) = self.masked(fds);
                 answered = look(&mut asked) && asked.iter().any(|entry| entry.revents != 0);
             }
-            answered || self.any_ready(fds)
+            if answered { Seen::Other } else { self.any_ready(fds).into() }
         });
         match awake {
             true if answered => Awake::Asked,

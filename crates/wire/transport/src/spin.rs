@@ -1,5 +1,5 @@
-//! Waiting awake: worth it only when the other end answers within microseconds and a processor is
-//! idle.
+//! Waiting awake: worth it only when the other end answers within the time that sleeping and being
+//! woken would take, and nobody else wants the processor.
 //!
 //! Sleeping and being woken costs some microseconds, tens of them in a virtual machine; looking at
 //! a cache line costs none while it does not change. So a waiter looks for a bounded time first,
@@ -8,10 +8,12 @@
 //! then waiting awake only keeps the answer away.
 //!
 //! A peer on another machine has a processor there. If it sleeps, it is woken by the network between
-//! the two, which takes longer than the time above. Two ends that each gave up before would find each
-//! other asleep for ever, so a waiter looks for as long as sleeping and being woken takes: then the
-//! answer finds it awake, and it costs at most twice what the best choice would (Karlin, Manasse,
-//! McGeoch, Owicki: Competitive randomized algorithms for nonuniform problems, 1990).
+//! the two, which takes longer than between processes of one host. Two ends that each gave up before
+//! would find each other asleep for ever, so a waiter looks for as long as sleeping and being woken
+//! takes: then the answer finds it awake, and it costs at most twice what the best choice would
+//! (Karlin, Manasse, McGeoch, Owicki: Competitive randomized algorithms for nonuniform problems,
+//! 1990). That may be long enough for others to want the processor, for a signal to come, or for the
+//! time of the call to be over: so it is asked for in steps.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,7 +22,8 @@ use crate::sys::host;
 /// How long to wait awake.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SpinPolicy {
-    /// At most this many nanoseconds, less often when it is in vain.
+    /// At most this many nanoseconds, less often when it is in vain. Longer for a peer on another
+    /// machine that is further away.
     Adaptive(u64),
     /// Always this many nanoseconds (0: never), as long as a processor is idle.
     Fixed(u64),
@@ -45,24 +48,45 @@ pub enum PeerPlace {
 }
 
 impl PeerPlace {
-    /// Whether an answer after so many nanoseconds, at most `limit`, would have come as soon to who
-    /// sleeps. Machines that share a processor get it in turns of about a millisecond, as long as
-    /// none gives it up; so the clock has to be read after the answer was seen.
-    fn is_late(self, waited: impl FnOnce() -> u64, limit: u64) -> bool {
-        matches!(self, Self::AnotherMachine(_)) && waited() > limit / 2
+    /// For how many nanoseconds to wait awake, of which `limit` are worth it on one host.
+    fn worth(self, policy: SpinPolicy, limit: u64) -> u64 {
+        match (self, policy) {
+            (Self::AnotherMachine(away), SpinPolicy::Adaptive(_)) => {
+                limit.max(away.saturating_mul(2).min(LONGEST))
+            }
+            _ => limit,
+        }
     }
 
-    /// For how many nanoseconds to wait awake, of which `limit` are worth it on one host.
-    fn worth(self, limit: u64) -> u64 {
-        match self {
-            Self::AnotherMachine(away) => limit.max(away.saturating_mul(2).min(LONGEST)),
-            Self::ThisProcessor | Self::ThisHost => limit,
-        }
+    fn is_far(self) -> bool {
+        matches!(self, Self::AnotherMachine(_))
+    }
+}
+
+/// What somebody who waits awake has seen.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Seen {
+    /// Nothing yet.
+    Nothing,
+    /// What the peer was to do.
+    Answer,
+    /// Something else that ends the wait.
+    Other,
+}
+
+impl From<bool> for Seen {
+    fn from(is_answered: bool) -> Self {
+        if is_answered { Self::Answer } else { Self::Nothing }
     }
 }
 
 /// Nanoseconds for which one waits awake at most for a peer that is woken by a network.
 const LONGEST: u64 = 2_000_000;
+/// Who waits longer than on one host looks around so often, in nanoseconds.
+const STEP: u64 = 50_000;
+/// Nanoseconds between two readings of the clock in which this thread has not run all the time:
+/// somebody else had its processor, perhaps the peer's machine.
+const AWAY: u64 = 200_000;
 /// Waits in vain that are forgiven before they become rarer.
 const FORGIVEN: u32 = 3;
 /// The rarest: once in this many waits.
@@ -78,37 +102,57 @@ pub struct Spinner {
 }
 
 impl Spinner {
-    /// Waits awake for that peer until `ready` or the policy's time is over; returns whether it is
-    /// ready. Returns at once when spinning is not worth it now.
-    pub fn spin(
+    /// Waits awake for that peer until `look` sees something or the policy's time is over; returns
+    /// whether it has. Returns at once when spinning is not worth it now. `goes_on` is asked now and
+    /// then, with the nanoseconds so far, in a wait that is longer than one on this host: whether the
+    /// call may go on to wait.
+    pub fn spin<S: Into<Seen>>(
         &self,
         policy: SpinPolicy,
         peer: PeerPlace,
-        mut ready: impl FnMut() -> bool,
+        mut goes_on: impl FnMut(u64) -> bool,
+        mut look: impl FnMut() -> S,
     ) -> bool {
         let Some(limit) = self.limit(policy, peer) else { return false };
+        let most = peer.worth(policy, limit);
         let begin = host::nanoseconds();
-        let waited = || host::nanoseconds().wrapping_sub(begin);
+        let (mut last, mut next) = (begin, limit);
+        let mut was_away = false;
         loop {
             for _ in 0..LOOKS {
-                if ready() {
-                    if peer.is_late(waited, limit) {
-                        self.in_vain();
-                    } else {
-                        self.vain.store(0, Ordering::Relaxed);
+                match look().into() {
+                    Seen::Nothing => std::hint::spin_loop(),
+                    seen => {
+                        let is_vain = peer.is_far()
+                            && (seen == Seen::Other
+                                || was_away
+                                || is_gap(last, host::nanoseconds()));
+                        self.learn(is_vain);
+                        return true;
                     }
-                    return true;
                 }
-                std::hint::spin_loop();
             }
-            if waited() >= limit {
-                self.in_vain();
-                return false;
+            let now = host::nanoseconds();
+            was_away |= is_gap(last, now);
+            last = now;
+            let waited = now.wrapping_sub(begin);
+            if waited >= most {
+                break;
+            }
+            if waited >= next {
+                if host::threads_outnumber_processors() || !goes_on(waited) {
+                    break;
+                }
+                // All that took its time.
+                last = host::nanoseconds();
+                next = last.wrapping_sub(begin).saturating_add(STEP);
             }
         }
+        self.learn(true);
+        false
     }
 
-    /// For how many nanoseconds spinning is worth it now, if at all.
+    /// For how many nanoseconds spinning is worth it now on this host, if at all.
     fn limit(&self, policy: SpinPolicy, peer: PeerPlace) -> Option<u64> {
         let has_processor = match peer {
             PeerPlace::ThisProcessor => return None,
@@ -123,13 +167,18 @@ impl Spinner {
                     self.skip.store(skip - 1, Ordering::Relaxed);
                     return None;
                 }
-                peer.worth(limit)
+                limit
             }
         };
         (limit > 0 && has_processor()).then_some(limit)
     }
 
-    fn in_vain(&self) {
+    /// A wait was in vain, or was not.
+    fn learn(&self, is_vain: bool) {
+        if !is_vain {
+            self.vain.store(0, Ordering::Relaxed);
+            return;
+        }
         let vain = self.vain.load(Ordering::Relaxed).saturating_add(1);
         self.vain.store(vain, Ordering::Relaxed);
         if let Some(excess) = vain.checked_sub(FORGIVEN) {
@@ -138,53 +187,110 @@ impl Spinner {
     }
 }
 
+fn is_gap(from: u64, to: u64) -> bool {
+    to.wrapping_sub(from) > AWAY
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const ADAPTIVE: SpinPolicy = SpinPolicy::Adaptive(50);
+    const FAR: PeerPlace = PeerPlace::AnotherMachine(100);
+
     #[test]
     fn never_means_never() {
-        let far = PeerPlace::AnotherMachine(100);
-        for peer in [PeerPlace::ThisProcessor, PeerPlace::ThisHost, far] {
-            let look = || unreachable!("looked");
-            assert!(!Spinner::default().spin(SpinPolicy::Fixed(0), peer, look));
+        let look = || -> bool { unreachable!("looked") };
+        for peer in [PeerPlace::ThisProcessor, PeerPlace::ThisHost, FAR] {
+            assert!(!Spinner::default().spin(SpinPolicy::Fixed(0), peer, |_| true, look));
         }
-        let look = || unreachable!("kept the peer away");
         let always = SpinPolicy::Fixed(1_000_000);
-        assert!(!Spinner::default().spin(always, PeerPlace::ThisProcessor, look));
+        assert!(!Spinner::default().spin(always, PeerPlace::ThisProcessor, |_| true, look));
     }
 
     #[test]
     fn a_peer_that_is_woken_by_a_network_is_waited_for_longer() {
         for (away, worth) in [(0, 50), (10, 50), (400, 800), (u64::MAX, LONGEST)] {
-            assert_eq!(PeerPlace::AnotherMachine(away).worth(50), worth);
+            assert_eq!(PeerPlace::AnotherMachine(away).worth(ADAPTIVE, 50), worth);
         }
-        assert_eq!(PeerPlace::ThisHost.worth(50), 50);
+        assert_eq!(PeerPlace::ThisHost.worth(ADAPTIVE, 50), 50);
+        // Whoever says how long means that.
+        assert_eq!(PeerPlace::AnotherMachine(400).worth(SpinPolicy::Fixed(50), 50), 50);
+    }
+
+    /// Spins until something is seen, or it is not worth it.
+    fn spin(peer: PeerPlace, mut look: impl FnMut() -> Seen) -> (Spinner, bool) {
+        let spinner = Spinner::default();
+        // As after waits in vain that were almost forgiven.
+        spinner.vain.store(FORGIVEN - 1, Ordering::Relaxed);
+        let has_seen = spinner.spin(SpinPolicy::Adaptive(u64::MAX), peer, |_| true, &mut look);
+        (spinner, has_seen)
     }
 
     #[test]
-    fn an_answer_that_a_sleeper_would_have_as_soon_is_no_success() {
-        let far = PeerPlace::AnotherMachine(1000);
-        assert!(far.is_late(|| 51, 100) && !far.is_late(|| 50, 100));
-        assert!(!PeerPlace::ThisHost.is_late(|| unreachable!("asked the clock"), 100));
+    #[cfg_attr(miri, ignore = "miri has no load")]
+    fn only_what_the_peer_did_itself_counts_as_its_answer() {
+        for (peer, seen, is_vain) in [
+            (PeerPlace::ThisHost, Seen::Answer, false),
+            (PeerPlace::ThisHost, Seen::Other, false),
+            (FAR, Seen::Answer, false),
+            (FAR, Seen::Other, true),
+        ] {
+            // Where the machine is busy, nothing is spun; and a thread may have to wait for its turn.
+            let learned = (0..1000).any(|_| {
+                let (spinner, has_seen) = spin(peer, || seen);
+                let vain = spinner.vain.load(Ordering::Relaxed);
+                has_seen && vain == if is_vain { FORGIVEN } else { 0 }
+            });
+            let (spinner, has_seen) = spin(peer, || seen);
+            assert!(learned || !has_seen, "{peer:?}, {seen:?}: {spinner:?}");
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no load")]
+    fn a_longer_wait_goes_on_only_while_the_call_may_wait() {
+        let mut asked = 0;
+        // A busy machine lets nobody wait that long.
+        for _ in 0..10_000 {
+            let far = PeerPlace::AnotherMachine(u64::MAX);
+            let may_wait = |waited| {
+                asked += 1;
+                assert!(waited < LONGEST, "{waited}");
+                false
+            };
+            assert!(!Spinner::default().spin(SpinPolicy::Adaptive(1), far, may_wait, || false));
+            if asked > 0 {
+                break;
+            }
+        }
+        assert!(asked == 1 || !host::has_processor_for_itself(), "asked {asked} times");
+    }
+
+    #[test]
+    fn an_answer_in_whose_wait_somebody_else_ran_is_no_success() {
+        assert!(is_gap(0, AWAY + 1) && !is_gap(0, AWAY));
+        // A clock that went back, as in another time namespace, is one that nothing is known of.
+        assert!(is_gap(1, 0));
     }
 
     #[test]
     fn vain_waits_become_rare_and_success_forgives() {
         let spinner = Spinner::default();
         for _ in 0..FORGIVEN + 3 {
-            spinner.in_vain();
+            spinner.learn(true);
         }
         let mut skipped = 0;
         while spinner.skip.load(Ordering::Relaxed) > 0 {
-            let adaptive = SpinPolicy::Adaptive(1);
-            assert_eq!(spinner.limit(adaptive, PeerPlace::AnotherMachine(100)), None);
+            assert_eq!(spinner.limit(ADAPTIVE, FAR), None);
             skipped += 1;
         }
         assert!((1..=RAREST).contains(&skipped), "{skipped}");
         for _ in 0..100 {
-            spinner.in_vain();
+            spinner.learn(true);
         }
         assert_eq!(spinner.skip.load(Ordering::Relaxed), RAREST);
+        spinner.learn(false);
+        assert_eq!(spinner.vain.load(Ordering::Relaxed), 0);
     }
 }

@@ -1,14 +1,14 @@
 //! The port at which the agents of other machines ask. Anybody may connect to it.
 //!
 //! Who asks has to say, within a moment, a question that stands in the region of a link. So a
-//! stranger learns that there is an agent, and is hung up on.
+//! stranger learns that there is an agent, and that it is not the one.
 //!
 //! Everybody is let in, and nobody is waited for: one thread hears whatever has come. Where seats
 //! are few, whoever has said nothing for longest of the address that has most of them leaves his.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use seekwire_link::{Answer, Link};
 
-use super::hello::{ANSWERED, HELLO, Hello};
+use super::hello::{ANSWERED, HELLO, Hello, REFUSED};
 use super::{Agent, lock};
 
 /// How long one who asks may take.
@@ -38,13 +39,28 @@ const PAUSE: Duration = Duration::from_millis(100);
 ///
 /// What the system says.
 pub(super) fn listen(port: u16) -> Result<TcpListener> {
-    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|error| {
-        // Without IPv6; an error of the port is the same once more.
-        TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).map_err(|_| error)
+    let listener = bind_both(port).or_else(|error| match Errno::from_io_error(&error) {
+        // There is no IPv6.
+        Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))
+        }
+        _ => Err(error),
     });
     listener.with_context(|| {
         format!("cannot listen for other agents at port {port}; --port names another one")
     })
+}
+
+/// One socket for IPv6 and IPv4, whatever the host's default is (net.ipv6.bindv6only).
+fn bind_both(port: u16) -> io::Result<TcpListener> {
+    let (family, flags) = (AddressFamily::INET6, SocketFlags::CLOEXEC);
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_ipv6_v6only(&socket, false)?;
+    // As the standard library does: a port is free again as soon as nobody listens there.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
 }
 
 /// Answers until this process ends.
@@ -202,10 +218,10 @@ impl Seat {
 
     fn answer(&mut self, agent: &Agent) -> io::Result<()> {
         let Some(hello) = Hello::decode(&self.hello) else { return Ok(()) };
-        let Some(link) = links(agent).remove(&hello.link) else { return Ok(()) };
-        if !link.is_asked(hello.question) {
-            return Ok(());
-        }
+        let link = links(agent).remove(&hello.link);
+        let Some(link) = link.filter(|link| link.is_asked(hello.question)) else {
+            return self.stream.write_all(&REFUSED);
+        };
         let address = |end: io::Result<SocketAddr>| io::Result::Ok(end?.ip().to_canonical());
         let here = address(self.stream.local_addr())?;
         let there = address(self.stream.peer_addr())?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use seekwire_link::{Answer, Link};
 use seekwire_transport::sys::host;
 
-use super::hello::{ANSWERED, Hello};
+use super::hello::{ANSWERED, Hello, REFUSED};
 
 /// For how long the other machine may not be reached, and then for how long it may not answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -18,7 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(super) enum Unproven {
     /// Nobody is reached there.
     Unreached(String),
-    /// Somebody is, who is not at the other end of this link.
+    /// Somebody is, who hangs up or says nothing.
+    Unheard,
+    /// An agent has answered, which is not at the other end of this link.
     SomebodyElse,
     /// It is the machine at the other end, but what is sent to the address comes to another one.
     Translated(Answer),
@@ -28,6 +30,11 @@ impl fmt::Display for Unproven {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreached(why) => write!(f, "its agent is not reached there: {why}"),
+            Self::Unheard => write!(
+                f,
+                "nobody there answers for this link: it leads to another machine, or the agent has \
+                 too many others to listen to"
+            ),
             Self::SomebodyElse => {
                 write!(f, "it does not lead to the machine at the other end of this link")
             }
@@ -50,20 +57,23 @@ pub(super) fn prove(link: &Link, address: IpAddr, port: u16) -> Result<(), Unpro
     let said = say(SocketAddr::new(address, port), &hello);
     let answer = link.answered(question);
     link.ask(0);
-    let own = said.map_err(|error| Unproven::Unreached(error.to_string()))?;
-    let answer = answer.filter(|answer| answer.secret == secret).ok_or(Unproven::SomebodyElse)?;
+    let (own, is_answered) = said.map_err(|error| Unproven::Unreached(error.to_string()))?;
+    let stranger = if is_answered { Unproven::SomebodyElse } else { Unproven::Unheard };
+    let answer = answer.filter(|answer| answer.secret == secret).ok_or(stranger)?;
     let is_direct = answer == Answer { secret, here: address, there: own };
     if is_direct { Ok(()) } else { Err(Unproven::Translated(answer)) }
 }
 
-/// Says it, and waits until there is an answer. Returns by which address of this machine that was.
-fn say(to: SocketAddr, hello: &Hello) -> io::Result<IpAddr> {
+/// Says it, and waits until there is an answer. Returns by which address of this machine that was,
+/// and whether somebody there has said that there is an answer.
+fn say(to: SocketAddr, hello: &Hello) -> io::Result<(IpAddr, bool)> {
     let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let own = stream.local_addr()?.ip().to_canonical();
     // Whoever does not like it hangs up, or says nothing: what counts is what stands in the region.
-    let answered = stream.write_all(&hello.encode());
-    let _ = answered.and_then(|()| stream.read_exact(&mut [0; ANSWERED.len()]));
-    Ok(own)
+    let mut answered = [0; ANSWERED.len()];
+    let said = stream.write_all(&hello.encode());
+    let heard = said.and_then(|()| stream.read_exact(&mut answered));
+    Ok((own, heard.is_ok() && [ANSWERED, REFUSED].contains(&answered)))
 }

@@ -13,6 +13,8 @@
 pub(super) const HELLO: usize = 64;
 /// Answered by one byte, once the answer stands in the region.
 pub(super) const ANSWERED: [u8; 1] = [1];
+/// Or by this one: no region here has the question.
+pub(super) const REFUSED: [u8; 1] = [0];
 
 const MAGIC: [u8; 8] = *b"SWASK\0\0\0";
 const NAME: usize = 32;

@@ -7,12 +7,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Arguments;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, poll};
 use seekwire_program::table;
 
 use super::lock;
@@ -172,10 +174,10 @@ impl Stream {
     }
 
     /// Writes whatever comes. What cannot be written is lost: nobody is left to be told.
-    fn write_to(&self, mut stream: impl Write) {
+    fn write_to(&self, mut stream: impl Write + AsFd) {
         loop {
             let line = self.next();
-            let _ = stream.write_all(format!("{line}\n").as_bytes());
+            let _ = write_whole(&mut stream, format!("{line}\n").as_bytes());
         }
     }
 
@@ -201,9 +203,43 @@ impl Stream {
     }
 }
 
+/// Also to a stream that does not wait: somebody who shares it may have made it one.
+fn write_whole(stream: &mut (impl Write + AsFd), mut bytes: &[u8]) -> io::Result<()> {
+    loop {
+        let written =
+            if bytes.is_empty() { stream.flush().map(|()| 0) } else { stream.write(bytes) };
+        match written {
+            Ok(0) if bytes.is_empty() => return Ok(()),
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(length) => bytes = &bytes[length..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let _ = poll(&mut [PollFd::new(&stream.as_fd(), PollFlags::OUT)], None);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
     use super::*;
+
+    #[test]
+    fn a_stream_that_does_not_wait_is_waited_for() {
+        let (mut reader, mut writer) = UnixStream::pair().unwrap();
+        writer.set_nonblocking(true).unwrap();
+        let line = vec![b'x'; 4 << 20];
+        let expected = line.len();
+        let writes = thread::spawn(move || write_whole(&mut writer, &line).unwrap());
+        let mut read = Vec::new();
+        reader.read_to_end(&mut read).unwrap();
+        writes.join().unwrap();
+        assert_eq!(read.len(), expected);
+    }
 
     #[test]
     fn who_has_much_to_say_of_a_link_is_heard_for_a_while_and_counted_then() {

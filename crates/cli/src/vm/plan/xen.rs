@@ -103,17 +103,21 @@ pub(super) fn render(names: &[String], pairs: &[Pair], size: u64) -> String {
             text.push_str(&match machine == pair.first {
                 true => {
                     format!(
-                        "sudo modprobe -a xen-gntalloc xen-evtchn; sudo seekwire vm hold {}  # stays\n",
+                        "sudo modprobe -a xen-gntalloc xen-evtchn; sudo seekwire vm hold {} --group GROUP  # stays\n",
                         pair.link
                     )
                 }
                 false => format!(
-                    "sudo modprobe -a xen-gntdev xen-evtchn; sudo seekwire vm attach {}  # when {} holds it\n",
+                    "sudo modprobe -a xen-gntdev xen-evtchn; sudo seekwire vm attach {} --group GROUP  # when {} holds it\n",
                     pair.link, names[pair.first]
                 ),
             });
         }
     }
+    text.push_str(
+        "\n# GROUP: the group of the users whose programs use the links. Whoever may open /dev/xen/gntdev can map\n\
+         # all that any domain grants to that machine: without --group, only programs of root use the links.\n",
+    );
     text.push_str(
         "\n# The number of a domain is another one after each start of it. On the host:\n",
     );
@@ -159,7 +163,8 @@ mod tests {
             .collect();
         assert_eq!(sides, [Side::First, Side::Second]);
         assert!(plan.contains("sudo seekwire vm hold db-web") && plan.contains("xl domid cache"));
-        assert!(plan.contains("sudo seekwire vm attach db-web  # when db holds it"), "{plan}");
+        let attach = "sudo seekwire vm attach db-web --group GROUP  # when db holds it";
+        assert!(plan.contains(attach), "{plan}");
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //!
 //! A signal ends a system call wherever in the call it comes, once the call can be seen to have
 //! begun: since it sleeps, or has moved something. So before either, signals are held back, and
-//! come in by the sleeps of the call alone.
+//! come in by the sleeps of the call alone. So they are before a call stays awake for longer than
+//! sleeping would take on one host: a handler that ran then would be lost to the sleep.
 
 use std::cell::{Cell, OnceCell};
 use std::sync::atomic::Ordering;
@@ -257,6 +258,11 @@ impl Call<'_> {
     #[cold]
     pub(super) fn hold_signals(&self) {
         self.signals.get_or_init(HeldBack::new);
+    }
+
+    /// Signals are held back from now on; returns whether none has come since they are.
+    pub(super) fn is_undisturbed(&self) -> bool {
+        !self.signals.get_or_init(HeldBack::new).has_come()
     }
 
     /// The call sleeps until the result is dropped.

@@ -122,6 +122,22 @@ impl Limit {
         self.until.get().is_some()
     }
 
+    /// Whether it is known, and over.
+    pub(super) fn is_over(&self) -> bool {
+        self.until.get().is_some_and(|until| until.is_over())
+    }
+
+    /// Whether so many nanoseconds are hardly anything of what the call may wait, as far as this
+    /// process knows: its clock runs only since it slept.
+    pub(super) fn has_much_more_than(&self, waited: u64, connection: &Connection) -> bool {
+        let left = match (self.until.get(), self.what) {
+            (Some(until), _) => until.left(),
+            (None, For::Receive) => connection.settings.recv_timeout(),
+            (None, For::Send) => connection.settings.send_timeout(),
+        };
+        left.is_none_or(|left| Duration::from_nanos(waited).saturating_mul(16) <= left)
+    }
+
     /// Whether a call that found nothing may not wait at all.
     pub(super) fn forbids(&self, connection: &Connection, dont_wait: bool) -> bool {
         dont_wait

@@ -225,9 +225,15 @@ impl Link {
         }
     }
 
-    /// Waits awake for the peer as long as that is worth it; returns whether it is `ready`.
-    pub(super) fn stay_awake(&self, spinner: &Spinner, ready: impl FnMut() -> bool) -> bool {
-        spinner.spin(Config::get().spin, self.peer_place(), ready)
+    /// Waits awake for the peer as long as that is worth it, and as the call may wait; returns
+    /// whether it is `ready`.
+    pub(super) fn stay_awake(
+        &self,
+        spinner: &Spinner,
+        may_wait: impl FnMut(u64) -> bool,
+        ready: impl FnMut() -> bool,
+    ) -> bool {
+        spinner.spin(Config::get().spin, self.peer_place(), may_wait, ready)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use seekwire_protocol::switch::RxStep;
-use seekwire_transport::spin::{PeerPlace, Spinner};
+use seekwire_transport::spin::{PeerPlace, Seen, Spinner};
 use seekwire_transport::sys::poll::Events;
 use seekwire_transport::sys::{Fd, socket};
 
@@ -18,10 +18,16 @@ use crate::config::Config;
 pub struct SetSpinner(Spinner);
 
 impl SetSpinner {
-    /// Waits awake for that peer until `ready`, for as long as the configuration and the machine's
-    /// load allow; returns whether it is ready. Returns at once when it is not worth it.
-    pub fn spin(&self, peer: PeerPlace, ready: impl FnMut() -> bool) -> bool {
-        self.0.spin(Config::get().spin, peer, ready)
+    /// Waits awake for that peer until `look` sees something, for as long as the configuration, the
+    /// machine's load and `may_wait`, which is asked with the nanoseconds so far, allow; returns
+    /// whether it has. Returns at once when it is not worth it.
+    pub fn spin(
+        &self,
+        peer: PeerPlace,
+        may_wait: impl FnMut(u64) -> bool,
+        look: impl FnMut() -> Seen,
+    ) -> bool {
+        self.0.spin(Config::get().spin, peer, may_wait, look)
     }
 }
 

@@ -73,8 +73,11 @@ impl Connection {
                 || q.wants_attention()
                 || (q.to_retransmit() > 0) != retransmits
         };
-        if carrier == Carrier::Ring && link.stay_awake(&link.rx_spinner, ready) {
-            return Ok(false);
+        if carrier == Carrier::Ring && !limit.is_over() {
+            let may_wait = |waited| limit.has_much_more_than(waited, self) && call.is_undisturbed();
+            if link.stay_awake(&link.rx_spinner, may_wait, ready) {
+                return Ok(false);
+            }
         }
         // True if the call may not wait: then it asks the kernel's socket before it says so.
         let Some(until) = limit.until(self) else { return Ok(true) };
@@ -233,7 +236,8 @@ impl Connection {
                 // Another thread has met the wish for TCP, or left the full ring.
                 || !q.tx_on_ring()
         };
-        if link.stay_awake(&link.tx_spinner, ready) {
+        let may_wait = |waited| limit.has_much_more_than(waited, self) && call.is_undisturbed();
+        if !limit.is_over() && link.stay_awake(&link.tx_spinner, may_wait, ready) {
             return Ok(());
         }
         let Some(until) = limit.until(self) else { return Ok(()) };

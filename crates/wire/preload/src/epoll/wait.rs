@@ -11,7 +11,7 @@ use std::ffi::c_int;
 use std::time::Duration;
 
 use libc::epoll_event;
-use seekwire_transport::spin::PeerPlace;
+use seekwire_transport::spin::{PeerPlace, Seen};
 use seekwire_transport::sys::signal::HeldBack;
 
 use super::answer::Lap;
@@ -61,7 +61,8 @@ pub(crate) fn wait(
     if max <= 0 || events.is_null() {
         return sleep(&mut timeout, None);
     }
-    // From the first sleep on: a signal ends the wait also where the thread is awake in between.
+    // From the first sleep on, or from when the thread stays awake for long: a signal ends the wait
+    // also where the thread is awake in between.
     let mut signals = None;
     loop {
         if departure::has_begun() {
@@ -70,12 +71,13 @@ pub(crate) fn wait(
         if !shared::is_alone(set, epfd) {
             return left::wait(set, epfd, events, max, &mut timeout, signals, sleep);
         }
-        let short = match guarded_raw(|| look(set, epfd, events, max as usize, timeout.is_none())) {
-            Some(Found::Events(count)) => return count as c_int,
-            Some(Found::Failed) => return -1,
-            Some(Found::Nothing { doubt }) => doubt,
-            None => return sleep(&mut timeout, signals.as_ref()),
-        };
+        let short =
+            match guarded_raw(|| look(set, epfd, events, max as usize, &timeout, &mut signals)) {
+                Some(Found::Events(count)) => return count as c_int,
+                Some(Found::Failed) => return -1,
+                Some(Found::Nothing { doubt }) => doubt,
+                None => return sleep(&mut timeout, signals.as_ref()),
+            };
         let sleeping = Sleeping { set, is_watchful: short.is_some() };
         if !set.is_own() || process::retreats() {
             continue;
@@ -121,7 +123,15 @@ impl Drop for Sleeping<'_> {
     }
 }
 
-fn look(set: &Set, epfd: c_int, events: *mut epoll_event, max: usize, only_look: bool) -> Found {
+fn look(
+    set: &Set,
+    epfd: c_int,
+    events: *mut epoll_event,
+    max: usize,
+    timeout: &Timeout,
+    signals: &mut Option<HeldBack>,
+) -> Found {
+    let only_look = timeout.is_none();
     // SAFETY: the application passes room for `max` events.
     let mut events = unsafe { Events::new(events, max) };
     let mut ask = only_look;
@@ -146,7 +156,7 @@ fn look(set: &Set, epfd: c_int, events: *mut epoll_event, max: usize, only_look:
         ask = false;
         if let Some(peer) = state.place_of_peer() {
             drop(state);
-            match stay_awake(set, epfd, peer) {
+            match stay_awake(set, epfd, peer, timeout, signals) {
                 Awake::Asked => {
                     ask = true;
                     continue;
@@ -293,15 +303,24 @@ enum Awake {
 
 /// Looks at the hot connections for a while, if that is likely to pay, and at the others now and
 /// then.
-fn stay_awake(set: &Set, epfd: c_int, peer: PeerPlace) -> Awake {
+fn stay_awake(
+    set: &Set,
+    epfd: c_int,
+    peer: PeerPlace,
+    timeout: &Timeout,
+    signals: &mut Option<HeldBack>,
+) -> Awake {
     let mut looks = 0u32;
     let mut asked = false;
-    let awake = set.spinner.spin(peer, || {
+    let may_wait = |waited| {
+        timeout.is_much_more_than(waited) && !signals.get_or_insert_with(HeldBack::new).has_come()
+    };
+    let awake = set.spinner.spin(peer, may_wait, || {
         looks += 1;
         if looks.is_multiple_of(LOOKS_PER_QUESTION) {
             asked = has_events(epfd);
         }
-        asked || set.is_ready()
+        if asked { Seen::Other } else { set.is_ready().into() }
     });
     match awake {
         true if asked => Awake::Asked,

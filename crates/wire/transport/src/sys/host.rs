@@ -73,13 +73,18 @@ pub fn has_idle_processor() -> bool {
 /// one of several shares it with others, perhaps.
 #[must_use]
 pub fn has_processor_for_itself() -> bool {
-    let processors = processors_to_wait_on();
-    processors > 1 || (processors == 1 && online() == 1)
+    processors_to_wait_on() > 0
+}
+
+/// Whether more threads are runnable than there are processors, or that is not known. A few
+/// microseconds of work.
+#[must_use]
+pub fn threads_outnumber_processors() -> bool {
+    runnable_threads().is_none_or(|running| running > online())
 }
 
 /// On how many processors a thread of this process may wait awake: 0 if more threads are runnable
-/// than there are processors, or it has to sleep. A reading is a few microseconds of work and counts
-/// for 10 ms.
+/// than there are processors, if it has to sleep, or may use only one of several. A reading counts for 10 ms.
 fn processors_to_wait_on() -> usize {
     static TAKEN: AtomicU64 = AtomicU64::new(0);
     static READ: AtomicUsize = AtomicUsize::new(0);
@@ -88,9 +93,10 @@ fn processors_to_wait_on() -> usize {
     if taken != 0 && now.wrapping_sub(taken) < READING {
         return READ.load(Ordering::Relaxed);
     }
-    let may_wait =
-        !limit::must_sleep() && runnable_threads().is_some_and(|running| running <= online());
-    let read = if may_wait { processors() } else { 0 };
+    let processors = processors();
+    let is_pinned = processors == 1 && online() > 1;
+    let may_wait = !is_pinned && !limit::must_sleep() && !threads_outnumber_processors();
+    let read = if may_wait { processors } else { 0 };
     READ.store(read, Ordering::Relaxed);
     TAKEN.store(now.max(1), Ordering::Relaxed);
     read

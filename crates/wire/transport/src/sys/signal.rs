@@ -71,6 +71,12 @@ impl HeldBack {
         &self.mask
     }
 
+    /// Whether one waits that the thread had not blocked before.
+    #[must_use]
+    pub fn has_come(&self) -> bool {
+        pending() & !self.mask != 0
+    }
+
     /// Lets those in that wait.
     ///
     /// # Errors

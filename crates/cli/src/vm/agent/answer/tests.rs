@@ -62,6 +62,11 @@ fn silence_from_one_address_keeps_nobody_at_another_from_being_answered() {
     assert_eq!(said, ANSWERED);
     let answer = Answer { secret: 9 << 70, here: ip("127.0.0.1"), there: ip("127.0.0.3") };
     assert_eq!(asking.answered(7), Some(answer));
+    let mut stream = connect_from("127.0.0.3", to);
+    let hello = Hello { question: 8, ..hello };
+    stream.write_all(&hello.encode()).unwrap();
+    stream.read_exact(&mut said).expect("a refusal");
+    assert_eq!(said, REFUSED);
     // Those who are silent are not kept for longer than others of their address are patient.
     assert_eq!((&silent[0]).read(&mut [0]).unwrap(), 0);
 }
