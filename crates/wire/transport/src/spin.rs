@@ -237,13 +237,14 @@ mod tests {
             (FAR, Seen::Other, true),
         ] {
             // Where the machine is busy, nothing is spun; and a thread may have to wait for its turn.
-            let learned = (0..1000).any(|_| {
-                let (spinner, has_seen) = spin(peer, || seen);
-                let vain = spinner.vain.load(Ordering::Relaxed);
-                has_seen && vain == if is_vain { FORGIVEN } else { 0 }
-            });
-            let (spinner, has_seen) = spin(peer, || seen);
-            assert!(learned || !has_seen, "{peer:?}, {seen:?}: {spinner:?}");
+            let learned: Vec<u32> = (0..1000)
+                .map(|_| spin(peer, || seen))
+                .filter(|(_, has_seen)| *has_seen)
+                .map(|(spinner, _)| spinner.vain.load(Ordering::Relaxed))
+                .collect();
+            let expected = if is_vain { FORGIVEN } else { 0 };
+            let is_as_expected = learned.is_empty() || learned.contains(&expected);
+            assert!(is_as_expected, "{peer:?}, {seen:?}: {learned:?}");
         }
     }
 
@@ -252,7 +253,8 @@ mod tests {
     fn a_longer_wait_goes_on_only_while_the_call_may_wait() {
         let mut asked = 0;
         // A busy machine lets nobody wait that long.
-        for _ in 0..10_000 {
+        let begin = host::nanoseconds();
+        while asked == 0 && host::nanoseconds().wrapping_sub(begin) < 2_000_000_000 {
             let far = PeerPlace::AnotherMachine(u64::MAX);
             let may_wait = |waited| {
                 asked += 1;
@@ -260,9 +262,6 @@ mod tests {
                 false
             };
             assert!(!Spinner::default().spin(SpinPolicy::Adaptive(1), far, may_wait, || false));
-            if asked > 0 {
-                break;
-            }
         }
         assert!(asked == 1 || !host::has_processor_for_itself(), "asked {asked} times");
     }
