@@ -39,8 +39,7 @@ impl Timeout {
 
     /// Whether so many nanoseconds are hardly anything of it.
     pub(crate) fn is_much_more_than(&self, waited: u64) -> bool {
-        let waited = Duration::from_nanos(waited).saturating_mul(16);
-        self.limit.is_none_or(|limit| waited <= limit)
+        seekwire_transport::spin::is_little(waited, self.limit)
     }
 
     /// What is left; `None` for ever. The time runs from the first call on.

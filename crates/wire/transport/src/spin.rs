@@ -16,6 +16,7 @@
 //! time of the call to be over: so it is asked for in steps.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use crate::sys::host;
 
@@ -187,6 +188,13 @@ impl Spinner {
     }
 }
 
+/// Whether so many nanoseconds are little of the time that a call has (`None`: for ever), whose own
+/// clock may not run yet.
+#[must_use]
+pub fn is_little(waited: u64, of: Option<Duration>) -> bool {
+    of.is_none_or(|of| Duration::from_nanos(waited).saturating_mul(16) <= of)
+}
+
 fn is_gap(from: u64, to: u64) -> bool {
     to.wrapping_sub(from) > AWAY
 }
@@ -271,6 +279,13 @@ mod tests {
         assert!(is_gap(0, AWAY + 1) && !is_gap(0, AWAY));
         // A clock that went back, as in another time namespace, is one that nothing is known of.
         assert!(is_gap(1, 0));
+    }
+
+    #[test]
+    fn a_sixteenth_of_a_call_is_little() {
+        let call = Some(Duration::from_micros(1600));
+        assert!(is_little(100_000, call) && !is_little(100_001, call));
+        assert!(is_little(u64::MAX, None) && !is_little(1, Some(Duration::ZERO)));
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub(super) fn prove(link: &Link, address: IpAddr, port: u16) -> Result<(), Unpro
 }
 
 /// Says it, and waits until there is an answer. Returns by which address of this machine that was,
-/// and whether somebody there has said that there is an answer.
+/// and whether an agent there has said that there is an answer, or none.
 fn say(to: SocketAddr, hello: &Hello) -> io::Result<(IpAddr, bool)> {
     let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;

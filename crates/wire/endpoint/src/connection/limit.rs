@@ -11,6 +11,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use seekwire_transport::spin;
 use seekwire_transport::sys::poll::Deadline;
 use seekwire_transport::sys::socket;
 
@@ -135,7 +136,7 @@ impl Limit {
             (None, For::Receive) => connection.settings.recv_timeout(),
             (None, For::Send) => connection.settings.send_timeout(),
         };
-        left.is_none_or(|left| Duration::from_nanos(waited).saturating_mul(16) <= left)
+        spin::is_little(waited, left)
     }
 
     /// Whether a call that found nothing may not wait at all.

@@ -84,7 +84,8 @@ pub fn threads_outnumber_processors() -> bool {
 }
 
 /// On how many processors a thread of this process may wait awake: 0 if more threads are runnable
-/// than there are processors, if it has to sleep, or may use only one of several. A reading counts for 10 ms.
+/// than there are processors, if it has to sleep, or may use only one of several. A reading counts
+/// for 10 ms.
 fn processors_to_wait_on() -> usize {
     static TAKEN: AtomicU64 = AtomicU64::new(0);
     static READ: AtomicUsize = AtomicUsize::new(0);

@@ -71,6 +71,16 @@ fn silence_from_one_address_keeps_nobody_at_another_from_being_answered() {
     assert_eq!((&silent[0]).read(&mut [0]).unwrap(), 0);
 }
 
+#[test]
+fn one_socket_hears_both_protocols() {
+    let listener = listen(0).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let (_, from) = listener.accept().unwrap();
+    assert_eq!(from.port(), stream.local_addr().unwrap().port());
+    assert_eq!(from.ip().to_canonical(), ip("127.0.0.1"));
+}
+
 /// Somebody else of an address.
 fn sit(seats: &mut Seats, listener: &TcpListener, of: &str) {
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
