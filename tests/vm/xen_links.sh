@@ -21,7 +21,7 @@ write_maps() {
 }
 
 hold() {
-    on 1 "echo 16384 >/sys/module/xen_gntalloc/parameters/limit && rm -f /tmp/holder*
+    on 1 "echo 65536 >/sys/module/xen_gntalloc/parameters/limit && rm -f /tmp/holder*
         start holder '*held and attached' seekwire vm hold guests"
 }
 

@@ -316,7 +316,7 @@ impl Sample {
             round: number(round, "round")?.ok_or("round")?,
             position: number(position, "position")?.ok_or("position")?,
             outcome: number(value, "value")?.ok_or_else(|| error.to_owned()),
-            traffic: bytes.map(|(ring, tcp)| Traffic { ring, tcp }),
+            traffic: bytes.map(|(ring, tcp)| Traffic { ring, tcp, ..Traffic::default() }),
         })
     }
 }
@@ -387,7 +387,11 @@ mod tests {
             round,
             position: 0,
             outcome,
-            traffic: (variant == "accelerated").then_some(Traffic { ring: 100, tcp: 7 }),
+            traffic: (variant == "accelerated").then_some(Traffic {
+                ring: 100,
+                tcp: 7,
+                ..Traffic::default()
+            }),
         }
     }
 

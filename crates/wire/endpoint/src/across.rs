@@ -378,30 +378,36 @@ pub(crate) fn expect(nonce: u128) {
         lines.boxes.entry(nonce).or_default();
         // Whoever says nothing fills the kernel's queue, and then no line comes for which it would be
         // emptied.
-        lines.take_in(is_behind_a_link)
+        lines.take_in(is_behind_a_link).0
     });
     drop(guard);
     drop(late);
 }
 
 /// Takes the line for the entry with this nonce, if it has come.
-pub(crate) fn line_for(nonce: u128) -> Option<Arrived> {
+///
+/// # Errors
+/// What this process lacks, so that lines cannot be taken in.
+pub(crate) fn line_for(nonce: u128) -> Result<Option<Arrived>, Reason> {
     line_from(nonce, is_behind_a_link)
 }
 
 /// The same, where only addresses are answered that `is_welcome`.
-fn line_from(nonce: u128, is_welcome: fn(IpAddr) -> bool) -> Option<Arrived> {
+fn line_from(nonce: u128, is_welcome: fn(IpAddr) -> bool) -> Result<Option<Arrived>, Reason> {
     let mut guard = patient_lock(&LINES);
-    let lines = guard.as_mut().and_then(|guard| guard.as_mut())?;
-    let taken = lines.boxes.get_mut(&nonce)?.take();
-    if taken.is_some() {
-        return taken;
+    let Some(lines) = guard.as_mut().and_then(|guard| guard.as_mut()) else { return Ok(None) };
+    let Some(kept) = lines.boxes.get_mut(&nonce) else { return Ok(None) };
+    if let Some(arrived) = kept.take() {
+        return Ok(Some(arrived));
     }
-    let late = lines.take_in(is_welcome);
+    let (late, lacks) = lines.take_in(is_welcome);
     let arrived = lines.boxes.get_mut(&nonce).and_then(Option::take);
     drop(guard);
     drop(late);
-    arrived
+    match (arrived, lacks) {
+        (None, Some(reason)) => Err(reason),
+        (arrived, _) => Ok(arrived),
+    }
 }
 
 /// No line is wanted any more for this entry.
@@ -435,14 +441,14 @@ impl Lines {
     }
 
     /// Takes in whatever has come. Returns what nobody waits for, to be dropped when the lock is no
-    /// longer held.
+    /// longer held, and what this process lacks to take in more.
     #[must_use]
-    fn take_in(&mut self, is_welcome: fn(IpAddr) -> bool) -> Vec<Placed> {
+    fn take_in(&mut self, is_welcome: fn(IpAddr) -> bool) -> (Vec<Placed>, Option<Reason>) {
         let mut late = self.take_silent();
         let since = Instant::now();
         let share = |of_all: usize| of_all.div_ceil(self.listeners.len().max(1));
         let (at_once, strangers_at_once) = (share(AT_ONCE), share(STRANGERS));
-        let mut is_scarce = false;
+        let mut lacks = None;
         for listener in &self.listeners {
             let (mut taken, mut strangers) = (0, 0);
             while taken < at_once && strangers < strangers_at_once {
@@ -461,9 +467,11 @@ impl Lines {
                     Err(error) => {
                         tracing::debug!("a line was not taken in: {error}");
                         // Where nobody has come, it is an error as well.
-                        is_scarce |= scarcity::reason_of(&error).is_some()
-                            && poll::look(listener.socket.fd(), Events::READ)
-                                .is_ok_and(|events| events.read);
+                        let has_come = || {
+                            poll::look(listener.socket.fd(), Events::READ)
+                                .is_ok_and(|events| events.read)
+                        };
+                        lacks = lacks.or(scarcity::reason_of(&error).filter(|_| has_come()));
                         break;
                     }
                 }
@@ -497,9 +505,9 @@ impl Lines {
             }
         }
         // The next one has what one of these has now.
-        let most = if is_scarce { self.coming.len().saturating_sub(1) } else { COMING };
+        let most = if lacks.is_some() { self.coming.len().saturating_sub(1) } else { COMING };
         late.extend(self.make_room(most.min(COMING)));
-        late
+        (late, lacks)
     }
 
     /// Takes out the lines beyond a number of them: of the address that has most, the one that has

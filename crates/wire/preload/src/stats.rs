@@ -21,6 +21,10 @@ struct Sums {
     tracked: u64,
     attached: u64,
     fell_back: u64,
+    /// How long it took until connections were attached, in microseconds: all together, and the one
+    /// that took longest.
+    set_up: u64,
+    longest: u64,
     tx_tcp: u64,
     tx_ring: u64,
     rx_tcp: u64,
@@ -34,6 +38,8 @@ impl Sums {
         tracked: 0,
         attached: 0,
         fell_back: 0,
+        set_up: 0,
+        longest: 0,
         tx_tcp: 0,
         tx_ring: 0,
         rx_tcp: 0,
@@ -47,6 +53,9 @@ impl Sums {
         self.tracked += 1;
         self.attached += u64::from(totals.attached);
         self.fell_back += u64::from(totals.attached && totals.reason.is_some());
+        let set_up = u64::try_from(totals.set_up.as_micros()).unwrap_or(u64::MAX);
+        self.set_up = self.set_up.saturating_add(set_up);
+        self.longest = self.longest.max(set_up);
         self.tx_tcp += totals.tx_tcp.saturating_sub(before.tx_tcp);
         self.tx_ring += totals.tx_ring.saturating_sub(before.tx_ring);
         self.rx_tcp += totals.rx_tcp.saturating_sub(before.rx_tcp);
@@ -67,6 +76,7 @@ impl Sums {
     fn json(&self) -> String {
         let mut text = format!(
             "{{\"version\":{},\"pid\":{},\"program\":{},\"connections\":{{\"tracked\":{},\"attached\":{},\"fell_back\":{}}},\
+             \"set_up\":{{\"mean_us\":{},\"most_us\":{}}},\
              \"bytes\":{{\"tx_tcp\":{},\"tx_ring\":{},\"rx_tcp\":{},\"rx_ring\":{}}},\"reasons\":{{",
             quoted(env!("CARGO_PKG_VERSION")),
             std::process::id(),
@@ -74,6 +84,8 @@ impl Sums {
             self.tracked,
             self.attached,
             self.fell_back,
+            self.set_up / self.attached.max(1),
+            self.longest,
             self.tx_tcp,
             self.tx_ring,
             self.rx_tcp,

@@ -86,20 +86,31 @@ const LONGEST: u64 = 2_000_000;
 /// Who waits longer than on one host looks around so often, in nanoseconds.
 const STEP: u64 = 50_000;
 /// Nanoseconds between two readings of the clock in which this thread has not run all the time:
-/// somebody else had its processor, perhaps the peer's machine.
+/// somebody else had its processor, perhaps the peer's machine. Besides what readings take.
 const AWAY: u64 = 200_000;
 /// Waits in vain that are forgiven before they become rarer.
 const FORGIVEN: u32 = 3;
 /// The rarest: once in this many waits.
 const RAREST: u32 = 64;
-/// Looks between two readings of the clock.
-const LOOKS: u32 = 32;
+/// Looks between two readings of the clock, if a reading costs no more than [`CHEAP`] nanoseconds;
+/// then it is little beside them. In some virtual machines it is a system call, and what comes
+/// meanwhile has to wait.
+const LOOKS: u64 = 32;
+const CHEAP: u64 = 100;
+/// The most by which readings become rarer.
+const DEAREST: u64 = 8;
+/// One in so many answers is checked, where that takes a reading that is not cheap.
+const CHECKED: u32 = 16;
+/// Looking around takes at most about one in so many nanoseconds of a wait.
+const SHARE: u64 = 4;
 
 /// What one waiter has learned.
 #[derive(Debug, Default)]
 pub struct Spinner {
     vain: AtomicU32,
     skip: AtomicU32,
+    /// Answers that were not checked, since one was.
+    unchecked: AtomicU32,
 }
 
 impl Spinner {
@@ -116,25 +127,30 @@ impl Spinner {
     ) -> bool {
         let Some(limit) = self.limit(policy, peer) else { return false };
         let most = peer.worth(policy, limit);
+        let reading = host::cost_of_nanoseconds();
+        let dear = (reading / CHEAP).clamp(1, DEAREST);
+        // What comes at once takes no clock.
+        let seen = look_for(LOOKS * dear, &mut look);
+        if seen != Seen::Nothing {
+            self.learn(peer.is_far() && seen == Seen::Other);
+            return true;
+        }
+        let away = AWAY.saturating_add(reading.saturating_mul(SHARE));
         let begin = host::nanoseconds();
         let (mut last, mut next) = (begin, limit);
         let mut was_away = false;
         loop {
-            for _ in 0..LOOKS {
-                match look().into() {
-                    Seen::Nothing => std::hint::spin_loop(),
-                    seen => {
-                        let is_vain = peer.is_far()
-                            && (seen == Seen::Other
-                                || was_away
-                                || is_gap(last, host::nanoseconds()));
-                        self.learn(is_vain);
-                        return true;
-                    }
-                }
+            let seen = look_for(LOOKS * dear, &mut look);
+            if seen != Seen::Nothing {
+                let is_vain = peer.is_far()
+                    && (seen == Seen::Other
+                        || was_away
+                        || (self.checks(dear) && is_gap(last, host::nanoseconds(), away)));
+                self.learn(is_vain);
+                return true;
             }
             let now = host::nanoseconds();
-            was_away |= is_gap(last, now);
+            was_away |= is_gap(last, now, away);
             last = now;
             let waited = now.wrapping_sub(begin);
             if waited >= most {
@@ -144,13 +160,24 @@ impl Spinner {
                 if host::threads_outnumber_processors() || !goes_on(waited) {
                     break;
                 }
-                // All that took its time.
+                // All that took its time, which the answer may have had to wait for.
                 last = host::nanoseconds();
-                next = last.wrapping_sub(begin).saturating_add(STEP);
+                let took = last.wrapping_sub(now);
+                next =
+                    last.wrapping_sub(begin).saturating_add(STEP.max(took.saturating_mul(SHARE)));
             }
         }
         self.learn(true);
         false
+    }
+
+    /// Whether to read the clock after an answer, which costs so many times what is cheap: an answer
+    /// that came while this thread did not run is rarely the only one.
+    fn checks(&self, dear: u64) -> bool {
+        let unchecked = self.unchecked.load(Ordering::Relaxed);
+        let checks = dear == 1 || unchecked >= CHECKED || self.vain.load(Ordering::Relaxed) > 0;
+        self.unchecked.store(if checks { 0 } else { unchecked + 1 }, Ordering::Relaxed);
+        checks
     }
 
     /// For how many nanoseconds spinning is worth it now on this host, if at all.
@@ -188,6 +215,17 @@ impl Spinner {
     }
 }
 
+/// Looks so many times, or until there is something.
+fn look_for<S: Into<Seen>>(times: u64, mut look: impl FnMut() -> S) -> Seen {
+    for _ in 0..times {
+        match look().into() {
+            Seen::Nothing => std::hint::spin_loop(),
+            seen => return seen,
+        }
+    }
+    Seen::Nothing
+}
+
 /// Whether so many nanoseconds are little of the time that a call has (`None`: for ever), whose own
 /// clock may not run yet.
 #[must_use]
@@ -195,8 +233,8 @@ pub fn is_little(waited: u64, of: Option<Duration>) -> bool {
     of.is_none_or(|of| Duration::from_nanos(waited).saturating_mul(16) <= of)
 }
 
-fn is_gap(from: u64, to: u64) -> bool {
-    to.wrapping_sub(from) > AWAY
+fn is_gap(from: u64, to: u64, away: u64) -> bool {
+    to.wrapping_sub(from) > away
 }
 
 #[cfg(test)]
@@ -276,9 +314,18 @@ mod tests {
 
     #[test]
     fn an_answer_in_whose_wait_somebody_else_ran_is_no_success() {
-        assert!(is_gap(0, AWAY + 1) && !is_gap(0, AWAY));
+        assert!(is_gap(0, 201, 200) && !is_gap(0, 200, 200));
         // A clock that went back, as in another time namespace, is one that nothing is known of.
-        assert!(is_gap(1, 0));
+        assert!(is_gap(1, 0, 200));
+    }
+
+    #[test]
+    fn where_the_clock_is_dear_few_answers_are_checked_until_one_was_in_vain() {
+        let spinner = Spinner::default();
+        let checked = |dear| (0..170).filter(|_| spinner.checks(dear)).count();
+        assert_eq!((checked(1), checked(2)), (170, 170 / (CHECKED as usize + 1)));
+        spinner.learn(true);
+        assert_eq!(checked(2), 170);
     }
 
     #[test]

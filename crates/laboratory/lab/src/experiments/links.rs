@@ -18,7 +18,7 @@ use crate::network::hosts::namespaces;
 use crate::network::machines::Machines;
 use crate::outcome::{At, Findings, Key, Outcome, Recorded, ResultFile};
 use crate::plot::Scale;
-use crate::record::{Metric, Selector};
+use crate::record::{Better, Metric, Selector};
 use crate::schedule::{Group, Trial, Variant, alternate};
 use crate::text;
 
@@ -26,6 +26,12 @@ pub(super) struct Links;
 
 const LINK: &str = "link";
 const RING: &str = "ring";
+
+/// The messages of which round trips tell how long it takes to set a connection up.
+const SET_UP_SIZE: u64 = 1;
+const SET_UP_CASE: &str = "set-up";
+/// From the first look for the peer until both ends share memory.
+const SET_UP: Metric = Metric { name: "set-up", unit: "ms", better: Better::Lower };
 
 /// Of smaller messages, more than a few are on their way at once.
 const SMALL: u64 = 16 << 10;
@@ -74,6 +80,19 @@ const GOALS: &[Claim] = &[
         Criterion::Above(1.0),
         |result| Estimate::ratio(result, bulk(LINK)),
     ),
+    Claim {
+        unit: "ms",
+        ..goal(
+            "a connection over a link is set up soon",
+            "A connection that exchanges messages is in the memory of the link within 10 ms.",
+            "time from the first look for the peer until both ends share memory, over the link",
+            Criterion::AtMost(10.0),
+            |result| {
+                let at = At { case: SET_UP_CASE, variant: LINK, metric: SET_UP.name };
+                Estimate::median(result, at)
+            },
+        )
+    },
 ];
 
 impl Experiment for Links {
@@ -155,6 +174,8 @@ impl Experiment for Links {
             let select = |variant| Selector { case, variant, metric };
             samples.ratio(select(LINK), select(other)).map(|ratio| ratio.value)
         };
+        let set_up = Selector { case: SET_UP_CASE, variant: LINK, metric: SET_UP };
+        let median = samples.median(set_up);
         let keys = [
             (
                 "link_vs_ring_bulk",
@@ -171,6 +192,12 @@ impl Experiment for Links {
                 "link_vs_tcp_bulk",
                 "bandwidth of 64 KiB messages, over the link over TCP between the namespaces; higher is better",
                 ratio("64 KiB", BANDWIDTH, TCP),
+            ),
+            (
+                "link_set_up_ms",
+                "milliseconds from the first look for the peer until both ends share memory over a link; lower is \
+                 better",
+                median,
             ),
             (
                 "link_vs_tcp_latency",
@@ -205,7 +232,12 @@ fn variant<'a>(name: &str, pair: Result<Pair>, tests: &[Test]) -> Variant<'a> {
             let mut reports = Vec::new();
             pair.run(slice::from_ref(test), trial, |_, report| reports.push(report))?;
             if is_accelerated {
-                check(test, trial.traffic().unwrap_or_default().since(before))?;
+                let traffic = trial.traffic().unwrap_or_default().since(before);
+                check(test, traffic)?;
+                let tells = test.operation == Operation::Pingpong && test.size == SET_UP_SIZE;
+                if let Some(microseconds) = traffic.set_up().filter(|_| tells) {
+                    trial.record(SET_UP_CASE, None, SET_UP, microseconds / 1e3);
+                }
             }
             reports.into_iter().for_each(|report| record(trial, report));
         }
@@ -214,7 +246,7 @@ fn variant<'a>(name: &str, pair: Result<Pair>, tests: &[Test]) -> Variant<'a> {
 }
 
 /// Fails if the number that a test has found is not that of shared memory.
-pub(super) fn check(test: &Test, Traffic { ring, tcp }: Traffic) -> Result<()> {
+pub(super) fn check(test: &Test, Traffic { ring, tcp, .. }: Traffic) -> Result<()> {
     let is_shared = match test.operation {
         // The median is that of most round trips.
         Operation::Pingpong => ring > tcp,
@@ -244,11 +276,14 @@ mod tests {
     #[test]
     fn what_went_by_tcp_is_no_result() {
         let check = |operation, ring, tcp| {
-            super::check(&Test { operation, size: 64, time: TIME }, Traffic { ring, tcp })
+            super::check(
+                &Test { operation, size: 64, time: TIME },
+                Traffic { ring, tcp, ..Traffic::default() },
+            )
         };
         let large = |ring, tcp| {
             let test = Test { operation: Operation::Bandwidth, size: 65536, time: TIME };
-            super::check(&test, Traffic { ring, tcp })
+            super::check(&test, Traffic { ring, tcp, ..Traffic::default() })
         };
         large(1001, 1000).unwrap();
         large(1000, 1000).unwrap_err();

@@ -108,7 +108,8 @@ impl Image {
         let [xen, vmlinux, initramfs] = ["xen", "vmlinux", "initramfs"].map(|name| self.path(name));
         let domain0 =
             format!("{vmlinux} quiet loglevel=5 panic=-1 mitigations=off {words},{initramfs}");
-        let own = "console=com1 com1=115200 dom0_mem=640M,max:640M loglvl=warning";
+        let own = "console=com1 com1=115200 dom0_mem=640M,max:640M loglvl=warning \
+                   gnttab_max_frames=97 gnttab_max_maptrack_frames=4096";
         quoted(["-kernel", &xen, "-append", own, "-initrd", &domain0])
     }
 

@@ -41,7 +41,7 @@ const GRANTED: &str = "32M";
 const MEASURED: &str = "streambench iperf3 redis-server redis-benchmark vchan";
 /// What each of two machines has, in MiB; Xen shares its part out as tests/vm/xen does.
 const MEMORY: &str = "768";
-const MEMORY_OF_XEN: &str = "1280";
+const MEMORY_OF_XEN: &str = "1664";
 /// More than a short command takes on a machine that is busy.
 const SHORT: Duration = Duration::from_secs(30);
 /// More than a domain of Xen takes to start.

@@ -73,13 +73,28 @@ pub struct Traffic {
     pub ring: u64,
     /// Through the kernel's TCP.
     pub tcp: u64,
+    /// Connections that came to shared memory.
+    pub attached: u64,
+    /// How long that took from the first look for the peer, all together, in microseconds.
+    pub set_up_us: u64,
 }
 
 impl Traffic {
     /// What was moved after `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
-        Self { ring: self.ring - earlier.ring, tcp: self.tcp - earlier.tcp }
+        Self {
+            ring: self.ring - earlier.ring,
+            tcp: self.tcp - earlier.tcp,
+            attached: self.attached - earlier.attached,
+            set_up_us: self.set_up_us - earlier.set_up_us,
+        }
+    }
+
+    /// Microseconds until a connection came to shared memory, on average; `None` if none did.
+    #[must_use]
+    pub fn set_up(self) -> Option<f64> {
+        (self.attached > 0).then(|| self.set_up_us as f64 / self.attached as f64)
     }
 }
 
@@ -87,6 +102,8 @@ impl AddAssign for Traffic {
     fn add_assign(&mut self, other: Self) {
         self.ring += other.ring;
         self.tcp += other.tcp;
+        self.attached += other.attached;
+        self.set_up_us += other.set_up_us;
     }
 }
 
@@ -94,6 +111,20 @@ impl AddAssign for Traffic {
 #[derive(Deserialize)]
 struct Statistics {
     bytes: Bytes,
+    #[serde(default)]
+    connections: Connections,
+    #[serde(default)]
+    set_up: SetUp,
+}
+
+#[derive(Default, Deserialize)]
+struct Connections {
+    attached: u64,
+}
+
+#[derive(Default, Deserialize)]
+struct SetUp {
+    mean_us: u64,
 }
 
 #[derive(Deserialize)]
@@ -168,9 +199,11 @@ pub(super) fn read_traffic(directory: &Path) -> Option<Traffic> {
 /// does not count.
 pub(crate) fn traffic_of_each(text: &str) -> Vec<Traffic> {
     let counters = serde_json::Deserializer::from_str(text).into_iter::<Statistics>();
-    let moved = |Statistics { bytes }| Traffic {
+    let moved = |Statistics { bytes, connections, set_up }| Traffic {
         ring: bytes.tx_ring + bytes.rx_ring,
         tcp: bytes.tx_tcp + bytes.rx_tcp,
+        attached: connections.attached,
+        set_up_us: set_up.mean_us * connections.attached,
     };
     counters.map_while(Result::ok).map(moved).collect()
 }
@@ -210,14 +243,17 @@ mod tests {
     fn counters_of_all_processes_are_added() {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(read_traffic(directory.path()), None);
-        let counters =
-            r#"{"pid":1,"program":"x","bytes":{"tx_tcp":1,"tx_ring":20,"rx_tcp":3,"rx_ring":40}}"#;
+        let counters = r#"{"pid":1,"program":"x","connections":{"tracked":3,"attached":2,"fell_back":0},"set_up":{"mean_us":50,"most_us":60},"bytes":{"tx_tcp":1,"tx_ring":20,"rx_tcp":3,"rx_ring":40}}"#;
         fs::write(directory.path().join("x.1.json"), counters).unwrap();
         fs::write(directory.path().join("x.2.json"), counters).unwrap();
         fs::write(directory.path().join("x.3.json"), "{\"pid\":").unwrap();
-        assert_eq!(read_traffic(directory.path()), Some(Traffic { ring: 120, tcp: 8 }));
+        let one = Traffic { ring: 60, tcp: 4, attached: 2, set_up_us: 100 };
+        let mut all = one;
+        all += one;
+        assert_eq!(read_traffic(directory.path()), Some(all));
+        assert_eq!((all.since(one), all.set_up()), (one, Some(50.0)));
         let both = format!("{counters}\n{counters}{{\"pid\":");
-        assert_eq!(traffic_of_each(&both), [Traffic { ring: 60, tcp: 4 }; 2]);
+        assert_eq!(traffic_of_each(&both), [one; 2]);
         assert_eq!(traffic_of_each(""), []);
     }
 }

@@ -227,7 +227,8 @@ impl<'a, 'h> Programs<'a, 'h> {
         trial.count(total);
         // A warm-up may be over before the ends have found each other.
         if way.over == Over::Ring && !trial.is_warm_up() {
-            let Traffic { ring, tcp } = total.context("nobody counted the bytes of the ring")?;
+            let Traffic { ring, tcp, .. } =
+                total.context("nobody counted the bytes of the ring")?;
             // A sender that does not block leaves a ring that is full of small messages until the
             // receiver has caught up.
             ensure!(ring > tcp / 100, "{ring} bytes went through the ring and {tcp} by TCP");

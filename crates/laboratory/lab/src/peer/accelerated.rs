@@ -43,7 +43,11 @@ impl Stream for seekwire::Stream {
 
     fn traffic(&self) -> Option<Traffic> {
         let totals = self.status().ok()?.totals;
-        Some(Traffic { ring: totals.tx_ring + totals.rx_ring, tcp: totals.tx_tcp + totals.rx_tcp })
+        Some(Traffic {
+            ring: totals.tx_ring + totals.rx_ring,
+            tcp: totals.tx_tcp + totals.rx_tcp,
+            ..Traffic::default()
+        })
     }
 }
 

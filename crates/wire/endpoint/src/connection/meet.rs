@@ -262,7 +262,11 @@ impl Connection {
         if !self.is_sole_holder() {
             return Err(Reason::Shared);
         }
-        let side = Side::new(far)?;
+        let side = Side::new(far).inspect_err(|reason| {
+            // Otherwise the accepting end would say that nobody has come.
+            far.entry.say(Word::Refused(*reason));
+            far.entry.signal(other);
+        })?;
         let hello = across::hello(other.nonce, far.entry.nonce(), secret);
         line::say(line, &hello).map_err(|error| across::no_line(&error))?;
         if !far.entry.names(other) {
@@ -282,19 +286,25 @@ impl Connection {
     ) -> Result<Option<Link>, Reason> {
         let far = Arc::clone(&meeting.far);
         let Some(other) = far.link.find(&tuple.mirrored(), Role::Connected) else {
-            return self.wait_for_call(false);
+            return self.wait_for_call(Some(Reason::NoPeer));
         };
+        if let State::Refused(reason) = other.state {
+            // It may offer something when there is room again.
+            let is_full = reason == Reason::LinkFull;
+            return self.wait_for_call(Some(if is_full { reason } else { Reason::PeerRefused }));
+        }
         if other.state != State::Offered || other.talks_to != far.entry.nonce() {
             // It was there first, and does not know of this end.
             far.entry.signal(&other);
-            return self.wait_for_call(true);
+            return self.wait_for_call(None);
         }
         if matches!(meeting.step, Step::Answered(nonce) if nonce == other.nonce) {
             return Err(Reason::PeerRefused);
         }
-        let Some(Arrived { line, from, nonce, secret }) = across::line_for(far.entry.nonce())
-        else {
-            // It is on its way, or nobody says anything on it.
+        let arrived = across::line_for(far.entry.nonce());
+        let Ok(Some(Arrived { line, from, nonce, secret })) = arrived else {
+            // It is on its way, or nobody says anything on it, or it cannot be taken in.
+            self.explain(arrived.err());
             self.gate.look_again_after(1 << meeting.waits.min(16));
             meeting.waits += 1;
             return Ok(None);
@@ -332,13 +342,19 @@ impl Connection {
         Side::new(far)
     }
 
-    /// The connecting end has not offered anything yet.
-    fn wait_for_call(&self, is_there: bool) -> Result<Option<Link>, Reason> {
+    /// The connecting end has not offered anything yet; why, if that is known.
+    fn wait_for_call(&self, why: Option<Reason>) -> Result<Option<Link>, Reason> {
         self.gate.look_again_after(u32::MAX);
-        if !is_there && self.reason() == Some(Reason::BelowThreshold) {
-            self.set_reason(Some(Reason::NoPeer));
-        }
+        self.explain(why);
         Ok(None)
+    }
+
+    /// Says why the other end is waited for, unless there is a better reason.
+    fn explain(&self, why: Option<Reason>) {
+        let is_waiting = [Reason::BelowThreshold, Reason::NoPeer].map(Some);
+        if why.is_some() && is_waiting.contains(&self.reason()) {
+            self.set_reason(why);
+        }
     }
 
     // ---- both ---------------------------------------------------------------------------------

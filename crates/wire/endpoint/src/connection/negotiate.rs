@@ -27,13 +27,14 @@
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 
 use seekwire_protocol::offer::{DATAGRAM, Datagram, Message, SlotRef};
 use seekwire_protocol::{FourTuple, Reason, Role};
 use seekwire_transport::queue::Start;
 use seekwire_transport::sys::fd::Placed;
-use seekwire_transport::sys::socket;
 use seekwire_transport::sys::unix::{Channel, Delivery, Sender};
+use seekwire_transport::sys::{host, socket};
 
 use super::link::Link;
 use super::negotiation::{Negotiation, Pending, Said, Side, all};
@@ -70,12 +71,19 @@ impl Connection {
             self.decline();
             return;
         }
+        if self.looked_since.load(Ordering::Relaxed) == 0 {
+            self.looked_since.store(host::nanoseconds().max(1), Ordering::Relaxed);
+        }
         match self.advance(negotiation) {
             Ok(()) => {
                 drop(guard);
                 self.try_attach();
             }
             Err(reason) => {
+                if reason != Reason::NoPeer {
+                    // It begins anew when that is otherwise.
+                    self.looked_since.store(0, Ordering::Relaxed);
+                }
                 tracing::debug!("fd {}: stays on TCP: {reason}", self.fd().raw());
                 self.set_reason(Some(reason));
                 // Ever rarer: what is not possible now may be later, and each look costs little.
@@ -413,7 +421,13 @@ impl Connection {
             Some(_) => queue.set_tcp_only(),
         }
         self.set_reason(reason);
-        tracing::debug!("fd {}: attached after {sent} bytes out, {received} in", self.fd().raw());
+        let set_up = host::since(self.looked_since.load(Ordering::Relaxed)).unwrap_or_default();
+        let nanoseconds = u64::try_from(set_up.as_nanos()).unwrap_or(u64::MAX);
+        self.set_up.store(nanoseconds, Ordering::Relaxed);
+        tracing::debug!(
+            "fd {}: attached within {set_up:?}, after {sent} bytes out, {received} in",
+            self.fd().raw()
+        );
     }
 
     /// Whether the kernel counted other bytes than this process did: then some moved unseen (stdio,

@@ -1,8 +1,9 @@
 //! What a connection consists of, and what it tells of itself.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use seekwire_protocol::{Carrier, Reason, Role};
 use seekwire_transport::Errno;
@@ -54,6 +55,11 @@ pub struct Connection {
     pub(super) receive_shut: AtomicBool,
     /// Another process may have the socket, too.
     pub(super) is_shared: AtomicBool,
+    /// When it began to look for the peer that it has found, by the clock of
+    /// [`host`](seekwire_transport::sys::host); 0 before.
+    pub(super) looked_since: AtomicU64,
+    /// How long it took from then until it was attached, in nanoseconds.
+    pub(super) set_up: AtomicU64,
     /// Made when the first look for a peer is due: most connections are over before.
     pub(super) negotiation: Mutex<Option<Box<Negotiation>>>,
     pub(super) slot: OnceLock<Slot>,
@@ -81,6 +87,8 @@ impl Connection {
             reason: AtomicU8::new(Reason::BelowThreshold as u8),
             receive_shut: AtomicBool::new(false),
             is_shared: AtomicBool::new(false),
+            looked_since: AtomicU64::new(0),
+            set_up: AtomicU64::new(0),
             negotiation: Mutex::default(),
             slot: OnceLock::new(),
             far: OnceLock::new(),
@@ -171,7 +179,8 @@ impl Connection {
             Some(link) => {
                 let (tx_tcp, rx_tcp) = link.ring.queue.tcp_bytes();
                 let (tx_ring, rx_ring) = link.ring.queue.ring_bytes();
-                Totals { tx_tcp, tx_ring, rx_tcp, rx_ring, attached: true, reason }
+                let set_up = Duration::from_nanos(self.set_up.load(Ordering::Relaxed));
+                Totals { tx_tcp, tx_ring, rx_tcp, rx_ring, attached: true, set_up, reason }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! What callers say to a connection, and what it says to them.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use seekwire_protocol::{Carrier, Reason, Role};
 
@@ -73,6 +74,9 @@ pub struct Totals {
     pub rx_ring: u64,
     /// Whether it ever got as far as shared memory.
     pub attached: bool,
+    /// How long it took to get there, from the first look for the peer: calls of the program's, in
+    /// which the two ends agree. Zero before.
+    pub set_up: Duration,
     /// Why it is not on the ring.
     pub reason: Option<Reason>,
 }

@@ -68,7 +68,11 @@ impl Line for Stream {
 
     fn traffic(mailbox: &Mailbox<Self>) -> Option<Traffic> {
         let totals = mailbox.get_ref().status().ok()?.totals;
-        Some(Traffic { ring: totals.tx_ring + totals.rx_ring, tcp: totals.tx_tcp + totals.rx_tcp })
+        Some(Traffic {
+            ring: totals.tx_ring + totals.rx_ring,
+            tcp: totals.tx_tcp + totals.rx_tcp,
+            ..Traffic::default()
+        })
     }
 }
 

@@ -134,7 +134,11 @@ impl Connection for seekwire::Stream {
 
     fn traffic(&self) -> Option<Traffic> {
         let totals = self.status().ok()?.totals;
-        Some(Traffic { ring: totals.tx_ring + totals.rx_ring, tcp: totals.tx_tcp + totals.rx_tcp })
+        Some(Traffic {
+            ring: totals.tx_ring + totals.rx_ring,
+            tcp: totals.tx_tcp + totals.rx_tcp,
+            ..Traffic::default()
+        })
     }
 }
 
