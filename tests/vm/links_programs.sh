@@ -60,3 +60,16 @@ shows_the_link() {
 test_status_shows_the_link_of_a_connection() {
     linked shows_the_link
 }
+
+# A signal that comes once ends a wait for the other machine, also one that is spent awake.
+signals_end_waits() {
+    local output
+    on 1 "start server 'listening *' seekwire run -- sockets echo 0.0.0.0 7000"
+    output=$(on 2 "seekwire run -- sockets interrupted 192.0.2.1 7000 100")
+    echo "$output"
+    [[ $output =~ ([0-9]+)\ of\ 100\ waits && ${BASH_REMATCH[1]} -ge 90 ]] || fail "signals are lost"
+}
+
+test_signals_end_waits_over_the_link() {
+    linked signals_end_waits
+}

@@ -13,6 +13,8 @@
  *                                           until a line comes out of FIFO; writes "connected", and how often it was
  *   sockets fork ADDRESS PORT               talks with such a one, writes "talked"; has a child do so by the same
  *                                           connection, then talks again
+ *   sockets interrupted ADDRESS PORT N      exchanges with such a one, then waits N times in vain until a signal comes, and
+ *                                           exchanges again; writes how many of them the first signal has ended
  *   sockets during_accept                   asks for the name of a listener while another thread accepts there
  */
 #define _GNU_SOURCE
@@ -32,6 +34,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -250,6 +253,37 @@ static void talk_after_fork(int fd)
     puts("talked after a fork");
 }
 
+static void heard(int signal)
+{
+    (void)signal;
+}
+
+static void interrupted(int fd, int times)
+{
+    const struct sigaction action = {.sa_handler = heard};
+    const struct itimerval never = {0};
+    int at_once = 0;
+    char byte;
+
+    if (sigaction(SIGALRM, &action, NULL))
+        err(1, "sigaction");
+    for (int i = 0; i < times; i++) {
+        struct timespec before, after;
+        /* One that comes before recv() is followed by another one, much later. */
+        struct itimerval timer = {.it_value.tv_usec = 1000 + i % 8 * 500, .it_interval.tv_sec = 2};
+        clock_gettime(CLOCK_MONOTONIC, &before);
+        if (setitimer(ITIMER_REAL, &timer, NULL))
+            err(1, "setitimer");
+        if (recv(fd, &byte, 1, 0) != -1 || errno != EINTR)
+            err(1, "a signal did not end recv()");
+        clock_gettime(CLOCK_MONOTONIC, &after);
+        setitimer(ITIMER_REAL, &never, NULL);
+        at_once += after.tv_sec - before.tv_sec < 2;
+        exchange(fd);
+    }
+    printf("%d of %d waits ended by the first signal\n", at_once, times);
+}
+
 static volatile long accepting;
 
 static void *accept_one(void *fd)
@@ -311,6 +345,8 @@ int main(int argc, char **argv)
         receive(talked(argv[2], argv[3]));
     else if (!strcmp(what, "fork") && argc == 4)
         talk_after_fork(talked(argv[2], argv[3]));
+    else if (!strcmp(what, "interrupted") && argc == 5)
+        interrupted(talked(argv[2], argv[3]), atoi(argv[4]));
     else if (!strcmp(what, "during_accept"))
         during_accept();
     else

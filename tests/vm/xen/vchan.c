@@ -4,8 +4,8 @@
  *   vchan echo DOMAIN NAME [SIZE]        offers NAME to that domain, writes "listening", sends back what comes until the
  *                                        other end closes; with SIZE, whole messages of so many bytes
  *   vchan ask DOMAIN NAME COUNT SIZE     COUNT times sends SIZE bytes to such a one and compares what comes back
- *   vchan sink DOMAIN NAME SIZE          offers NAME, writes "listening", takes messages of SIZE bytes until one begins
- *                                        with another byte than 0, and says so by a byte
+ *   vchan sink DOMAIN NAME SIZE          offers NAME, writes "listening", takes messages of SIZE bytes until the other
+ *                                        end closes; answers each that begins with another byte than 0 by a byte
  *   vchan pingpong DOMAIN NAME SIZE MS   measures round trips with an echo for MS milliseconds
  *   vchan send DOMAIN NAME SIZE MS       measures how much goes to a sink in that time
  *
@@ -110,15 +110,13 @@ static void sink(int domain, const char *path, size_t size)
 {
     struct libxenvchan *channel = offered(domain, path, LARGE_RING);
     char *bytes = memory(size);
+    int n;
 
-    do
-        receive_all(channel, bytes, size);
-    while (bytes[0] == 0);
-    send_all(channel, bytes, 1);
-    /* Closed by the one who has read that. */
-    while (libxenvchan_is_open(channel) == 1)
-        if (libxenvchan_wait(channel) < 0)
-            break;
+    while ((n = libxenvchan_read(channel, bytes, size)) > 0) {
+        receive_all(channel, bytes + n, size - n);
+        if (bytes[0])
+            send_all(channel, bytes, 1);
+    }
     libxenvchan_close(channel);
 }
 
@@ -176,10 +174,21 @@ static void pingpong(int domain, const char *path, size_t size, uint64_t ms)
     printf(",\"p50_ns\":%" PRIu64 ",\"p99_ns\":%" PRIu64 "}\n", samples[(count - 1) / 2], samples[(count - 1) * 99 / 100]);
 }
 
+/* A last message, to a sink: all has arrived when it is answered. */
+static void ask_for_answer(struct libxenvchan *channel, char *bytes, size_t size)
+{
+    char answer;
+
+    bytes[0] = 1;
+    send_all(channel, bytes, size);
+    receive_all(channel, &answer, 1);
+    bytes[0] = 0;
+}
+
 static void send_for(int domain, const char *path, size_t size, uint64_t ms)
 {
     struct libxenvchan *channel = taken(domain, path);
-    char *bytes = memory(size), last;
+    char *bytes = memory(size);
     uint64_t messages = 0, start, batch = BATCH_BYTES / size;
     double cpu;
 
@@ -187,6 +196,7 @@ static void send_for(int domain, const char *path, size_t size, uint64_t ms)
 
     for (int i = 0; i < WARM_UP; i++)
         send_all(channel, bytes, size);
+    ask_for_answer(channel, bytes, size);
     cpu = used();
     start = now();
     do {
@@ -194,11 +204,8 @@ static void send_for(int domain, const char *path, size_t size, uint64_t ms)
             send_all(channel, bytes, size);
         messages += batch;
     } while (now() - start < ms * 1000000);
-    bytes[0] = 1;
-    send_all(channel, bytes, size);
+    ask_for_answer(channel, bytes, size);
     messages++;
-    /* All has arrived by then. */
-    receive_all(channel, &last, 1);
     uint64_t ns = now() - start;
     cpu = used() - cpu;
     libxenvchan_close(channel);

@@ -92,16 +92,15 @@ const AWAY: u64 = 200_000;
 const FORGIVEN: u32 = 3;
 /// The rarest: once in this many waits.
 const RAREST: u32 = 64;
-/// Looks between two readings of the clock, if a reading costs no more than [`CHEAP`] nanoseconds;
-/// then it is little beside them. In some virtual machines it is a system call, and what comes
-/// meanwhile has to wait.
-const LOOKS: u64 = 32;
+/// Looks between two readings of the clock: at least so many, and more where they take less time than
+/// the reading. In some virtual machines that is a system call, in which no answer is seen.
+const LOOKS: u32 = 32;
+const MOST_LOOKS: u32 = 256;
+/// So many nanoseconds a reading may cost to be made also where it is not needed.
 const CHEAP: u64 = 100;
-/// The most by which readings become rarer.
-const DEAREST: u64 = 8;
-/// One in so many answers is checked, where that takes a reading that is not cheap.
-const CHECKED: u32 = 16;
-/// Looking around takes at most about one in so many nanoseconds of a wait.
+/// Otherwise so many answers go unchecked before one is checked.
+const UNCHECKED: u32 = 16;
+/// Looking around takes at most one in so many nanoseconds of a wait, beside the first time.
 const SHARE: u64 = 4;
 
 /// What one waiter has learned.
@@ -109,6 +108,8 @@ const SHARE: u64 = 4;
 pub struct Spinner {
     vain: AtomicU32,
     skip: AtomicU32,
+    /// Looks between two readings of the clock that the last wait came to; 0 before.
+    looks: AtomicU32,
     /// Answers that were not checked, since one was.
     unchecked: AtomicU32,
 }
@@ -116,8 +117,8 @@ pub struct Spinner {
 impl Spinner {
     /// Waits awake for that peer until `look` sees something or the policy's time is over; returns
     /// whether it has. Returns at once when spinning is not worth it now. `goes_on` is asked now and
-    /// then, with the nanoseconds so far, in a wait that is longer than one on this host: whether the
-    /// call may go on to wait.
+    /// then in a wait that is longer than one on this host: whether the call may wait until it has
+    /// waited so many nanoseconds.
     pub fn spin<S: Into<Seen>>(
         &self,
         policy: SpinPolicy,
@@ -128,54 +129,57 @@ impl Spinner {
         let Some(limit) = self.limit(policy, peer) else { return false };
         let most = peer.worth(policy, limit);
         let reading = host::cost_of_nanoseconds();
-        let dear = (reading / CHEAP).clamp(1, DEAREST);
-        // What comes at once takes no clock.
-        let seen = look_for(LOOKS * dear, &mut look);
-        if seen != Seen::Nothing {
-            self.learn(peer.is_far() && seen == Seen::Other);
-            return true;
-        }
-        let away = AWAY.saturating_add(reading.saturating_mul(SHARE));
-        let begin = host::nanoseconds();
-        let (mut last, mut next) = (begin, limit);
+        let away = AWAY.saturating_add(reading.saturating_mul(2 * SHARE));
+        let mut looks = self.looks.load(Ordering::Relaxed).clamp(LOOKS, MOST_LOOKS);
+        // What comes at once takes no clock that is dear, unless it is to be checked.
+        let checks = self.checks(reading);
+        let mut times = checks.then(host::nanoseconds).map(|now| (now, now));
+        let (mut next, mut step, mut least) = (limit, STEP, u64::MAX);
         let mut was_away = false;
-        loop {
-            let seen = look_for(LOOKS * dear, &mut look);
+        let has_seen = loop {
+            let seen = look_for(looks, &mut look);
             if seen != Seen::Nothing {
-                let is_vain = peer.is_far()
-                    && (seen == Seen::Other
-                        || was_away
-                        || (self.checks(dear) && is_gap(last, host::nanoseconds(), away)));
+                let gap = |(_, last)| is_gap(last, host::nanoseconds(), away);
+                let is_late = || checks && times.is_some_and(gap);
+                let is_vain = peer.is_far() && (seen == Seen::Other || was_away || is_late());
                 self.learn(is_vain);
-                return true;
+                break true;
             }
             let now = host::nanoseconds();
-            was_away |= is_gap(last, now, away);
-            last = now;
-            let waited = now.wrapping_sub(begin);
+            let Some((begin, last)) = &mut times else {
+                times = Some((now, now));
+                continue;
+            };
+            was_away |= is_gap(*last, now, away);
+            looks = enough_looks(looks, now.wrapping_sub(*last).saturating_sub(reading), reading);
+            *last = now;
+            let waited = now.wrapping_sub(*begin);
             if waited >= most {
-                break;
+                self.learn(true);
+                break false;
             }
             if waited >= next {
-                if host::threads_outnumber_processors() || !goes_on(waited) {
-                    break;
+                next = waited.saturating_add(step).min(most);
+                if host::threads_outnumber_processors() || !goes_on(next) {
+                    self.learn(true);
+                    break false;
                 }
-                // All that took its time, which the answer may have had to wait for.
-                last = host::nanoseconds();
-                let took = last.wrapping_sub(now);
-                next =
-                    last.wrapping_sub(begin).saturating_add(STEP.max(took.saturating_mul(SHARE)));
+                // That took its time, in which no answer was seen.
+                *last = host::nanoseconds();
+                least = least.min(last.saturating_sub(now));
+                step = STEP.max(least.saturating_mul(SHARE));
             }
-        }
-        self.learn(true);
-        false
+        };
+        self.looks.store(looks, Ordering::Relaxed);
+        has_seen
     }
 
-    /// Whether to read the clock after an answer, which costs so many times what is cheap: an answer
-    /// that came while this thread did not run is rarely the only one.
-    fn checks(&self, dear: u64) -> bool {
+    /// Whether to read the clock before a wait and after its answer, where a reading costs so much: an
+    /// answer that came while this thread did not run is rarely the only one.
+    fn checks(&self, reading: u64) -> bool {
         let unchecked = self.unchecked.load(Ordering::Relaxed);
-        let checks = dear == 1 || unchecked >= CHECKED || self.vain.load(Ordering::Relaxed) > 0;
+        let is_due = unchecked >= UNCHECKED || self.vain.load(Ordering::Relaxed) > 0;
+        let checks = reading <= CHEAP || is_due;
         self.unchecked.store(if checks { 0 } else { unchecked + 1 }, Ordering::Relaxed);
         checks
     }
@@ -216,7 +220,7 @@ impl Spinner {
 }
 
 /// Looks so many times, or until there is something.
-fn look_for<S: Into<Seen>>(times: u64, mut look: impl FnMut() -> S) -> Seen {
+fn look_for<S: Into<Seen>>(times: u32, mut look: impl FnMut() -> S) -> Seen {
     for _ in 0..times {
         match look().into() {
             Seen::Nothing => std::hint::spin_loop(),
@@ -224,6 +228,18 @@ fn look_for<S: Into<Seen>>(times: u64, mut look: impl FnMut() -> S) -> Seen {
         }
     }
     Seen::Nothing
+}
+
+/// How many looks to make before the next reading of the clock, which costs so much, when these took
+/// so many nanoseconds.
+fn enough_looks(looks: u32, took: u64, reading: u64) -> u32 {
+    if took < reading {
+        looks.saturating_mul(2).min(MOST_LOOKS)
+    } else if took > reading.saturating_mul(2) {
+        (looks / 2).max(LOOKS)
+    } else {
+        looks
+    }
 }
 
 /// Whether so many nanoseconds are little of the time that a call has (`None`: for ever), whose own
@@ -304,7 +320,7 @@ mod tests {
             let far = PeerPlace::AnotherMachine(u64::MAX);
             let may_wait = |waited| {
                 asked += 1;
-                assert!(waited < LONGEST, "{waited}");
+                assert!((1..=LONGEST).contains(&waited), "{waited}");
                 false
             };
             assert!(!Spinner::default().spin(SpinPolicy::Adaptive(1), far, may_wait, || false));
@@ -322,10 +338,26 @@ mod tests {
     #[test]
     fn where_the_clock_is_dear_few_answers_are_checked_until_one_was_in_vain() {
         let spinner = Spinner::default();
-        let checked = |dear| (0..170).filter(|_| spinner.checks(dear)).count();
-        assert_eq!((checked(1), checked(2)), (170, 170 / (CHECKED as usize + 1)));
+        let checked = |reading| (0..170).filter(|_| spinner.checks(reading)).count();
+        assert_eq!((checked(CHEAP), checked(CHEAP + 1)), (170, 170 / (UNCHECKED as usize + 1)));
         spinner.learn(true);
-        assert_eq!(checked(2), 170);
+        assert_eq!(checked(CHEAP + 1), 170);
+    }
+
+    #[test]
+    fn looks_take_about_as_long_as_the_reading_of_the_clock_between_them() {
+        let of = |nanoseconds_per_look: u64, reading| {
+            let mut looks = LOOKS;
+            for _ in 0..20 {
+                looks = enough_looks(looks, u64::from(looks) * nanoseconds_per_look, reading);
+            }
+            looks
+        };
+        assert_eq!((of(2, 30), of(1000, 30), of(15_000, 50_000)), (LOOKS, LOOKS, LOOKS));
+        assert_eq!((of(300, 30_000), of(1, 50_000)), (128, MOST_LOOKS));
+        // More sockets are looked at than the last time.
+        assert_eq!(enough_looks(256, 5_000_000, 50_000), 128);
+        assert_eq!(enough_looks(LOOKS, u64::MAX, u64::MAX / 2), LOOKS);
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl Image {
         let domain0 =
             format!("{vmlinux} quiet loglevel=5 panic=-1 mitigations=off {words},{initramfs}");
         let own = "console=com1 com1=115200 dom0_mem=640M,max:640M loglvl=warning \
-                   gnttab_max_frames=97 gnttab_max_maptrack_frames=4096";
+                   gnttab_max_frames=113 gnttab_max_maptrack_frames=5120";
         quoted(["-kernel", &xen, "-append", own, "-initrd", &domain0])
     }
 

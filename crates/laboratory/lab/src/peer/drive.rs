@@ -80,7 +80,7 @@ fn one_way<C: Channel>(address: SocketAddr, test: &Test) -> Result<Report> {
     // ones take long.
     let warm_up = ((2 << 20) / test.size).clamp(16, 2000);
     // The clock is read once in a while: reading it costs as much as a small message.
-    let batch = ((16 << 10) / test.size).clamp(1, 256);
+    let batch = ((1 << 20) / test.size).clamp(1, 256);
     let mut channel = begin::<C>(address, test, warm_up * test.size)?;
     for _ in 0..warm_up {
         channel.send_message(size)?;

@@ -52,6 +52,8 @@ pub(super) struct Meeting {
     waits: u32,
     /// Lines that were begun.
     lines: u32,
+    /// What this end has said of why the other one is waited for, or has refused.
+    explained: Option<Reason>,
 }
 
 /// So many lines are begun for a connection. A firewall lets none pass, however often it is tried.
@@ -113,6 +115,7 @@ impl Connection {
                 Ok(())
             }
             Err(reason) if self.is_in_vain(&meeting, reason) => {
+                let explained = meeting.explained.filter(|_| reason == Reason::PeerRefused);
                 let was_granted = matches!(meeting.step, Step::Answered(_));
                 // What is mapped of its place goes before it.
                 drop(meeting);
@@ -125,9 +128,11 @@ impl Connection {
                     far.entry.clear();
                 }
                 negotiation.over = true;
-                Err(reason)
+                Err(explained.unwrap_or(reason))
             }
             Err(reason) => {
+                // From now on this end's own reason is shown.
+                meeting.explained = None;
                 negotiation.meeting = Some(meeting);
                 Err(reason)
             }
@@ -169,7 +174,14 @@ impl Connection {
             slot.show_link(link.name());
         }
         let far = Arc::clone(self.far.get_or_init(|| Arc::new(Far { link, entry })));
-        Ok(Meeting { far, pid: thread::process_id(), step: Step::Looking, waits: 0, lines: 0 })
+        Ok(Meeting {
+            far,
+            pid: thread::process_id(),
+            step: Step::Looking,
+            waits: 0,
+            lines: 0,
+            explained: None,
+        })
     }
 
     // ---- the connecting end -------------------------------------------------------------------
@@ -188,18 +200,24 @@ impl Connection {
                 }
                 let (from, to) = (SocketAddr::from(tuple.local), SocketAddr::from(tuple.peer));
                 let to = SocketAddr::new(to.ip(), other.port);
-                let line = across::begin(from.ip(), to, tuple.namespace)?;
+                let line = across::begin(from.ip(), to, tuple.namespace)
+                    .inspect_err(|reason| cannot(&far, &other, *reason))?;
                 meeting.lines += 1;
                 meeting.step = Step::Calling { other, line };
             }
             Step::Calling { other, line } => {
-                if line::has_arrived(&line).map_err(|error| across::no_line(&error))? {
+                let has_arrived = line::has_arrived(&line)
+                    .map_err(|error| across::no_line(&error))
+                    .inspect_err(|reason| cannot(&far, &other, *reason));
+                if has_arrived? {
                     if newest(&far, tuple)?.nonce != other.nonce {
                         drop(line);
                         return self.call(meeting, tuple);
                     }
                     let secret = u128::from(host::random()) << 64 | u128::from(host::random());
-                    let side = self.offer_place(&far, &other, &line, secret);
+                    let side = self
+                        .offer_place(&far, &other, &line, secret)
+                        .inspect_err(|reason| cannot(&far, &other, *reason));
                     // What this end lacks, it may have another time.
                     meeting.lines -=
                         u32::from(side.as_ref().is_err_and(|it| *it != Reason::NoLine));
@@ -232,6 +250,7 @@ impl Connection {
                     }
                     Some((State::Refused(reason), _)) => {
                         tracing::debug!("{tuple}: refused: {reason}");
+                        meeting.explained = (reason == Reason::LinkFull).then_some(reason);
                         return Err(Reason::PeerRefused);
                     }
                     _ => {}
@@ -262,11 +281,7 @@ impl Connection {
         if !self.is_sole_holder() {
             return Err(Reason::Shared);
         }
-        let side = Side::new(far).inspect_err(|reason| {
-            // Otherwise the accepting end would say that nobody has come.
-            far.entry.say(Word::Refused(*reason));
-            far.entry.signal(other);
-        })?;
+        let side = Side::new(far)?;
         let hello = across::hello(other.nonce, far.entry.nonce(), secret);
         line::say(line, &hello).map_err(|error| across::no_line(&error))?;
         if !far.entry.names(other) {
@@ -286,17 +301,18 @@ impl Connection {
     ) -> Result<Option<Link>, Reason> {
         let far = Arc::clone(&meeting.far);
         let Some(other) = far.link.find(&tuple.mirrored(), Role::Connected) else {
-            return self.wait_for_call(Some(Reason::NoPeer));
+            return self.wait_for_call(meeting, Some(Reason::NoPeer));
         };
         if let State::Refused(reason) = other.state {
-            // It may offer something when there is room again.
+            // It may offer something when it lacks nothing any more.
             let is_full = reason == Reason::LinkFull;
-            return self.wait_for_call(Some(if is_full { reason } else { Reason::PeerRefused }));
+            let why = if is_full { reason } else { Reason::PeerRefused };
+            return self.wait_for_call(meeting, Some(why));
         }
         if other.state != State::Offered || other.talks_to != far.entry.nonce() {
             // It was there first, and does not know of this end.
             far.entry.signal(&other);
-            return self.wait_for_call(None);
+            return self.wait_for_call(meeting, None);
         }
         if matches!(meeting.step, Step::Answered(nonce) if nonce == other.nonce) {
             return Err(Reason::PeerRefused);
@@ -304,7 +320,7 @@ impl Connection {
         let arrived = across::line_for(far.entry.nonce());
         let Ok(Some(Arrived { line, from, nonce, secret })) = arrived else {
             // It is on its way, or nobody says anything on it, or it cannot be taken in.
-            self.explain(arrived.err());
+            self.explain(meeting, arrived.err());
             self.gate.look_again_after(1 << meeting.waits.min(16));
             meeting.waits += 1;
             return Ok(None);
@@ -343,17 +359,30 @@ impl Connection {
     }
 
     /// The connecting end has not offered anything yet; why, if that is known.
-    fn wait_for_call(&self, why: Option<Reason>) -> Result<Option<Link>, Reason> {
+    fn wait_for_call(
+        &self,
+        meeting: &mut Meeting,
+        why: Option<Reason>,
+    ) -> Result<Option<Link>, Reason> {
         self.gate.look_again_after(u32::MAX);
-        self.explain(why);
+        self.explain(meeting, why);
         Ok(None)
     }
 
-    /// Says why the other end is waited for, unless there is a better reason.
-    fn explain(&self, why: Option<Reason>) {
-        let is_waiting = [Reason::BelowThreshold, Reason::NoPeer].map(Some);
-        if why.is_some() && is_waiting.contains(&self.reason()) {
-            self.set_reason(why);
+    /// Says why the other end is waited for, if that is known, in place of what was said of that
+    /// before.
+    fn explain(&self, meeting: &mut Meeting, why: Option<Reason>) {
+        let now = self.reason();
+        let is_waiting = [Reason::BelowThreshold, Reason::NoPeer].map(Some).contains(&now);
+        let is_said = now.is_some() && now == meeting.explained;
+        if why.is_none() || !(is_waiting || is_said) {
+            return;
+        }
+        self.set_reason(why);
+        meeting.explained = why;
+        if why != Some(Reason::NoPeer) {
+            // It begins anew when that is otherwise.
+            self.looked_since.store(0, Ordering::Relaxed);
         }
     }
 
@@ -479,6 +508,16 @@ impl Side {
             return Err(Reason::NoLink);
         }
         Ok(Self { own, geometry, held })
+    }
+}
+
+/// Tells the accepting end, which would say otherwise that nobody has come, why this one offers
+/// nothing now.
+fn cannot(far: &Far, other: &Other, reason: Reason) {
+    // The entry may be somebody else's where the link is not attached any more.
+    if !matches!(reason, Reason::NoPeer | Reason::NoLink) {
+        far.entry.say(Word::Refused(reason));
+        far.entry.signal(other);
     }
 }
 

@@ -55,8 +55,8 @@ pub struct Connection {
     pub(super) receive_shut: AtomicBool,
     /// Another process may have the socket, too.
     pub(super) is_shared: AtomicBool,
-    /// When it began to look for the peer that it has found, by the clock of
-    /// [`host`](seekwire_transport::sys::host); 0 before.
+    /// Since when it looks for the peer while nothing speaks against that, by the clock of
+    /// [`host`](seekwire_transport::sys::host); 0: not now.
     pub(super) looked_since: AtomicU64,
     /// How long it took from then until it was attached, in nanoseconds.
     pub(super) set_up: AtomicU64,

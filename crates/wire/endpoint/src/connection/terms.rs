@@ -74,8 +74,8 @@ pub struct Totals {
     pub rx_ring: u64,
     /// Whether it ever got as far as shared memory.
     pub attached: bool,
-    /// How long it took to get there, from the first look for the peer: calls of the program's, in
-    /// which the two ends agree. Zero before.
+    /// How long it took to get there, from the first look for the peer. The two ends agree within
+    /// calls of their programs, so whatever these do meanwhile counts, too. Zero before.
     pub set_up: Duration,
     /// Why it is not on the ring.
     pub reason: Option<Reason>,

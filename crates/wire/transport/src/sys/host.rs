@@ -87,7 +87,8 @@ pub fn threads_outnumber_processors() -> bool {
 
 /// On how many processors a thread of this process may wait awake: 0 if more threads are runnable
 /// than there are processors, if it has to sleep, or may use only one of several. A reading counts
-/// for 10 ms, of a clock that costs no system call anywhere.
+/// for about 10 ms: of the coarse clock, which goes on with the timer and costs no system call where
+/// programs have the kernel's vdso(7).
 fn processors_to_wait_on() -> usize {
     static TAKEN: AtomicU64 = AtomicU64::new(0);
     static READ: AtomicUsize = AtomicUsize::new(0);
@@ -107,12 +108,16 @@ fn processors_to_wait_on() -> usize {
 
 /// Processors of the whole machine that are in use.
 fn online() -> usize {
-    static ONLINE: OnceLock<usize> = OnceLock::new();
-    *ONLINE.get_or_init(|| {
-        // SAFETY: sysconf has no preconditions.
-        let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-        usize::try_from(online).unwrap_or(1)
-    })
+    static ONLINE: AtomicUsize = AtomicUsize::new(0);
+    let known = ONLINE.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    // SAFETY: sysconf has no preconditions.
+    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    let online = usize::try_from(online).unwrap_or(1).max(1);
+    ONLINE.store(online, Ordering::Relaxed);
+    online
 }
 
 /// The number before the slash in the fourth field of /proc/loadavg (proc(5)). Read without libc,
@@ -128,7 +133,14 @@ fn runnable_threads() -> Option<usize> {
                 .ok()?;
         Placed::new(file).ok()
     };
-    let file = LOAD.get_or_init(open).as_ref()?;
+    // Opened before the cell is locked: a child of a fork meanwhile would wait for it for ever.
+    let file = match LOAD.get() {
+        Some(file) => file.as_ref()?,
+        None => {
+            let _ = LOAD.set(open());
+            LOAD.get()?.as_ref()?
+        }
+    };
     let mut text = [0; 64];
     let len = rustix::io::pread(file, &mut text, 0).ok()?;
     let text = std::str::from_utf8(&text[..len]).ok()?;
@@ -149,12 +161,17 @@ pub fn nanoseconds() -> u64 {
 /// kernel or even the hypervisor. Measured once.
 #[must_use]
 pub fn cost_of_nanoseconds() -> u64 {
-    static COST: OnceLock<u64> = OnceLock::new();
-    *COST.get_or_init(|| {
-        let readings: [u64; 4] = std::array::from_fn(|_| nanoseconds());
-        let costs = readings.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
-        costs.min().unwrap_or(0)
-    })
+    // Nobody waits for whoever measures it, who may be the parent of this process, or interrupted.
+    static COST: AtomicU64 = AtomicU64::new(0);
+    let known = COST.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let readings: [u64; 4] = std::array::from_fn(|_| nanoseconds());
+    let costs = readings.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
+    let cost = costs.min().unwrap_or(0).max(1);
+    COST.store(cost, Ordering::Relaxed);
+    cost
 }
 
 #[inline]
