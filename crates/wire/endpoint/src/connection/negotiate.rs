@@ -425,7 +425,7 @@ impl Connection {
         let nanoseconds = u64::try_from(set_up.as_nanos()).unwrap_or(u64::MAX);
         self.set_up.store(nanoseconds, Ordering::Relaxed);
         tracing::debug!(
-            "fd {}: attached within {set_up:?}, after {sent} bytes out, {received} in",
+            "fd {}: attached after {sent} bytes out, {received} in, within {set_up:?}",
             self.fd().raw()
         );
     }
