@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154  # variables of scripts/vm
 # needs ivshmem seekwire
-# Random bytes by random calls over many connections at once, each byte checked (tests/programs/stress.c): over the link, and
-# while one guest detaches from it.
+# Random bytes by random calls over several connections at once, each byte checked (tests/programs/stress.c). And a guest that
+# detaches while connections talk.
 
 # shellcheck source=tests/vm/links_programs.sh
 source tests/vm/links_programs.sh

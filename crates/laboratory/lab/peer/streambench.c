@@ -469,7 +469,7 @@ static void drive_one_way(const struct test *test, const struct options *options
 	/* Enough messages to open windows and to get past any threshold, but not so many that small ones take long. */
 	uint64_t warm_up = (UINT64_C(2) << 20) / size;
 	warm_up = warm_up < 16 ? 16 : warm_up > 2000 ? 2000 : warm_up;
-	/* The clock is read once in a while: reading it costs as much as a small message, and as one of 64 KiB in some virtual machines. */
+	/* The clock is read once in a while: reading it costs as much as a small message, in some virtual machines as one of 64 KiB. */
 	uint64_t batch = (UINT64_C(1) << 20) / size;
 	batch = batch < 1 ? 1 : batch > 256 ? 256 : batch;
 	struct end end;
