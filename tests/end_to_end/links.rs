@@ -391,6 +391,24 @@ fn a_killed_program_ends_its_connection_and_frees_its_memory() {
 }
 
 #[test]
+fn sockets_that_are_closed_while_another_thread_brings_them_to_a_link_harm_no_others() {
+    // Little room: what one gives back, another one has at once.
+    let machines = Machines::new(8 << 20);
+    let mut server = machines
+        .start(Side::Far, &mut machines.script(Side::Far, "closes.py", &["serve", "0.0.0.0"]));
+    let (address, port) = (machines.address(Side::Far), server.line());
+    let near = |arguments: &[&str]| machines.script(Side::Near, "closes.py", arguments);
+    let mut talker = machines.start(Side::Near, &mut near(&["talk", &address, &port]));
+    assert_eq!(talker.line(), "talked");
+    let closer = machines.run(Side::Near, &mut near(&["close", &address, &port, "300"]));
+    assert_eq!(closer.success(), "closed 300\n");
+    talker.finish().success();
+    server.finish().success();
+    assert!(machines.stats(Side::Near).connections.attached > 10, "few came to the link");
+    assert_eq!(MACHINES.map(|side| machines.entries(side)), [0, 0]);
+}
+
+#[test]
 fn bytes_of_a_program_that_has_gone_are_still_received() {
     let machines = Machines::new(16 << 20);
     let mut ends = machines.connected();

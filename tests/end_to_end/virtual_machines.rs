@@ -2,9 +2,11 @@
 //! machine is whoever has a map and a state directory of its own.
 
 use std::fs::{self, File};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
@@ -266,6 +268,32 @@ fn two_sides_attach_see_each_other_and_detach() {
 }
 
 #[test]
+fn what_was_done_is_done_though_standard_output_takes_nothing() {
+    let stage = Stage::new(Mode::Plain);
+    make_region(&stage);
+    let machine = Machine::with_region(&stage, "first", SECOND);
+    let full = |words: &[&str]| {
+        let mut command = stage.plain_command("sh");
+        command.env("SEEKWIRE_LINKS", &machine.map);
+        command.args(["-c", "exec \"$0\" vm \"$@\" >/dev/full"]).arg(seekwire()).args(words);
+        stage.run(&mut command)
+    };
+    const TOLD: &str = "seekwire: cannot write to standard output: No space left on device";
+    for (words, status) in [
+        (&["map", "add", FIRST, "db-web"][..], 0),
+        (&["attach"], 0),
+        (&["detach", "db-web"], 0),
+        (&["map"], 1),
+        (&["status"], 1),
+        (&["plan", "db", "web"], 1),
+    ] {
+        refused(&full(words), status, &[TOLD]);
+    }
+    assert!(machine.text().contains(FIRST));
+    assert_eq!(machine.status()["state"], "detached");
+}
+
+#[test]
 fn who_has_a_region_mapped_is_named_before_it_can_be_taken_away() {
     let stage = Stage::new(Mode::Plain);
     let region = make_region(&stage);
@@ -289,6 +317,12 @@ fn who_has_a_region_mapped_is_named_before_it_can_be_taken_away() {
     assert_eq!(detached.status.code(), Some(3), "{}", detached.stderr);
     assert_eq!(detached.stdout, "db-web: detached\n");
     assert!(detached.stderr.contains(&named), "{}", detached.stderr);
+    // Whoever reads of it may have gone: something is left all the same.
+    let (gone, output) = UnixStream::pair().expect("two sockets");
+    drop(gone);
+    let mut unread = machine.command(&["vm", "detach", "db-web"]);
+    let status = unread.stdout(OwnedFd::from(output)).stderr(Stdio::null()).status();
+    assert_eq!(status.expect("the command runs").code(), Some(3));
     user.finish().success();
     machine.vm(&["detach", "db-web"]).success();
 }
@@ -550,7 +584,7 @@ fn a_link_by_xen_says_what_this_machine_lacks() {
         assert_eq!((&status["provider"], &status["where"]), (&"xen".into(), &"3/64M".into()));
     }
     let second = Machine::new(&stage, "second", &map("second"));
-    refused(&second.vm(&["hold", "db-web"]), 1, &["nothing to hold for the link db-web"]);
+    refused(&second.vm(&["hold", "db-web"]), 1, &["nothing to hold"]);
     let first = Machine::new(&stage, "first", &map("first"));
     let [verdict, found, advice] = first.finding();
     assert_eq!(verdict, "warn", "{found}");

@@ -7,6 +7,10 @@ source tests/vm/links_programs.sh
 # shellcheck source=tests/vm/deaths.sh
 source tests/vm/deaths.sh
 
+has_talked() {
+    over_the_link 1 192.0.2.2:7001
+}
+
 test_a_process_of_the_other_guest_is_killed_over_the_link() {
     linked test_a_process_of_the_other_guest_is_killed
 }

@@ -7,6 +7,16 @@
 # shellcheck source=tests/vm/library.sh
 source tests/vm/library.sh
 
+# let_go GUEST: it is detached, once the processes that were killed there are gone.
+let_go() {
+    # shellcheck disable=SC2016  # what the guest expands
+    on "$1" 'n=0
+        until seekwire vm detach guests; do
+            [ $? -eq 3 ] && [ $((n += 1)) -lt 100 ] || exit 1
+            sleep 0.1
+        done' >/dev/null
+}
+
 # linked TEST: that test, while the guests are attached; afterwards they are not.
 linked() {
     local guest
@@ -15,7 +25,9 @@ linked() {
     done
     "$@"
     for guest in 1 2; do
-        on "$guest" 'killall -q -9 sockets || true; seekwire vm detach guests && rm -r /run/seekwire' >/dev/null
+        on "$guest" 'killall -q -9 sockets || true'
+        let_go "$guest"
+        on "$guest" rm -r /run/seekwire
     done
 }
 
@@ -47,13 +59,18 @@ test_nginx_and_curl_over_the_link() {
     linked by_ring test_nginx_and_curl_between_guests
 }
 
-shows_the_link() {
+# over_the_link GUEST PEER: its connection to that address is on the link in both directions, as it shows.
+over_the_link() {
     local there
-    on 1 "start server 'listening *' seekwire run -- sockets echo 0.0.0.0 7000"
-    on 2 "start other talked seekwire run -- sockets wait 192.0.2.1 7000"
-    there=$(on 2 seekwire status --json | tr -d '\n' | sed 's/},{/}\n{/g' | grep '"peer":"192.0.2.1:7000')
+    there=$(on "$1" seekwire status --json | tr -d '\n' | sed 's/},{/}\n{/g' | grep "\"peer\":\"$2\"") || fail "guest $1 shows no connection to $2"
     echo "$there"
     [[ $there == *'"tx":"ring"'*'"rx":"ring"'*'"link":"guests"'* ]] || fail "not over the link"
+}
+
+shows_the_link() {
+    on 1 "start server 'listening *' seekwire run -- sockets echo 0.0.0.0 7000"
+    on 2 "start other talked seekwire run -- sockets wait 192.0.2.1 7000"
+    over_the_link 2 192.0.2.1:7000
     on 2 seekwire vm status
 }
 

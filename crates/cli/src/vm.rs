@@ -27,10 +27,12 @@ pub(crate) mod size;
 pub(crate) mod state;
 mod status;
 
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use seekwire_link::{Definition, Map, Provider};
 
 use crate::arguments::{VmCommand, VmMapEdit};
@@ -53,7 +55,7 @@ pub(crate) fn vm(command: &VmCommand) -> Result<ExitCode> {
         VmCommand::Hold(options) => hold::hold(options),
         VmCommand::Detach(options) => detach::detach(options),
         VmCommand::Status(options) => status::status(options).map(done),
-        VmCommand::Plan(options) => Ok(plan::plan(options)?),
+        VmCommand::Plan(options) => plan::plan(options),
     }
 }
 
@@ -75,6 +77,24 @@ fn find<'m>(map: &'m Map, path: &std::path::Path, name: &str) -> Result<&'m Defi
         }
     })
 }
+
+/// Writes what was asked for to standard output.
+fn print(text: &str) -> Result<()> {
+    io::stdout().lock().write_all(text.as_bytes()).context(CANNOT_WRITE)
+}
+
+/// Says there what was done, which stays done when nobody can be told: the exit status says that it
+/// was, and the command goes on.
+fn say(line: impl Display) {
+    match print(&format!("{line}\n")) {
+        Err(error) if !seekwire_program::is_broken_pipe(&error) => {
+            seekwire_program::tell(format_args!("seekwire: {error:#}"));
+        }
+        _ => {}
+    }
+}
+
+const CANNOT_WRITE: &str = "cannot write to standard output";
 
 /// The words by which the map says it.
 pub(crate) fn provider(provider: &Provider) -> (&'static str, String) {

@@ -77,7 +77,9 @@ pub fn finish(outcome: anyhow::Result<ExitCode>) -> ExitCode {
     }
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
+/// Whether an output could not be written because its reader has gone.
+#[must_use]
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
         .filter_map(|cause| cause.downcast_ref::<std::io::Error>())

@@ -294,7 +294,7 @@ pub(crate) struct VmHold {
 /// has to receive them does so. The command waits for that, and says which connections have such
 /// bytes left. The machine at the other end does the same, without a command.
 ///
-/// A process keeps the region mapped until it ends. Take the region away from a virtual machine
+/// A process keeps the region mapped until its connections are closed, or it ends. Take the region away from a virtual machine
 /// only when no process has it mapped any more: the command and `seekwire vm status` name them. A
 /// link that was detached is attached again by `seekwire vm attach`, once no process has it mapped.
 #[derive(Debug, Args)]
@@ -376,9 +376,9 @@ pub(crate) struct VmStatus {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Sizes:
-  an end of a connection takes 2.1 MiB of its machine's half by default, so
-  256M have room for about 60 connections at a time; further ones stay on
-  TCP
+  an end of a connection takes 2.1 MiB of its machine's half by default. The
+  more connections there are, the smaller are the rings of those that come:
+  256M have room for some hundreds at a time. Further ones stay on TCP
 
 Exit status:
   0  printed

@@ -1,13 +1,12 @@
 //! `seekwire vm attach`: makes this machine ready to use its links.
 
 use std::fs;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
 use seekwire_link::{Access, Attached, Definition, Link};
 
-use super::{find, read_map};
+use super::{find, read_map, say};
 use crate::arguments::VmAttach;
 
 /// Attaches the links that are named, or all. One that cannot be attached keeps no other from it.
@@ -24,15 +23,14 @@ pub(super) fn attach(options: &VmAttach) -> Result<ExitCode> {
         named.collect::<Result<_>>()?
     };
     let group = options.group.as_deref().map(group).transpose()?;
-    let mut out = io::stdout().lock();
     if links.is_empty() {
-        writeln!(out, "{} defines no links: there is nothing to attach", path.display())?;
+        say(format_args!("{} defines no links: there is nothing to attach", path.display()));
     }
     let mut status = ExitCode::SUCCESS;
     for link in links {
         match Link::attach(link, map.state(), Access { mode: options.mode, group }) {
-            Ok(Attached::Already) => writeln!(out, "{}: was attached already", link.name)?,
-            Ok(Attached::Anew) => writeln!(out, "{}: attached", link.name)?,
+            Ok(Attached::Already) => say(format_args!("{}: was attached already", link.name)),
+            Ok(Attached::Anew) => say(format_args!("{}: attached", link.name)),
             Err(error) => {
                 seekwire_program::tell(format_args!("seekwire: {error}"));
                 status = ExitCode::FAILURE;

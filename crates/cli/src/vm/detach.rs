@@ -1,13 +1,12 @@
 //! `seekwire vm detach`: takes the connections off a link.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use seekwire_link::Link;
 
-use super::{find, read_map, state, status};
+use super::{find, read_map, say, state, status};
 use crate::arguments::VmDetach;
 
 /// The exit status if something is left.
@@ -26,7 +25,7 @@ pub(super) fn detach(options: &VmDetach) -> Result<ExitCode> {
     link.take_back();
     wait_for_readers(&link, Duration::from_secs(options.wait.into()));
     let left = status::left(&state::unread(&link), &state::users(definition, &link));
-    writeln!(io::stdout().lock(), "{name}: detached")?;
+    say(format_args!("{name}: detached"));
     for line in &left {
         seekwire_program::tell(format_args!("seekwire: {name}: {line}"));
     }

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::fs::{FlockOperation, flock};
 use seekwire_link::Map;
 
-use super::find;
+use super::{find, say};
 
 /// Adds an address of the machine at the other end of a link.
 ///
@@ -34,7 +34,8 @@ pub(super) fn add(address: IpAddr, link: &str) -> Result<()> {
     let link = &find(&original.map, &path, link)?.name;
     match original.map.of_address(address) {
         Some(other) if other.name == *link => {
-            return say(format_args!("{address} belongs to {link} already\n"));
+            say(format_args!("{address} belongs to {link} already"));
+            return Ok(());
         }
         Some(other) => bail!(
             "{address} belongs to the link {} in {}; remove it first: seekwire vm map remove {address}",
@@ -49,7 +50,8 @@ pub(super) fn add(address: IpAddr, link: &str) -> Result<()> {
         Map::parse(&text).map_err(|error| anyhow!("{address} cannot be added: {}", error.what))?;
     ensure!(map.of_address(address).is_some(), "{address} cannot be added");
     original.replace(&text)?;
-    say(format_args!("{address} belongs to {link}\n"))
+    say(format_args!("{address} belongs to {link}"));
+    Ok(())
 }
 
 /// Removes an address.
@@ -68,11 +70,8 @@ pub(super) fn remove(address: IpAddr) -> Result<()> {
         .map_err(|error| anyhow!("{address} cannot be removed: {}", error.what))?;
     ensure!(map.of_address(address).is_none(), "{address} cannot be removed");
     original.replace(&text)?;
-    say(format_args!("{address} no longer belongs to {link}\n"))
-}
-
-fn say(line: std::fmt::Arguments<'_>) -> Result<()> {
-    Ok(io::stdout().lock().write_fmt(line)?)
+    say(format_args!("{address} no longer belongs to {link}"));
+    Ok(())
 }
 
 /// The file as it is, locked against other edits.

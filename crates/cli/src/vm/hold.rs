@@ -1,13 +1,12 @@
 //! `seekwire vm hold`: holds the memory that this machine grants to another domain of Xen's.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
 use seekwire_link::{Access, Link};
 
-use super::{attach, find, read_map};
+use super::{attach, find, read_map, say};
 use crate::arguments::VmHold;
 
 /// Holds the memory of a link until this process is ended.
@@ -25,8 +24,7 @@ pub(super) fn hold(options: &VmHold) -> Result<ExitCode> {
     let server = thread::spawn(move || held.serve());
     // Who attaches asks for the memory, as programs do.
     Link::attach(link, map.state(), access).map_err(|error| anyhow!("{error}"))?;
-    // Nobody has to read it, and the memory is wanted all the same.
-    let _ = writeln!(io::stdout().lock(), "{}: held and attached", link.name);
+    say(format_args!("{}: held and attached", link.name));
     match server.join() {
         Ok(Err(error)) => Err(error).context("the memory is not given out any more"),
         Ok(Ok(never)) => match never {},

@@ -1,6 +1,5 @@
 //! `seekwire vm map`: the map of this machine, with what each link means.
 
-use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -8,7 +7,7 @@ use anyhow::Result;
 use seekwire_link::{Definition, Map};
 use seekwire_program::table::{self, Align};
 
-use super::{read_map, state};
+use super::{print, read_map, state};
 
 /// Prints the map, unless it is only to be checked.
 ///
@@ -19,7 +18,7 @@ pub(super) fn show(only_check: bool) -> Result<()> {
     let (path, map) = read_map()?;
     if !only_check {
         let by_agent = |link: &Definition| state::by_agent(link, &map);
-        io::stdout().lock().write_all(render(&path, &map, by_agent).as_bytes())?;
+        print(&render(&path, &map, by_agent))?;
     }
     Ok(())
 }

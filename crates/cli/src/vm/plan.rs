@@ -8,10 +8,11 @@
 mod xen;
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
-use super::size;
+use anyhow::Result;
+
+use super::{print, size};
 use crate::arguments::{Runner, VmPlan};
 
 /// The exit status for options that are not understood.
@@ -26,7 +27,7 @@ const SLOTS: std::ops::RangeInclusive<usize> = 0x10..=0x17;
 /// # Errors
 ///
 /// Those of writing to standard output.
-pub(super) fn plan(options: &VmPlan) -> io::Result<ExitCode> {
+pub(super) fn plan(options: &VmPlan) -> Result<ExitCode> {
     let pairs = match pairs(&options.names) {
         Ok(pairs) => pairs,
         Err(why) => {
@@ -41,8 +42,7 @@ pub(super) fn plan(options: &VmPlan) -> io::Result<ExitCode> {
         ));
         return Ok(ExitCode::from(USAGE));
     }
-    let text = render(&options.names, &pairs, options.size, options.runner);
-    io::stdout().lock().write_all(text.as_bytes())?;
+    print(&render(&options.names, &pairs, options.size, options.runner))?;
     Ok(ExitCode::SUCCESS)
 }
 

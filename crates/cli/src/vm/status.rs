@@ -1,12 +1,10 @@
 //! `seekwire vm status`: the links of this machine, and what they carry.
 
-use std::io::{self, Write};
-
 use anyhow::Result;
 use seekwire_program::table::{self, Align};
 
-use super::read_map;
 use super::state::{self, Share, Standing, State, Unread, User, Users};
+use super::{print, read_map};
 use crate::arguments::VmStatus;
 
 /// Prints a line for each link of the map.
@@ -25,7 +23,7 @@ pub(super) fn status(options: &VmStatus) -> Result<()> {
     } else {
         render(&states)
     };
-    Ok(io::stdout().lock().write_all(text.as_bytes())?)
+    print(&text)
 }
 
 fn render(states: &[State]) -> String {
@@ -52,6 +50,9 @@ fn render(states: &[State]) -> String {
         let unread = state.unread.as_deref().unwrap_or_default();
         let known = state.processes.clone().unwrap_or_default();
         let users = Users { known, are_there: state.in_use == Some(true) };
+        if state.standing == Standing::Unusable && state.in_use.is_none() {
+            text.push_str(&format!("{of}: which processes have it mapped is unknown\n"));
+        }
         for line in left(unread, &users) {
             text.push_str(&format!("{of}: {line}\n"));
         }
@@ -169,7 +170,8 @@ mod tests {
             ..state()
         };
         let text = render(&[unusable]);
-        assert!(text.ends_with("\ndb-web: no such device\n"), "{text}");
+        let told = "\ndb-web: no such device\ndb-web: which processes have it mapped is unknown\n";
+        assert!(text.ends_with(told), "{text}");
         let cells: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(cells[3..], ["-", "first", "unusable", "-", "-", "-", "-", "-"]);
     }

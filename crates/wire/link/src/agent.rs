@@ -50,16 +50,22 @@ pub struct Answer {
 /// itself, of many machines, of none, or one that says nothing without the name of an interface.
 #[must_use]
 pub fn is_usable(address: IpAddr) -> bool {
+    let is_link_local = match address.to_canonical() {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.segments()[0] & 0xffc0 == 0xfe80,
+    };
+    is_of_another(address) && !is_link_local
+}
+
+/// Whether an address can be that of another machine for somebody, who may be on its network.
+pub(crate) fn is_of_another(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {
             let first = v4.octets()[0];
             // From 224 on: many machines, and what is set aside.
-            !(first == 0 || first >= 224 || v4.is_loopback() || v4.is_link_local())
+            !(first == 0 || first >= 224 || v4.is_loopback())
         }
-        IpAddr::V6(v6) => {
-            let is_link_local = v6.segments()[0] & 0xffc0 == 0xfe80;
-            !(v6.is_unspecified() || v6.is_loopback() || v6.is_multicast() || is_link_local)
-        }
+        IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_loopback() || v6.is_multicast()),
     }
 }
 

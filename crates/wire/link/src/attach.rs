@@ -51,7 +51,7 @@ pub(crate) fn attach(
     let _alone = alone(directory).map_err(of_directory)?;
     xen::prepare(definition, directory, access)?;
     let (region, identity, layout) = open_region(definition, directory, xen::COMMANDS)?;
-    let of_region = |source| LinkError::Io { path: definition.provider.to_string(), source };
+    let of_region = |source| LinkError::Region { place: definition.provider.to_string(), source };
     let own = half(definition, &region, layout).map_err(of_region)?;
     let path = state::path_of(definition, directory);
     let of_state = |error| LinkError::of(&path, error);

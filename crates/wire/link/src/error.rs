@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use crate::layout::LengthError;
 use crate::provider::ProviderError;
 
@@ -69,6 +71,14 @@ pub enum LinkError {
         /// Why.
         source: ProviderError,
     },
+    /// The kernel did not give the memory of the region.
+    #[error("{place}: {source}{}", advice(.source))]
+    Region {
+        /// Where it lies, as the map says it.
+        place: String,
+        /// Why.
+        source: io::Error,
+    },
     /// The kernel said no.
     #[error("{path}: {source}")]
     Io {
@@ -86,6 +96,19 @@ impl LinkError {
             io::ErrorKind::PermissionDenied => Self::Permission { path },
             _ => Self::Io { path, source },
         }
+    }
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match Errno::from_io_error(error) {
+        Some(Errno::PERM) => {
+            "; a kernel that is locked down (lockdown(7), as under Secure Boot) gives programs no \
+             memory of devices"
+        }
+        Some(Errno::NOSPC) => {
+            "; its file system has no room for it: make some there, or a smaller region"
+        }
+        _ => "",
     }
 }
 
@@ -114,4 +137,22 @@ pub enum EnterError {
     /// The kernel said no.
     #[error("the state file of the link: {0}")]
     Io(#[from] io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_does_not_get_a_region_learns_what_may_be_the_matter() {
+        let told = |error: Errno| {
+            let place = "ivshmem 0000:00:10.0".to_owned();
+            LinkError::Region { place, source: error.into() }.to_string()
+        };
+        assert!(
+            told(Errno::PERM).contains("0000:00:10.0: ") && told(Errno::PERM).contains("lockdown")
+        );
+        assert!(told(Errno::NOSPC).contains("no room"));
+        assert!(!told(Errno::INVAL).contains(';'));
+    }
 }

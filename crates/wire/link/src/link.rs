@@ -151,9 +151,10 @@ impl Link {
         if !state.is_of(identity) || state.entries() != layout.entries() {
             return Err(LinkError::OtherRegion(definition.name.clone()));
         }
-        let region = region
-            .map(layout.length())
-            .map_err(|source| LinkError::Io { path: definition.provider.to_string(), source })?;
+        let region = region.map(layout.length()).map_err(|source| LinkError::Region {
+            place: definition.provider.to_string(),
+            source,
+        })?;
         let side = definition.side;
         let name = definition.name.clone();
         let token = state.token();
@@ -295,6 +296,6 @@ pub(crate) fn open_region(
     let layout = Layout::of(length).map_err(|source| LinkError::Length { name: name(), source })?;
     let (device, inode) = region
         .identity()
-        .map_err(|source| LinkError::Io { path: definition.provider.to_string(), source })?;
+        .map_err(|source| LinkError::Region { place: definition.provider.to_string(), source })?;
     Ok((region, Identity { device, inode, length, side: definition.side }, layout))
 }

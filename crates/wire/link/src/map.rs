@@ -24,6 +24,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use crate::agent::is_of_another;
 use crate::text;
 
 /// Where the map is, unless the environment says otherwise.
@@ -316,7 +317,7 @@ impl Reader {
             )
         })?;
         let address = address.to_canonical();
-        if address.is_loopback() || address.is_unspecified() || address.is_multicast() {
+        if !is_of_another(address) {
             return Err(format!("{address} is no address of another machine"));
         }
         check_name(name)?;

@@ -102,10 +102,9 @@ pub enum XenError {
     Held,
     /// Only the first side has something to hold.
     #[error(
-        "there is nothing to hold for the link {0}; that is for links by xen, on the machine that \
-         has the first side"
+        "there is nothing to hold; that is for links by xen, on the machine that has the first side"
     )]
-    NothingToHold(String),
+    NothingToHold,
     /// Who holds the memory may not be asked.
     #[error(
         "{path}: permission denied; as root: seekwire vm attach --group GROUP, where GROUP is a \

@@ -179,6 +179,9 @@ pub mod control {
     /// something comes.
     pub const REFUSES: u64 = 64;
 
+    /// What is never taken back.
+    pub(crate) const LASTING: u64 = READY | TCP_ONLY | CLOSED | SAW_END | REFUSES;
+
     const _: () = assert!(
         (READY | TCP_ONLY | CLOSED | RECALL | SAW_END | STANDING | REFUSES).count_ones() == 7,
         "each bit says one thing"

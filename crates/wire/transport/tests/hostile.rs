@@ -2,7 +2,9 @@
 
 mod common;
 
-use std::io::IoSlice;
+use std::cell::Cell;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::hostile::{self, Operation};
@@ -10,11 +12,12 @@ use common::{geometries, joined, memory, report};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use seekwire_protocol::Carrier;
+use seekwire_protocol::record::Record;
 use seekwire_protocol::switch::RxStep;
-use seekwire_transport::iov::Gather;
+use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::layout::{CONTROL, Geometry, RECALL_FROM, control};
-use seekwire_transport::mem::OwnMemory;
-use seekwire_transport::queue::{Answer, Violation};
+use seekwire_transport::mem::{OwnMemory, Peer, PeerMemory};
+use seekwire_transport::queue::{Answer, QueuePair, Violation};
 
 /// Small numbers, numbers near a power of two or the end, and any number.
 fn word() -> impl Strategy<Value = u64> {
@@ -96,6 +99,49 @@ fn no_peer_can_break_an_honest_end() {
         "hostile: {played} operations; a violation was noticed in {noticed} sequences of 1600"
     ));
     assert!(noticed > 400, "the peer was not hostile enough");
+}
+
+/// Says of each record that is looked for that the sender changes its carrier there, without end.
+struct Circles {
+    memory: Peer,
+    geometry: Geometry,
+    looked_for: Cell<u64>,
+}
+
+impl PeerMemory for Circles {
+    fn load(&self, offset: usize, order: Ordering) -> u64 {
+        let (here, next) = (self.looked_for.get(), self.looked_for.get() + 1);
+        assert!(next < 10 * self.geometry.cells() as u64, "endless");
+        let header = |position| {
+            let record = if position % 2 == 0 { Record::RingAt } else { Record::Tcp };
+            record.encode(position)
+        };
+        if offset == self.geometry.cell_at(next) {
+            self.looked_for.set(next);
+            header(next)
+        } else if offset == self.geometry.cell_at(here) {
+            header(here)
+        } else {
+            // Nothing has gone by TCP.
+            self.memory.load(offset, order)
+        }
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        self.memory.read(offset, into);
+    }
+}
+
+#[test]
+fn a_sender_that_changes_its_carrier_without_end_leads_no_peek_in_circles() {
+    let geometry = Geometry::new(64, 4096, 8).unwrap();
+    let ((a, _), (_, b_fd)) = (memory(geometry), memory(geometry));
+    let memory = Peer::attach(b_fd.as_fd(), Geometry::MAX_BYTES).unwrap();
+    let circles = Circles { memory, geometry, looked_for: Cell::new(0) };
+    let honest = QueuePair::new(a, geometry, circles, geometry);
+    let mut bytes = [0; 10];
+    let mut into = [IoSliceMut::new(&mut bytes)];
+    assert!(honest.rx().peek_across(&mut Scatter::new(&mut into), || &[]).is_err());
 }
 
 #[test]

@@ -98,7 +98,9 @@ pub(super) fn render(names: &[String], pairs: &[Pair], size: u64) -> String {
                 size >> 20
             ));
         }
-        text.push_str(&format!("\n# In the machine {name}, after each start of it\n"));
+        text.push_str(&format!(
+            "\n# In the machine {name}, after each start of it; what stays has a terminal or a unit of its own\n"
+        ));
         for pair in links() {
             text.push_str(&match machine == pair.first {
                 true => {

@@ -87,9 +87,7 @@ impl Connection {
         }
         if self.attached().is_none() && self.is_sole_holder() {
             self.close_seeking();
-            if let Some(far) = self.far.get().filter(|_| self.link.get().is_none()) {
-                far.entry.clear();
-            }
+            self.far.get().into_iter().for_each(|far| far.leave());
         }
         if let Some(link) = self.attached() {
             if link.ring.queue.remove_holder(thread::process_id()) {

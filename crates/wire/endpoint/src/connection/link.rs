@@ -50,8 +50,6 @@ struct Across {
     other: Other,
     /// Nanoseconds that the network took at best, there and back.
     away: u64,
-    /// The last process that held this end has closed it.
-    is_left: AtomicBool,
     /// This end has met the end of the line.
     has_left_line: AtomicBool,
     /// This end has waited for the end of the line, behind that of the connection.
@@ -67,6 +65,29 @@ const DYING: Duration = Duration::from_millis(100);
 pub(super) struct Far {
     pub(super) link: Arc<Shared>,
     pub(super) entry: Entry,
+    /// The last process that held this end has closed it.
+    is_left: AtomicBool,
+}
+
+impl Far {
+    pub(super) fn new(link: Arc<Shared>, entry: Entry) -> Self {
+        Self { link, entry, is_left: AtomicBool::new(false) }
+    }
+
+    /// The last process that held this end has closed it. Other threads may still be in a call, and
+    /// write to the place, or come to have one.
+    pub(super) fn leave(&self) {
+        self.is_left.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        // The last call and the data path are over: nobody looks at the memory any more.
+        if self.is_left.load(Ordering::Relaxed) {
+            self.entry.clear();
+        }
+    }
 }
 
 /// The ring is as it should be.
@@ -102,7 +123,6 @@ impl Link {
             far,
             other: *other,
             away,
-            is_left: AtomicBool::new(false),
             has_left_line: AtomicBool::new(false),
             has_waited: AtomicBool::new(false),
         };
@@ -120,7 +140,7 @@ impl Link {
     /// The last process that held this end has closed it. Other threads may still be in a call.
     pub(super) fn leave_entry(&self) {
         if let Some(across) = &self.across {
-            across.is_left.store(true, Ordering::Relaxed);
+            across.far.leave();
         }
     }
 
@@ -237,11 +257,41 @@ impl Link {
     }
 }
 
-impl Drop for Across {
-    fn drop(&mut self) {
-        // With the data path: nobody looks at the other machine's memory any more.
-        if self.is_left.load(Ordering::Relaxed) {
-            self.far.entry.clear();
-        }
+// Miri has no shared files.
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::fs::File;
+    use std::net::SocketAddr;
+
+    use seekwire_link::{Access, Definition, Provider, Side};
+    use seekwire_protocol::{FourTuple, Role};
+
+    use super::*;
+
+    #[test]
+    fn a_place_is_given_to_nobody_else_until_all_calls_of_its_connection_are_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let (region, state) = (directory.path().join("region"), directory.path().join("state"));
+        File::create(&region).unwrap().set_len(1 << 20).unwrap();
+        let provider = Provider::File(region);
+        let definition = Definition { name: "test".to_owned(), provider, side: Side::First };
+        Shared::attach(&definition, &state, Access { mode: 0o600, group: None }).unwrap();
+        let shared = Arc::new(Shared::open(&definition, &state).unwrap());
+        let entry = |port: u16| {
+            let end = SocketAddr::from(([192, 0, 2, 1], port)).into();
+            let tuple = FourTuple { local: end, peer: end, namespace: 0 };
+            shared.enter(&tuple, Role::Connected, 0).unwrap()
+        };
+        // Most of a half.
+        const LENGTH: usize = 300 << 10;
+        let (far, next) = (Arc::new(Far::new(Arc::clone(&shared), entry(1))), entry(2));
+        // A call of another thread has it when the connection is closed, and a place after that.
+        let call = Arc::clone(&far);
+        far.leave();
+        drop(far);
+        assert!(call.entry.place(LENGTH).is_some());
+        assert_eq!(next.place(LENGTH), None);
+        drop(call);
+        assert!(next.place(LENGTH).is_some());
     }
 }

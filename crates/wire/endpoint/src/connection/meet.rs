@@ -173,7 +173,7 @@ impl Connection {
         if let Some(slot) = self.slot() {
             slot.show_link(link.name());
         }
-        let far = Arc::clone(self.far.get_or_init(|| Arc::new(Far { link, entry })));
+        let far = Arc::clone(self.far.get_or_init(|| Arc::new(Far::new(link, entry))));
         Ok(Meeting {
             far,
             pid: thread::process_id(),

@@ -93,6 +93,8 @@ fn each_mistake_is_told_with_its_line_and_what_to_do() {
         ("0.0.0.0 a".to_owned(), 1, "no address of another machine"),
         (":: a".to_owned(), 1, "no address of another machine"),
         ("ff02::1 a".to_owned(), 1, "no address of another machine"),
+        ("255.255.255.255 a".to_owned(), 1, "no address of another machine"),
+        ("0.1.2.3 a".to_owned(), 1, "no address of another machine"),
         (format!("{link}10.0.0.1 a\n::ffff:10.0.0.1 a"), 3, "10.0.0.1 is in line 2 already"),
         ("10.0.0.1 /a".to_owned(), 1, "/a is no name"),
         (format!("{link}10.0.0.9 b\n10.0.0.1 c"), 2, "no line says what the link b is"),
@@ -170,9 +172,7 @@ fn maps() -> impl Strategy<Value = Map> {
             })
             .collect();
         let addresses = addresses.into_iter().map(|(ip, at)| (ip.to_canonical(), at % count));
-        let is_possible =
-            |ip: &IpAddr| !ip.is_loopback() && !ip.is_unspecified() && !ip.is_multicast();
-        let addresses = addresses.filter(|(ip, _)| is_possible(ip)).collect();
+        let addresses = addresses.filter(|(ip, _)| is_of_another(*ip)).collect();
         Map { links, addresses, state: state.into() }
     })
 }

@@ -105,7 +105,7 @@ pub(crate) fn hold(
         (Provider::Xen { domain, length }, Side::First) => {
             grant_and_show(name, *domain, *length, state, access)
         }
-        _ => Err(XenError::NothingToHold(name.clone())),
+        _ => Err(XenError::NothingToHold),
     };
     held.map_err(|source| LinkError::Provider { name: name.clone(), source: source.into() })
 }

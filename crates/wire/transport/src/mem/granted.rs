@@ -4,7 +4,7 @@
 //! the memory of a child. Then the child maps the pages again, before it looks at them.
 
 use std::io;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags};
@@ -64,10 +64,14 @@ pub fn read_grants(grants: &Grants) -> io::Result<Vec<u8>> {
 /// cannot be mapped is zero for this process, as if the other machine had gone.
 ///
 /// # Errors
-/// Why something could not be mapped, as [`Region::of_grants`].
+/// Why something could not be mapped, as [`Region::of_grants`]; EAGAIN where a thread of the parent
+/// was stopped for so long that nobody knows what is to be mapped.
 pub fn after_fork_child() -> Result<(), Errno> {
-    // Held by a thread of the parent, it maps a region that nobody has used yet.
-    let Ok(mut mapped) = MAPPED.try_lock() else { return Ok(()) };
+    let mut mapped = match MAPPED.try_lock() {
+        Ok(mapped) => mapped,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => return Err(Errno::AGAIN),
+    };
     let mut result = Ok(());
     for Granted { mapping, grants } in &mut *mapped {
         let Some(mapping) = mapping.upgrade() else { continue };

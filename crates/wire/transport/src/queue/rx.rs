@@ -289,6 +289,11 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         Ok(done)
     }
 
+    /// Where a lap ends that begins here: no record that has not been taken lies behind it.
+    fn end_of_lap(&self, position: u64) -> u64 {
+        position + self.queue.peer_geometry.cells() as u64
+    }
+
     /// Copies bytes without taking them, up to the next record that is not data.
     ///
     /// # Errors
@@ -298,7 +303,8 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         let mut position = q.get(layout::RX_POSITION);
         let mut offset = q.offset_in(position);
         let begin = into.filled();
-        while into.remaining() > 0 {
+        let end = self.end_of_lap(position);
+        while into.remaining() > 0 && position <= end {
             let Some(located) = self.find(position)? else { break };
             if located.len == 0 && located.record != Record::Pad {
                 break;
@@ -333,7 +339,12 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         let mut switch = q.rx_switch();
         let by_tcp = LazyCell::new(by_tcp);
         let mut tcp_seen = 0;
+        let end = self.end_of_lap(position);
         while into.remaining() > 0 {
+            // Behind it are records again that were seen: a peer that writes there leads in circles.
+            if position > end {
+                return Err(Violation);
+            }
             if switch.carrier == Carrier::Tcp {
                 // Before the record is looked for that says how many of these bytes come first.
                 LazyCell::force(&by_tcp);

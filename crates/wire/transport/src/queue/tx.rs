@@ -7,7 +7,7 @@ use seekwire_protocol::switch::{TxConditions, TxStep, TxSwitch};
 use super::pair::{Memory, QueuePair, Violation};
 use super::room::END_RECORD;
 use crate::iov::Gather;
-use crate::layout;
+use crate::layout::{self, control};
 use crate::lock::{self, Acquired, LockGuard};
 use crate::mem::PeerMemory;
 use crate::sync::Ordering;
@@ -513,6 +513,9 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             };
         }
         q.show(layout::OF_SENDER.into_iter().flatten().step_by(8));
+        q.show([layout::TX_SHUT]);
+        // What is said once and for all. What is taken back, others may take back meanwhile.
+        q.own.set_bits(layout::CONTROL, q.get(layout::CONTROL) & control::LASTING);
     }
 
     fn recover_switch(&self, position: u64) {

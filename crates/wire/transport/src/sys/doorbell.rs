@@ -170,9 +170,12 @@ impl Doorbell {
             // EAGAIN: it was silent.
             let _ = rustix::io::read(event, &mut [0; 8]);
         }
-        if let Bell::Here { set, line, .. } = &self.bell {
+        if let Bell::Here { set, event, line } = &self.bell {
             line.quiet();
-            if line.is_over.load(Ordering::Relaxed) {
+            if line.is_over.load(Ordering::Relaxed) && !line.is_out.swap(true, Ordering::Relaxed) {
+                // Forks that share the set have yet to hear of it, and this process may be killed
+                // before it rings for them.
+                let _ = rustix::io::write(event, &1u64.to_ne_bytes());
                 // It would be readable for ever.
                 let _ = epoll::delete(set, &line.socket);
             }

@@ -19,6 +19,8 @@ pub(super) struct Line {
     pub(super) channel: Option<EventChannel>,
     /// The other machine has closed it, or it broke.
     pub(super) is_over: AtomicBool,
+    /// It was taken out of the set of this end, after it was over.
+    pub(super) is_out: AtomicBool,
     /// Times that it was waited for without being silenced.
     pub(super) unread: AtomicU32,
     /// The kernel did not take the last ring.
@@ -39,6 +41,7 @@ impl Line {
             socket,
             channel,
             is_over: AtomicBool::new(false),
+            is_out: AtomicBool::new(false),
             unread: AtomicU32::new(0),
             is_owed: AtomicBool::new(false),
             starved_since: AtomicU64::new(0),

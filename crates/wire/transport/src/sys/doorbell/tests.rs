@@ -151,12 +151,14 @@ fn the_end_of_a_line_is_seen_behind_rings() {
 }
 
 #[test]
-fn a_line_that_is_closed_rings_once_and_is_over() {
+fn a_line_that_is_closed_rings_once_more_for_forks_and_is_over() {
     let [(here, of_there), (there, of_here)] = machines();
     drop((there, of_here));
     until_rung(&here);
     here.quiet();
-    assert!(here.is_over() && of_there.is_over() && !is_rung(&here));
+    assert!(here.is_over() && of_there.is_over() && is_rung(&here));
+    here.quiet();
+    assert!(!is_rung(&here));
     of_there.ring();
     here.ring();
     assert!(is_rung(&here));
