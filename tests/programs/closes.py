@@ -1,9 +1,9 @@
 """closes.py serve ADDRESS | closes.py talk ADDRESS PORT | closes.py close ADDRESS PORT TIMES
 
 `serve` prints its port, and sends back what comes. `talk` exchanges bytes by several connections at a time and one after the
-other, checks what comes back, and prints a line each time that a connection is over. Both end with their input. In `close`, a
-thread closes sockets by which another one is sending just then, so many times. It may send by the next one, which has the
-same number: nobody checks that.
+other, and checks what comes back. In `close`, a thread closes sockets by which another one is sending just then, so many times, and
+says that it has. (The other one may send by the next socket, which has the same number: nobody checks that.) All three end
+with their input.
 """
 
 import os
@@ -21,6 +21,7 @@ def serve(address):
     print(listener.getsockname()[1], flush=True)
     threading.Thread(target=accept, args=[listener], daemon=True).start()
     sys.stdin.read()
+    os._exit(0)  # Without a word of the other threads.
 
 
 def accept(listener):
@@ -54,18 +55,25 @@ def exchange(connection, size):
         fail("other bytes came back")
 
 
-def talk_again_and_again(peer):
-    while True:
-        with socket.create_connection(peer) as connection:
-            for _ in range(ROUNDS):
-                exchange(connection, random.randrange(1, 3000))
-        print("talked", flush=True)
+def talk_again_and_again(peer, is_over):
+    try:
+        while not is_over.is_set():
+            with socket.create_connection(peer) as connection:
+                for _ in range(ROUNDS):
+                    exchange(connection, random.randrange(1, 3000))
+    except OSError as error:
+        fail(error)
 
 
 def talk(peer):
-    for _ in range(TALKERS):
-        threading.Thread(target=talk_again_and_again, args=[peer], daemon=True).start()
+    is_over = threading.Event()
+    talkers = [threading.Thread(target=talk_again_and_again, args=[peer, is_over]) for _ in range(TALKERS)]
+    for talker in talkers:
+        talker.start()
     sys.stdin.read()
+    is_over.set()
+    for talker in talkers:
+        talker.join()
 
 
 def send(connection, sent):
@@ -90,7 +98,8 @@ def close_while_another_sends(peer):
 def close(peer, times):
     for _ in range(times):
         close_while_another_sends(peer)
-    print("closed", times)
+    print("closed", flush=True)
+    sys.stdin.read()
 
 
 match sys.argv[1:]:

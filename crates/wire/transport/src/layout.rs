@@ -179,8 +179,8 @@ pub mod control {
     /// something comes.
     pub const REFUSES: u64 = 64;
 
-    /// What is never taken back.
-    pub(crate) const LASTING: u64 = READY | TCP_ONLY | CLOSED | SAW_END | REFUSES;
+    /// What is never taken back, and said by itself.
+    pub(crate) const LASTING: u64 = READY | CLOSED | SAW_END | REFUSES;
 
     const _: () = assert!(
         (READY | TCP_ONLY | CLOSED | RECALL | SAW_END | STANDING | REFUSES).count_ones() == 7,

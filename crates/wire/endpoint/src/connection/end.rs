@@ -8,6 +8,7 @@ use seekwire_transport::sys::{Fd, socket, thread};
 
 use super::link::Link;
 use super::state::Connection;
+use crate::fork::patient_lock;
 
 impl Connection {
     /// shutdown(2) of either direction, on the ring and in the kernel.
@@ -87,7 +88,7 @@ impl Connection {
         }
         if self.attached().is_none() && self.is_sole_holder() {
             self.close_seeking();
-            self.far.get().into_iter().for_each(|far| far.leave());
+            self.leave_meeting();
         }
         if let Some(link) = self.attached() {
             if link.ring.queue.remove_holder(thread::process_id()) {
@@ -96,6 +97,22 @@ impl Connection {
                 link.close(self.fd());
                 link.leave_entry();
             }
+        }
+    }
+
+    /// Gives back what the connection has on the way to a link: at once, or where another thread is
+    /// at it for long, with the last call that is.
+    fn leave_meeting(&self) {
+        let mut negotiation = patient_lock(&self.negotiation);
+        if let Some(negotiation) = negotiation.as_mut().and_then(|it| it.as_mut()) {
+            negotiation.over = true;
+            negotiation.meeting = None;
+            negotiation.granted = None;
+        }
+        let Some(far) = self.far.get() else { return };
+        far.leave();
+        if negotiation.is_some() && self.link.get().is_none() {
+            far.entry.clear();
         }
     }
 

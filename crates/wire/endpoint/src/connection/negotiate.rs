@@ -60,6 +60,10 @@ impl Connection {
         let _inside = fork::enter();
         // Somebody else is at it.
         let Ok(mut guard) = self.negotiation.try_lock() else { return };
+        if self.is_closed() {
+            // Who closes it gives back what it has so far, under this lock.
+            return;
+        }
         let negotiation = guard.get_or_insert_default();
         if let Some(far) = self.far.get() {
             // What it is about is looked at below, or is of no interest any more.

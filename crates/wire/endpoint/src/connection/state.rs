@@ -123,7 +123,7 @@ impl Connection {
     /// about to be.
     #[must_use]
     pub fn holds_descriptors(&self) -> bool {
-        self.link.get().is_some() || self.is_negotiating()
+        self.link.get().is_some() || self.far.get().is_some() || self.is_negotiating()
     }
 
     pub(super) fn slot(&self) -> Option<&Slot> {

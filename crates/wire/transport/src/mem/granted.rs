@@ -64,13 +64,13 @@ pub fn read_grants(grants: &Grants) -> io::Result<Vec<u8>> {
 /// cannot be mapped is zero for this process, as if the other machine had gone.
 ///
 /// # Errors
-/// Why something could not be mapped, as [`Region::of_grants`]; EAGAIN where a thread of the parent
-/// was stopped for so long that nobody knows what is to be mapped.
+/// Why something could not be mapped, as [`Region::of_grants`].
 pub fn after_fork_child() -> Result<(), Errno> {
     let mut mapped = match MAPPED.try_lock() {
         Ok(mapped) => mapped,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        Err(TryLockError::WouldBlock) => return Err(Errno::AGAIN),
+        // Who forks waits for the thread of the parent that has it, but not for ever.
+        Err(TryLockError::WouldBlock) => return Ok(()),
     };
     let mut result = Ok(());
     for Granted { mapping, grants } in &mut *mapped {

@@ -513,9 +513,15 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             };
         }
         q.show(layout::OF_SENDER.into_iter().flatten().step_by(8));
-        q.show([layout::TX_SHUT]);
-        // What is said once and for all. What is taken back, others may take back meanwhile.
-        q.own.set_bits(layout::CONTROL, q.get(layout::CONTROL) & control::LASTING);
+        // What is said once and for all: other words others may take back meanwhile.
+        if q.is_shut() {
+            q.show([layout::TX_SHUT]);
+        }
+        let said = q.get(layout::CONTROL);
+        // That TCP is wanted together with a recall, whoever recalls shows with one store.
+        let alone =
+            if said & (control::RECALL | control::STANDING) == 0 { control::TCP_ONLY } else { 0 };
+        q.own.set_bits(layout::CONTROL, said & (control::LASTING | alone));
     }
 
     fn recover_switch(&self, position: u64) {

@@ -174,7 +174,7 @@ impl Doorbell {
             line.quiet();
             if line.is_over.load(Ordering::Relaxed) && !line.is_out.swap(true, Ordering::Relaxed) {
                 // Forks that share the set have yet to hear of it, and this process may be killed
-                // before it rings for them.
+                // before it sees to that.
                 let _ = rustix::io::write(event, &1u64.to_ne_bytes());
                 // It would be readable for ever.
                 let _ = epoll::delete(set, &line.socket);
