@@ -80,7 +80,7 @@ fn find<'m>(map: &'m Map, path: &std::path::Path, name: &str) -> Result<&'m Defi
 
 /// Writes what was asked for to standard output.
 fn print(text: &str) -> Result<()> {
-    io::stdout().lock().write_all(text.as_bytes()).context(CANNOT_WRITE)
+    io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")
 }
 
 /// Says there what was done, which stays done when nobody can be told: the exit status says that it
@@ -93,8 +93,6 @@ fn say(line: impl Display) {
         _ => {}
     }
 }
-
-const CANNOT_WRITE: &str = "cannot write to standard output";
 
 /// The words by which the map says it.
 pub(crate) fn provider(provider: &Provider) -> (&'static str, String) {

@@ -294,9 +294,10 @@ pub(crate) struct VmHold {
 /// has to receive them does so. The command waits for that, and says which connections have such
 /// bytes left. The machine at the other end does the same, without a command.
 ///
-/// A process keeps the region mapped until its connections are closed, or it ends. Take the region away from a virtual machine
-/// only when no process has it mapped any more: the command and `seekwire vm status` name them. A
-/// link that was detached is attached again by `seekwire vm attach`, once no process has it mapped.
+/// A process keeps the region mapped until its connections are closed, or it ends. Take the region
+/// away from a virtual machine only when no process has it mapped any more: the command and
+/// `seekwire vm status` name them. A link that was detached is attached again by `seekwire vm
+/// attach`, once no process has it mapped.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Permission:

@@ -179,9 +179,6 @@ pub mod control {
     /// something comes.
     pub const REFUSES: u64 = 64;
 
-    /// What is never taken back, and said by itself.
-    pub(crate) const LASTING: u64 = READY | CLOSED | SAW_END | REFUSES;
-
     const _: () = assert!(
         (READY | TCP_ONLY | CLOSED | RECALL | SAW_END | STANDING | REFUSES).count_ones() == 7,
         "each bit says one thing"

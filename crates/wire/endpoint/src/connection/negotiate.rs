@@ -53,15 +53,12 @@ impl Connection {
     /// [`Connection::enter_plain`] found that it is time.
     #[cold]
     pub(super) fn negotiate(&self) {
-        if self.is_closed() {
-            // This call has outlived its number, which may be another socket's by now.
-            return;
-        }
         let _inside = fork::enter();
         // Somebody else is at it.
         let Ok(mut guard) = self.negotiation.try_lock() else { return };
         if self.is_closed() {
-            // Who closes it gives back what it has so far, under this lock.
+            // This call has outlived its number, which may be another socket's by now. Who closes it
+            // gives back what it has, under this lock.
             return;
         }
         let negotiation = guard.get_or_insert_default();

@@ -7,7 +7,7 @@ use seekwire_protocol::switch::{TxConditions, TxStep, TxSwitch};
 use super::pair::{Memory, QueuePair, Violation};
 use super::room::END_RECORD;
 use crate::iov::Gather;
-use crate::layout::{self, control};
+use crate::layout;
 use crate::lock::{self, Acquired, LockGuard};
 use crate::mem::PeerMemory;
 use crate::sync::Ordering;
@@ -513,15 +513,10 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             };
         }
         q.show(layout::OF_SENDER.into_iter().flatten().step_by(8));
-        // What is said once and for all: other words others may take back meanwhile.
+        // A signal handler may say so meanwhile: only that it is shut is shown.
         if q.is_shut() {
             q.show([layout::TX_SHUT]);
         }
-        let said = q.get(layout::CONTROL);
-        // That TCP is wanted together with a recall, whoever recalls shows with one store.
-        let alone =
-            if said & (control::RECALL | control::STANDING) == 0 { control::TCP_ONLY } else { 0 };
-        q.own.set_bits(layout::CONTROL, said & (control::LASTING | alone));
     }
 
     fn recover_switch(&self, position: u64) {
