@@ -3,7 +3,7 @@
 //! Both ends of their connections are mostly in one process. What fails is run again plain: a test
 //! that fails on this machine without Seekwire too is none of its business.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
@@ -15,6 +15,12 @@ const LEFT_OUT: [&str; 2] = ["test.test_socket.*VSOCK*", "test.test_socket.*Blue
 
 /// These believe that loopback is a network that one has to ask for.
 const NETWORK: [&str; 1] = ["test_socketserver"];
+
+/// A failure that depends on where a read ends, which TCP leaves open: the case, and what it says.
+///
+/// test_ftplib's server decodes each recv(1024) by itself. Who falls behind after 148, 404, 660 or
+/// 916 lines of 12 bytes reads up to the middle of the one character of two bytes, and counts two.
+const TORN: [(&str, &str); 1] = [(".test_storlines", "12019 != 12018")];
 
 macro_rules! suites {
     ($($name:ident),+ $(,)?) => {
@@ -57,18 +63,23 @@ suites!(
 
 fn suite(name: &str, mode: Mode) {
     let stage = Stage::new(mode);
-    let failed = failures(&stage, stage.command(python()), name, &[]);
+    let mut failed = failures(&stage, stage.command(python()), name, &[]);
     if failed.is_empty() {
         return;
     }
-    let cases: Vec<&str> = failed.iter().map(String::as_str).collect();
+    let cases: Vec<&str> = failed.keys().map(String::as_str).collect();
     let also_plain = failures(&stage, stage.plain_command(python()), name, &cases);
-    let new: Vec<_> = failed.difference(&also_plain).collect();
-    assert!(new.is_empty(), "fail under Seekwire only: {new:#?}");
+    failed.retain(|case, _| !also_plain.contains_key(case));
+    assert!(failed.is_empty(), "fail under Seekwire only: {failed:#?}");
 }
 
-/// The cases of the suite `name` that fail; of `cases` alone, if there are any.
-fn failures(stage: &Stage, mut command: Command, name: &str, cases: &[&str]) -> BTreeSet<String> {
+/// The cases of the suite `name` that fail, and what they say; of `cases` alone, if there are any.
+fn failures(
+    stage: &Stage,
+    mut command: Command,
+    name: &str,
+    cases: &[&str],
+) -> BTreeMap<String, String> {
     let report = stage.path("report.xml");
     // Verbose: a sign of life after each case.
     command.args(["-m", "test", "--verbose", name, "--junit-xml"]).arg(&report);
@@ -83,26 +94,32 @@ fn failures(stage: &Stage, mut command: Command, name: &str, cases: &[&str]) -> 
     }
     command.current_dir(stage.path(""));
     let finished = stage.run(&mut command);
-    let failed = failed_cases(&report);
+    let mut failed = failed_cases(&report);
     assert!(
         finished.status.success() || !failed.is_empty(),
         "{name} did not come to its end:\n{}\n{}",
         finished.stdout,
         finished.stderr
     );
+    failed.retain(|case, said| !is_torn(case, said));
     failed
 }
 
-/// Names of the `testcase` elements that hold a `failure` or an `error`.
-fn failed_cases(report: &Path) -> BTreeSet<String> {
+fn is_torn(case: &str, said: &str) -> bool {
+    TORN.iter().any(|(torn, what)| case.ends_with(torn) && said.contains(what))
+}
+
+/// The `testcase` elements that hold a `failure` or an `error`: name, and what they hold.
+fn failed_cases(report: &Path) -> BTreeMap<String, String> {
     let text = std::fs::read_to_string(report).unwrap_or_default();
     let mut ran = 0;
-    let mut failed = BTreeSet::new();
+    let mut failed = BTreeMap::new();
     for element in text.split("<testcase ").skip(1) {
         ran += 1;
-        if element.contains("<failure") || element.contains("<error") {
-            let name = element.split("name=\"").nth(1).and_then(|rest| rest.split('"').next());
-            failed.insert(name.unwrap_or_default().to_owned());
+        let said = element.split("</testcase>").next().unwrap_or_default();
+        if said.contains("<failure") || said.contains("<error") {
+            let name = said.split("name=\"").nth(1).and_then(|rest| rest.split('"').next());
+            failed.insert(name.unwrap_or_default().to_owned(), said.to_owned());
         }
     }
     assert!(ran > 0, "no test ran; is libpython-testsuite installed?\n{text}");
