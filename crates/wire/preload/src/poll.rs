@@ -215,6 +215,8 @@ fn wait_for_ours<'a>(
 ) -> Option<c_int> {
     let all_attached = ours.sets.is_empty() && ours.sockets.len() == fds.len();
     let mut slept = false;
+    // Of a direction that is on TCP only the kernel knows, and mostly at once.
+    let mut is_for_kernel = ours.is_for_kernel(fds);
     loop {
         if departure::has_begun() {
             return None;
@@ -228,7 +230,7 @@ fn wait_for_ours<'a>(
         if ready && all_attached && guarded_raw(|| ours.tell_all(fds)).unwrap_or(false) {
             return Some(count(fds));
         }
-        if ready || slept || timeout.is_none() {
+        if ready || slept || is_for_kernel || timeout.is_none() {
             let answered = ours.ask_kernel(fds);
             // Perhaps a set is readable for what wakes the others.
             if !ours.sets.is_empty() && departure::has_begun() {
@@ -236,9 +238,10 @@ fn wait_for_ours<'a>(
             }
             match count(fds) {
                 0 if !answered => return Some(-1),
-                0 if slept && !timeout.is_over() => slept = false,
+                0 if (slept || is_for_kernel) && !timeout.is_over() => slept = false,
                 ready => return Some(ready),
             }
+            is_for_kernel = false;
         }
         match guarded_raw(|| ours.stay_awake(fds, all_attached, timeout, &mut sleep.early)) {
             Some(Awake::Asked) => {
@@ -424,6 +427,14 @@ impl Ours<'_> {
                 && !socket.readiness().end
                 && !socket.connection.has_end_to_tell()
         })
+    }
+
+    /// Whether something is wanted of a direction that is on TCP.
+    fn is_for_kernel(&self, fds: &[pollfd]) -> bool {
+        let socket = |&(at, socket): &(usize, &SocketRef)| {
+            socket.connection.is_for_kernel(interest(&fds[at]))
+        };
+        self.sockets.iter().any(socket)
     }
 
     fn any_ready(&self, fds: &[pollfd]) -> bool {

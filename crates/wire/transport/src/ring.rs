@@ -231,6 +231,14 @@ impl Ring {
         }
     }
 
+    /// For whoever is about to wait and may not have silenced the doorbell: keeps what carries the
+    /// rings of another machine from filling up.
+    pub fn make_room(&self) {
+        if self.doorbell.make_room(|| self.queue.number_of_waiters() > 0) {
+            self.disarm(Events::default());
+        }
+    }
+
     /// Asks the peer to ring for data, for space, or both; to be undone by [`Ring::disarm`].
     /// Whoever sleeps after this has to look again first.
     pub fn arm(&self, want: Events) {
@@ -316,7 +324,7 @@ impl Ring {
                 ear.iter().for_each(Ear::forget);
                 // A channel of which nobody has heard the last ring carries no other one. What is
                 // heard of it now rings the ear.
-                self.doorbell.make_room();
+                self.make_room();
             }
             if ready() {
                 break Ok(Events::default());

@@ -1,4 +1,5 @@
-//! `iperf3`: one stream of 64 KiB writes, in both directions.
+//! `iperf3`: one stream of 64 KiB writes, in both directions, and one of writes of 100 bytes: its
+//! receiver calls select(2) before each read, and a sender that is faster fills the ring.
 
 use std::time::Duration;
 
@@ -12,20 +13,35 @@ use crate::schedule::{Group, Trial};
 
 pub(crate) const FORWARD: &str = "iperf3, one stream";
 pub(crate) const REVERSE: &str = "iperf3, reverse";
+pub(super) const SMALL: &str = "iperf3, writes of 100 B";
 
 const PACKAGE: &str = "iperf3";
-/// Bytes of the first run.
-const FIRST: u64 = 512 << 20;
+/// One of its runs.
+#[derive(Clone, Copy)]
+struct Case {
+    name: &'static str,
+    is_reverse: bool,
+    /// Of each write, as iperf3 reads it.
+    length: &'static str,
+    /// Bytes of the first run.
+    first: u64,
+}
+
+const CASES: [Case; 3] = [
+    Case { name: FORWARD, is_reverse: false, length: "64K", first: 512 << 20 },
+    Case { name: REVERSE, is_reverse: true, length: "64K", first: 512 << 20 },
+    Case { name: SMALL, is_reverse: false, length: "100", first: 16 << 20 },
+];
 
 pub(super) fn groups<'a>(context: &Context<'_>, time: Duration) -> Vec<Group<'a>> {
     let servers = PerMode::new();
-    [(FORWARD, false), (REVERSE, true)]
+    CASES
         .into_iter()
-        .map(|(case, reverse)| {
+        .map(|case| {
             let work = Work::default();
-            compare(context, case, |mode| {
+            compare(context, case.name, |mode| {
                 let (server, work) = (servers.of(&mode), work.clone());
-                move |trial: &mut Trial| run(trial, &server, &mode, case, reverse, &work, time)
+                move |trial: &mut Trial| run(trial, &server, &mode, case, &work, time)
             })
         })
         .collect()
@@ -35,22 +51,21 @@ fn run(
     trial: &mut Trial,
     server: &Shared<Listening>,
     mode: &Mode,
-    case: &str,
-    reverse: bool,
+    case: Case,
     work: &Work,
     time: Duration,
 ) -> Result<()> {
     let server = server.get(|| start(mode))?;
-    let bytes = work.amount(trial, time, FIRST);
+    let bytes = work.amount(trial, time, case.first);
     let client = Program::new("iperf3", mode)
         .args(["--client", "127.0.0.1", "--port", &server.port.to_string()])
-        .args(["--length", "64K", "--bytes", &bytes.to_string(), "--json"])
-        .args(reverse.then_some("--reverse"));
+        .args(["--length", case.length, "--bytes", &bytes.to_string(), "--json"])
+        .args(case.is_reverse.then_some("--reverse"));
     let finished = server.serve(client, explain)?;
     trial.count(finished.traffic);
     let bits_per_second = received(&finished.stdout)?;
     work.learn(is_plain(mode), bits_per_second / 8.0);
-    trial.record(case, None, BANDWIDTH, bits_per_second / 8e9);
+    trial.record(case.name, None, BANDWIDTH, bits_per_second / 8e9);
     Ok(())
 }
 

@@ -165,6 +165,11 @@ fn summary(rows: &[Row]) -> Vec<Key> {
             one(iperf3::REVERSE),
         ),
         (
+            "iperf3_small_ratio",
+            "iperf3, one stream of writes of 100 bytes: bandwidth, accelerated over plain; higher is better",
+            one(iperf3::SMALL),
+        ),
+        (
             "redis_clients50_ratio",
             "redis-benchmark with 50 clients, no pipeline: geometric mean over GET, SET and sizes of requests per \
              second, accelerated over plain; higher is better",

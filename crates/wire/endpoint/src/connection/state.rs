@@ -16,7 +16,7 @@ use super::negotiation::Negotiation;
 use super::number::Number;
 use super::seek::state::Seeking;
 use super::settings::Settings;
-use super::terms::{Status, Totals};
+use super::terms::{Interest, Status, Totals};
 use super::waiters::Waiters;
 use crate::registry::Slot;
 
@@ -157,6 +157,13 @@ impl Connection {
     #[must_use]
     pub fn carriers(&self) -> (Carrier, Carrier) {
         self.attached().map_or_else(Default::default, |link| link.ring.queue.carriers())
+    }
+
+    /// Whether something is wanted of a direction that is on TCP. No system call.
+    #[must_use]
+    pub fn is_for_kernel(&self, want: Interest) -> bool {
+        let (tx, rx) = self.carriers();
+        (want.read && rx == Carrier::Tcp) || (want.write && tx == Carrier::Tcp)
     }
 
     /// Whether the next byte sent travels on the ring. Once nobody is there to receive it, it does

@@ -552,6 +552,16 @@ impl<S: Share> State<S> {
         any
     }
 
+    /// Whether a hot watch wants something of a direction that is on TCP.
+    pub(super) fn is_for_kernel(&self) -> bool {
+        self.hot.iter().any(|&index| {
+            let watch = self.watches.get(index as usize).and_then(Option::as_ref);
+            watch.is_some_and(|watch| {
+                !watch.disabled && watch.socket.connection.is_for_kernel(watch.interest())
+            })
+        })
+    }
+
     /// Where the peer of a hot watch runs for which waiting awake can pay, if there is one.
     pub(super) fn place_of_peer(&self) -> Option<PeerPlace> {
         self.hot

@@ -135,8 +135,11 @@ fn look(
     // SAFETY: the application passes room for `max` events.
     let mut events = unsafe { Events::new(events, max) };
     let mut ask = only_look;
+    let mut is_first = true;
     loop {
         let mut state = set.state.lock();
+        // Of a direction that is on TCP only the kernel knows, and mostly at once.
+        ask |= std::mem::take(&mut is_first) && state.is_for_kernel();
         state.refresh_doubtful(epfd);
         if state.is_watched_by_kernel {
             state.heat_doubtful();

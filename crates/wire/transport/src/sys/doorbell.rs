@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
-use self::line::{Line, MOST_UNREAD};
+use self::line::Line;
 use super::event_channel::EventChannel;
 use super::fd::{Fd, Placed};
 use super::poll::Deadline;
@@ -185,21 +185,27 @@ impl Doorbell {
     /// To be called by whoever is about to wait for it and may not have silenced it: a line that
     /// nobody reads would fill up, and then carry no more rings, and its end would not be seen. A
     /// channel carries one.
-    pub fn make_room(&self) {
-        if let Bell::Here { event, line, .. } = &self.bell {
-            line.look();
-            let rung = line.channel.as_ref().filter(|channel| channel.is_rung());
-            let is_full = line.unread.fetch_add(1, Ordering::Relaxed) >= MOST_UNREAD;
-            if rung.is_some() || is_full {
-                // It may have been for others, who have yet to wake up; and before it is taken, since
-                // this process may be killed in between.
-                let _ = rustix::io::write(event, &1u64.to_ne_bytes());
-            }
-            rung.map(EventChannel::hear);
-            if is_full {
-                line.drain();
-            }
+    ///
+    /// What it takes may have been for others who wait: if there are any (`others`), the doorbell
+    /// is left rung for them. True where it took something and there were none; some may have
+    /// begun to wait meanwhile, and the caller wakes them if they have a reason to.
+    #[must_use]
+    pub fn make_room(&self, others: impl FnOnce() -> bool) -> bool {
+        let Bell::Here { event, line, .. } = &self.bell else { return false };
+        let full = line.look();
+        let rung = line.channel.as_ref().filter(|channel| channel.is_rung());
+        if rung.is_none() && full.is_none() {
+            return false;
         }
+        // Asked after it is known what is there: of that, who waits from now on has seen the cause.
+        let others = others();
+        if others {
+            // Before it is taken: this process may be killed in between.
+            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+        }
+        rung.map(EventChannel::hear);
+        full.into_iter().for_each(|rings| line.drain(rings));
+        !others
     }
 
     /// Leaves the system call that silences it for the time when somebody wants to sleep again:

@@ -21,7 +21,7 @@ pub(super) struct Line {
     pub(super) is_over: AtomicBool,
     /// It was taken out of the set of this end, after it was over.
     pub(super) is_out: AtomicBool,
-    /// Times that it was waited for without being silenced.
+    /// Times that it was waited for with rings in it.
     pub(super) unread: AtomicU32,
     /// The kernel did not take the last ring.
     pub(super) is_owed: AtomicBool,
@@ -29,8 +29,13 @@ pub(super) struct Line {
     starved_since: AtomicU64,
 }
 
-/// So many rings stay in a line whose end is watched edge-triggered, and so is not silenced.
-pub(super) const MOST_UNREAD: u32 = 256;
+/// So many rings stay in a line whose end is watched edge-triggered, and so is not silenced. The
+/// kernel acknowledges none that is not read, or 40 ms later; of ten that are not acknowledged
+/// (RFC 6928) that of the ringer keeps the next one to itself until then.
+pub(super) const MOST_UNREAD: u32 = 8;
+/// So many are taken at once: more than a ringer sends who rings no more often than it is waited
+/// for.
+const AT_ONCE: usize = 1024;
 /// A line on which the kernel has had no memory for a ring for so long is given up: its end needs
 /// none, and the other machine hears of it.
 const STARVED: Duration = Duration::from_secs(1);
@@ -109,28 +114,35 @@ impl Line {
     }
 
     /// Finds out whether it is over where rings are left in it, behind which its end is not read.
-    pub(super) fn look(&self) {
-        let hangup = Events { hangup: true, ..Events::default() };
-        let events = poll::look(self.socket.fd(), hangup).unwrap_or_default();
+    /// Returns how many are left, where that are too many.
+    pub(super) fn look(&self) -> Option<usize> {
+        let want = Events { read: true, hangup: true, ..Events::default() };
+        let events = poll::look(self.socket.fd(), want).unwrap_or_default();
         if events.hangup || events.dead {
             self.is_over.store(true, Ordering::Relaxed);
         }
+        if !events.read {
+            self.unread.store(0, Ordering::Relaxed);
+            return None;
+        }
+        let is_full = self.unread.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_UNREAD;
+        is_full.then(|| socket::unread(self.socket.fd()).unwrap_or_default())
     }
 
     /// Takes the rings that have come. Where the channel has some, those of the line are heard the
     /// next time.
     pub(super) fn quiet(&self) {
         if !self.channel.as_ref().is_some_and(EventChannel::hear) {
-            self.drain();
+            self.drain(AT_ONCE);
         }
     }
 
-    /// So many at a time as a ringer sends who rings no more often than it is waited for; one that
-    /// rings without end is heard again.
-    pub(super) fn drain(&self) {
+    /// So many at most. One that rings without end is heard again.
+    pub(super) fn drain(&self, most: usize) {
         self.unread.store(0, Ordering::Relaxed);
-        let mut rings = [0; 4 * MOST_UNREAD as usize];
-        match rustix::net::recv(&self.socket, &mut rings[..], RecvFlags::DONTWAIT) {
+        let mut rings = [0; AT_ONCE];
+        let rings = &mut rings[..most.clamp(1, AT_ONCE)];
+        match rustix::net::recv(&self.socket, rings, RecvFlags::DONTWAIT) {
             Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR) => {}
             Ok(_) | Err(_) => self.is_over.store(true, Ordering::Relaxed),
         }

@@ -2,8 +2,8 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use super::*;
-use crate::sys::call;
 use crate::sys::poll::{self, Events};
+use crate::sys::{call, socket};
 
 fn is_rung(doorbell: &Doorbell) -> bool {
     poll::look(doorbell.fd(), Events::READ).unwrap().read
@@ -71,16 +71,65 @@ fn a_line_that_nobody_silences_goes_on_carrying_rings_until_it_is_over() {
     epoll::add(&set, &here, epoll::EventData::new_u64(0), edges).unwrap();
     let mut events =
         [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
-    for _ in 0..20 * MOST_UNREAD {
+    for _ in 0..20 * line::MOST_UNREAD {
         of_here.ring();
         while epoll::wait(&set, &mut events[..], None).unwrap() == 0 {}
-        here.make_room();
+        let _ = here.make_room(|| true);
     }
     let Bell::Here { line, .. } = &here.bell else { panic!("a line") };
-    assert!(rustix::io::ioctl_fionread(&line.socket).unwrap() <= u64::from(4 * MOST_UNREAD));
+    assert!(rustix::io::ioctl_fionread(&line.socket).unwrap() <= u64::from(4 * line::MOST_UNREAD));
     drop((there, of_here));
     while !here.is_over() {
-        here.make_room();
+        let _ = here.make_room(|| true);
+    }
+}
+
+/// Bytes that the ringer's kernel keeps since they were not acknowledged.
+fn unacknowledged(doorbell: &Doorbell) -> usize {
+    let Bell::There(line) = &doorbell.bell else { panic!("on another machine") };
+    socket::unsent(line.socket.fd()).unwrap()
+}
+
+#[test]
+fn rings_are_acknowledged_before_the_next_one_would_be_held_back() {
+    for is_silenced in [true, false] {
+        let [(here, of_there), (there, of_here)] = machines();
+        // From its first answer on, a kernel puts acknowledgements off.
+        for (ringer, hearer) in [(&of_here, &here), (&of_there, &there)] {
+            ringer.ring();
+            until_rung(hearer);
+            hearer.quiet();
+        }
+        let Bell::Here { line, .. } = &here.bell else { panic!("a line") };
+        let mut held_back = 0;
+        for sent in 1..=200 {
+            of_here.ring();
+            held_back += usize::from(unacknowledged(&of_here) > 10);
+            while socket::received(line.socket.fd()).unwrap() <= sent {
+                std::thread::yield_now();
+            }
+            if is_silenced {
+                here.quiet();
+            } else {
+                let _ = here.make_room(|| false);
+            }
+        }
+        // An acknowledgement may itself have to wait for a processor.
+        assert!(held_back <= 5, "{held_back}");
+    }
+}
+
+#[test]
+fn room_is_made_without_a_ring_where_nobody_else_waits() {
+    let [(here, _of_there), (_there, of_here)] = machines();
+    let Bell::Here { event, line, .. } = &here.bell else { panic!("a line") };
+    let is_rung = || poll::look(Fd::from(&event.as_fd()), Events::READ).unwrap().read;
+    for others in [false, true] {
+        of_here.ring();
+        until_rung(&here);
+        while !here.make_room(|| others) && !is_rung() {}
+        assert_eq!(is_rung(), others);
+        assert_eq!(socket::unread(line.socket.fd()).unwrap(), 0);
     }
 }
 
