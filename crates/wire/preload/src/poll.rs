@@ -231,6 +231,10 @@ fn wait_for_ours<'a>(
             return Some(count(fds));
         }
         if ready || slept || is_for_kernel || timeout.is_none() {
+            if !slept {
+                // The peer may wait for that, and perhaps this call does not come to its sleep.
+                guarded_raw(|| ours.attend());
+            }
             let answered = ours.ask_kernel(fds);
             // Perhaps a set is readable for what wakes the others.
             if !ours.sets.is_empty() && departure::has_begun() {
@@ -435,6 +439,10 @@ impl Ours<'_> {
             socket.connection.is_for_kernel(interest(&fds[at]))
         };
         self.sockets.iter().any(socket)
+    }
+
+    fn attend(&self) {
+        self.sockets.iter().for_each(|(_, socket)| socket.connection.attend());
     }
 
     fn any_ready(&self, fds: &[pollfd]) -> bool {

@@ -232,9 +232,9 @@ impl Ring {
     }
 
     /// For whoever is about to wait and may not have silenced the doorbell: keeps what carries the
-    /// rings of another machine from filling up.
-    pub fn make_room(&self) {
-        if self.doorbell.make_room(|| self.queue.number_of_waiters() > 0) {
+    /// rings of another machine from filling up. The caller is armed so many times already.
+    pub fn make_room(&self, times: u64) {
+        if self.doorbell.make_room(|| self.queue.number_of_waiters() > times) {
             self.disarm(Events::default());
         }
     }
@@ -324,7 +324,7 @@ impl Ring {
                 ear.iter().for_each(Ear::forget);
                 // A channel of which nobody has heard the last ring carries no other one. What is
                 // heard of it now rings the ear.
-                self.make_room();
+                self.make_room(0);
             }
             if ready() {
                 break Ok(Events::default());

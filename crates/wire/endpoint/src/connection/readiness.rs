@@ -109,7 +109,7 @@ impl Connection {
     /// epoll).
     pub fn arm(&self, want: Interest) -> Readiness {
         if let Some(link) = self.attached() {
-            link.ring.make_room();
+            link.ring.make_room(0);
             self.attend();
             link.ring.arm(events(want));
         }
@@ -120,7 +120,7 @@ impl Connection {
     /// rings once for each time that it is asked, rings again.
     pub fn rearm(&self, want: Interest) {
         if let Some(link) = self.attached() {
-            link.ring.make_room();
+            link.ring.make_room(u64::from(want.read) + u64::from(want.write));
             self.attend();
             link.ring.rearm(events(want));
         }

@@ -187,8 +187,8 @@ impl Doorbell {
     /// channel carries one.
     ///
     /// What it takes may have been for others who wait: if there are any (`others`), the doorbell
-    /// is left rung for them. True where it took something and there were none; some may have
-    /// begun to wait meanwhile, and the caller wakes them if they have a reason to.
+    /// is left rung for them. Returns whether it took something: others may have begun to wait
+    /// meanwhile, and the caller is to ring for those who have a reason to wake.
     #[must_use]
     pub fn make_room(&self, others: impl FnOnce() -> bool) -> bool {
         let Bell::Here { event, line, .. } = &self.bell else { return false };
@@ -197,15 +197,15 @@ impl Doorbell {
         if rung.is_none() && full.is_none() {
             return false;
         }
-        // Asked after it is known what is there: of that, who waits from now on has seen the cause.
-        let others = others();
-        if others {
+        // Asked after it is known what is in the line: whoever waits from now on has seen the cause
+        // of that. Of a channel more may be taken.
+        if rung.is_some() || others() {
             // Before it is taken: this process may be killed in between.
             let _ = rustix::io::write(event, &1u64.to_ne_bytes());
         }
         rung.map(EventChannel::hear);
         full.into_iter().for_each(|rings| line.drain(rings));
-        !others
+        true
     }
 
     /// Leaves the system call that silences it for the time when somebody wants to sleep again:

@@ -29,10 +29,11 @@ pub(super) struct Line {
     starved_since: AtomicU64,
 }
 
-/// So many rings stay in a line whose end is watched edge-triggered, and so is not silenced. The
+/// So many times rings stay in a line whose end is watched edge-triggered, and so is not silenced. The
 /// kernel acknowledges none that is not read, or 40 ms later; of ten that are not acknowledged
-/// (RFC 6928) that of the ringer keeps the next one to itself until then.
-pub(super) const MOST_UNREAD: u32 = 8;
+/// (RFC 6928) that of the ringer keeps the next one to itself until then. A wait may have brought
+/// two, for data and for space.
+pub(super) const MOST_UNREAD: u32 = 4;
 /// So many are taken at once: more than a ringer sends who rings no more often than it is waited
 /// for.
 const AT_ONCE: usize = 1024;
@@ -116,6 +117,9 @@ impl Line {
     /// Finds out whether it is over where rings are left in it, behind which its end is not read.
     /// Returns how many are left, where that are too many.
     pub(super) fn look(&self) -> Option<usize> {
+        if self.is_over.load(Ordering::Relaxed) {
+            return None;
+        }
         let want = Events { read: true, hangup: true, ..Events::default() };
         let events = poll::look(self.socket.fd(), want).unwrap_or_default();
         if events.hangup || events.dead {

@@ -101,10 +101,11 @@ fn rings_are_acknowledged_before_the_next_one_would_be_held_back() {
             hearer.quiet();
         }
         let Bell::Here { line, .. } = &here.bell else { panic!("a line") };
-        let mut held_back = 0;
+        let (mut held_back, mut times) = (false, 0);
         for sent in 1..=200 {
             of_here.ring();
-            held_back += usize::from(unacknowledged(&of_here) > 10);
+            let before = std::mem::replace(&mut held_back, unacknowledged(&of_here) > 10);
+            times += u32::from(!before && held_back);
             while socket::received(line.socket.fd()).unwrap() <= sent {
                 std::thread::yield_now();
             }
@@ -115,7 +116,7 @@ fn rings_are_acknowledged_before_the_next_one_would_be_held_back() {
             }
         }
         // An acknowledgement may itself have to wait for a processor.
-        assert!(held_back <= 5, "{held_back}");
+        assert!(times <= 5, "{times}");
     }
 }
 
@@ -127,7 +128,7 @@ fn room_is_made_without_a_ring_where_nobody_else_waits() {
     for others in [false, true] {
         of_here.ring();
         until_rung(&here);
-        while !here.make_room(|| others) && !is_rung() {}
+        while !here.make_room(|| others) {}
         assert_eq!(is_rung(), others);
         assert_eq!(socket::unread(line.socket.fd()).unwrap(), 0);
     }
