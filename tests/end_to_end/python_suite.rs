@@ -81,6 +81,8 @@ fn failures(
     cases: &[&str],
 ) -> BTreeMap<String, String> {
     let report = stage.path("report.xml");
+    // One of a run before.
+    let _ = std::fs::remove_file(&report);
     // Verbose: a sign of life after each case.
     command.args(["-m", "test", "--verbose", name, "--junit-xml"]).arg(&report);
     if NETWORK.contains(&name) {
@@ -101,8 +103,28 @@ fn failures(
         finished.stdout,
         finished.stderr
     );
+    let all = failed.len();
     failed.retain(|case, said| !is_torn(case, said));
+    // Not all that fails is a case of its own: a part of one (subTest), what is done before and
+    // after a class.
+    assert!(
+        failed.len() == all || all == counted(&report),
+        "{name} says more than {failed:#?}:\n{}\n{}",
+        finished.stdout,
+        finished.stderr
+    );
     failed
+}
+
+/// The failures and errors that the `testsuite` elements count.
+fn counted(report: &Path) -> usize {
+    let text = std::fs::read_to_string(report).unwrap_or_default();
+    let heads = text.split("<testsuite ").skip(1).filter_map(|suite| suite.split('>').next());
+    let number = |head: &str, name: &str| {
+        let value = head.split(&format!("{name}=\"")).nth(1)?.split('"').next()?;
+        value.parse::<usize>().ok()
+    };
+    heads.flat_map(|head| ["errors", "failures"].map(|name| number(head, name).unwrap_or(0))).sum()
 }
 
 fn is_torn(case: &str, said: &str) -> bool {

@@ -324,7 +324,7 @@ impl Ring {
                 ear.iter().for_each(Ear::forget);
                 // A channel of which nobody has heard the last ring carries no other one. What is
                 // heard of it now rings the ear.
-                self.make_room(0);
+                self.make_room(u64::from(want.read) + u64::from(want.write));
             }
             if ready() {
                 break Ok(Events::default());
