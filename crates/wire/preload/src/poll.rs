@@ -215,6 +215,8 @@ fn wait_for_ours<'a>(
 ) -> Option<c_int> {
     let all_attached = ours.sets.is_empty() && ours.sockets.len() == fds.len();
     let mut slept = false;
+    // The peer may wait for that, and perhaps this call does not come to its sleep.
+    guarded_raw(|| ours.attend());
     // Of a direction that is on TCP only the kernel knows, and mostly at once.
     let mut is_for_kernel = ours.is_for_kernel(fds);
     loop {
@@ -231,10 +233,6 @@ fn wait_for_ours<'a>(
             return Some(count(fds));
         }
         if ready || slept || is_for_kernel || timeout.is_none() {
-            if !slept {
-                // The peer may wait for that, and perhaps this call does not come to its sleep.
-                guarded_raw(|| ours.attend());
-            }
             let answered = ours.ask_kernel(fds);
             // Perhaps a set is readable for what wakes the others.
             if !ours.sets.is_empty() && departure::has_begun() {

@@ -22,8 +22,8 @@ impl Experiment for Programs {
     }
 
     fn about(&self) -> &'static str {
-        "Unmodified programs run plain and accelerated: iperf3 in both directions and by small writes, redis-benchmark against \
-         redis-server, curl that fetches a file from Python's HTTP server, sockperf's ping-pong, and calls \
+        "Unmodified programs run plain and accelerated: iperf3 in both directions and by small writes, \
+         redis-benchmark against redis-server, curl that fetches a file from Python's HTTP server, sockperf's ping-pong, and calls \
          and streams of gRPC's C library. In accelerated runs, both ends are accelerated. Ratios are \
          accelerated over plain, of throughput as of times."
     }

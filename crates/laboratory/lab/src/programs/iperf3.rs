@@ -16,6 +16,7 @@ pub(crate) const REVERSE: &str = "iperf3, reverse";
 pub(super) const SMALL: &str = "iperf3, writes of 100 B";
 
 const PACKAGE: &str = "iperf3";
+
 /// One of its runs.
 #[derive(Clone, Copy)]
 struct Case {

@@ -29,10 +29,10 @@ pub(super) struct Line {
     starved_since: AtomicU64,
 }
 
-/// So many times rings stay in a line whose end is watched edge-triggered, and so is not silenced. The
-/// kernel acknowledges none that is not read, or 40 ms later; of ten that are not acknowledged
-/// (RFC 6928) that of the ringer keeps the next one to itself until then. A wait may have brought
-/// two, for data and for space.
+/// An end that is watched edge-triggered is not silenced. So many waits leave rings in its line, of
+/// which each may have brought two, for data and for space. The kernel acknowledges rings when they
+/// are read, or 40 ms later; while ten are not acknowledged (RFC 6928), that of the ringer keeps the
+/// next one to itself.
 pub(super) const MOST_UNREAD: u32 = 4;
 /// So many are taken at once: more than a ringer sends who rings no more often than it is waited
 /// for.
@@ -115,7 +115,7 @@ impl Line {
     }
 
     /// Finds out whether it is over where rings are left in it, behind which its end is not read.
-    /// Returns how many are left, where that are too many.
+    /// Returns how many are left, where too many waits have left some.
     pub(super) fn look(&self) -> Option<usize> {
         if self.is_over.load(Ordering::Relaxed) {
             return None;
