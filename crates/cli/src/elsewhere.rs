@@ -11,13 +11,14 @@ use anyhow::{Context, Result};
 
 /// The program for network interfaces.
 pub(crate) const INTERFACES: &str = "seekwire-nic";
+const DEMO: &str = "seekwire-demo";
 const FLOW: &str = "seekwire-flow";
 const LABORATORY: &str = "seekwire-lab";
 const SLIDES: &str = "seekwire-slides";
 
 /// Name, program and purpose.
 const SUBCOMMANDS: [(&str, &str, &str); 6] = [
-    ("demo", LABORATORY, "Run real programs plain and accelerated in turn, and write a report"),
+    ("demo", DEMO, "Run real programs plain and accelerated in turn, and write a report"),
     ("lab", LABORATORY, "Run the experiments behind BENCHMARKING.md on this machine"),
     ("calibrate", LABORATORY, "Measure from which size on to take messages in place"),
     ("flow", FLOW, "Run pipelines of filters"),

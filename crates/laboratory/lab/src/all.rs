@@ -8,9 +8,10 @@ use crate::experiment::{Experiment, Options, Unavailable};
 use crate::experiments;
 use crate::journal::Journal;
 use crate::launch::interrupt;
+use crate::measure::Completed;
 use crate::output::write_file;
-use crate::report::site::{self, Site};
-use crate::run::{self, Completed};
+use crate::site::{self, Site};
+
 use crate::text;
 
 /// What became of a run of all experiments.
@@ -73,7 +74,7 @@ pub fn run_these(experiments: &[&dyn Experiment], options: &Options) -> Result<A
             wanted.len() - index - 1,
             text::minutes(left)
         ));
-        match run::run_one(*experiment, options) {
+        match crate::run::run_one(*experiment, options) {
             Ok(one) => completed.push(one),
             Err(error) => {
                 interrupt::check()?;

@@ -1,33 +1,29 @@
 //! The laboratory: experiments that are run, kept as raw data, plotted and reported.
 //!
 //! ```text
-//! command         `seekwire lab`, `demo` and `calibrate`, from the command line
-//! demo            the short tour of real programs, for `seekwire demo`
+//! command         `seekwire lab` and `calibrate`, from the command line
 //! experiments     what is measured: sockets, ring-size, pairs, links, vm, connections, programs, seek,
 //!                 seek-fragments, mailbox, nic, zeromq, models, flow-demand, flow-reaction, flow-latency,
 //!                 flow-updates, flow-peers, slides
-//!   programs      iperf3, redis, http, sockperf and grpc, as pairs of server and client
 //!   bench         two processes of our own that exchange bytes: streambench (C, unmodified) or peer (Rust API)
-//!   search        messages received in another order than they came in, and what that costs the receiver
 //!   imaging       an image through filters on several hosts, over `seekwire-flow` (peer)
 //!   guests        two virtual machines that share memory, and programs in them
 //!   network       two hosts, their interfaces, and what passes between them
 //!   pipeline      what the stages of a pipeline do, in whatever runtime (peer, and programs of their own)
 //!   slides        servers of whole slides, and those that ask them for tiles
 //!   messaging     programs that exchange messages over libzmq (of their own) or mailboxes (peer)
-//!   compiled      C programs, compiled when first needed
 //!   limits        what the memory of this machine can do
-//! experiment      options, context
-//! run             the way from an experiment to its files
-//! schedule        alternation of variants, warm-up, what happens to failures
-//! launch          children: plain or accelerated, watched, never left behind
+//! experiment      what can be measured
+//! run             experiments, one after another
 //! claim, verdict  what papers say, judged by what was measured
-//! record, stats   readings, rows, medians, spread, bootstrap intervals
 //! all, journal    every experiment in turn, and what became of each
-//! report          a page for each result, the site that joins them, and tables in Markdown pages
+//! site, markdown  the site that joins all results, and tables in Markdown pages
 //! pack            results that are kept in little room
-//! output, plot, machine, progress
+//! curves          figures as SVG
 //! ```
+//!
+//! How programs are started, alternated, recorded and reported, and the programs of `seekwire demo`,
+//! are in [`seekwire_harness`].
 //!
 //! The laboratory measures the shipped artefacts from outside, in processes of their own. It
 //! contains no part of what it measures, except that [`peer`] uses the public Rust API, and that
@@ -42,40 +38,34 @@ mod bench;
 pub mod calibrate;
 pub mod claim;
 pub mod command;
-mod compiled;
-pub mod demo;
+mod curves;
 pub mod experiment;
 mod experiments;
 mod guests;
 mod imaging;
 mod journal;
-pub mod launch;
 mod limits;
-pub mod machine;
+mod markdown;
 pub mod messaging;
 pub mod network;
-pub mod outcome;
-mod output;
 mod pack;
 pub mod peer;
 pub mod pipeline;
-pub mod plot;
-mod programs;
-pub mod progress;
-pub mod record;
-mod report;
 pub mod run;
-pub mod schedule;
-mod search;
+mod site;
 mod slides;
-pub mod stats;
 mod streambench;
-mod text;
 mod verdict;
 
-pub use experiment::{Experiment, Options, Unavailable};
+use seekwire_harness::{compiled, context, measure, output, programs, report, search, text};
+pub use seekwire_harness::{
+    demo, launch, machine, outcome, plot, progress, record, schedule, stats,
+};
+
+pub use context::Options;
+pub use experiment::{Experiment, Unavailable};
 pub use experiments::experiments;
+pub use markdown::{Pages, write as write_pages};
 pub use pack::pack;
-pub use report::markdown::{Pages, write as write_pages};
-pub use report::site::{Site, write as report};
 pub use run::run;
+pub use site::{Site, write as report};

@@ -15,14 +15,9 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::Experiment;
 use crate::experiments::by_name;
 use crate::outcome::{Findings, Recorded, ResultFile};
-use crate::output::{self, RESULT};
+use crate::output::{self, PACKED_RAW, RAW, RESULT};
 use crate::programs::DEMO;
 use crate::record::{Better, Row, Samples};
-
-/// The readings, as they are measured.
-pub(crate) const RAW: &str = "raw.csv";
-/// The same in a packed result.
-pub(crate) const PACKED_RAW: &str = "raw.csv.gz";
 
 /// The contents of a packed `result.json`.
 #[derive(Serialize, Deserialize)]

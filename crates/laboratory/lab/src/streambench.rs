@@ -30,6 +30,6 @@ pub(crate) fn path() -> Result<&'static Path> {
 mod tests {
     #[test]
     fn source_compiles_without_warnings() {
-        crate::compiled::tests::compiles_without_warnings(&super::SOURCE);
+        crate::compiled::check(&super::SOURCE).unwrap();
     }
 }

@@ -67,10 +67,9 @@ fn agent(name: &str, url: &str) -> Result<Agent> {
         .timeout_global(Some(WHOLE))
         .http_status_as_error(false)
         // It would ask anybody, and of a bucket without a signature.
-        .max_redirects(0);
-    // Also for others: they may lead to one with https.
-    #[cfg(feature = "https")]
-    let configuration = configuration.tls_config(tls::configuration());
+        .max_redirects(0)
+        // Also for others: they may lead to one with https.
+        .tls_config(tls::configuration());
     Ok(configuration.build().new_agent())
 }
 
@@ -99,7 +98,7 @@ impl HttpSource {
     /// Asks for the first bytes, to learn the length and whether the server answers ranges.
     ///
     /// # Errors
-    /// No connection, no such file, no ranges, or `https` in a build without it.
+    /// No connection, no such file, no ranges, or `https` without certificates of authorities.
     pub fn open(url: &str) -> Result<Self> {
         let (name, url, bucket) = match Bucket::of(url)? {
             Some((bucket, key)) => (url.to_owned(), bucket.url(&key), Some(Arc::new(bucket))),

@@ -1,6 +1,5 @@
 //! A slide on a real web server, by TLS with a certificate of an authority that is made here. Who is
 //! believed is in the environment, so it is asked by processes of their own: this program again.
-#![cfg(feature = "https")]
 
 mod common;
 

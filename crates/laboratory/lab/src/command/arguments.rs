@@ -22,12 +22,11 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    Demo(Demo),
     /// Run the experiments behind BENCHMARKING.md on this machine
     #[command(subcommand)]
     Lab(Lab),
     Calibrate(Calibrate),
-    /// Run one side of an experiment; `lab` and `demo` start it
+    /// Run one side of an experiment; `lab` starts it
     #[command(hide = true)]
     LabPeer(LabPeer),
 }
@@ -48,23 +47,6 @@ pub(super) struct Calibrate {
     /// Write the result to this file instead
     #[arg(long, value_name = "FILE")]
     pub(super) file: Option<PathBuf>,
-}
-
-/// Run real programs plain and accelerated in turn, and write a report
-///
-/// Runs iperf3, redis-benchmark, a file download from Python's http.server with curl, sockperf
-/// ping-pong, and a message search: a receiver that takes messages out of the middle of a stream.
-/// Prints one table and writes report.html, result.json and raw.csv. If a program is not installed,
-/// its line says so. Five rounds take about two minutes.
-#[derive(Debug, Args)]
-pub(super) struct Demo {
-    /// Write the report to this directory
-    #[arg(long, value_name = "DIR", default_value = "out/demo")]
-    pub(super) out: PathBuf,
-
-    /// Number of rounds; each runs every program once plain and once accelerated
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(super) rounds: u32,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,4 +1,4 @@
-//! `seekwire lab`, `demo` and `calibrate`, from the command line.
+//! `seekwire lab` and `calibrate`, from the command line.
 
 mod arguments;
 mod particular;
@@ -26,7 +26,6 @@ pub fn definitions() -> clap::Command {
 #[must_use]
 pub fn main() -> ExitCode {
     seekwire_program::finish(match parse(std::env::args_os().collect()).command {
-        Command::Demo(options) => demo(&options),
         Command::Lab(command) => lab(&command),
         Command::Calibrate(options) => calibrate(&options),
         Command::LabPeer(peer) => return crate::peer::main(peer.arguments),
@@ -58,16 +57,6 @@ fn refuse_strange_options(definitions: &clap::Command, words: &[OsString]) {
             run.error(ErrorKind::ArgumentConflict, why).exit();
         }
     }
-}
-
-fn demo(options: &arguments::Demo) -> Result<ExitCode> {
-    let rounds = options.rounds as usize;
-    crate::demo::run(&crate::demo::Options {
-        out: options.out.clone(),
-        rounds,
-        ..Default::default()
-    })?;
-    Ok(ExitCode::SUCCESS)
 }
 
 fn calibrate(options: &arguments::Calibrate) -> Result<ExitCode> {

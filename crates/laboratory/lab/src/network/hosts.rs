@@ -95,7 +95,7 @@ impl Hosts<'_> {
         };
         let store = Store::default();
         let terms = Terms { hold: true, default_route: options.default_route };
-        let _obligation = Obligation::new();
+        let _obligation = Obligation::take();
         let session = RefCell::new(Session::begin(&mut kernel, &store, &interface, terms)?);
         let speed_mbps = session.borrow_mut().now()?.speed_mbps;
         let peer =

@@ -13,7 +13,7 @@
 pub(crate) mod ends;
 pub(crate) mod hosts;
 pub(crate) mod machines;
-pub mod options;
+pub use seekwire_harness::network as options;
 pub(crate) mod others;
 pub(crate) mod step;
 

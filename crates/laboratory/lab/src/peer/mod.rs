@@ -11,14 +11,13 @@
 //! `lab-peer gauge-serve ADDRESS:PORT` and `lab-peer gauge-drive` are the ends of network tests,
 //! whose orders are JSON, too.
 //!
-//! `lab-peer search-send` and `lab-peer search-receive` are the ends of a message search; their
-//! orders are JSON. `lab-peer mailbox` plays the messaging programs (see [`crate::messaging`]) over
+//! `lab-peer mailbox` plays the messaging programs (see [`crate::messaging`]) over
 //! mailboxes. `lab-peer pipeline` plays a pipeline (see [`crate::pipeline`]).
 //!
 //! `lab-peer flow-host ADDRESS` is one of the processes that run the image pipeline (see
 //! `imaging`).
 //!
-//! Each of them takes `--of=PID` first: the process that started it, with which it ends.
+//! It also plays the roles of [`seekwire_harness::peer`].
 //!
 //! `stream` copies messages into and out of a Seekwire stream, `in-place` writes and reads them
 //! where they are, and `std` (the default) uses `std::net`, which shows what Rust itself costs.
@@ -30,9 +29,7 @@ mod flow;
 mod gauge;
 mod messaging;
 mod options;
-mod parent;
 mod pipeline;
-mod search;
 mod serve;
 mod wire;
 
@@ -43,8 +40,6 @@ use anyhow::Result;
 
 use channel::Channel;
 use options::{Action, Api, Options};
-
-use crate::launch::OF;
 
 /// Plays the role with the arguments that follow `lab-peer`.
 ///
@@ -62,17 +57,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
     let mut arguments = arguments.into_iter().peekable();
-    let is_of = |argument: &OsString| argument.to_str().is_some_and(|text| text.starts_with(OF));
-    if let Some(of) = arguments.next_if(is_of) {
-        parent::end_with(of.to_str().and_then(|of| of.strip_prefix(OF)).unwrap_or_default())?;
-    }
-    let search = match arguments.peek().and_then(|argument| argument.to_str()) {
-        Some("search-send") => Some(search::send as fn(_) -> _),
-        Some("search-receive") => Some(search::receive as fn(_) -> _),
-        _ => None,
-    };
-    if let Some(search) = search {
-        return search(arguments.nth(1).and_then(|order| order.into_string().ok()));
+    if seekwire_harness::peer::begin(&mut arguments)? {
+        return Ok(());
     }
     match arguments.peek().and_then(|argument| argument.to_str()) {
         Some("gauge-serve") => {
@@ -87,13 +73,6 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
             return flow::play(arguments.nth(1).and_then(|address| address.into_string().ok()));
         }
         Some("mailbox") => return messaging::play(arguments.skip(1)),
-        Some(parent::WATCH) => {
-            let mut pids = arguments.skip(1).map(|pid| pid.into_string().unwrap_or_default());
-            return parent::watch(
-                &pids.next().unwrap_or_default(),
-                &pids.next().unwrap_or_default(),
-            );
-        }
         _ => {}
     }
     let options = Options::parse(arguments)?;

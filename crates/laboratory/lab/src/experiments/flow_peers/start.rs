@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn sources_compile_without_warnings_or_their_absence_is_explained() {
         match tbb() {
-            Ok(_) => compiled::tests::compiles_without_warnings(&TBB),
+            Ok(_) => crate::compiled::check(&TBB).unwrap(),
             Err(error) => assert!(error.to_string().contains("libtbb-dev"), "{error}"),
         }
         if let Err(error) = gstreamer() {

@@ -1,0 +1,79 @@
+//! The way from a measurement to its files.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::context::Description;
+use crate::machine::{COMMIT, Machine};
+use crate::outcome::{Findings, Outcome, Recorded, ResultFile};
+use crate::output::{Destination, PACKED_RAW, RAW, RESULT};
+use crate::plot::Figure;
+use crate::report;
+
+/// An experiment that has been run and written down.
+#[derive(Debug)]
+pub struct Completed {
+    /// The directory that holds `result.json`, `raw.csv`, `report.html` and the figures.
+    pub directory: PathBuf,
+    /// What `result.json` holds.
+    pub result: ResultFile,
+    /// See [`Outcome::violation`].
+    pub violation: Option<String>,
+}
+
+/// Runs `experiment` between two looks at the machine, and writes everything it found, and what
+/// follows from it, with figures as `draw` makes them.
+///
+/// # Errors
+///
+/// If the experiment fails, a figure cannot be drawn, or the destination cannot be written to.
+pub fn measure(
+    description: Description,
+    destination: &Destination,
+    experiment: impl FnOnce() -> Result<Outcome>,
+    findings: impl FnOnce(Recorded<'_>) -> Findings,
+    draw: impl Fn(&Figure) -> Result<String>,
+) -> Result<Completed> {
+    let mut machine = Machine::describe();
+    let outcome =
+        experiment().map_err(|error| error.context(format!("experiment {}", description.name)))?;
+    machine.finish();
+
+    let found = findings(Recorded { parameters: &outcome.parameters, samples: &outcome.samples });
+    let summary = found.summary.clone();
+    let mut result = ResultFile {
+        experiment: description.name.to_owned(),
+        machine,
+        commit: COMMIT.to_owned(),
+        parameters: outcome.parameters,
+        rows: outcome.samples.rows(outcome.baseline),
+        tables: Vec::new(),
+        summary: BTreeMap::new(),
+        meanings: BTreeMap::new(),
+        figures: Vec::new(),
+    };
+    found.put_into(&mut result);
+    // The mark of ownership goes first: if anything below fails, the next run may still take the
+    // directory over.
+    destination.write(RESULT, &(serde_json::to_string_pretty(&result)? + "\n"))?;
+    destination.write(RAW, &outcome.samples.to_csv())?;
+    destination.remove(PACKED_RAW)?;
+    let mut figures = Vec::new();
+    for figure in &result.figures {
+        let svg = draw(figure)?;
+        destination.write(&figure.file, &svg)?;
+        figures.push((figure.title.clone(), svg));
+    }
+    let report = report::html(&description, &result, &summary, &figures);
+    destination.write("report.html", &report)?;
+    Ok(Completed { directory: destination.path().to_owned(), result, violation: outcome.violation })
+}
+
+impl Completed {
+    /// Path of the report.
+    pub fn report(&self) -> PathBuf {
+        self.directory.join(Path::new("report.html"))
+    }
+}

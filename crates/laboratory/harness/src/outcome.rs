@@ -1,0 +1,178 @@
+//! What an experiment brings home, and the file that keeps it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::machine::Machine;
+use crate::plot::Figure;
+use crate::record::{Row, Samples};
+
+/// What an experiment brings home.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How it was done: rounds, sizes, settings.
+    pub parameters: BTreeMap<String, Value>,
+    /// All readings.
+    pub samples: Samples,
+    /// The variant that all others are compared with.
+    pub baseline: &'static str,
+    /// Something that must never happen, such as damaged data. It is written down like any other
+    /// result, and then ends the run with this error.
+    pub violation: Option<String>,
+}
+
+/// What was measured, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Recorded<'a> {
+    /// See [`Outcome::parameters`].
+    pub parameters: &'a BTreeMap<String, Value>,
+    /// See [`Outcome::samples`].
+    pub samples: &'a Samples,
+}
+
+impl Recorded<'_> {
+    /// A parameter that is a list of numbers; one that is not there is empty.
+    pub fn numbers(&self, name: &str) -> Vec<u64> {
+        let list = self.parameters.get(name).and_then(Value::as_array);
+        list.into_iter().flatten().filter_map(Value::as_u64).collect()
+    }
+
+    /// A parameter that is a number.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.parameters.get(name)?.as_u64()
+    }
+}
+
+/// What follows from what was measured, and can be computed again.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Findings {
+    /// The few numbers that matter. What could not be measured is left out.
+    pub summary: Vec<Key>,
+    /// What was computed from the readings and is not a ratio of two variants, in the order in
+    /// which the report shows it.
+    pub tables: Vec<Table>,
+    /// Plots, in the order in which the report shows them.
+    pub figures: Vec<Figure>,
+}
+
+impl Findings {
+    /// Writes them into a result, in place of those that it has.
+    pub fn put_into(self, result: &mut ResultFile) {
+        let Self { summary, tables, figures } = self;
+        result.tables = tables;
+        result.figures = figures.into_iter().filter(|figure| !figure.is_empty()).collect();
+        result.meanings =
+            summary.iter().map(|key| (key.name.to_owned(), key.meaning.to_string())).collect();
+        result.summary = summary.into_iter().map(|key| (key.name.to_owned(), key.value)).collect();
+    }
+}
+
+/// One number of the summary.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Key {
+    /// Its name in `result.json`.
+    pub name: &'static str,
+    /// Its value.
+    pub value: f64,
+    /// What it means and which way is better.
+    pub meaning: Cow<'static, str>,
+}
+
+impl Key {
+    /// A number of the summary, if it could be measured.
+    pub fn measured(
+        name: &'static str,
+        meaning: impl Into<Cow<'static, str>>,
+        value: Option<f64>,
+    ) -> Option<Self> {
+        value.map(|value| Self { name, value, meaning: meaning.into() })
+    }
+}
+
+/// A table of the report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// Heading.
+    pub title: String,
+    /// What the columns mean, as far as their names do not say it.
+    pub note: String,
+    /// Names of the columns, with units.
+    pub columns: Vec<String>,
+    /// Cells, by row: text, numbers, or null where there is nothing.
+    pub rows: Vec<Vec<Value>>,
+}
+
+/// The contents of `result.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResultFile {
+    /// Name of the experiment.
+    pub experiment: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// What it ran: `git describe` of the sources.
+    pub commit: String,
+    /// How it was done.
+    pub parameters: BTreeMap<String, Value>,
+    /// Medians, spread and ratios.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<Row>,
+    /// What was computed from them, if anything.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<Table>,
+    /// The few numbers that matter.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub summary: BTreeMap<String, f64>,
+    /// What each of them means and which way is better.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub meanings: BTreeMap<String, String>,
+    /// Plots, in the order in which reports show them. They can be drawn from here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub figures: Vec<Figure>,
+}
+
+/// One (case, variant, metric) of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At<'a> {
+    /// The case.
+    pub case: &'a str,
+    /// The variant.
+    pub variant: &'a str,
+    /// Name of the metric.
+    pub metric: &'a str,
+}
+
+impl ResultFile {
+    /// The row of a (case, variant, metric).
+    ///
+    /// # Errors
+    ///
+    /// If there is none, with what went wrong when it was to be measured, if that is known.
+    pub fn row(&self, at: At<'_>) -> Result<&Row, String> {
+        let found = self.rows.iter().find(|row| {
+            row.case == at.case && row.variant == at.variant && row.metric == at.metric
+        });
+        found.ok_or_else(|| {
+            // A run that fails before it can measure anything names its case as it can.
+            let failed =
+                self.rows.iter().filter(|row| row.variant == at.variant && row.spread.is_none());
+            match failed.filter_map(|row| row.error.as_deref()).next() {
+                Some(error) => format!("{at} was not measured: {error}"),
+                None => format!("{at} was not measured"),
+            }
+        })
+    }
+
+    /// Whether it was a quick run, whose numbers are not to be quoted.
+    pub fn is_quick(&self) -> bool {
+        self.parameters.get("quick").and_then(Value::as_bool).unwrap_or(false)
+    }
+}
+
+impl std::fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}, {}", self.metric, self.case, self.variant)
+    }
+}

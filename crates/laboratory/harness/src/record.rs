@@ -1,0 +1,462 @@
+//! What experiments measure: single readings, and the rows made of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+
+use csv::StringRecord;
+use serde::{Deserialize, Serialize};
+
+use crate::launch::Traffic;
+use crate::stats::{self, Ratio, Spread};
+
+/// A measured quantity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name, e.g. `bandwidth`.
+    pub name: &'static str,
+    /// Its unit, e.g. `GB/s` (decimal giga).
+    pub unit: &'static str,
+    /// Which way is better.
+    pub better: Better,
+}
+
+/// Which way a metric improves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// Larger is better: bandwidths and rates.
+    Higher,
+    /// Smaller is better: times.
+    Lower,
+}
+
+/// One reading of one run, or why the run gave none.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// What was measured, e.g. `64 KiB`.
+    pub case: String,
+    /// The case as a number where it has one (a message size, a number of pairs): the x axis.
+    pub x: Option<f64>,
+    /// The way it was done, e.g. `plain`.
+    pub variant: String,
+    /// The quantity; `None` if the run failed before it could measure any.
+    pub metric: Option<Metric>,
+    /// Round, from 1.
+    pub round: usize,
+    /// Position of the run among the variants of its round, from 0.
+    pub position: usize,
+    /// The reading, in the metric's unit, or what went wrong.
+    pub outcome: Result<f64, String>,
+    /// Bytes the run moved by carrier, as counted by the accelerated client; `None` for plain
+    /// runs.
+    pub traffic: Option<Traffic>,
+}
+
+/// Rows that failed with the same complaint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure<'a> {
+    /// The reason that they share.
+    pub error: &'a str,
+    /// The rows without a value.
+    pub rows: Vec<&'a Row>,
+}
+
+impl Failure<'_> {
+    /// The variants that it concerns.
+    pub fn variants(&self) -> Vec<&str> {
+        let mut variants: Vec<&str> = self.rows.iter().map(|row| row.variant.as_str()).collect();
+        variants.sort_unstable();
+        variants.dedup();
+        variants
+    }
+}
+
+/// The failures among `rows`, each complaint once.
+pub fn failures(rows: &[Row]) -> Vec<Failure<'_>> {
+    let mut failures: Vec<Failure<'_>> = Vec::new();
+    for row in rows {
+        let Some(error) = row.error.as_deref() else { continue };
+        match failures.iter_mut().find(|failure| failure.error == error) {
+            Some(failure) => failure.rows.push(row),
+            None => failures.push(Failure { error, rows: vec![row] }),
+        }
+    }
+    failures
+}
+
+/// All readings of an experiment, in the order in which they were taken.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Samples(pub Vec<Sample>);
+
+/// Everything known about one (case, variant, metric) over all rounds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// What was measured.
+    pub case: String,
+    /// The case as a number, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub x: Option<f64>,
+    /// The way it was done.
+    pub variant: String,
+    /// The quantity; empty if no run of this variant got far enough to measure any.
+    pub metric: String,
+    /// Its unit.
+    pub unit: String,
+    /// Which way it improves.
+    pub better: Better,
+    /// Median and spread over the rounds; `None` if every run failed.
+    pub spread: Option<Spread>,
+    /// This variant over the baseline variant, with its 95 % interval; `None` for the baseline
+    /// itself.
+    pub ratio: Option<Ratio>,
+    /// The variant that `ratio` divides by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<String>,
+    /// Median per run of bytes that went through shared memory, both ways, as counted by the
+    /// client.
+    pub ring_bytes: Option<u64>,
+    /// Median per run of bytes that went through the kernel's TCP, both ways, as counted by the
+    /// client.
+    pub tcp_bytes: Option<u64>,
+    /// Number of runs that failed.
+    pub failures: usize,
+    /// What went wrong in the first of them.
+    pub error: Option<String>,
+}
+
+impl Samples {
+    /// One row for each (case, variant, metric), in order of first appearance, compared with
+    /// variant `baseline`.
+    ///
+    /// A failed run that could not say what it would have measured makes a row of its own without a
+    /// metric.
+    pub fn rows(&self, baseline: &str) -> Vec<Row> {
+        type Key<'a> = (&'a str, &'a str, &'a str);
+        let mut order: Vec<Key<'_>> = Vec::new();
+        let mut groups: BTreeMap<Key<'_>, Vec<&Sample>> = BTreeMap::new();
+        for sample in &self.0 {
+            let metric = sample.metric.map_or("", |metric| metric.name);
+            let key = (sample.case.as_str(), sample.variant.as_str(), metric);
+            let group = groups.entry(key).or_default();
+            if group.is_empty() {
+                order.push(key);
+            }
+            group.push(sample);
+        }
+        order
+            .into_iter()
+            .map(|key| {
+                let other =
+                    (key.1 != baseline).then(|| groups.get(&(key.0, baseline, key.2))).flatten();
+                row(&groups[&key], other.map(Vec::as_slice), baseline)
+            })
+            .collect()
+    }
+
+    /// Ratio of the medians of two kinds of samples, paired by round.
+    pub fn ratio(&self, numerator: Selector<'_>, denominator: Selector<'_>) -> Option<Ratio> {
+        stats::ratio_of_medians(&self.pairs(numerator, denominator))
+    }
+
+    /// Readings of two kinds of samples in the same rounds, side by side.
+    pub fn pairs(&self, these: Selector<'_>, others: Selector<'_>) -> Vec<(f64, f64)> {
+        pairs(self.outcomes(these), self.outcomes(others))
+    }
+
+    /// Round and reading of each.
+    fn outcomes<'a>(
+        &'a self,
+        selector: Selector<'a>,
+    ) -> impl Iterator<Item = (usize, Option<f64>)> {
+        let outcome = |sample: &Sample| (sample.round, sample.outcome.as_ref().ok().copied());
+        self.0.iter().filter(move |sample| selector.matches(sample)).map(outcome)
+    }
+
+    /// Median of one kind of samples.
+    pub fn median(&self, selector: Selector<'_>) -> Option<f64> {
+        stats::median(&self.values(selector))
+    }
+
+    /// Readings of one kind of samples.
+    pub fn values(&self, selector: Selector<'_>) -> Vec<f64> {
+        self.0
+            .iter()
+            .filter(|s| selector.matches(s))
+            .filter_map(|s| s.outcome.clone().ok())
+            .collect()
+    }
+
+    /// Readings of `metric` by two variants in the same rounds, side by side, by case.
+    pub fn pairs_by_case(
+        &self,
+        metric: &str,
+        this: &str,
+        other: &str,
+    ) -> BTreeMap<String, Vec<(f64, f64)>> {
+        type Rounds = Vec<(usize, Option<f64>)>;
+        let mut by_case: BTreeMap<&str, [Rounds; 2]> = BTreeMap::new();
+        for sample in &self.0 {
+            let position = [this, other].iter().position(|variant| *variant == sample.variant);
+            let is_wanted = sample.metric.is_some_and(|of| of.name == metric);
+            if let Some(position) = position.filter(|_| is_wanted) {
+                let outcome = (sample.round, sample.outcome.as_ref().ok().copied());
+                by_case.entry(&sample.case).or_default()[position].push(outcome);
+            }
+        }
+        let paired = by_case.into_iter().map(|(case, [these, others])| {
+            (case.to_owned(), pairs(these.into_iter(), others.into_iter()))
+        });
+        paired.collect()
+    }
+
+    /// What [`Samples::to_csv`] has written. `better`: by metric, which `text` does not say.
+    ///
+    /// # Errors
+    ///
+    /// If it is something else, with the record.
+    pub fn of_csv(text: &str, better: &BTreeMap<String, Better>) -> Result<Self, String> {
+        let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text.as_bytes());
+        let records = reader.records().zip(1..).map(|(record, index)| {
+            let record = record.map_err(|error| error.to_string())?;
+            let sample = Sample::of_record(&record, better);
+            sample.map_err(|field| format!("record {index}: wrong {field}"))
+        });
+        records.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The raw data as CSV (RFC 4180) with a header line.
+    pub fn to_csv(&self) -> String {
+        let mut records = csv::Writer::from_writer(Vec::new());
+        // Writing to memory cannot fail.
+        let mut write = |record: &[String]| drop(records.write_record(record));
+        let header = [
+            "round",
+            "position",
+            "case",
+            "x",
+            "variant",
+            "metric",
+            "unit",
+            "value",
+            "ring_bytes",
+            "tcp_bytes",
+            "error",
+        ];
+        write(&header.map(str::to_owned));
+        for sample in &self.0 {
+            let number =
+                |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+            let bytes = |of: fn(&Traffic) -> u64| {
+                sample.traffic.as_ref().map(|t| of(t).to_string()).unwrap_or_default()
+            };
+            let fields = [
+                sample.round.to_string(),
+                sample.position.to_string(),
+                sample.case.clone(),
+                number(sample.x),
+                sample.variant.clone(),
+                sample.metric.map(|metric| metric.name.to_owned()).unwrap_or_default(),
+                sample.metric.map(|metric| metric.unit.to_owned()).unwrap_or_default(),
+                number(sample.outcome.as_ref().ok().copied()),
+                bytes(|traffic| traffic.ring),
+                bytes(|traffic| traffic.tcp),
+                sample.outcome.as_ref().err().cloned().unwrap_or_default(),
+            ];
+            write(&fields);
+        }
+        let bytes = records.into_inner().unwrap_or_default();
+        String::from_utf8(bytes).unwrap_or_default()
+    }
+}
+
+/// Picks samples by case, variant and metric.
+#[derive(Clone, Copy, Debug)]
+pub struct Selector<'a> {
+    /// The case.
+    pub case: &'a str,
+    /// The variant.
+    pub variant: &'a str,
+    /// The metric.
+    pub metric: Metric,
+}
+
+impl Selector<'_> {
+    fn matches(&self, sample: &Sample) -> bool {
+        sample.case == self.case
+            && sample.variant == self.variant
+            && sample.metric == Some(self.metric)
+    }
+}
+
+impl Sample {
+    /// A record as [`Samples::to_csv`] writes it, or the name of the field that is not as it should
+    /// be.
+    fn of_record(
+        record: &StringRecord,
+        better: &BTreeMap<String, Better>,
+    ) -> Result<Self, &'static str> {
+        fn number<T: FromStr>(text: &str, name: &'static str) -> Result<Option<T>, &'static str> {
+            if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(|_| name) }
+        }
+        let fields: Vec<&str> = record.iter().collect();
+        let [round, position, case, x, variant, metric, unit, value, ring, tcp, error] = fields[..]
+        else {
+            return Err("number of fields");
+        };
+        let better = better.get(metric).copied().unwrap_or(Better::Higher);
+        let bytes = number(ring, "ring_bytes")?.zip(number(tcp, "tcp_bytes")?);
+        Ok(Sample {
+            case: case.to_owned(),
+            x: number(x, "x")?,
+            variant: variant.to_owned(),
+            metric: (!metric.is_empty()).then(|| Metric {
+                name: kept(metric),
+                unit: kept(unit),
+                better,
+            }),
+            round: number(round, "round")?.ok_or("round")?,
+            position: number(position, "position")?.ok_or("position")?,
+            outcome: number(value, "value")?.ok_or_else(|| error.to_owned()),
+            traffic: bytes.map(|(ring, tcp)| Traffic { ring, tcp, ..Traffic::default() }),
+        })
+    }
+}
+
+/// The word for as long as the process lives. There are few: names and units of metrics.
+fn kept(word: &str) -> &'static str {
+    static WORDS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(kept) = words.get(word) {
+        return kept;
+    }
+    let word: &'static str = Box::leak(word.into());
+    words.insert(word);
+    word
+}
+
+fn row(samples: &[&Sample], of_baseline: Option<&[&Sample]>, baseline: &str) -> Row {
+    let first = samples[0];
+    let outcome = |sample: &&Sample| (sample.round, sample.outcome.as_ref().ok().copied());
+    let values: Vec<f64> = samples.iter().filter_map(|sample| outcome(sample).1).collect();
+    let median_bytes = |of: fn(&Traffic) -> u64| {
+        let traffic = samples.iter().filter_map(|sample| sample.traffic.as_ref());
+        let bytes: Vec<f64> = traffic.map(|traffic| of(traffic) as f64).collect();
+        stats::median(&bytes).map(|bytes| bytes as u64)
+    };
+    Row {
+        case: first.case.clone(),
+        x: first.x,
+        variant: first.variant.clone(),
+        metric: first.metric.map_or("", |metric| metric.name).to_owned(),
+        unit: first.metric.map_or("", |metric| metric.unit).to_owned(),
+        better: first.metric.map_or(Better::Higher, |metric| metric.better),
+        spread: Spread::of(&values),
+        ratio: of_baseline.and_then(|others| {
+            let (these, others) = (samples.iter().map(outcome), others.iter().map(outcome));
+            stats::ratio_of_medians(&pairs(these, others))
+        }),
+        baseline: of_baseline.map(|_| baseline.to_owned()),
+        ring_bytes: median_bytes(|traffic| traffic.ring),
+        tcp_bytes: median_bytes(|traffic| traffic.tcp),
+        failures: samples.len() - values.len(),
+        error: samples.iter().find_map(|sample| sample.outcome.as_ref().err()).cloned(),
+    }
+}
+
+/// Readings of the same rounds, side by side; those that there are.
+fn pairs(
+    numerators: impl Iterator<Item = (usize, Option<f64>)>,
+    denominators: impl Iterator<Item = (usize, Option<f64>)>,
+) -> Vec<(f64, f64)> {
+    let by_round: BTreeMap<usize, f64> =
+        denominators.filter_map(|(round, value)| Some((round, value?))).collect();
+    numerators.filter_map(|(round, value)| Some((value?, *by_round.get(&round)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BANDWIDTH: Metric = Metric { name: "bandwidth", unit: "GB/s", better: Better::Higher };
+
+    fn sample(variant: &str, round: usize, outcome: Result<f64, String>) -> Sample {
+        Sample {
+            case: "64 KiB, \"bulk\"".to_owned(),
+            x: Some(65536.0),
+            variant: variant.to_owned(),
+            metric: Some(BANDWIDTH),
+            round,
+            position: 0,
+            outcome,
+            traffic: (variant == "accelerated").then_some(Traffic {
+                ring: 100,
+                tcp: 7,
+                ..Traffic::default()
+            }),
+        }
+    }
+
+    fn samples() -> Samples {
+        Samples(vec![
+            sample("plain", 1, Ok(2.0)),
+            sample("accelerated", 1, Ok(4.0)),
+            sample("accelerated", 2, Ok(6.0)),
+            sample("plain", 2, Ok(3.0)),
+            sample("accelerated", 3, Err("hung".to_owned())),
+            sample("plain", 3, Ok(50.0)),
+        ])
+    }
+
+    #[test]
+    fn rows_pair_readings_of_the_same_round() {
+        let rows = samples().rows("plain");
+        assert_eq!(rows.len(), 2);
+        assert_eq!((rows[0].variant.as_str(), rows[0].ratio), ("plain", None));
+        assert_eq!(rows[0].spread.unwrap().median, 3.0);
+        let accelerated = &rows[1];
+        assert_eq!(
+            accelerated.ratio.unwrap().value,
+            2.0,
+            "round 3 has no partner and must not count"
+        );
+        assert_eq!((accelerated.failures, accelerated.error.as_deref()), (1, Some("hung")));
+        assert_eq!((accelerated.ring_bytes, accelerated.tcp_bytes), (Some(100), Some(7)));
+    }
+
+    #[test]
+    fn a_run_without_readings_is_a_row_with_an_error() {
+        let mut failed = sample("accelerated", 1, Err("iperf3 is not installed".to_owned()));
+        failed.metric = None;
+        let rows = Samples(vec![failed]).rows("plain");
+        assert_eq!(rows[0].spread, None);
+        assert_eq!(rows[0].error.as_deref(), Some("iperf3 is not installed"));
+    }
+
+    #[test]
+    fn raw_data_survives_csv() {
+        let text = samples().to_csv();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 7);
+        let second = "1,0,\"64 KiB, \"\"bulk\"\"\",65536,accelerated,bandwidth,GB/s,4,100,7,";
+        assert_eq!(lines[2], second);
+        assert!(lines[5].ends_with(",GB/s,,100,7,hung"), "{}", lines[5]);
+    }
+
+    #[test]
+    fn raw_data_come_back_from_csv() {
+        let better = BTreeMap::from([("bandwidth".to_owned(), Better::Higher)]);
+        let text = samples().to_csv();
+        assert_eq!(Samples::of_csv(&text, &better).unwrap(), samples());
+        let damaged = text.replacen("65536", "65536 B", 1);
+        assert_eq!(Samples::of_csv(&damaged, &better).unwrap_err(), "record 1: wrong x");
+        assert!(Samples::of_csv(&(text + "1,2\n"), &better).is_err());
+    }
+
+    #[test]
+    fn rows_survive_json() {
+        let rows = samples().rows("plain");
+        let json = serde_json::to_string(&rows).unwrap();
+        assert_eq!(serde_json::from_str::<Vec<Row>>(&json).unwrap(), rows);
+    }
+}

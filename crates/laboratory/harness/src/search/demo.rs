@@ -1,0 +1,32 @@
+//! One case of the message search, short.
+
+use super::plan::{Carrier, Mode, Plan, Way};
+use super::receiver::Pair;
+use super::{CPU, rounds};
+use crate::context::Context;
+use crate::launch::{ACCELERATED, PLAIN};
+use crate::schedule::{Group, Trial, Variant};
+
+pub(crate) const CASE: &str = "message search 64 KiB, N = 16";
+
+/// Connections of each run, and messages that warm up.
+const REPETITIONS: u64 = 3;
+const WARM_UP: u64 = 100;
+
+/// The paper's baseline, and seeks.
+pub fn group<'a>(context: &'a Context<'a>) -> Group<'a> {
+    let variant = |name, way| {
+        Variant::new(name, move |trial: &mut Trial| {
+            let plan = Plan::search(64 << 10, 16);
+            let mut pair = Pair::start(context, Mode::new(name, way, Carrier::Tcp), plan)?;
+            pair.turn(1, WARM_UP)?;
+            let account = pair.turn(REPETITIONS, plan.messages)?;
+            let readings = rounds::readings(&account).into_iter();
+            readings
+                .filter(|&(metric, _)| metric == CPU)
+                .for_each(|(metric, value)| trial.record(CASE, None, metric, value));
+            Ok(())
+        })
+    };
+    Group::new(CASE, vec![variant(PLAIN, Way::Pool), variant(ACCELERATED, Way::Seek)])
+}

@@ -1,0 +1,276 @@
+//! Who sends what, in which order it is received, and what is reported about it: the language
+//! between the laboratory and its `lab-peer` processes, one JSON value per line.
+
+use std::time::Duration;
+
+use std::net::SocketAddr;
+
+use seekwire_protocol::message::HEADER;
+use serde::{Deserialize, Serialize};
+
+use crate::launch::Traffic;
+use crate::text;
+
+/// What moves the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Carrier {
+    /// The kernel's TCP, over loopback.
+    Tcp,
+    /// A Seekwire stream whose ends have both been upgraded.
+    Ring,
+}
+
+impl Carrier {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Ring => "ring",
+        }
+    }
+}
+
+/// How a receiver gets at a message that lies behind others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// Each message before it is received into a pool, and copied out of there when it is asked
+    /// for.
+    Pool,
+    /// The same, after the wanted message has arrived, too (SO_RCVLOWAT).
+    Awaited,
+    /// Whatever has arrived is read at once into memory of the library, and every message copied
+    /// out of there.
+    Bulk,
+    /// It is taken out of the middle of the stream; the others stay where they are.
+    Seek,
+    /// The same by a way of TCP's that is given: the kernel module, SO_PEEK_OFF, library memory.
+    Module,
+    /// By SO_PEEK_OFF on TCP.
+    Peek,
+    /// By draining into library memory.
+    Drain,
+    /// The same as `Seek`, without copying anything.
+    Borrow,
+    /// A tagged receive of libfabric.
+    Fabric,
+    /// A mailbox of messages.
+    Mailbox,
+    /// The same messages, but those that come unexpected are copied aside.
+    Aside,
+}
+
+impl Way {
+    /// The only way by which the library is to take bytes out of the middle of TCP.
+    pub fn of_tcp(self) -> Option<seekwire::seek::Way> {
+        match self {
+            Self::Module => Some(seekwire::seek::Way::Module),
+            Self::Peek => Some(seekwire::seek::Way::Peek),
+            Self::Drain => Some(seekwire::seek::Way::Drain),
+            _ => None,
+        }
+    }
+}
+
+/// A way on a carrier, as it is called in tables and legends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mode {
+    /// The name of the variant.
+    pub name: &'static str,
+    /// How messages are received.
+    pub way: Way,
+    /// The carrier of the messages.
+    pub carrier: Carrier,
+}
+
+impl Mode {
+    /// A mode under a name.
+    pub const fn new(name: &'static str, way: Way, carrier: Carrier) -> Self {
+        Self { name, way, carrier }
+    }
+}
+
+/// What the sender sends, and in which order it is received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Bytes of each message.
+    pub size: u64,
+    /// N: messages that are skipped before the one that is wanted, and received after it.
+    pub skip: u64,
+    /// The sender's write(2)s are of at most this many bytes, each leaving at once; `None`: one
+    /// for each message.
+    pub piece: Option<u64>,
+    /// `None`: the messages are nothing but bytes. Else both ends are mailboxes, and tags 0, 1, ..
+    /// of so many come over and over; [`Plan::skip`] of each lap, the first ones, come unexpected.
+    pub tags: Option<u64>,
+    /// Messages of a connection.
+    pub messages: u64,
+}
+
+/// Messages of a connection in the paper.
+pub const MESSAGES: u64 = 1000;
+
+impl Plan {
+    /// As in the paper.
+    pub fn search(size: u64, skip: u64) -> Self {
+        Self { size, skip, piece: None, tags: None, messages: MESSAGES }
+    }
+
+    /// Bytes that are there when the wanted message is.
+    pub fn group_bytes(self) -> u64 {
+        match self.tags {
+            None => (self.skip + 1) * self.size,
+            Some(tags) => tags * (self.size + HEADER as u64),
+        }
+    }
+
+    /// What to ask of SO_RCVBUF, which the kernel doubles for its own overhead: what is skipped has
+    /// to fit, with some room, but a sender that runs far ahead only fills the caches with what
+    /// nobody wants yet. The kernel merges what comes into buffers of up to 17 pieces of 32 KiB,
+    /// and frees them only as a whole.
+    pub fn receive_buffer(self) -> u64 {
+        const LEAST: u64 = 512 << 10;
+        (self.group_bytes() * 5 / 4).max(LEAST)
+    }
+
+    /// For tables: `64 KiB, N = 16`, and the pieces if there are any; or `64 KiB, 4 of 16 tags
+    /// unexpected`.
+    pub fn describe(self) -> String {
+        if let Some(tags) = self.tags {
+            return format!("{}, {} of {tags} tags unexpected", text::size(self.size), self.skip);
+        }
+        let pieces = self.piece.map(|piece| format!(" in pieces of {}", text::size(piece)));
+        format!("{}{}, N = {}", text::size(self.size), pieces.unwrap_or_default(), self.skip)
+    }
+}
+
+/// What a receiver is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receive {
+    /// How messages are received.
+    pub way: Way,
+    /// The carrier of the messages.
+    pub carrier: Carrier,
+    /// Where the sender listens.
+    pub sender: SocketAddr,
+    /// Sizes, numbers and order of the messages.
+    pub plan: Plan,
+    /// The only processor it may use.
+    pub processor: Option<usize>,
+}
+
+/// What a sender is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Send {
+    /// The carrier of the messages.
+    pub carrier: Carrier,
+    /// The only processor it may use.
+    pub processor: Option<usize>,
+}
+
+/// What a receiver does in its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Turn {
+    /// Counts from 1.
+    pub turn: u64,
+    /// Connections.
+    pub repetitions: u64,
+    /// Messages of each.
+    pub messages: u64,
+}
+
+/// What a receiver reports about its turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// Number of the turn, from 1.
+    pub turn: u64,
+    /// Of all its connections.
+    pub messages: u64,
+    /// User and system time, from before a connection is opened until after it is closed.
+    pub user_ns: u64,
+    /// The part of it in the kernel.
+    pub system_ns: u64,
+    /// User and system time between the first and the last message.
+    pub messages_ns: u64,
+    /// By the clock, between the first and the last message.
+    pub elapsed_ns: u64,
+    /// `None` where there are no such counters.
+    #[serde(default)]
+    pub instructions: Option<u64>,
+    /// Of a thousand messages, opening and closing left out; `None` where they cannot be counted.
+    #[serde(default)]
+    pub system_calls: Option<u64>,
+    /// Bytes of messages that were copied, by the kernel and in this process; `None` where that is
+    /// not known.
+    #[serde(default)]
+    pub copied: Option<u64>,
+    /// SO_RCVBUF; `None`: left to the kernel, because so large a buffer may not be asked for.
+    #[serde(default)]
+    pub receive_buffer: Option<u64>,
+    /// Bytes by carrier, if the library counted them.
+    #[serde(default)]
+    pub traffic: Option<Traffic>,
+}
+
+impl Account {
+    /// Adds what another turn took.
+    pub fn add(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.user_ns += other.user_ns;
+        self.system_ns += other.system_ns;
+        self.messages_ns += other.messages_ns;
+        self.elapsed_ns += other.elapsed_ns;
+        self.instructions = match (self.turn, self.instructions) {
+            (0, _) => other.instructions,
+            (_, sum) => sum.zip(other.instructions).map(|(a, b)| a + b),
+        };
+        self.copied = match (self.turn, self.copied) {
+            (0, _) => other.copied,
+            (_, sum) => sum.zip(other.copied).map(|(a, b)| a + b),
+        };
+        self.turn = other.turn;
+        self.receive_buffer = other.receive_buffer;
+        if let Some(traffic) = other.traffic {
+            *self.traffic.get_or_insert_default() += traffic;
+        }
+    }
+}
+
+/// Generous: a slow machine must not look like a hang. For a turn of ten connections at 50 MB/s.
+pub(super) fn patience(plan: Plan) -> Duration {
+    Duration::from_secs(30 + plan.size / 5000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_add_up_and_missing_counters_stay_missing() {
+        let one = Account {
+            turn: 1,
+            messages: 10,
+            user_ns: 5,
+            instructions: Some(7),
+            ..Account::default()
+        };
+        let mut sum = Account::default();
+        sum.add(one);
+        sum.add(Account { turn: 2, ..one });
+        assert_eq!((sum.messages, sum.user_ns, sum.instructions), (20, 10, Some(14)));
+        sum.add(Account { turn: 3, instructions: None, ..one });
+        assert_eq!((sum.messages, sum.instructions), (30, None));
+    }
+
+    #[test]
+    fn receive_buffers_hold_what_is_skipped() {
+        let large = Plan::search(1 << 20, 16);
+        assert!(Plan::search(10, 2).receive_buffer() >= 512 << 10);
+        assert!(large.receive_buffer() >= 17 << 20);
+        assert_eq!(large.describe(), "1 MiB, N = 16");
+        let tagged = Plan { tags: Some(20), ..large };
+        assert!(tagged.receive_buffer() >= 20 << 20);
+        assert_eq!(tagged.describe(), "1 MiB, 16 of 20 tags unexpected");
+    }
+}

@@ -1,0 +1,114 @@
+//! A sender and a receiver as processes of their own, which work only when it is their turn.
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+
+use super::fabric;
+use super::plan::{Account, Carrier, Mode, Plan, Receive, Send, Turn, Way, patience};
+use crate::context::Context;
+use crate::launch::{Program, Running};
+
+/// Segments of shared memory by default, and at most; of [`SEGMENT`] bytes.
+const SEGMENTS: std::ops::RangeInclusive<u64> = 64..=1024;
+const SEGMENT: u64 = 32 << 10;
+
+/// A receiver and the sender of what it receives.
+#[derive(Debug)]
+pub struct Pair {
+    carrier: Carrier,
+    sender: Running,
+    receiver: Running,
+    turns: u64,
+}
+
+impl Pair {
+    /// Starts both.
+    ///
+    /// # Errors
+    ///
+    /// If this way cannot be gone here.
+    pub fn start(context: &Context<'_>, mode: Mode, plan: Plan) -> Result<Self> {
+        let [sending, receiving] = [processor(); 2];
+        let (send, receive): (Program, Box<dyn Fn(u16) -> Result<Program>>) = match mode.way {
+            Way::Fabric => {
+                let send = fabric::sender(sending)?;
+                (send, Box::new(move |port| fabric::receiver(port, plan, receiving)))
+            }
+            way => {
+                let carrier = mode.carrier;
+                let send =
+                    role(context, plan, "search-send", &Send { carrier, processor: sending })?;
+                let receive = move |port| {
+                    let sender = ([127, 0, 0, 1], port).into();
+                    let order = Receive { way, carrier, sender, plan, processor: receiving };
+                    let program = role(context, plan, "search-receive", &order)?;
+                    Ok(match way.of_tcp() {
+                        Some(way) => program.env("SEEKWIRE_SEEK_WAY", way.name()),
+                        None => program,
+                    })
+                };
+                (send, Box::new(receive))
+            }
+        };
+        let sender = send.start()?;
+        let ready = sender.wait_for_line(|line| line.starts_with("ready "))?;
+        let port =
+            ready.trim_start_matches("ready ").parse().context("the sender names no port")?;
+        let receiver = receive(port)?.start()?;
+        Ok(Self { carrier: mode.carrier, sender, receiver, turns: 0 })
+    }
+
+    /// Lets the two work; everybody else of the experiment waits meanwhile.
+    pub fn turn(&mut self, repetitions: u64, messages: u64) -> Result<Account> {
+        self.turns += 1;
+        let turn = self.turns;
+        let order = serde_json::to_string(&Turn { turn, repetitions, messages })?;
+        let head = format!("{{\"turn\":{turn},");
+        let receiver = &mut self.receiver;
+        let done = receiver.send_line(&order).and_then(|()| {
+            let receiver: &Running = receiver;
+            receiver.wait_for_line(|line| line.starts_with(&head))
+        });
+        let line =
+            done.map_err(|error| match (self.receiver.obituary(), self.sender.obituary()) {
+                (None, Some(obituary)) => anyhow!("the sender {obituary} ({error})"),
+                _ => error.into(),
+            })?;
+        let account: Account =
+            serde_json::from_str(&line).with_context(|| format!("not an account: {line}"))?;
+        if let (Carrier::Ring, Some(traffic)) = (self.carrier, account.traffic) {
+            ensure!(
+                traffic.ring > traffic.tcp,
+                "the bytes went through TCP, not through shared memory"
+            );
+        }
+        Ok(account)
+    }
+}
+
+fn role(
+    context: &Context<'_>,
+    plan: Plan,
+    name: &str,
+    order: &impl serde::Serialize,
+) -> Result<Program> {
+    // What is skipped has to fit, as it has to fit into a receive buffer; and who waits sleeps,
+    // because it is processor time that is measured.
+    let segments = (2 * plan.group_bytes() / SEGMENT)
+        .clamp(*SEGMENTS.start(), *SEGMENTS.end())
+        .next_power_of_two();
+    Ok(Program::role(context.peer()?, &context.linked())
+        .arg(name)
+        .arg(serde_json::to_string(order)?)
+        .env("SEEKWIRE_SPIN_US", "0")
+        .env("SEEKWIRE_SEGMENT_SIZE", SEGMENT.to_string())
+        .env("SEEKWIRE_SEGMENTS", segments.to_string())
+        .timeout(patience(plan)))
+}
+
+/// The processor of sender and receiver. They share one: what is copied would else come out of
+/// another processor's cache, which on some machines costs ten times what the copy does, and on
+/// virtual ones differs from moment to moment. In the paper it came from a network interface.
+pub fn processor() -> Option<usize> {
+    let allowed = rustix::thread::sched_getaffinity(None).ok()?;
+    (0..rustix::thread::CpuSet::MAX_CPU).rfind(|&processor| allowed.is_set(processor))
+}
