@@ -115,20 +115,20 @@ kernel-lab: ## Count the instructions that the kernel module saves; report in $(
 	scripts/deps guest
 	OUT=$(OUT) scripts/guest lab
 
-man: $(release)/seekwire-manual ## Write the man pages to $(OUT)/man
-	$(release)/seekwire-manual man $(OUT)/man/man1
+man: $(addprefix $(release)/,seekwire $(programs)) ## Write the man pages to $(OUT)/man
+	for program in seekwire $(programs); do $(release)/$$program generate man $(OUT)/man/man1 || exit; done
 	install -d $(OUT)/man/man3 $(OUT)/man/man7
 	install -m 644 man/*.3 $(OUT)/man/man3
 	install -m 644 man/*.7 $(OUT)/man/man7
 
-completions: $(release)/seekwire-manual ## Write what bash, zsh and fish complete to $(OUT)/completions
+completions: $(addprefix $(release)/,seekwire $(programs)) ## Write what bash, zsh and fish complete to $(OUT)/completions
 	install -d $(OUT)/completions
-	$(release)/seekwire-manual completion bash >$(OUT)/completions/seekwire.bash
-	$(release)/seekwire-manual completion zsh >$(OUT)/completions/_seekwire
-	$(release)/seekwire-manual completion fish >$(OUT)/completions/seekwire.fish
+	$(release)/seekwire generate completion bash >$(OUT)/completions/seekwire.bash
+	$(release)/seekwire generate completion zsh >$(OUT)/completions/_seekwire
+	$(release)/seekwire generate completion fish >$(OUT)/completions/seekwire.fish
 
 # `make && sudo make install`: root often has no Rust toolchain, so installing does not build.
-built = $(addprefix $(release)/,seekwire $(programs) seekwire-manual libseekwire.so libseekwire.a)
+built = $(addprefix $(release)/,seekwire $(programs) libseekwire.so libseekwire.a)
 $(built):
 	@echo "$@ is missing: run \`make build\` first" >&2; exit 1
 
@@ -148,12 +148,12 @@ install: $(built) ## Install under $(DESTDIR)$(PREFIX)
 	install -m 644 LICENSE-MIT LICENSE-APACHE README.md $(addprefix docs/,$(guides)) "$(docdir)"
 	install -m 644 examples/c/seek.c examples/c/checksum.c "$(examplesdir)"
 	install -m 755 examples/python/redact.py "$(examplesdir)"
-	$(release)/seekwire-manual man "$(mandir)/man1"
+	for program in seekwire $(programs); do $(release)/$$program generate man "$(mandir)/man1" || exit; done
 	install -m 644 man/*.3 "$(mandir)/man3"
 	install -m 644 man/*.7 "$(mandir)/man7"
-	$(release)/seekwire-manual completion bash >"$(bashdir)/seekwire"
-	$(release)/seekwire-manual completion zsh >"$(zshdir)/_seekwire"
-	$(release)/seekwire-manual completion fish >"$(fishdir)/seekwire.fish"
+	$(release)/seekwire generate completion bash >"$(bashdir)/seekwire"
+	$(release)/seekwire generate completion zsh >"$(zshdir)/_seekwire"
+	$(release)/seekwire generate completion fish >"$(fishdir)/seekwire.fish"
 	chmod 644 "$(bashdir)/seekwire" "$(zshdir)/_seekwire" "$(fishdir)/seekwire.fish"
 
 uninstall: ## Remove exactly what install put there

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
+use crate::documents;
+use crate::harness::{Mode, Stage, installed, library_directory, seekwire, source};
 
 const INSTALLED: [&str; 76] = [
     "bin/seekwire",
@@ -222,13 +223,63 @@ fn the_manual_pages_can_be_read() {
     assert!(pages.count() > 10);
 }
 
-/// What each shell offers behind some words; zsh, which completes at terminals only, reads its
-/// file.
+/// Each program wrote its own pages; `seekwire` also describes the others' subcommands.
+#[test]
+fn the_manual_pages_agree_with_each_other_and_with_the_documents() {
+    let stage = Stage::new(Mode::Plain);
+    let root = stage.path("root");
+    make(&stage, "install", &root);
+    let directory = root.join("opt/share/man/man1");
+    let page = |name: &str| {
+        let path = directory.join(format!("{name}.1"));
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    let (mut listed, mut all) = (BTreeSet::new(), String::new());
+    for file in files(&directory) {
+        let name = file.strip_suffix(".1").expect("a page of section 1");
+        let text = page(name);
+        let synopsis = ".SH \"SYNOPSIS\"\n.nf\nseekwire";
+        assert!(text.contains(synopsis), "{name}: {text}");
+        let lines: Vec<&str> = text.lines().collect();
+        for pair in lines.windows(2) {
+            let Some(below) = pair[0].strip_suffix("(1)") else { continue };
+            let about = format!("\n.SH NAME\n{below} \\- {}\n", pair[1]);
+            let below = below.replace("\\-", "-");
+            assert!(page(&below).contains(&about), "{name} says of {below}: {about}");
+            listed.insert(format!("{below}.1"));
+        }
+        all += &text;
+    }
+    listed.insert("seekwire.1".to_owned());
+    assert_eq!(listed, files(&directory));
+    assert!(listed.len() > 30, "{listed:?}");
+
+    // For tests of the project itself.
+    let internal = ["SEEKWIRE_FALLBACK_AFTER", "SEEKWIRE_TEST_REGION"];
+    // Constants for programs in C begin alike.
+    let header = fs::read_to_string(repository().join("include/seekwire.h")).expect("a header");
+    let is_constant = |name: &str| header.contains(&format!("#define {name} "));
+    let mut checked = 0;
+    for (path, text) in documents::documents() {
+        let names = text
+            .split(|c: char| !c.is_ascii_uppercase() && c != '_')
+            .filter(|word| word.starts_with("SEEKWIRE_") && *word != "SEEKWIRE_");
+        for name in names.filter(|name| !internal.contains(name) && !is_constant(name)) {
+            assert!(all.contains(name), "{}: {name} is in no manual page", path.display());
+            checked += 1;
+        }
+    }
+    assert!(checked > 10, "only {checked} variables in the documents");
+}
+
+/// The scripts start no program: none is left.
 #[test]
 fn shells_complete_the_commands_and_their_options() {
     let stage = Stage::new(Mode::Plain);
     let root = stage.path("root");
     make(&stage, "install", &root);
+    fs::remove_dir_all(root.join("opt/lib")).expect("a directory");
+    fs::remove_dir_all(root.join("opt/bin")).expect("a directory");
     let share = root.join("opt/share");
     let bash = "source \"$0\"; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _seekwire \"$1\" \"${!#}\"; \
                 printf '%s\\n' \"${COMPREPLY[@]}\"";
@@ -239,6 +290,7 @@ fn shells_complete_the_commands_and_their_options() {
         (&["seekwire", "lab", "run", "--weak"], &["--weak-peer", "--weak-cpu"]),
         (&["seekwire", "nic", "tune", "--"], &["--goal", "--lasting"]),
         (&["seekwire", "vm", ""], &["map", "attach", "hold", "detach", "status", "plan"]),
+        (&["seekwire", "slides", "--tls"], &["--tls-certificate", "--tls-key"]),
     ] {
         let mut by_bash = stage.plain_command(installed("bash"));
         by_bash
@@ -250,18 +302,32 @@ fn shells_complete_the_commands_and_their_options() {
             .args(["--no-config", "-c", fish])
             .arg(share.join("fish/vendor_completions.d/seekwire.fish"));
         by_fish.args(words).env("HOME", stage.path(""));
-        for mut command in [by_bash, by_fish] {
+        let mut by_zsh = stage.plain_command(installed("zsh"));
+        by_zsh.arg("-f").arg(source("complete.zsh")).arg(share.join("zsh/site-functions"));
+        by_zsh.arg(words.join(" ")).env("HOME", stage.path(""));
+        for mut command in [by_bash, by_fish, by_zsh] {
             let text = stage.run(&mut command).success();
             let found: BTreeSet<&str> = text.lines().collect();
             assert!(offered.iter().all(|word| found.contains(word)), "{words:?}: {found:?}");
-            assert!(
-                !found.contains("probe") && !found.contains("lab-peer"),
-                "{words:?}: {found:?}"
-            );
+            for hidden in ["probe", "lab-peer", "left", "generate"] {
+                assert!(!found.contains(hidden), "{words:?}: {found:?}");
+            }
         }
     }
-    let mut zsh = stage.plain_command(installed("zsh"));
-    stage.run(zsh.args(["-f", "-n"]).arg(share.join("zsh/site-functions/_seekwire"))).success();
+}
+
+#[test]
+fn a_missing_program_leaves_the_completion_of_the_others() {
+    let stage = Stage::new(Mode::Plain);
+    let root = stage.path("root");
+    make(&stage, "install", &root);
+    fs::remove_file(root.join("opt/lib/seekwire/seekwire-lab")).expect("a file");
+    let mut command = stage.plain_command(root.join("opt/bin/seekwire"));
+    let generated = stage.run(command.args(["generate", "completion", "bash"]));
+    assert!(generated.stderr.contains("seekwire-lab was not found"), "{}", generated.stderr);
+    let script = generated.success();
+    assert!(script.contains("--lasting") && script.contains("seekwire,lab)"), "{script}");
+    assert!(!script.contains("--weak-peer"), "{script}");
 }
 
 fn make(stage: &Stage, target: &str, root: &Path) {

@@ -14,6 +14,9 @@ mod browser;
 mod command;
 mod connections;
 mod damage;
+#[path = "../documents.rs"]
+#[allow(dead_code)]
+mod documents;
 mod filters;
 mod flow_peers;
 mod grpc;

@@ -3,6 +3,7 @@
 //! This process becomes the other program by exec(2): pid, signals and exit status stay the same.
 //! The other program gets the same arguments, including the name of the subcommand.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -35,6 +36,16 @@ pub(crate) fn definitions() -> impl Iterator<Item = clap::Command> {
 pub(crate) fn program(words: &[OsString]) -> Option<&'static str> {
     let word = words.get(if words.get(1)? == "help" { 2 } else { 1 })?;
     SUBCOMMANDS.into_iter().find(|(name, ..)| word == name).map(|(_, program, _)| program)
+}
+
+/// Whether another program has the command `seekwire NAME`.
+pub(crate) fn has(name: &str) -> bool {
+    SUBCOMMANDS.into_iter().any(|(other, ..)| other == name)
+}
+
+/// The other programs.
+pub(crate) fn programs() -> BTreeSet<&'static str> {
+    SUBCOMMANDS.into_iter().map(|(_, program, _)| program).collect()
 }
 
 /// Replaces this process; returns only when that fails.

@@ -6,6 +6,7 @@
 //! doctor    what this host supports, and what to fix               doctor, probe
 //! vm        memory that this machine shares with others            vm
 //! others    subcommands that are programs of their own             elsewhere
+//! generate  manual pages and completions, for `make install`       generate
 //! ```
 //!
 //! The definitions of commands and options, with their help, are in `arguments`.
@@ -16,6 +17,7 @@ mod arguments;
 mod doctor;
 mod elsewhere;
 mod executable;
+mod generate;
 mod probe;
 mod proc;
 mod registry;
@@ -46,6 +48,10 @@ pub fn main() -> ExitCode {
         let side = Probe::parse_from(&words[1..]);
         return seekwire_program::finish(probe::side(&side).map(|()| ExitCode::SUCCESS));
     }
+    if words.get(1).is_some_and(|word| word == seekwire_program::generate::NAME) {
+        let generated = generate::generate(&words[1..]);
+        return seekwire_program::finish(generated.map(|()| ExitCode::SUCCESS));
+    }
     let matches = definitions().get_matches_from(words);
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     seekwire_program::finish(match arguments.command {
@@ -55,3 +61,7 @@ pub fn main() -> ExitCode {
         Command::Vm(options) => vm::vm(&options.command),
     })
 }
+
+#[cfg(test)]
+#[path = "../../../tests/definitions.rs"]
+mod tests;

@@ -1,16 +1,22 @@
 //! What Seekwire's programs share.
 //!
 //! ```text
-//! library   where libseekwire.so is, and how it is preloaded
-//! table     tables on a terminal, and numbers for people
-//! here      where the other programs are, what a program says, and how it ends
+//! library      where libseekwire.so is, and how it is preloaded
+//! table        tables on a terminal, and numbers for people
+//! generate     `PROGRAM generate`: the files that are installed beside a program
+//! manual       manual pages
+//! description  definitions of commands as JSON, for completions
+//! here         where the other programs are, what a program says, and how it ends
 //! ```
 
 #![forbid(unsafe_code)]
 // They panic if the stream cannot be written.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod description;
+pub mod generate;
 pub mod library;
+pub mod manual;
 pub mod table;
 
 use std::fmt::Display;

@@ -47,6 +47,9 @@ pub fn definitions() -> clap::Command {
 /// Does what the arguments of this process say.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(code) = seekwire_program::generate::asked(definitions) {
+        return code;
+    }
     let matches = definitions().get_matches();
     let Command::Flow(command) =
         Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command;
@@ -69,3 +72,7 @@ fn filters() -> Result<ExitCode> {
     std::io::stdout().lock().write_all(builtin::help().as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
+
+#[cfg(test)]
+#[path = "../../../../tests/definitions.rs"]
+mod tests;

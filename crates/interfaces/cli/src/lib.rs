@@ -43,6 +43,9 @@ pub fn definitions() -> clap::Command {
 /// Does what the arguments of this process say.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(code) = seekwire_program::generate::asked(definitions) {
+        return code;
+    }
     seekwire_program::finish(match Arguments::parse().command {
         Command::Nic(command) => nic(&command),
         Command::Left(state) => left::tell(&state.store()).map(|()| ExitCode::SUCCESS),
@@ -168,3 +171,7 @@ fn tell_of_left_behind(store: &Store, interface: &seekwire_nic::Interface) {
         Err(error) => seekwire_program::tell(format_args!("seekwire: {error}")),
     }
 }
+
+#[cfg(test)]
+#[path = "../../../../tests/definitions.rs"]
+mod tests;

@@ -61,6 +61,9 @@ pub fn definitions() -> clap::Command {
 /// Does what the arguments of this process say.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(code) = seekwire_program::generate::asked(definitions) {
+        return code;
+    }
     let outcome = match Arguments::parse().command {
         Command::LabPeer(peer) => return crate::peer::main(peer.arguments),
         Command::Demo(options) => crate::demo::run(&crate::demo::Options {
@@ -71,3 +74,7 @@ pub fn main() -> ExitCode {
     };
     seekwire_program::finish(outcome.map(|()| ExitCode::SUCCESS))
 }
+
+#[cfg(test)]
+#[path = "../../../../tests/definitions.rs"]
+mod tests;

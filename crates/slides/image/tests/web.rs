@@ -5,7 +5,7 @@ mod common;
 use common::aperio;
 use common::nginx::Nginx;
 use common::seeds::{blosc, zarr_2, zarr_3};
-use seekwire_slides_image::{Error, HttpSource, Limits, Region, Slide, Source};
+use seekwire_slides_image::{HttpSource, Limits, Region, Slide, Source};
 #[test]
 fn a_slide_on_a_web_server_is_the_same() {
     let directory = tempfile::tempdir().unwrap();

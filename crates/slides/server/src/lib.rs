@@ -63,6 +63,9 @@ pub fn definitions() -> clap::Command {
 /// Does what the arguments of this process say.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(code) = seekwire_program::generate::asked(definitions) {
+        return code;
+    }
     let matches = definitions().get_matches();
     let Command::Slides(options) =
         Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command;
@@ -72,3 +75,7 @@ pub fn main() -> ExitCode {
     };
     seekwire_program::finish(outcome.map(|()| ExitCode::SUCCESS))
 }
+
+#[cfg(test)]
+#[path = "../../../../tests/definitions.rs"]
+mod tests;

@@ -25,6 +25,9 @@ pub fn definitions() -> clap::Command {
 /// Does what the arguments of this process say.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(code) = seekwire_program::generate::asked(definitions) {
+        return code;
+    }
     seekwire_program::finish(match parse(std::env::args_os().collect()).command {
         Command::Lab(command) => lab(&command),
         Command::Calibrate(options) => calibrate(&options),
@@ -255,3 +258,7 @@ fn tell(out: &mut impl Write, site: &crate::Site) -> io::Result<()> {
     let what = if site.experiments == 1 { "experiment" } else { "experiments" };
     writeln!(out, "{} {what}: {}", site.experiments, site.index.display())
 }
+
+#[cfg(test)]
+#[path = "../../../../../tests/definitions.rs"]
+mod tests;

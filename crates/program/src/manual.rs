@@ -1,24 +1,50 @@
-//! Manual pages, one for each command: as clap_mangen renders them, but with the usage as `--help`
-//! has it, and with what stands behind the options in sections of their own, laid out as there.
+//! Manual pages, one for each command. clap_mangen renders them, except for the usage, which is the
+//! one of `--help`, and for the text after the options, which becomes sections that keep its lines.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
+use anyhow::Context;
 use clap::Command;
 use clap_mangen::Man;
 
-/// Writes `seekwire.1`, and a page for each command below it.
-pub(crate) fn write(definitions: Command, directory: &Path) -> io::Result<()> {
+/// Writes a page for the command `definitions` and for each subcommand at any depth. It leaves out
+/// hidden subcommands, and what `is_own` rejects of the command and its direct subcommands: their
+/// pages belong to other programs. `directory` is created if it does not exist.
+///
+/// # Errors
+///
+/// A page or the directory cannot be written.
+pub fn write(
+    definitions: Command,
+    is_own: impl Fn(&str) -> bool,
+    directory: &Path,
+) -> anyhow::Result<()> {
     let mut command = definitions.disable_help_subcommand(true);
     command.build();
-    write_all(&command, directory)
+    let write = || {
+        fs::create_dir_all(directory)?;
+        if is_own(command.get_name()) {
+            write_page(&command, directory)?;
+        }
+        visible(&command)
+            .filter(|below| is_own(below.get_name()))
+            .try_for_each(|below| write_all(below, directory))
+    };
+    write().with_context(|| format!("cannot write manual pages into {}", directory.display()))
+}
+
+fn visible(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|below| !below.is_hide_set())
 }
 
 fn write_all(command: &Command, directory: &Path) -> io::Result<()> {
-    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
-        write_all(below, directory)?;
-    }
+    write_page(command, directory)?;
+    visible(command).try_for_each(|below| write_all(below, directory))
+}
+
+fn write_page(command: &Command, directory: &Path) -> io::Result<()> {
     let man = Man::new(command.clone());
     fs::write(directory.join(man.get_filename()), page(command, man)?)
 }
@@ -37,7 +63,7 @@ fn page(command: &Command, man: Man) -> io::Result<Vec<u8>> {
     if command.get_arguments().any(|argument| !argument.is_hide_set()) {
         man.render_options_section(&mut page)?;
     }
-    if command.get_subcommands().any(|below| !below.is_hide_set()) {
+    if visible(command).next().is_some() {
         man.render_subcommands_section(&mut page)?;
     }
     let behind = command.get_after_long_help().or_else(|| command.get_after_help());
@@ -101,12 +127,25 @@ mod tests {
     }
 
     #[test]
-    fn every_page_has_a_synopsis_with_values() {
+    fn each_program_writes_its_own_visible_commands() {
+        let other = Command::new("lab").about("Of another program");
+        let below = Command::new("deep").about("Below");
+        let run = Command::new("run").about("Run").subcommand(below);
+        let hidden = Command::new("peer").hide(true);
+        let command = Command::new("seekwire").subcommands([run, other, hidden]);
         let directory = tempfile::tempdir().unwrap();
-        write(crate::definitions::definitions(), directory.path()).unwrap();
-        let run = fs::read_to_string(directory.path().join("seekwire-run.1")).unwrap();
-        assert!(run.contains(".SH \"SYNOPSIS\"\n.nf\nseekwire run"), "{run}");
-        assert!(run.contains(".SH \"EXIT STATUS\"\n.nf\n  that of PROGRAM, or\n"), "{run}");
-        assert!(fs::read_dir(directory.path()).unwrap().count() > 10);
+        let written = |is_own: fn(&str) -> bool, place: &str| {
+            let place = directory.path().join(place);
+            write(command.clone(), is_own, &place).unwrap();
+            let files = fs::read_dir(place).unwrap();
+            let mut names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        let front = written(|name| name != "lab", "front");
+        assert_eq!(front, ["seekwire-run-deep.1", "seekwire-run.1", "seekwire.1"]);
+        assert_eq!(written(|name| name == "lab", "other"), ["seekwire-lab.1"]);
+        let page = fs::read_to_string(directory.path().join("front/seekwire.1")).unwrap();
+        assert!(page.contains("seekwire\\-lab(1)"), "{page}");
     }
 }
