@@ -27,15 +27,9 @@ version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1
 soname = libseekwire.so.$(shell sed -n 's/^const ABI: u32 = \([0-9]*\);/\1/p' crates/wire/preload/build.rs)
 
 # What the command starts, as crates/cli/src/elsewhere.rs has it.
-programs = seekwire-flow seekwire-lab seekwire-nic seekwire-slides
+programs = seekwire-demo seekwire-flow seekwire-lab seekwire-nic seekwire-slides
 # What the README of the documentation points at.
 guides = cluster.md filter-protocol.md operation.md pipelines.md slides.md virtual-machines.md
-
-# The messaging programs of the laboratory over libzmq are built where that is installed. Nothing else needs it.
-zeromq = $(shell scripts/libzmq && echo yes)
-
-# What is not installed: the tools by which the project tests itself, and what cannot be built.
-apart = seekwire-differential seekwire-suites $(if $(zeromq),,seekwire-zeromq)
 
 .DEFAULT_GOAL := build
 .PHONY: help build demo lab report test check test-suites lint differential faults loom miri fuzz kernel vm kernel-lab kernel-kasan man completions install uninstall clean
@@ -46,13 +40,17 @@ help: ## Show these targets
 
 build: ## Build the command, its other programs and the library, optimised
 	scripts/deps build
-	$(CARGO) build --release --locked --workspace $(foreach package,$(apart),--exclude $(package))
-	@$(if $(zeromq),:,echo "without seekwire-zeromq: libzmq was not found (Debian packages: libzmq3-dev pkgconf)")
+	scripts/build
 
+# Packages are installed while cargo compiles, unless sudo wants a password.
 demo: ## Run real programs plain and accelerated; report in $(OUT)/demo
-	scripts/deps demo
-	@scripts/slide >/dev/null || echo "without the row of slides: no real slide could be fetched"
-	$(CARGO) build --release --locked --package seekwire-cli --package seekwire-lab --package seekwire-preload --package seekwire-slides
+	scripts/deps build
+	@if [ "$$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; then \
+		scripts/deps demo & packages=$$!; scripts/build demo && wait $$packages; \
+	else \
+		scripts/deps demo && scripts/build demo; \
+	fi
+	@[ ! -x $(release)/seekwire-slides ] || scripts/slide >/dev/null || echo "without slide tiles: no slide could be fetched"
 	$(release)/seekwire demo --out $(OUT)/demo
 
 lab: ## Run all experiments into $(OUT)/lab; QUICK=1 takes about ten minutes

@@ -10,10 +10,7 @@ use crate::harness::{Mode, Stage, library_directory, seekwire};
 
 /// Runs an experiment and returns what it found, and what it printed.
 fn run(name: &str) -> (Value, String) {
-    assert!(
-        library_directory().join("seekwire-zeromq").is_file(),
-        "build the whole workspace first"
-    );
+    assert!(library_directory().join("seekwire-zeromq").is_file(), "run scripts/build tests");
     let out = tempfile::tempdir().expect("a directory");
     let mut command = Command::new(seekwire());
     let output = command

@@ -64,7 +64,7 @@ fn seeks_go_on_in_a_direction_that_returns_to_tcp() {
 fn the_library_can_be_inside_the_program() {
     let stage = Stage::new(Mode::Accelerated);
     let archive = library_directory().join("libseekwire.a");
-    assert!(archive.is_file(), "no {}: build the whole workspace first", archive.display());
+    assert!(archive.is_file(), "no {}: run scripts/build tests", archive.display());
     let mut flags = vec![archive.to_str().expect("text")];
     flags.extend("-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc".split(' '));
     for program in ["seek", "seek_ready"] {

@@ -6,6 +6,7 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
@@ -36,9 +37,15 @@ pub(crate) struct Stage {
     started: AtomicU32,
 }
 
-/// The command under test.
+/// The command under test, as it is installed: not the one that cargo builds for this test.
 pub(crate) fn seekwire() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_seekwire"))
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| {
+        let own = Path::new(env!("CARGO_BIN_EXE_seekwire"));
+        let path = own.parent().expect("a directory").join("../release/seekwire");
+        path.canonicalize()
+            .unwrap_or_else(|_| panic!("no {}: run scripts/build tests", path.display()))
+    })
 }
 
 /// The build directory, with the command and libseekwire.so.
@@ -46,7 +53,7 @@ pub(crate) fn library_directory() -> &'static Path {
     let directory = seekwire().parent().expect("a directory");
     assert!(
         directory.join("libseekwire.so").is_file(),
-        "no libseekwire.so in {}: build the whole workspace first, or run make test",
+        "no libseekwire.so in {}: run scripts/build tests",
         directory.display()
     );
     directory
@@ -55,22 +62,14 @@ pub(crate) fn library_directory() -> &'static Path {
 /// Another program of the command, beside it.
 pub(crate) fn program(name: &str) -> PathBuf {
     let path = library_directory().join(name);
-    assert!(
-        path.is_file(),
-        "no {}: build the whole workspace first, or run make test",
-        path.display()
-    );
+    assert!(path.is_file(), "no {}: run scripts/build tests", path.display());
     path
 }
 
 /// An example of the Rust API.
 pub(crate) fn example(name: &str) -> PathBuf {
     let path = seekwire().parent().expect("a directory").join("examples").join(name);
-    assert!(
-        path.is_file(),
-        "no {}: build it first, with cargo build -p seekwire --example {name}, or run make test",
-        path.display()
-    );
+    assert!(path.is_file(), "no {}: run scripts/build tests", path.display());
     path
 }
 

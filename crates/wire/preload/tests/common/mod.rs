@@ -12,33 +12,32 @@ pub(crate) fn library() -> PathBuf {
         // target/PROFILE/deps/this-test
         let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
         let profile = deps.parent().unwrap();
-        let places = [profile.join("libseekwire.so"), deps.join("libseekwire.so")];
-        let found = places.into_iter().find(|path| path.exists());
-        let changed = ["preload", "endpoint", "transport", "protocol"].map(|part| {
-            newest(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(part).join("src"))
-        });
-        found
-            .filter(|path| changed.iter().all(|changed| *changed <= modified(path)))
-            .unwrap_or_else(|| {
-                panic!(
-                    "no libseekwire.so of these sources in {}: build it first, with \
-                     cargo build -p seekwire-preload",
-                    profile.display()
-                )
-            })
+        let path = profile.join("libseekwire.so");
+        assert!(
+            is_current(&path),
+            "no libseekwire.so of these sources in {}: build it first, with \
+             cargo build -p seekwire-preload",
+            profile.display()
+        );
+        path
     });
     library.clone()
 }
 
-fn modified(path: &Path) -> SystemTime {
-    path.metadata().unwrap().modified().unwrap()
-}
-
-/// When a file below `directory` was changed last.
-fn newest(directory: &Path) -> SystemTime {
-    let entries = directory.read_dir().unwrap().map(|entry| entry.unwrap().path());
-    let changed = |path: PathBuf| if path.is_dir() { newest(&path) } else { modified(&path) };
-    entries.map(changed).max().unwrap_or(SystemTime::UNIX_EPOCH)
+/// Whether a library is newer than every source that it was built from, in whatever crate: cargo
+/// lists them in a file beside it.
+fn is_current(library: &Path) -> bool {
+    let modified = |path: &Path| -> Option<SystemTime> { path.metadata().ok()?.modified().ok() };
+    let Ok(list) = std::fs::read_to_string(library.with_extension("d")) else { return false };
+    let (Some(built), Some((_, sources))) = (modified(library), list.trim_end().split_once(": "))
+    else {
+        return false;
+    };
+    // A blank within a path has a backslash before it.
+    let sources = sources.replace("\\ ", "\0");
+    let mut sources = sources.split(' ').map(|path| path.replace('\0', " ")).peekable();
+    sources.peek().is_some()
+        && sources.all(|path| modified(Path::new(&path)).is_some_and(|changed| changed <= built))
 }
 
 /// Compiles a program of `tests/c`, where it is one file, or all those in a directory.
