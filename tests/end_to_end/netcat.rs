@@ -11,7 +11,7 @@ const LENGTH: usize = 50_000_000;
 
 fn netcat_sends_a_file(stage: &mut Stage) {
     let (file, back, port) = (stage.file("file", LENGTH), stage.path("back"), stage.port());
-    let nc = installed("nc").display().to_string();
+    let nc = installed("nc.openbsd").display().to_string();
     let receive = format!("exec {nc} -N -l {} {port} >{}", stage.address, back.display());
     let receiver = stage.serve(stage.command("sh").args(["-c", &receive]), port);
     let send = format!("exec {nc} -N {} {port} <{}", stage.address, file.display());
@@ -71,7 +71,7 @@ fn a_plain_netcat_is_echoed_by_an_accelerated_server() {
     let back = stage.path("back");
     let through = format!(
         "{} -N 127.0.0.1 {port} <{} >{}",
-        installed("nc").display(),
+        installed("nc.openbsd").display(),
         file.display(),
         back.display()
     );

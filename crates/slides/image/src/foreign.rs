@@ -1,12 +1,15 @@
 //! Slides that OpenSlide reads: formats for which there is no reader here, and what the readers
-//! here refuse.
+//! here refuse. OpenSlide 3.4 returns uninitialised memory, which may hold pixels of another slide,
+//! for an image in TIFF that is smaller than its tiles and that libtiff decodes. So it is never
+//! used for TIFF files of no scanner, nor for one of a scanner that has such an image.
 //!
 //! OpenSlide decodes what it reads, so a tile is its pixels.
 
 use crate::codec::Codec;
 use crate::grid::{Grid, Parts, Tiles, microns};
 use crate::tile::{Colours, Layout, StoredTile};
-use crate::{Error, Limits, Result};
+use crate::source::{FileSource, Source};
+use crate::{Error, Limits, Result, tiff};
 use bytes::Bytes;
 use seekwire_openslide::{self as openslide, Library};
 use std::path::Path;
@@ -29,6 +32,8 @@ pub(crate) fn instead(path: &Path, limits: &Limits, name: String, what: String) 
         return Err(Error::Unsupported { name, what });
     }
     open(path, limits).map_err(|why| match why {
+        Why::OpenSlide(openslide::Error::Generic) => Error::Unsupported { name, what },
+        Why::Small(small) => Error::Unsupported { name, what: format!("{what}; {small}") },
         Why::OpenSlide(openslide::Error::Unknown) => {
             Error::Unsupported { name, what: format!("{what}; OpenSlide does not read it either") }
         }
@@ -49,6 +54,9 @@ pub(crate) fn instead(path: &Path, limits: &Limits, name: String, what: String) 
 pub(crate) enum Why {
     OpenSlide(openslide::Error),
     Limit(String),
+    /// An image is smaller than its tiles.
+    Small(String),
+    Own(Error),
 }
 
 impl From<openslide::Error> for Why {
@@ -62,9 +70,13 @@ impl Why {
     pub(crate) fn error(self, name: String) -> Error {
         match self {
             Self::Limit(what) => Error::Limit { name, what },
-            Self::OpenSlide(error @ (openslide::Error::Missing(_) | openslide::Error::Unknown)) => {
-                Error::Unsupported { name, what: error.to_string() }
-            }
+            Self::Small(what) => Error::Unsupported { name, what },
+            Self::Own(error) => error,
+            Self::OpenSlide(
+                error @ (openslide::Error::Missing(_)
+                | openslide::Error::Unknown
+                | openslide::Error::Generic),
+            ) => Error::Unsupported { name, what: error.to_string() },
             Self::OpenSlide(error) => {
                 // Files beside this one are named by their paths.
                 let parent = Path::new(&name).parent().unwrap_or(Path::new(""));
@@ -78,6 +90,11 @@ impl Why {
 /// Opens a file.
 pub(crate) fn open(path: &Path, limits: &Limits) -> std::result::Result<Parts, Why> {
     let slide = Arc::new(openslide::Slide::open(Library::get()?, path)?);
+    let source: Arc<dyn Source> = Arc::new(FileSource::open(path).map_err(Why::Own)?);
+    if let Some(size) = tiff::smaller_than_its_tiles(&source, limits).map_err(Why::Own)? {
+        let what = "OpenSlide is not used because it may fill tiles with memory of other slides";
+        return Err(Why::Small(format!("{what}: {size}")));
+    }
     if slide.levels().len() > limits.directories {
         return Err(Why::Limit(format!("{} levels", slide.levels().len())));
     }

@@ -24,8 +24,8 @@
 //! Raster     pixels -> JPEG, PNG, WebP                  raster.rs, encoder/
 //! ```
 //!
-//! What these formats refuse, OpenSlide may read ([`Limits::openslide`], foreign.rs): its tiles are
-//! pixels, decoded when they are read.
+//! OpenSlide may read files of scanners that these readers refuse ([`Limits::openslide`], foreign.rs):
+//! its tiles are pixels, decoded when they are read.
 //!
 //! Everything can be used by many threads at once, and nothing is kept but the tables of where
 //! tiles are: a cache of tiles belongs to the server. Files may be hostile: each is read within
@@ -33,7 +33,7 @@
 //!
 //! Compression is none, LZW, deflate or JPEG, and in OME-Zarr Blosc, Zstandard, gzip or LZ4, of 8
 //! bits (or 16, of which 8 are shown) in grey, RGB or, in JPEG, YCbCr. JPEG 2000 is refused, and so
-//! is what has more channels than a picture: OpenSlide may read these. (Of decoders of JPEG 2000,
+//! is what has more channels than a picture: OpenSlide may read these in files of scanners. (Of decoders of JPEG 2000,
 //! hayro-jpeg2000 has no unsafe code, but needs a newer Rust than this crate promises; openjpeg-sys
 //! is C, and openjp2 is C translated to Rust.)
 #![forbid(unsafe_code)]

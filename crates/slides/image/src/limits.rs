@@ -28,7 +28,7 @@ pub struct Limits {
     /// Files of a directory that are looked at for those of a series, and images of a group.
     pub files: usize,
     /// Whether OpenSlide is asked, where it is installed, to read files that the readers of this
-    /// crate refuse. These limits bound the sizes of what it gives out, not what it does meanwhile.
+    /// crate refuse, except TIFF files of no scanner. These limits bound the sizes of what it gives out, not what it does meanwhile.
     pub openslide: bool,
     /// Whether libjpeg-turbo decodes JPEG, where it is installed.
     pub turbojpeg: bool,

@@ -54,8 +54,8 @@ impl Slide {
     /// Opens a file, a directory, or what is at an address that begins with `http://` or
     /// `https://`. A directory has an OME-Zarr image, or the files of one series in DICOM. With one
     /// file in DICOM, those of the same series in its directory are opened. An address is that of a
-    /// file, or of an OME-Zarr image if its path ends in `.zarr`. A file that none of the readers
-    /// here reads is tried by OpenSlide, if the limits allow it.
+    /// file, or of an OME-Zarr image if its path ends in `.zarr`. If the limits allow it, OpenSlide
+    /// tries a file that none of the readers here reads, unless that is a TIFF of no scanner.
     ///
     /// Symbolic links in a directory, or beside a file in DICOM, count if they lead to what is in
     /// that directory.
@@ -88,10 +88,10 @@ impl Slide {
         Ok(Self { name: location.into(), limits, parts })
     }
 
-    /// Opens a file through OpenSlide, also one of a format that is read here.
+    /// Opens a file of a scanner through OpenSlide, also one of a format that is read here.
     ///
     /// # Errors
-    /// As [`open`](Self::open); OpenSlide is not installed.
+    /// As [`open`](Self::open); OpenSlide is not installed, or the file is a TIFF of no scanner.
     pub fn through_openslide(path: &Path, limits: Limits) -> Result<Self> {
         let name = path.display().to_string();
         match foreign::open(path, &limits) {

@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char};
 use std::ptr::NonNull;
 
+/// The name of the reader for TIFF files of no scanner.
+const GENERIC: &str = "generic-tiff";
+
 /// `openslide_t *`, closed when it is dropped.
 pub(crate) struct Handle {
     functions: &'static Functions,
@@ -26,13 +29,24 @@ impl Drop for Handle {
 }
 
 impl Handle {
-    /// Opens a file, without an error.
+    /// Opens a file, without an error, unless its format is that of no scanner.
     pub(crate) fn open(library: &'static Library, path: &CStr) -> Result<Self> {
         let functions = &library.functions;
+        // SAFETY: the path is a text of C for as long as the call takes; the library never changes
+        // or frees the name that it returns.
+        match unsafe { text((functions.detect_vendor)(path.as_ptr())) } {
+            None => return Err(Error::Unknown),
+            Some(vendor) if vendor == GENERIC => return Err(Error::Generic),
+            Some(_) => {}
+        }
         // SAFETY: the path is a text of C for as long as the call takes.
         let raw = unsafe { (functions.open)(path.as_ptr()) };
         let handle = Self { functions, raw: NonNull::new(raw).ok_or(Error::Unknown)? };
         handle.check()?;
+        // Another file may have taken the place of the one that was looked at.
+        if handle.property(c"openslide.vendor").is_none_or(|vendor| vendor == GENERIC) {
+            return Err(Error::Generic);
+        }
         if let Some(cache) = functions.cache {
             // SAFETY: both are of this library; the cache is never released.
             unsafe { (cache.set)(handle.raw.as_ptr(), cache.shared.as_ptr()) };

@@ -15,6 +15,10 @@
 //! - The first error of a handle stays, and from then on its functions do nothing. [`Slide`] looks
 //!   for one after each call, and goes on with a new handle.
 //!
+//! OpenSlide also has a reader for TIFF files of no scanner, `generic-tiff`. [`Slide`] never uses it:
+//! with libtiff since its fix for CVE-2025-9900, OpenSlide 3.4 returns uninitialised memory for an
+//! image that is smaller than its tiles, and any program may have written such a pyramid.
+//!
 //! OpenSlide calls nothing of ours, so no panic crosses its border. What it does with a hostile
 //! file is beyond this crate: memory that it takes has no bound here, and a fault in it is one of
 //! the whole program.
@@ -37,6 +41,9 @@ pub enum Error {
     /// The file is of no format that it knows, or cannot be read.
     #[error("OpenSlide does not know the format")]
     Unknown,
+    /// A TIFF of no scanner's format, which OpenSlide is not used for.
+    #[error("a TIFF of no scanner's format, which OpenSlide is not used for")]
+    Generic,
     /// What it says is wrong with the file.
     #[error("OpenSlide: {0}")]
     Broken(String),

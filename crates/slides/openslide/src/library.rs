@@ -35,6 +35,7 @@ type Texts = *const *const c_char;
 
 /// The functions of the library, as `openslide.h` declares them.
 pub(crate) struct Functions {
+    pub(crate) detect_vendor: unsafe extern "C" fn(*const c_char) -> *const c_char,
     pub(crate) open: unsafe extern "C" fn(*const c_char) -> *mut Raw,
     pub(crate) close: unsafe extern "C" fn(*mut Raw),
     pub(crate) error: unsafe extern "C" fn(*mut Raw) -> *const c_char,
@@ -144,6 +145,7 @@ unsafe fn functions(
     // said by the caller.
     unsafe {
         Ok(Functions {
+            detect_vendor: symbol(library, "openslide_detect_vendor")?,
             open: symbol(library, "openslide_open")?,
             close: symbol(library, "openslide_close")?,
             error: symbol(library, "openslide_get_error")?,
@@ -201,6 +203,6 @@ mod tests {
         assert!(error.to_string().contains("libopenslide.so.none"), "{error}");
         // SAFETY: it is another library, which has none of the functions, so that none is called.
         let error = unsafe { Library::load("libc.so.6".as_ref()) }.err().unwrap();
-        assert!(error.to_string().contains("openslide_open"), "{error}");
+        assert!(error.to_string().contains("openslide_detect_vendor"), "{error}");
     }
 }

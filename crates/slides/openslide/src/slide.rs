@@ -38,7 +38,7 @@ impl Slide {
     /// Opens a file. Formats that have several files are opened by the one that names the others.
     ///
     /// # Errors
-    /// [`Error::Unknown`] and [`Error::Broken`]; a path with a zero byte.
+    /// [`Error::Unknown`], [`Error::Generic`] and [`Error::Broken`]; a path with a zero byte.
     pub fn open(library: &'static Library, path: &Path) -> Result<Self> {
         let path = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Error::Argument("a path with a zero byte".into()))?;

@@ -33,7 +33,7 @@ pub(crate) enum Command {
 /// Serves the slides in directories, in files and on web servers by HTTP/1.1 and HTTP/2, encrypted if
 /// a certificate is given: a gallery, a viewer for each slide, and the addresses that other viewers ask for,
 /// by Deep Zoom, the IIIF Image API and DICOMweb. Formats are tiled TIFF and BigTIFF, Aperio SVS,
-/// OME-TIFF, DICOM and OME-Zarr, and where OpenSlide is installed those that it reads.
+/// OME-TIFF, DICOM and OME-Zarr, and where OpenSlide is installed those of scanners that it reads.
 ///
 /// In a directory, all slides are served that are in it or below it, also those that come later.
 /// Files whose name begins with a dot are not, nor are links that lead out of the directory. A
@@ -219,7 +219,7 @@ pub(crate) struct Slides {
     /// Slides that stay open
     #[arg(long, value_name = "N", default_value = "64", value_parser = from_one)]
     pub(crate) open_slides: NonZeroUsize,
-    /// Do not ask OpenSlide about files that are not read here
+    /// Do not ask OpenSlide about files of scanners that are not read here
     ///
     /// OpenSlide is a library in C, which is used where it is installed. If strangers can put files
     /// into the directories that are served, do without it: a fault in it is one of the server, and

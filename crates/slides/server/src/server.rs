@@ -84,7 +84,7 @@ pub struct Settings {
     pub memory: usize,
     /// Slides that stay open.
     pub open_slides: NonZeroUsize,
-    /// Whether OpenSlide is asked about files that are not read here.
+    /// Whether OpenSlide is asked about files of scanners that are not read here.
     pub openslide: bool,
     /// Whether libjpeg-turbo decodes and encodes JPEG, where it is installed.
     pub turbojpeg: bool,

@@ -15,6 +15,7 @@ use libc::{c_int, sigset_t};
 use rustix::fd::AsFd;
 use rustix::pipe::{PipeFlags, pipe_with};
 use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::signal::ignored;
 
 use crate::ffi::guarded;
 use crate::lock::{Guard, Lock, RawLock};
@@ -211,7 +212,8 @@ fn try_hold_all() -> Result<Guard<'static, Fork>, Taken> {
     Ok(fork)
 }
 
-/// Blocks whatever may have a handler that runs unasked; returns what was blocked before.
+/// Blocks whatever may have a handler that runs unasked; returns what was blocked before. A handler
+/// that another thread installs for an ignored signal during the fork is not kept out.
 fn block_signals() -> sigset_t {
     /// These come from what the thread itself does: blocked, they would end the process.
     const OWN: [c_int; 7] = [
@@ -228,7 +230,7 @@ fn block_signals() -> sigset_t {
     // which cannot fail with SIG_BLOCK.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
-        for signal in OWN {
+        for signal in OWN.into_iter().chain(ignored()) {
             libc::sigdelset(all.as_mut_ptr(), signal);
         }
         libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());

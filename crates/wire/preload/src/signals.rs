@@ -3,9 +3,8 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use libc::{SA_RESTART, SIG_DFL, SIG_IGN, sigset_t};
-use seekwire_transport::sys::call;
-use seekwire_transport::sys::signal::HeldBack;
+use libc::sigset_t;
+use seekwire_transport::sys::signal::{Action, HeldBack, action};
 
 use crate::ffi::keeping_errno;
 
@@ -16,15 +15,6 @@ const INTERNAL: std::ops::RangeInclusive<c_int> = 32..=33;
 /// (Rust's, Go's, the JVM's) have handlers for them, mostly without SA_RESTART.
 const FAULTS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
-
-/// struct sigaction as the kernel has it.
-#[repr(C)]
-struct KernelAction {
-    handler: usize,
-    flags: libc::c_ulong,
-    /// SA_RESTORER's address where there is one, and the mask: not looked at.
-    rest: [u64; 4],
-}
 
 /// To be asked when a sleep on the ring was interrupted: whether the kernel would have started the
 /// call again.
@@ -51,23 +41,5 @@ pub(crate) fn while_asleep(signals: Option<&HeldBack>, mask: *const sigset_t) ->
 }
 
 fn restarts(signal: c_int) -> bool {
-    let mut action = KernelAction { handler: SIG_DFL, flags: 0, rest: [0; 4] };
-    let none = std::ptr::null::<KernelAction>();
-    // SAFETY: `action` is at least as large as the kernel's struct, whose first two members it
-    // shares on x86-64 and aarch64.
-    let result = unsafe {
-        let arguments = [
-            signal as usize,
-            none.expose_provenance(),
-            (&raw mut action).expose_provenance(),
-            8,
-            0,
-            0,
-        ];
-        call(libc::SYS_rt_sigaction, arguments)
-    };
-    result.is_err()
-        || action.handler == SIG_DFL
-        || action.handler == SIG_IGN
-        || action.flags & SA_RESTART as libc::c_ulong != 0
+    !matches!(action(signal), Ok(Action::Handler { restarts: false }))
 }

@@ -320,7 +320,7 @@ macro_rules! programs {
 programs! { receive send close half poll crowd epoll members signals once fork retransmit kept held threads leave }
 programs! { unseen uring handler }
 programs! { flags pointers control zerocopy shared alias }
-programs! { fork_fails fork_signal }
+programs! { fork_fails fork_signal fork_ignored }
 programs! { shut death number patience clock copied }
 programs! { turns inside cancel past idle }
 programs! { memory nofile inherited heirs together strangers remain }

@@ -5,11 +5,13 @@ mod directory;
 mod grid;
 mod ome;
 mod scanner;
+mod small;
 
 use crate::grid::{Parts, microns};
 use crate::source::Source;
 use crate::{Limits, Result};
 use directory::{Directory, Reader};
+pub(crate) use small::smaller_than_its_tiles;
 use std::sync::Arc;
 
 const DESCRIPTION: u16 = 270;

@@ -2,6 +2,8 @@
 
     make_tiff.py plain FILE        two levels of tiles in deflate, one of them not stored
     make_tiff.py philips FILE      the same as scanners of Philips write it
+    make_tiff.py small FILE        the same, but the second level is smaller than its tile
+    make_tiff.py aperio LEVELS FILE   makes a pyramid of vips one of Aperio, with at most so many levels
     make_tiff.py ndpi|scn|bif|trestle FILE   what shows that it is a file of Hamamatsu, Leica, Ventana or Trestle
     make_tiff.py ome UNIT FILE     OME-TIFF: the same two levels, and a label; pixels of 0.5 by 0.25 of that unit
     make_tiff.py jpeg2000 DIRECTORY FILE   SVS of Aperio whose tiles are files of JPEG 2000: 0.jp2, 1.jp2 and so on
@@ -12,7 +14,7 @@ import sys
 from pathlib import Path
 
 import numpy
-from tifffile import TiffFile, TiffWriter
+from tifffile import TiffFile, TiffWriter, tiffcomment
 
 SIDE = 256
 
@@ -24,7 +26,7 @@ def pixels(side):
     return numpy.stack([across * step, down * step, numpy.full((side, side), 9)], axis=-1).astype("uint8")
 
 
-def philips():
+def philips(factor=2):
     def attribute(name, value, group="0x0028", kind="IString"):
         return f'<Attribute Name="{name}" Group="{group}" Element="0x0030" PMSVR="{kind}">{value}</Attribute>'
 
@@ -32,7 +34,7 @@ def philips():
         spacing = f"&quot;{0.00025 * factor}&quot; &quot;{0.0005 * factor}&quot;"
         return f'<DataObject ObjectType="PixelDataRepresentation">{attribute("DICOM_PIXEL_SPACING", spacing)}</DataObject>'
 
-    levels = f"<Array>{level(1)}{level(2)}</Array>"
+    levels = f"<Array>{level(1)}{level(factor)}</Array>"
     image = (
         attribute("PIM_DP_IMAGE_TYPE", "WSI")
         + attribute("DICOM_PIXEL_SPACING", "&quot;0.00025&quot; &quot;0.0005&quot;")
@@ -47,7 +49,7 @@ def philips():
     )
 
 
-def write(path, **of):
+def write(path, small=256, **of):
     options = {"photometric": "rgb", "tile": (SIDE, SIDE), "compression": "zlib", "metadata": None}
     whole = pixels(512)
     halves = (slice(0, SIDE), slice(SIDE, 512))
@@ -55,13 +57,30 @@ def write(path, **of):
     tiles[1] = None
     with TiffWriter(path) as file:
         file.write(iter(tiles), shape=whole.shape, dtype=whole.dtype, **options, **of)
-        file.write(pixels(256), **options, subfiletype=1)
+        file.write(pixels(small), **options, subfiletype=1)
 
 
 if sys.argv[1] == "plain":
     write(sys.argv[2])
 elif sys.argv[1] == "philips":
     write(sys.argv[2], description=philips(), software="Philips DP v1.0")
+elif sys.argv[1] == "small":
+    write(sys.argv[2], small=128, description=philips(4), software="Philips DP v1.0")
+elif sys.argv[1] == "aperio":
+    levels, path = int(sys.argv[2]), sys.argv[3]
+    with TiffFile(path) as file:
+        page = file.pages[0]
+        about = f"Aperio Image Library\r\n{page.imagewidth}x{page.imagelength} |AppMag = 20|MPP = 0.5"
+    # vips has written a longer one.
+    tiffcomment(path, about)
+    with TiffFile(path, mode="r+b") as file:
+        if len(file.pages) > levels:
+            # The last directory of the chain: number of entries, entries of 12 bytes, place of the next one.
+            last = file.pages[levels - 1]
+            file.filehandle.seek(last.offset)
+            count = int.from_bytes(file.filehandle.read(2), "little")
+            file.filehandle.seek(last.offset + 2 + 12 * count)
+            file.filehandle.write(bytes(4))
 elif sys.argv[1] == "ome":
     options = {"photometric": "rgb", "tile": (SIDE, SIDE), "compression": "zlib"}
     unit = sys.argv[2]

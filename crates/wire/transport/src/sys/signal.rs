@@ -5,6 +5,7 @@
 use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
+use std::ptr;
 
 use super::call;
 use crate::Errno;
@@ -26,6 +27,60 @@ const NEVER_HELD: u64 = bit(libc::SIGKILL)
     | bit(32)
     | bit(33);
 
+/// Signals that do nothing as long as the program says nothing else (signal(7)).
+const MOSTLY_IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
+
+/// The action of a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Its default action.
+    Default,
+    /// Nothing.
+    Ignore,
+    /// It runs a handler.
+    Handler {
+        /// Whether system calls that it interrupts start again (SA_RESTART).
+        restarts: bool,
+    },
+}
+
+/// The present action of a signal.
+///
+/// # Errors
+/// EINVAL if there is no such signal.
+pub fn action(signal: i32) -> Result<Action, Errno> {
+    /// struct sigaction as the kernel has it on x86-64 and aarch64.
+    #[repr(C)]
+    struct KernelAction {
+        handler: usize,
+        flags: libc::c_ulong,
+        /// SA_RESTORER's address where there is one, and the mask: not looked at.
+        rest: [u64; 4],
+    }
+    let mut found = KernelAction { handler: libc::SIG_DFL, flags: 0, rest: [0; 4] };
+    let places =
+        [ptr::null::<KernelAction>().expose_provenance(), (&raw mut found).expose_provenance()];
+    // SAFETY: the kernel writes a struct that is no larger than this one.
+    unsafe { call(libc::SYS_rt_sigaction, [signal as usize, places[0], places[1], 8, 0, 0]) }?;
+    Ok(match found.handler {
+        libc::SIG_DFL => Action::Default,
+        libc::SIG_IGN => Action::Ignore,
+        _ => Action::Handler { restarts: found.flags & libc::SA_RESTART as libc::c_ulong != 0 },
+    })
+}
+
+/// The signals that do nothing now, of those that do nothing by default. Code that blocks signals
+/// for a while should leave these out.
+///
+/// The kernel drops such a signal at once, but not if the thread to which it goes (for SIGCHLD the
+/// one that has forked) blocks it. Then it waits, and interrupts any other thread of the process.
+/// There epoll_wait, unlike poll, ends with EINTR although no handler runs.
+pub fn ignored() -> impl Iterator<Item = i32> {
+    let does_nothing =
+        |signal: &i32| matches!(action(*signal), Ok(Action::Default | Action::Ignore));
+    MOSTLY_IGNORED.into_iter().filter(does_nothing)
+}
+
 thread_local! {
     /// What the thread blocks while signals are held back, and what it blocked before; 0 before the
     /// first time.
@@ -40,6 +95,8 @@ thread_local! {
 /// ([`Deadline::letting_in`](super::poll::Deadline::letting_in)): a handler that ran in between
 /// would be lost to the next sleep. Within another one, as when a receive goes on in another way,
 /// those of the outer one are let in.
+///
+/// Signals that are [`ignored`] are not held back.
 #[derive(Debug)]
 pub struct HeldBack {
     /// What the thread blocks when this is dropped.
@@ -55,13 +112,14 @@ impl HeldBack {
     #[expect(clippy::new_without_default, reason = "it does something")]
     #[must_use]
     pub fn new() -> Self {
-        let before = change(libc::SIG_BLOCK, !NEVER_HELD);
+        let set = ignored().map(bit).fold(!NEVER_HELD, |set, bit| set & !bit);
+        let before = change(libc::SIG_BLOCK, set);
         let outer = HELD.get();
         // This is a call within another one only where the thread still blocks what the outer one
         // made it block: a handler that a sleep let in has a mask of its own, and so has the code
         // behind a longjmp out of one.
         let mask = if outer.0 != 0 && outer.0 == before { outer.1 } else { before };
-        HELD.set((before | !NEVER_HELD, mask));
+        HELD.set((before | set, mask));
         Self { before, mask, outer, of_this_thread: PhantomData }
     }
 
@@ -202,6 +260,44 @@ mod tests {
         assert_eq!(change(libc::SIG_BLOCK, 0), mask);
         // SAFETY: puts back what was there.
         unsafe { libc::signal(libc::SIGUSR2, before) };
+    }
+
+    #[test]
+    fn an_ignored_signal_neither_waits_nor_ends_epoll_wait() {
+        extern "C" fn handler(_: libc::c_int) {}
+        // SAFETY: no arguments.
+        let set = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        let sleep = |held: &HeldBack| {
+            let mut events = [0u32; 4];
+            let places = [
+                events.as_mut_ptr().expose_provenance(),
+                ptr::from_ref(held.mask()).expose_provenance(),
+            ];
+            // SAFETY: the kernel writes one event of at most 16 bytes, and reads a set of 8.
+            unsafe { call(libc::SYS_epoll_pwait, [set as usize, places[0], 1, 1, places[1], 8]) }
+        };
+        // SAFETY: to this thread.
+        let raise = |signal| unsafe { libc::pthread_kill(libc::pthread_self(), signal) };
+        for signal in MOSTLY_IGNORED {
+            assert_eq!(action(signal), Ok(Action::Default));
+            let held = HeldBack::new();
+            raise(signal);
+            assert!(!held.has_come(), "signal {signal}");
+            assert_eq!(sleep(&held), Ok(0), "signal {signal}");
+        }
+
+        // With a handler it waits, and ends the sleep.
+        let address = handler as *const () as libc::sighandler_t;
+        // SAFETY: the handler does nothing; no other test uses the signal.
+        let before = unsafe { libc::signal(libc::SIGURG, address) };
+        assert_eq!(action(libc::SIGURG), Ok(Action::Handler { restarts: true }));
+        let held = HeldBack::new();
+        raise(libc::SIGURG);
+        assert!(held.has_come());
+        assert_eq!(sleep(&held), Err(Errno::INTR));
+        drop(held);
+        // SAFETY: puts back what was there; closes what this test has opened.
+        unsafe { (libc::signal(libc::SIGURG, before), libc::close(set)) };
     }
 
     #[test]
