@@ -32,7 +32,7 @@ programs = seekwire-demo seekwire-flow seekwire-lab seekwire-nic seekwire-slides
 guides = cluster.md filter-protocol.md operation.md pipelines.md slides.md virtual-machines.md
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo lab report test check test-suites lint differential faults loom miri fuzz kernel vm kernel-lab kernel-kasan man completions install uninstall clean
+.PHONY: install-debug help build demo lab report test check test-suites lint differential faults loom miri fuzz kernel vm kernel-lab kernel-kasan man completions install uninstall clean
 
 help: ## Show these targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -127,19 +127,21 @@ completions: $(addprefix $(release)/,seekwire $(programs)) ## Write what bash, z
 
 # `make && sudo make install`: root often has no Rust toolchain, so installing does not build.
 built = $(addprefix $(release)/,seekwire $(programs) libseekwire.so libseekwire.a)
+# Also the program that is built where libzmq is.
+installed = $(programs) $(notdir $(wildcard $(release)/seekwire-zeromq))
 $(built):
 	@echo "$@ is missing: run \`make build\` first" >&2; exit 1
 
 install: $(built) ## Install under $(DESTDIR)$(PREFIX)
 	install -d "$(bindir)" "$(privdir)" "$(pkgconfigdir)" "$(includedir)" "$(mandir)/man3" "$(mandir)/man7" "$(examplesdir)"
 	install -d "$(bashdir)" "$(zshdir)" "$(fishdir)"
-	install -m 755 $(release)/seekwire "$(bindir)/seekwire"
-	install -m 755 $(release)/libseekwire.so "$(libdir)/$(soname)"
+	scripts/install-stripped $(release)/seekwire "$(bindir)/seekwire"
+	scripts/install-stripped $(release)/libseekwire.so "$(libdir)/$(soname)"
 	ln -sf $(soname) "$(libdir)/libseekwire.so"
 	ln -sf ../$(soname) "$(privdir)/libseekwire.so"
-	install -m 755 $(addprefix $(release)/,$(programs)) "$(privdir)"
-	if [ -x $(release)/seekwire-zeromq ]; then install -m 755 $(release)/seekwire-zeromq "$(privdir)"; fi
-	install -m 644 $(release)/libseekwire.a "$(libdir)/libseekwire.a"
+	for program in $(installed); do scripts/install-stripped $(release)/$$program "$(privdir)/$$program" || exit; done
+	strip --strip-debug -o "$(libdir)/libseekwire.a" $(release)/libseekwire.a
+	chmod 644 "$(libdir)/libseekwire.a"
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(version)|' packaging/seekwire.pc.in >"$(pkgconfigdir)/seekwire.pc"
 	chmod 644 "$(pkgconfigdir)/seekwire.pc"
 	install -m 644 include/seekwire.h include/seekwire_filter.h "$(includedir)"
@@ -154,9 +156,17 @@ install: $(built) ## Install under $(DESTDIR)$(PREFIX)
 	$(release)/seekwire generate completion fish >"$(fishdir)/seekwire.fish"
 	chmod 644 "$(bashdir)/seekwire" "$(zshdir)/_seekwire" "$(fishdir)/seekwire.fish"
 
-uninstall: ## Remove exactly what install put there
+install-debug: $(built) ## Install the debug symbols of what is installed, for debuggers and profilers
+	scripts/install-stripped --debug $(release)/seekwire "$(bindir)/seekwire"
+	scripts/install-stripped --debug $(release)/libseekwire.so "$(libdir)/$(soname)"
+	for program in $(installed); do scripts/install-stripped --debug $(release)/$$program "$(privdir)/$$program" || exit; done
+
+uninstall: ## Remove exactly what install and install-debug put there
 	rm -f "$(bindir)/seekwire" "$(privdir)/libseekwire.so" "$(libdir)/libseekwire.so" "$(libdir)/$(soname)" "$(libdir)/libseekwire.a"
 	rm -f $(foreach program,$(programs) seekwire-zeromq,"$(privdir)/$(program)")
+	rm -f "$(bindir)/.debug/seekwire.debug" "$(libdir)/.debug/$(soname).debug"
+	rm -f $(foreach program,$(programs) seekwire-zeromq,"$(privdir)/.debug/$(program).debug")
+	-rmdir "$(bindir)/.debug" "$(libdir)/.debug" "$(privdir)/.debug" 2>/dev/null
 	rm -f "$(pkgconfigdir)/seekwire.pc" "$(includedir)/seekwire.h" "$(includedir)/seekwire_filter.h"
 	rm -f $(foreach example,seek.c checksum.c redact.py,"$(examplesdir)/$(example)")
 	rm -f "$(docdir)/LICENSE-MIT" "$(docdir)/LICENSE-APACHE" "$(docdir)/README.md" $(foreach guide,$(guides),"$(docdir)/$(guide)")

@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::documents;
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire, source};
 
-const INSTALLED: [&str; 76] = [
+const INSTALLED: [&str; 77] = [
     "bin/seekwire",
     "include/seekwire.h",
     "include/seekwire_filter.h",
@@ -17,6 +17,7 @@ const INSTALLED: [&str; 76] = [
     "lib/libseekwire.so.0",
     "lib/pkgconfig/seekwire.pc",
     "lib/seekwire/libseekwire.so",
+    "lib/seekwire/seekwire-demo",
     "lib/seekwire/seekwire-flow",
     "lib/seekwire/seekwire-lab",
     "lib/seekwire/seekwire-nic",
@@ -87,6 +88,47 @@ const INSTALLED: [&str; 76] = [
     "someone-elses-file",
 ];
 
+/// Files of `make install-debug`.
+const SYMBOLS: [&str; 8] = [
+    "bin/.debug/seekwire.debug",
+    "lib/.debug/libseekwire.so.0.debug",
+    "lib/seekwire/.debug/seekwire-demo.debug",
+    "lib/seekwire/.debug/seekwire-flow.debug",
+    "lib/seekwire/.debug/seekwire-lab.debug",
+    "lib/seekwire/.debug/seekwire-nic.debug",
+    "lib/seekwire/.debug/seekwire-slides.debug",
+    "lib/seekwire/.debug/seekwire-zeromq.debug",
+];
+
+#[test]
+fn debuggers_find_the_symbols_of_stripped_files() {
+    let stage = Stage::new(Mode::Plain);
+    let root = stage.path("root");
+    make(&stage, "install", &root);
+    make(&stage, "install-debug", &root);
+    for (file, directory) in
+        [("seekwire", "bin"), ("libseekwire.so.0", "lib"), ("seekwire-demo", "lib/seekwire")]
+    {
+        let directory = root.join("opt").join(directory);
+        let sections = |path: &Path| {
+            let mut command = Command::new("readelf");
+            stage
+                .run(
+                    command
+                        .args(["--wide", "--sections", "--string-dump=.gnu_debuglink"])
+                        .arg(path),
+                )
+                .success()
+        };
+        let stripped = sections(&directory.join(file));
+        assert!(!stripped.contains(".debug_line"), "{stripped}");
+        assert!(stripped.contains(&format!("{file}.debug")), "{stripped}");
+        assert!(stripped.contains(".note.gnu.build-id"), "{stripped}");
+        let symbols = sections(&directory.join(".debug").join(format!("{file}.debug")));
+        assert!(symbols.contains(".debug_line"), "{symbols}");
+    }
+}
+
 #[test]
 fn uninstall_removes_what_install_put_there() {
     let stage = Stage::new(Mode::Plain);
@@ -95,6 +137,9 @@ fn uninstall_removes_what_install_put_there() {
     fs::write(root.join("opt/someone-elses-file"), "").expect("a file");
     make(&stage, "install", &root);
     assert_eq!(files(&root.join("opt")), INSTALLED.map(str::to_owned).into());
+    make(&stage, "install-debug", &root);
+    let symbols = &files(&root.join("opt")) - &INSTALLED.map(str::to_owned).into();
+    assert_eq!(symbols, SYMBOLS.map(str::to_owned).into());
     make(&stage, "uninstall", &root);
     assert_eq!(files(&root.join("opt")), ["someone-elses-file".to_owned()].into());
 }

@@ -7,8 +7,8 @@
 
 use crate::codec::Codec;
 use crate::grid::{Grid, Parts, Tiles, microns};
-use crate::tile::{Colours, Layout, StoredTile};
 use crate::source::{FileSource, Source};
+use crate::tile::{Colours, Layout, StoredTile};
 use crate::{Error, Limits, Result, tiff};
 use bytes::Bytes;
 use seekwire_openslide::{self as openslide, Library};

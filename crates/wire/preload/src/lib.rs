@@ -24,7 +24,7 @@
 //!   uring      an io_uring that the program uses          unseen   those that are not understood
 //!   cancel     pthread_cancel of a thread that sleeps for the ring
 //!   pointers   what the application passes may lead nowhere
-//!   filter     what the process may not do any more
+//!   filter     what the process may not do any more          unwinder   which copy of it is used
 //! ```
 //!
 //! The fd of the application is always the real socket, so whatever is not handled here simply
@@ -74,5 +74,6 @@ mod table;
 mod timeout;
 mod track;
 mod unseen;
+mod unwinder;
 mod uring;
 mod way;

@@ -6,15 +6,21 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use object::elf::{DT_SONAME, FileHeader64, SHN_UNDEF, SHT_DYNSYM};
+use object::elf::{DT_NEEDED, DT_SONAME, FileHeader64, SHN_UNDEF, SHT_DYNSYM};
 use object::read::elf::{Dyn, FileHeader, Sym};
 use object::{Endianness, StringTable};
 
 const TABLE: &str = include_str!("tables/exports");
 const HEADER: &str = include_str!("../../../../include/seekwire.h");
 
-/// The library's own name, and the names of all symbols that it defines for others.
-fn library() -> (String, BTreeSet<String>) {
+/// What the library tells the dynamic loader.
+struct Library {
+    name: String,
+    needed: BTreeSet<String>,
+    exported: BTreeSet<String>,
+}
+
+fn library() -> Library {
     let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
     let file = [deps.parent().unwrap().join("libseekwire.so"), deps.join("libseekwire.so")]
         .into_iter()
@@ -22,23 +28,28 @@ fn library() -> (String, BTreeSet<String>) {
         .expect("cargo build -p seekwire-preload comes first");
     let data = fs::read(file).expect("the library");
     let data = &*data;
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     let read = || {
         let header = FileHeader64::<Endianness>::parse(data)?;
         let endian = header.endian()?;
         let sections = header.sections(endian, data)?;
         let symbols = sections.symbols(endian, data, SHT_DYNSYM)?;
-        let mut names = BTreeSet::new();
+        let mut exported = BTreeSet::new();
         for symbol in symbols.iter().filter(|symbol| symbol.st_shndx(endian) != SHN_UNDEF) {
             let name = symbol.name(endian, symbols.strings())?;
             if !name.is_empty() {
-                names.insert(String::from_utf8_lossy(name).into_owned());
+                exported.insert(text(name));
             }
         }
         let (entries, strings) = sections.dynamic(endian, data)?.expect("a shared library");
         let strings: StringTable<_> = sections.strings(endian, data, strings)?;
-        let own = entries.iter().find(|entry| entry.tag(endian) == DT_SONAME);
-        let own = own.expect("a name for the loader").string(endian, strings)?;
-        Ok::<_, object::Error>((String::from_utf8_lossy(own).into_owned(), names))
+        let named = |tag| {
+            let of_tag = entries.iter().filter(move |entry| entry.tag(endian) == tag);
+            of_tag.map(|entry| Ok(text(entry.string(endian, strings)?)))
+        };
+        let name = named(DT_SONAME).next().expect("a name for the loader")?;
+        let needed = named(DT_NEEDED).collect::<Result<_, object::Error>>()?;
+        Ok::<_, object::Error>(Library { name, needed, exported })
     };
     read().expect("an ELF file")
 }
@@ -69,7 +80,7 @@ fn declared() -> BTreeSet<String> {
 
 #[test]
 fn exactly_what_is_listed_is_exported() {
-    let (_, exported) = library();
+    let exported = library().exported;
     let listed = listed(None);
     let too_many: Vec<_> = exported.difference(&listed).collect();
     let missing: Vec<_> = listed.difference(&exported).collect();
@@ -87,7 +98,15 @@ fn the_header_declares_all_of_the_c_api() {
 /// What the loader looks for when it starts a program that was linked with the library.
 #[test]
 fn the_loader_knows_it_by_the_version_of_its_interface() {
-    assert_eq!(library().0, "libseekwire.so.0");
+    assert_eq!(library().name, "libseekwire.so.0");
+}
+
+/// Minimal images have no libgcc_s, and a program must start there, too.
+#[test]
+fn it_needs_the_c_library_alone() {
+    let of_c = |name: &String| name.starts_with("libc.so") || name.starts_with("ld-linux");
+    let needed = library().needed;
+    assert!(!needed.is_empty() && needed.iter().all(of_c), "{needed:?}");
 }
 
 /// In every order with the headers whose names are like ours, and without any complaint.

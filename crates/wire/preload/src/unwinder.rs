@@ -1,0 +1,110 @@
+//! The functions that unwind the stack: for panics, which are caught, and for `pthread_cancel`.
+//!
+//! Minimal images have no libgcc_s.so.1, so libseekwire.so contains a copy of these functions
+//! (build.rs). Where that file exists, its functions must be used all the same: the C library cancels
+//! threads with them, and the functions of one copy abort when they meet a stack that another copy
+//! unwinds. So the linker leads each call to a jump here (`ld --wrap`), and the jump leads to the copy
+//! that [`start`] has chosen.
+//!
+//! libseekwire.a wraps nothing: its table is empty and nobody jumps.
+
+use std::arch::global_asm;
+use std::ffi::{CStr, c_void};
+use std::ptr;
+
+/// Calls a macro with the name of each function, as the linker is told them in build.rs.
+macro_rules! for_each_function {
+    ($macro:ident) => {
+        $macro! {
+            "_Unwind_Backtrace" "_Unwind_DeleteException" "_Unwind_GetDataRelBase" "_Unwind_GetIP"
+            "_Unwind_GetIPInfo" "_Unwind_GetLanguageSpecificData" "_Unwind_GetRegionStart"
+            "_Unwind_GetTextRelBase" "_Unwind_RaiseException" "_Unwind_Resume" "_Unwind_SetGR"
+            "_Unwind_SetIP"
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! jump {
+    ($name:literal) => {
+        concat!("jmp qword ptr [rip + .Lseekwire", $name, "]")
+    };
+}
+
+// Register 16 may be changed between a call and the function that is called (AAPCS64, 6.1.1).
+#[cfg(target_arch = "aarch64")]
+macro_rules! jump {
+    ($name:literal) => {
+        concat!(
+            "adrp x16, .Lseekwire",
+            $name,
+            "\nldr x16, [x16, :lo12:.Lseekwire",
+            $name,
+            "]\nbr x16"
+        )
+    };
+}
+
+macro_rules! table {
+    ($($name:literal)*) => {
+        const NAMES: [&str; [$($name),*].len()] = [$(concat!($name, "\0")),*];
+
+        global_asm!(
+            ".pushsection .data.seekwire_unwinder, \"aw\"",
+            ".balign 8",
+            ".globl seekwire_unwinder",
+            ".hidden seekwire_unwinder",
+            "seekwire_unwinder:",
+            $(
+                concat!(".weak __real_", $name),
+                concat!(".Lseekwire", $name, ": .quad __real_", $name),
+            )*
+            ".popsection",
+            ".pushsection .text.seekwire_unwinder, \"ax\"",
+            $(
+                concat!(".globl __wrap_", $name),
+                concat!(".hidden __wrap_", $name),
+                concat!(".type __wrap_", $name, ", %function"),
+                concat!("__wrap_", $name, ":"),
+                jump!($name),
+                concat!(".size __wrap_", $name, ", . - __wrap_", $name),
+            )*
+            ".popsection",
+        );
+    };
+}
+
+for_each_function! { table }
+
+unsafe extern "C" {
+    /// The addresses to jump to: at first the library's own copies.
+    static mut seekwire_unwinder: [*mut c_void; NAMES.len()];
+}
+
+/// Chooses the functions of libgcc_s.so.1, if this system has it. Called once, before anything that
+/// could panic.
+pub(crate) fn start() {
+    let table = &raw mut seekwire_unwinder;
+    // SAFETY: the assembly defines the table with this length; only this function writes to it, and
+    // no other thread runs code of this library yet.
+    let is_wrapped = unsafe { !(*table)[0].is_null() };
+    if !is_wrapped {
+        return;
+    }
+    // SAFETY: a name that ends in a zero byte; the library has no constructor that calls back.
+    let file = unsafe { libc::dlopen(c"libgcc_s.so.1".as_ptr(), libc::RTLD_NOW) };
+    if file.is_null() {
+        return;
+    }
+    let mut found = [ptr::null_mut(); NAMES.len()];
+    for (address, name) in found.iter_mut().zip(NAMES) {
+        let Ok(name) = CStr::from_bytes_with_nul(name.as_bytes()) else { return };
+        // SAFETY: an open library, and a name that ends in a zero byte.
+        *address = unsafe { libc::dlsym(file, name.as_ptr()) };
+    }
+    // All or none: copies do not mix.
+    if found.iter().all(|address| !address.is_null()) {
+        // SAFETY: as above. The file stays open for as long as the process lives.
+        unsafe { *table = found };
+    }
+}
