@@ -32,7 +32,7 @@ programs = seekwire-demo seekwire-flow seekwire-lab seekwire-nic seekwire-slides
 guides = cluster.md filter-protocol.md operation.md pipelines.md slides.md virtual-machines.md
 
 .DEFAULT_GOAL := build
-.PHONY: install-debug help build demo lab report test check test-suites lint differential faults loom miri fuzz kernel vm kernel-lab kernel-kasan man completions install uninstall clean
+.PHONY: help build demo lab report test test-all check t test-suites lint differential faults loom miri fuzz kernel vm kernel-lab kernel-kasan man completions install install-debug uninstall clean
 
 help: ## Show these targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,13 +61,21 @@ lab: ## Run all experiments into $(OUT)/lab; QUICK=1 takes about ten minutes
 report: $(release)/seekwire $(release)/seekwire-lab ## Join all results below $(OUT) into one site, $(OUT)/report
 	$(release)/seekwire lab report $(OUT) --out $(OUT)/report
 
-test: ## Run every gate; ends with "N passed, N failed"
+test: ## Run the gates that a change is likely to break; ends with "N passed, N failed"
 	scripts/deps test
 	scripts/test
 
-check: ## Formatting, clippy and the tests of the data path: minutes; `test` takes far longer
+test-all: ## Run every gate in its long form, for hours; the result is in out/test-all/result.md
 	scripts/deps test
+	scripts/deps vm
+	scripts/test --all
+
+check: ## Formatting, clippy and the tests of the data path: two minutes after a change
+	scripts/deps check
 	scripts/test fmt clippy inner
+
+t: ## Run one package's tests: P=preload, and T=name for those whose names contain it; P=end_to_end for real programs
+	scripts/t $(P) $(T)
 
 test-suites: ## Run other projects' suites, SUITES="a b", by MODES=a,b, and put their part into docs/compatibility.md
 	$(CARGO) build --release --locked --package seekwire-suites --package seekwire-preload
@@ -75,7 +83,7 @@ test-suites: ## Run other projects' suites, SUITES="a b", by MODES=a,b, and put 
 	$(release)/seekwire-suites report --out $(OUT)/suites
 
 lint: ## Formatting, clippy, rustdoc, dependency rules and shell scripts only
-	scripts/test fmt clippy rustdoc shell deny
+	scripts/test fmt features clippy fuzz_lint rustdoc shell deny
 
 differential: ## Compare random programs, plain and accelerated, for HOURS=n; those that fail in $(OUT)/differential
 	$(CARGO) build --release --locked --package seekwire-differential --package seekwire-preload
