@@ -342,9 +342,8 @@ mod slurm {
             fs::write(&file, script).unwrap();
             let (output, errors) = (place.path("output"), place.path("errors"));
             let here = place.path("");
-            let sbatch = ["sbatch", "--wait", "--chdir", &here, "--output", &output];
-            let command = [&sbatch[..], &["--error", &errors, &file]].concat();
-            let mut outcome = slurm.run(&bed, &command, &[("PATH", &path)]);
+            let options = ["--chdir", &here, "--output", &output, "--error", &errors, &file];
+            let mut outcome = slurm.batch(&bed, &options, &[("PATH", &path)]);
             outcome.output = fs::read_to_string(output).unwrap_or_default();
             outcome.errors += &fs::read_to_string(errors).unwrap_or_default();
             place.check(&outcome, workers);
