@@ -3,6 +3,8 @@
 //! Everything here is deterministic: the seed of the resampling is fixed, so the same raw data always
 //! give the same report.
 
+use std::cell::RefCell;
+
 use serde::{Deserialize, Serialize};
 
 /// The 97.5 % quantile of the normal distribution.
@@ -10,6 +12,9 @@ const NORMAL: f64 = 1.96;
 
 /// Resamples behind each confidence interval.
 const RESAMPLES: usize = 2000;
+
+/// Most rounds whose resamples are kept, in 8 MB.
+const MOST_KEPT: usize = 1000;
 
 /// Rounds below which there is no interval.
 pub const FEWEST_ROUNDS: usize = 2;
@@ -170,18 +175,44 @@ pub fn ratio_of_medians(pairs: &[(f64, f64)]) -> Option<Ratio> {
         (denominator > 0.0).then_some(numerators.median(counts)? / denominator)
     };
     let value = ratio(&vec![1; rounds])?;
-    let mut random = fastrand::Rng::with_seed(SEED);
-    let mut counts = vec![0; rounds];
-    let mut ratios: Vec<f64> = (0..RESAMPLES)
-        .filter_map(|_| {
-            counts.fill(0);
-            (0..rounds).for_each(|_| counts[random.usize(..rounds)] += 1);
-            ratio(&counts)
-        })
-        .collect();
+    let mut ratios = Vec::with_capacity(RESAMPLES);
+    with_resamples(rounds, |counts| ratios.extend(ratio(counts)));
     ratios.sort_unstable_by(f64::total_cmp);
     let (low, high) = (quantile(&ratios, 0.025)?, quantile(&ratios, 0.975)?);
     Some(Ratio { value, low, high, pairs: Some(rounds) })
+}
+
+/// Calls `each` with every resample of that many rounds: how often it has each of them.
+fn with_resamples(rounds: usize, mut each: impl FnMut(&[u32])) {
+    thread_local! {
+        /// The resamples of the last number of rounds, one after the other. Nothing else decides
+        /// what they are, and most ratios of a report have the same number.
+        static LAST: RefCell<(usize, Vec<u32>)> = const { RefCell::new((0, Vec::new())) };
+    }
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let mut draw = |counts: &mut [u32]| {
+        for _ in 0..rounds {
+            counts[random.usize(..rounds)] += 1;
+        }
+    };
+    if rounds > MOST_KEPT {
+        let mut counts = vec![0; rounds];
+        for _ in 0..RESAMPLES {
+            counts.fill(0);
+            draw(&mut counts);
+            each(&counts);
+        }
+        return;
+    }
+    LAST.with_borrow_mut(|(of, all)| {
+        if *of != rounds {
+            *of = rounds;
+            all.clear();
+            all.resize(RESAMPLES * rounds, 0);
+            all.chunks_exact_mut(rounds).for_each(draw);
+        }
+        all.chunks_exact(rounds).for_each(each);
+    });
 }
 
 /// Readings in ascending order, each with its position before: sorted once, a resample of them is
@@ -280,6 +311,23 @@ mod tests {
         assert!(ratio.low <= ratio.value && ratio.value <= ratio.high, "{ratio:?}");
         assert!(ratio.low < ratio.high, "{ratio:?}");
         assert_eq!(ratio_of_medians(&pairs), Some(ratio));
+    }
+
+    #[test]
+    fn resamples_are_the_same_whether_they_are_kept_or_not() {
+        let drawn = |rounds| {
+            let mut all = Vec::new();
+            with_resamples(rounds, |counts| all.push(counts.to_vec()));
+            all
+        };
+        for rounds in [3, MOST_KEPT + 1] {
+            let first = drawn(rounds);
+            assert_eq!(first.len(), RESAMPLES);
+            assert!(first.iter().all(|counts| counts.iter().sum::<u32>() as usize == rounds));
+            // Another number comes between.
+            drawn(2);
+            assert!(drawn(rounds) == first && drawn(rounds) == first, "{rounds}");
+        }
     }
 
     #[test]

@@ -211,6 +211,32 @@ impl Slurm {
         bed.run(command, &variables)
     }
 
+    /// Runs a batch job to its end, with the exit status of its script. `sbatch --wait` notices the
+    /// end seconds later.
+    pub(crate) fn batch(&self, bed: &Bed, options: &[&str], variables: &[(&str, &str)]) -> Outcome {
+        let mut outcome = self.run(bed, &[&["sbatch", "--parsable"], options].concat(), variables);
+        assert_eq!(outcome.code, Some(0), "{outcome:#?}");
+        let show = ["scontrol", "--oneliner", "show", "job", outcome.output.trim()];
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let shown = self.run(bed, &show, &[]);
+            let value = |key: &str| {
+                let mut words = shown.output.split_whitespace();
+                words.find_map(|word| word.strip_prefix(key)).unwrap_or_default()
+            };
+            let state = value("JobState=");
+            if !["PENDING", "CONFIGURING", "RUNNING", "COMPLETING"].contains(&state) {
+                let code = value("ExitCode=").split(':').next().unwrap().parse().ok();
+                // One that was cancelled may have a status of 0.
+                outcome.code = code.filter(|code| (*code == 0) == (state == "COMPLETED"));
+                outcome.errors += &shown.errors;
+                return outcome;
+            }
+            assert!(Instant::now() < end, "{shown:#?}\n{}", self.logs());
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     fn logs(&self) -> String {
         let names = ["daemons.log", "slurmctld.log", "slurmd-one.log", "slurmd-two.log"];
         let read = |name| fs::read_to_string(self.directory.path().join(name));

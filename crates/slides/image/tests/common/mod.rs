@@ -8,6 +8,7 @@ use image::RgbImage;
 use seekwire_slides_image::{Limits, Raster, Region, Slide};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 /// A slide of an Aperio scanner; where it is not yet, it is fetched.
 pub(crate) fn aperio() -> PathBuf {
@@ -59,14 +60,22 @@ pub(crate) fn vips(directory: &Path, words: &str) {
     run(Command::new("vips").args(words.split(' ')).current_dir(directory));
 }
 
-/// The part of the real slide out of which the tests make others: odd in both directions. It is
-/// `base.v`, and here as vips reads it through OpenSlide.
+/// Puts `base.v` there, the part of the real slide out of which the tests make others: odd in both
+/// directions. Returns its pixels as vips reads them through OpenSlide.
 pub(crate) fn base(directory: &Path) -> RgbImage {
-    std::fs::copy(aperio(), directory.join("real.svs")).unwrap();
-    vips(directory, "openslideload real.svs whole.v");
-    vips(directory, "flatten whole.v flat.v");
-    vips(directory, "extract_area flat.v base.v 500 700 1111 777");
-    ppm(directory, "base.v")
+    // Made once for all tests of a program.
+    static MADE: OnceLock<(Vec<u8>, RgbImage)> = OnceLock::new();
+    let (file, pixels) = MADE.get_or_init(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        std::fs::copy(aperio(), directory.join("real.svs")).unwrap();
+        vips(directory, "openslideload real.svs whole.v");
+        vips(directory, "extract_area whole.v part.v 500 700 1111 777");
+        vips(directory, "flatten part.v base.v");
+        (std::fs::read(directory.join("base.v")).unwrap(), ppm(directory, "base.v"))
+    });
+    std::fs::write(directory.join("base.v"), file).unwrap();
+    pixels.clone()
 }
 
 /// The pixels that vips finds in an image.
