@@ -327,8 +327,8 @@ mod tests {
         let bars = vec![bar("pairs", 2.0, 0.1, 1e12), bar("more", 1.0, -1e12, 1.0)];
         let svg = figure(Chart::Ratios { label: "ratio".to_owned(), bars });
         let widths = numbers(&svg, "width");
-        // The ground, and two bars: they can be seen.
-        assert!(widths.len() == 3 && widths.iter().all(|width| *width > 10.0), "{widths:?}");
+        // The figure, its ground, and two bars, which can be seen.
+        assert!(widths.len() == 4 && widths.iter().all(|width| *width > 10.0), "{widths:?}");
         let ends = [numbers(&svg, "x1"), numbers(&svg, "x2")].concat();
         assert!(ends.iter().all(|x| (LEFT..=RIGHT).contains(x)), "{ends:?}");
     }

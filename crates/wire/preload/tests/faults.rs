@@ -15,7 +15,8 @@ const MOMENTS: &str = "60";
 const SEED: &str = "1";
 
 fn survive(faults: &[&str]) {
-    let directory: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join(faults.join("-"));
+    let directory: PathBuf =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join("faults").join(faults.join("-"));
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).unwrap();
     let program = compile("faults", &directory, &[]);

@@ -19,6 +19,9 @@ struct Mode {
     variables: &'static [(&'static str, &'static str)],
 }
 
+/// Other test programs run at the same time, with directories beside this one.
+const DIRECTORY: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/interposed");
+
 const MODES: [Mode; 5] = [
     Mode { name: "off", accelerated: false, variables: &[("SEEKWIRE", "off")] },
     Mode { name: "ring", accelerated: true, variables: &[] },
@@ -70,7 +73,7 @@ fn same_outcome(name: &str) {
 
 /// A directory of a test's own.
 fn emptied(name: &str) -> PathBuf {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let directory = Path::new(DIRECTORY).join(name);
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).unwrap();
     directory
@@ -157,7 +160,7 @@ fn linkable(directory: &Path) -> PathBuf {
 /// The library can also be linked, and then needs no LD_PRELOAD.
 #[test]
 fn api() {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("api");
+    let directory = Path::new(DIRECTORY).join("api");
     fs::create_dir_all(&directory).unwrap();
     let place = linkable(&directory);
     let place = place.to_str().expect("a path that is text");
@@ -211,7 +214,7 @@ fn a_liburing_that_only_a_plugin_has() {
 /// Whoever has the old counters open keeps them whole; whoever opens the file finds the new ones.
 #[test]
 fn counters_are_replaced_at_once() {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("counters");
+    let directory = Path::new(DIRECTORY).join("counters");
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).unwrap();
     let program = compile("signals", &directory, &[]);
@@ -243,7 +246,7 @@ fn counters_are_replaced_at_once() {
 /// to the program.
 #[test]
 fn limits_on_files_and_a_log_that_nobody_reads_end_no_program() {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("limits");
+    let directory = Path::new(DIRECTORY).join("limits");
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).unwrap();
     let program = compile("half", &directory, &[]);
@@ -272,7 +275,7 @@ fn limits_on_files_and_a_log_that_nobody_reads_end_no_program() {
 /// Only the library has a midst that a handler can be called in.
 #[test]
 fn a_handler_may_call_what_it_interrupted() {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("reentry");
+    let directory = Path::new(DIRECTORY).join("reentry");
     fs::create_dir_all(&directory).unwrap();
     let program = compile("reentry", &directory, &[]);
     for mode in MODES.iter().filter(|mode| mode.accelerated && mode.name != "fallback") {
@@ -291,7 +294,7 @@ fn a_handler_may_call_what_it_interrupted() {
 /// Random operations beside a model.
 #[test]
 fn sets() {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sets");
+    let directory = Path::new(DIRECTORY).join("sets");
     fs::create_dir_all(&directory).unwrap();
     let program = compile("sets", &directory, &[]);
     for mode in &MODES {

@@ -30,11 +30,18 @@ pid_t start(int which, int number, int rounds, int traced)
         if (traced && raw(SYS_ptrace, 0 /* PTRACE_TRACEME */, 0, 0) < 0)
             _exit(99);
         execl(self, "faults", "end", text[0], text[1], text[2], NULL);
+        perror(self);
         _exit(98);
     }
     setpgid(child, child);
-    while (which == 1 && !traced && shared->port == 0)
+    while (which == 1 && !traced && shared->port == 0) {
+        siginfo_t ended = {0};
+        if (waitid(P_PID, child, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == child) {
+            printf("FAILED: the end that accepts ended with status %d before it listened\n", ended.si_status);
+            exit(1);
+        }
         nap(100);
+    }
     return child;
 }
 
