@@ -42,7 +42,7 @@ pub(crate) fn seekwire() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
         let own = Path::new(env!("CARGO_BIN_EXE_seekwire"));
-        let path = own.parent().expect("a directory").join("../release/seekwire");
+        let path = own.parent().expect("a directory").join("../end_to_end/seekwire");
         path.canonicalize()
             .unwrap_or_else(|_| panic!("no {}: run scripts/build tests", path.display()))
     })

@@ -14,7 +14,7 @@ use seekwire_flow::{
 
 use crate::jobs::jobs;
 
-/// 8 MiB.
+/// 8 MiB, or less from a later beginning.
 struct Bulk(usize);
 
 impl Filter for Bulk {
@@ -48,8 +48,8 @@ impl Filter for Takes {
 }
 
 const COSTLY_BLOCKS: Takes = Takes { block: Duration::from_micros(50), byte: 0.0, passes: false };
-/// 12 KiB take 2.4 ms, a small part of which it takes to wake a thread, on every machine.
-const COSTLY_BYTES: Takes = Takes { block: Duration::ZERO, byte: 200e-9, passes: false };
+/// 12 KiB take 24 ms. A tenth of that is far more than waking a thread takes, on any machine.
+const COSTLY_BYTES: Takes = Takes { block: Duration::ZERO, byte: 2e-6, passes: false };
 
 fn auto() -> StreamOptions {
     let cut = Cut::Auto(Bounds { least: 2 << 10, most: 256 << 10, ..Bounds::default() });
@@ -71,7 +71,8 @@ impl Observer for Sized {
 
 /// Units until the size of blocks of the first stream is such a one.
 fn until(running: &Running, is_there: impl Fn(usize) -> bool) -> Vec<SizeDecision> {
-    loop {
+    const MOST_UNITS: usize = 100;
+    for _ in 0..MOST_UNITS {
         running.submit(Unit::default()).wait().unwrap();
         let block = running.streams()[0].block.clone().unwrap();
         if is_there(block.size) {
@@ -80,13 +81,16 @@ fn until(running: &Running, is_there: impl Fn(usize) -> bool) -> Vec<SizeDecisio
             return block.decisions;
         }
     }
+    panic!("no such size in {MOST_UNITS} units: {:?}", running.streams()[0].block);
 }
 
 #[test]
 fn costly_blocks_become_larger_and_costly_bytes_smaller() {
-    for (takes, range) in [(COSTLY_BLOCKS, 100 << 10..1 << 30), (COSTLY_BYTES, 0..12 << 10)] {
+    for (takes, begin, range) in
+        [(COSTLY_BLOCKS, 0, 100 << 10..1 << 30), (COSTLY_BYTES, 28, 0..12 << 10)]
+    {
         let mut graph = Graph::new();
-        graph.filter("bulk", 1, Ports::source(), || Bulk(0)).unwrap();
+        graph.filter("bulk", 1, Ports::source(), move || Bulk(begin)).unwrap();
         graph.filter("takes", 2, Ports::sink(), move || takes).unwrap();
         graph.connect("bulk", "takes", auto()).unwrap();
         let seen = Arc::new(Sized::default());

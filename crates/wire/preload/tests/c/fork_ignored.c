@@ -5,7 +5,7 @@
 #include "common.h"
 #include <sys/eventfd.h>
 
-static const int ignored[] = {SIGCHLD, SIGCONT, SIGURG, SIGWINCH};
+static const int ignored[] = {SIGCHLD, SIGURG, SIGWINCH};
 static volatile sig_atomic_t armed;
 static _Atomic int waiter;
 

@@ -27,8 +27,9 @@ const NEVER_HELD: u64 = bit(libc::SIGKILL)
     | bit(32)
     | bit(33);
 
-/// Signals that do nothing as long as the program says nothing else (signal(7)).
-const MOSTLY_IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
+/// Signals that do nothing as long as the program says nothing else (signal(7)). SIGCONT is not one
+/// of them: it continues a stopped process, after which epoll_wait ends with EINTR anyway.
+const MOSTLY_IGNORED: [i32; 3] = [libc::SIGCHLD, libc::SIGURG, libc::SIGWINCH];
 
 /// The action of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
