@@ -27,7 +27,7 @@ fn calls_and_streams(stage: &mut Stage) {
 
 fn calls_and_streams_of_the_library(stage: &mut Stage) {
     // The one with which the experiment `programs` measures.
-    let source = "../../crates/laboratory/lab/peer/grpcbench.c";
+    let source = "../../crates/laboratory/harness/peer/grpcbench.c";
     let program = stage.compile(source, "grpcbench", &["-std=gnu11", "-lgrpc", "-lgpr"]);
     let grpc = |words: &[&str]| -> Command {
         let mut command = stage.command(&program);
