@@ -188,7 +188,11 @@ impl Filter for ReadFiles {
         }
         match &self.plan.files {
             Some(patterns) => {
-                self.tree = Some(Tree::new(path, patterns));
+                let tree = Tree::new(path, patterns);
+                if !self.plan.is_names {
+                    uses::reads_tree(out.unit(), tree.clone());
+                }
+                self.tree = Some(tree);
                 self.root = path.to_owned();
             }
             None if path == "-" => self.from = Some(Reading::standard_input()?),

@@ -8,6 +8,7 @@ use seekwire_flow::FilterError;
 use super::files::named;
 
 /// Goes through the directories one by one, each by the names in it.
+#[derive(Clone)]
 pub(super) struct Tree {
     patterns: Vec<String>,
     /// What is still to come, the next one last, and whether it is a directory.

@@ -11,6 +11,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use seekwire_flow::{FilterError, UnitId};
 
 use super::files::named;
+use super::tree::Tree;
 
 /// Device and inode; none for a pipe or a device.
 type Identity = Option<(u64, u64)>;
@@ -26,6 +27,8 @@ enum Use {
 struct Uses {
     unit: Option<UnitId>,
     all: HashMap<(u64, u64), Use>,
+    /// Trees whose files are read one after another.
+    trees: Vec<Tree>,
 }
 
 impl Uses {
@@ -33,7 +36,7 @@ impl Uses {
         static USES: LazyLock<Mutex<Uses>> = LazyLock::new(Mutex::default);
         let mut uses = USES.lock().unwrap_or_else(PoisonError::into_inner);
         if uses.unit != Some(unit) {
-            *uses = Uses { unit: Some(unit), all: HashMap::new() };
+            *uses = Uses { unit: Some(unit), ..Uses::default() };
         }
         uses
     }
@@ -41,6 +44,19 @@ impl Uses {
     /// False if it is used in the other way.
     fn note(&mut self, identity: Identity, how: Use) -> bool {
         identity.is_none_or(|identity| *self.all.entry(identity).or_insert(how) == how)
+    }
+
+    /// Whether a file is one of a tree, which the unit may not have come to yet.
+    fn is_in_trees(&self, identity: (u64, u64)) -> Result<bool, FilterError> {
+        for mut tree in self.trees.iter().cloned() {
+            while let Some(path) = tree.next()? {
+                let metadata = path.metadata().map_err(named(&path))?;
+                if (metadata.dev(), metadata.ino()) == identity {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -60,13 +76,26 @@ pub(super) fn reads(unit: UnitId, file: &File, path: &Path) -> Result<(), Filter
     }
 }
 
+/// The unit reads the files of this tree.
+pub(super) fn reads_tree(unit: UnitId, tree: Tree) {
+    Uses::of(unit).trees.push(tree);
+}
+
 /// The unit writes this file, which begins anew.
 ///
 /// # Errors
-/// It reads it; the file is as it was.
+/// It reads it; the file is as it was. That a tree cannot be read.
 pub(super) fn writes(unit: UnitId, file: &File, path: &Path) -> Result<(), FilterError> {
     let identity = identity(file).map_err(named(path))?;
-    if !Uses::of(unit).note(identity, Use::Written) {
+    let mut uses = Uses::of(unit);
+    let mut is_read = !uses.note(identity, Use::Written);
+    if let Some(identity) = identity.filter(|_| !is_read) {
+        // An empty file has nothing to lose, and trees can be large.
+        let length = file.metadata().map_err(named(path))?.len();
+        is_read = length > 0 && uses.is_in_trees(identity)?;
+    }
+    drop(uses);
+    if is_read {
         let error = format!("{}: what the unit reads cannot be written", path.display());
         return Err(error.into());
     }
