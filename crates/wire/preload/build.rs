@@ -35,6 +35,10 @@ fn main() {
     let directory = PathBuf::from(std::env::var_os("OUT_DIR").expect("set by cargo"));
     std::fs::write(directory.join("libgcc_s.so"), UNWINDER).expect("OUT_DIR can be written to");
     println!("cargo::rustc-cdylib-link-arg=-L{}", directory.display());
+    // GNU ld takes nothing out of an archive for the weak references that wrapping leaves.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--undefined=_Unwind_RaiseException");
+    // C libraries before 2.35 do not have it, which the copy calls.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--wrap=_dl_find_object");
     for function in WRAPPED {
         println!("cargo::rustc-cdylib-link-arg=-Wl,--wrap=_Unwind_{function}");
     }

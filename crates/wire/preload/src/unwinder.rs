@@ -9,7 +9,7 @@
 //! libseekwire.a wraps nothing: its table is empty and nobody jumps.
 
 use std::arch::global_asm;
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::ptr;
 
 /// Calls a macro with the name of each function, as the linker is told them in build.rs.
@@ -45,6 +45,20 @@ macro_rules! jump {
     };
 }
 
+#[cfg(target_arch = "x86_64")]
+macro_rules! branch {
+    () => {
+        "jmp"
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! branch {
+    () => {
+        "b"
+    };
+}
+
 macro_rules! table {
     ($($name:literal)*) => {
         const NAMES: [&str; [$($name),*].len()] = [$(concat!($name, "\0")),*];
@@ -69,7 +83,14 @@ macro_rules! table {
                 jump!($name),
                 concat!(".size __wrap_", $name, ", . - __wrap_", $name),
             )*
+            ".globl __wrap__dl_find_object",
+            ".hidden __wrap__dl_find_object",
+            ".type __wrap__dl_find_object, %function",
+            "__wrap__dl_find_object:",
+            concat!(branch!(), " {find_object}"),
+            ".size __wrap__dl_find_object, . - __wrap__dl_find_object",
             ".popsection",
+            find_object = sym find_object,
         );
     };
 }
@@ -87,7 +108,7 @@ pub(crate) fn start() {
     let table = &raw mut seekwire_unwinder;
     // SAFETY: the assembly defines the table with this length; only this function writes to it, and
     // no other thread runs code of this library yet.
-    let is_wrapped = unsafe { !(*table)[0].is_null() };
+    let is_wrapped = unsafe { (*table).iter().all(|address| !address.is_null()) };
     if !is_wrapped {
         return;
     }
@@ -106,5 +127,64 @@ pub(crate) fn start() {
     if found.iter().all(|address| !address.is_null()) {
         // SAFETY: as above. The file stays open for as long as the process lives.
         unsafe { *table = found };
+    }
+}
+
+/// struct dl_find_object of <dlfcn.h> on x86-64 and aarch64.
+#[repr(C)]
+struct Found {
+    flags: c_ulong,
+    map: [*mut c_void; 2],
+    link_map: *mut c_void,
+    eh_frame: *mut c_void,
+    reserved: [c_ulong; 7],
+}
+
+/// Finds the table of frames for an address: `_dl_find_object` for the library's own copy of the
+/// unwinder, with C libraries that do not have it, too. Of the result that copy reads `eh_frame`.
+extern "C" fn find_object(address: *mut c_void, result: *mut Found) -> c_int {
+    // SAFETY: a name that ends in a zero byte.
+    let newer = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
+    if !newer.is_null() {
+        // SAFETY: the function of that name, which has had this type since glibc 2.35.
+        let newer: extern "C" fn(*mut c_void, *mut Found) -> c_int =
+            unsafe { std::mem::transmute(newer) };
+        return newer(address, result);
+    }
+    let mut sought = (address.addr(), ptr::null_mut::<c_void>());
+    // SAFETY: `look` takes what is passed to it here, and keeps nothing.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut sought).cast()) };
+    if sought.1.is_null() {
+        return -1;
+    }
+    // SAFETY: the caller's own, as dl_find_object(3) has it.
+    unsafe { (&raw mut (*result).eh_frame).write(sought.1) };
+    0
+}
+
+/// Looks for an address in the segments of one object; ends the search when it is there.
+unsafe extern "C" fn look(
+    info: *mut libc::dl_phdr_info,
+    _size: libc::size_t,
+    sought: *mut c_void,
+) -> c_int {
+    // SAFETY: what dl_iterate_phdr(3) passes, and the pair of `find_object`.
+    let (info, sought) = unsafe { (&*info, &mut *sought.cast::<(usize, *mut c_void)>()) };
+    // SAFETY: as many headers as it says.
+    let headers =
+        unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    let begin =
+        |header: &libc::Elf64_Phdr| (info.dlpi_addr as usize).wrapping_add(header.p_vaddr as usize);
+    let is_inside = headers.iter().any(|header| {
+        header.p_type == libc::PT_LOAD
+            && sought.0.wrapping_sub(begin(header)) < header.p_memsz as usize
+    });
+    let table = headers.iter().find(|header| header.p_type == libc::PT_GNU_EH_FRAME);
+    match table {
+        Some(table) if is_inside => {
+            sought.1 = ptr::with_exposed_provenance_mut(begin(table));
+            1
+        }
+        _ => c_int::from(is_inside),
     }
 }
