@@ -46,7 +46,7 @@ build: ## Build the command, its other programs and the library, optimised
 demo: ## Run real programs plain and accelerated; report in $(OUT)/demo
 	scripts/deps build
 	@if [ "$$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; then \
-		scripts/deps demo & packages=$$!; scripts/build demo && wait $$packages; \
+		scripts/deps demo & packages=$$!; scripts/build demo; built=$$?; wait $$packages && exit $$built; \
 	else \
 		scripts/deps demo && scripts/build demo; \
 	fi

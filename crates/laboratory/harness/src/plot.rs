@@ -242,7 +242,7 @@ fn draw(title: &str, label: &str, bars: &[(usize, &Bar)]) -> String {
     let bottom = TOP + ROW * bars.len() as f64;
     let step = step(largest / 10.0);
     let ticks = || (0..).map(|index| f64::from(index) * step).take_while(|tick| *tick <= largest);
-    let line = |from: (f64, f64), to: (f64, f64), colour: &str, width: u32| {
+    let line = |from: (f64, f64), to: (f64, f64), colour: &str, width: f64| {
         html! {
             line x1=(round(from.0)) y1=(round(from.1)) x2=(round(to.0)) y2=(round(to.1))
                 stroke=(colour) stroke-width=(width) {}
@@ -262,19 +262,19 @@ fn draw(title: &str, label: &str, bars: &[(usize, &Bar)]) -> String {
             rect width=(SIZE.0) height=(height) fill="#FFFFFF" {}
             (write((f64::from(SIZE.0) / 2.0, 24.0), "middle", 20, title))
             @for tick in ticks() {
-                (line((x(tick), TOP), (x(tick), bottom), "#D9D9D9", 1))
+                (line((x(tick), TOP), (x(tick), bottom), "#000000", 0.2))
                 (write((x(tick), bottom + 18.0), "middle", 14, &text::short(tick)))
             }
             @for (index, (colour, bar)) in bars.iter().enumerate() {
                 @let middle = TOP + ROW * (index as f64 + 0.5);
                 rect x=(LEFT) y=(round(middle - 8.0)) width=(round(x(bar.value) - LEFT)) height="16"
                     fill=(colour_name(*colour)) fill-opacity="0.75" {}
-                (line((x(bar.low.max(-reach)), middle), (x(bar.high.min(reach)), middle), "#000000", 2))
+                (line((x(bar.low.max(-reach)), middle), (x(bar.high.min(reach)), middle), "#000000", 2.0))
                 (write((LEFT - 8.0, middle + 5.0), "end", 14, &bar.name))
             }
-            (line((LEFT, TOP), (LEFT, bottom), "#000000", 1))
-            (line((LEFT, bottom), (RIGHT, bottom), "#000000", 1))
-            (line((x(1.0), TOP), (x(1.0), bottom), &colour_name(3), 2))
+            (line((LEFT, TOP), (LEFT, bottom), "#000000", 1.0))
+            (line((LEFT, bottom), (RIGHT, bottom), "#000000", 1.0))
+            (line((x(1.0), TOP), (x(1.0), bottom), &colour_name(3), 2.0))
             (write((middle, bottom + 44.0), "middle", 14, label))
         }
     };
