@@ -32,7 +32,7 @@ enum Command {
 ///
 /// Runs iperf3, redis-benchmark, a file download from Python's http.server with curl, sockperf
 /// ping-pong, and a message search: a receiver that takes messages out of the middle of a stream.
-/// Where seekwire-slides is built and a slide was fetched, tiles of it are fetched, too.
+/// Where seekwire-slides is built and a slide was fetched, it also fetches tiles of that.
 /// Prints one table and writes report.html, result.json and raw.csv. If a program is not installed,
 /// its line says so. Five rounds take about two minutes.
 #[derive(Debug, Args)]

@@ -12,7 +12,7 @@ use std::arch::global_asm;
 use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::ptr;
 
-/// Calls a macro with the name of each function, as the linker is told them in build.rs.
+/// Calls a macro with the name of each function. build.rs passes the same names to the linker.
 macro_rules! for_each_function {
     ($macro:ident) => {
         $macro! {

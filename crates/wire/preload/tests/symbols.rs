@@ -13,7 +13,7 @@ use object::{Endianness, StringTable};
 const TABLE: &str = include_str!("tables/exports");
 const HEADER: &str = include_str!("../../../../include/seekwire.h");
 
-/// What the library tells the dynamic loader.
+/// The name, needs and symbols that the dynamic loader reads from the library.
 struct Library {
     name: String,
     needed: BTreeSet<String>,
@@ -101,7 +101,7 @@ fn the_loader_knows_it_by_the_version_of_its_interface() {
     assert_eq!(library().name, "libseekwire.so.0");
 }
 
-/// Minimal images have no libgcc_s, and a program must start there, too.
+/// Programs also have to start in minimal images, which have no libgcc_s.
 #[test]
 fn it_needs_the_c_library_alone() {
     let of_c = |name: &String| name.starts_with("libc.so") || name.starts_with("ld-linux");
