@@ -15,7 +15,7 @@ mod command;
 mod connections;
 mod damage;
 #[path = "../documents.rs"]
-#[allow(dead_code)]
+#[expect(dead_code, reason = "only the unit tests of the programs look at commands")]
 mod documents;
 mod filters;
 mod flow_peers;

@@ -52,7 +52,7 @@ impl Default for Options {
 const ENOUGH_ROUNDS: usize = 5;
 
 impl Options {
-    /// What to tell somebody who wants so few rounds of a thorough run.
+    /// A warning where a thorough run has too few rounds for intervals.
     pub fn caution(&self) -> Option<String> {
         let few = self.rounds.filter(|rounds| !self.quick && *rounds < ENOUGH_ROUNDS);
         few.map(|rounds| {
@@ -70,7 +70,7 @@ impl Options {
     }
 }
 
-/// What an experiment gets to work with.
+/// Options, library and progress of one experiment.
 #[derive(Debug)]
 pub struct Context<'a> {
     options: &'a Options,

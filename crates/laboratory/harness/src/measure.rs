@@ -17,7 +17,7 @@ use crate::report;
 pub struct Completed {
     /// The directory that holds `result.json`, `raw.csv`, `report.html` and the figures.
     pub directory: PathBuf,
-    /// What `result.json` holds.
+    /// The contents of `result.json`.
     pub result: ResultFile,
     /// See [`Outcome::violation`].
     pub violation: Option<String>,

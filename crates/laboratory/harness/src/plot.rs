@@ -25,7 +25,7 @@ pub const PALETTE: [[u8; 3]; 8] = [
     [160, 140, 0],
 ];
 
-/// What a figure may hold at most: more could not be seen, and a result may come from anybody.
+/// Limits of a figure: more could not be seen, and a result may come from anybody.
 const MOST_POINTS: usize = 10_000;
 const MOST_NAMES: usize = 500;
 const LONGEST_NAME: usize = 500;
@@ -39,11 +39,11 @@ pub struct Figure {
     pub file: String,
     /// Heading.
     pub title: String,
-    /// What is drawn.
+    /// Its curves or bars.
     pub chart: Chart,
 }
 
-/// What a figure draws.
+/// The drawing of a figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Chart {
@@ -102,7 +102,7 @@ pub enum Scale {
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
-    /// Which colour of the palette it has; the same thing has the same one in all figures.
+    /// Its colour in the palette; the same thing has the same one in all figures.
     pub colour: usize,
     /// Its points, by ascending x.
     pub points: Vec<Point>,
@@ -113,7 +113,7 @@ pub struct Series {
 pub struct Point {
     /// Where it lies.
     pub x: f64,
-    /// What is drawn, e.g. the median.
+    /// The drawn value, e.g. the median.
     pub y: f64,
     /// Lower end of the bar, e.g. the smallest sample.
     pub low: f64,
@@ -124,7 +124,7 @@ pub struct Point {
 /// A ratio with its interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bar {
-    /// What was compared.
+    /// The comparison.
     pub name: String,
     /// The ratio.
     pub value: f64,
