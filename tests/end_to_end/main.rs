@@ -13,6 +13,8 @@ mod agents;
 mod browser;
 mod command;
 mod connections;
+#[path = "../current.rs"]
+mod current;
 mod damage;
 #[path = "../documents.rs"]
 #[expect(dead_code, reason = "only the unit tests of the programs look at commands")]

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
+use crate::current::is_current;
+
 use super::{Child, Finished, Stats, python, source};
 
 /// How the programs of a scenario are run.
@@ -51,9 +53,16 @@ pub(crate) fn seekwire() -> &'static Path {
 /// The build directory, with the command and libseekwire.so.
 pub(crate) fn library_directory() -> &'static Path {
     let directory = seekwire().parent().expect("a directory");
+    static IS_CURRENT: OnceLock<bool> = OnceLock::new();
+    let is_current = || {
+        is_current(
+            &directory.join("libseekwire.so"),
+            &directory.with_file_name("release").join("libseekwire.d"),
+        )
+    };
     assert!(
-        directory.join("libseekwire.so").is_file(),
-        "no libseekwire.so in {}: run scripts/build tests",
+        *IS_CURRENT.get_or_init(is_current),
+        "no libseekwire.so of these sources in {}: run scripts/build tests",
         directory.display()
     );
     directory

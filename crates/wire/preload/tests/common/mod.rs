@@ -1,9 +1,13 @@
 //! C programs that are run with and without the library.
 
+#[path = "../../../../../tests/current.rs"]
+mod current;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::SystemTime;
+
+use current::is_current;
 
 /// The library that belongs to this build. Cargo does not build it for the tests.
 pub(crate) fn library() -> PathBuf {
@@ -14,7 +18,7 @@ pub(crate) fn library() -> PathBuf {
         let profile = deps.parent().unwrap();
         let path = profile.join("libseekwire.so");
         assert!(
-            is_current(&path),
+            is_current(&path, &path.with_extension("d")),
             "no libseekwire.so of these sources in {}: build it first, with \
              cargo build -p seekwire-preload",
             profile.display()
@@ -22,22 +26,6 @@ pub(crate) fn library() -> PathBuf {
         path
     });
     library.clone()
-}
-
-/// Whether a library is newer than every source that it was built from, in whatever crate: cargo
-/// lists them in a file beside it.
-fn is_current(library: &Path) -> bool {
-    let modified = |path: &Path| -> Option<SystemTime> { path.metadata().ok()?.modified().ok() };
-    let Ok(list) = std::fs::read_to_string(library.with_extension("d")) else { return false };
-    let (Some(built), Some((_, sources))) = (modified(library), list.trim_end().split_once(": "))
-    else {
-        return false;
-    };
-    // A blank within a path has a backslash before it.
-    let sources = sources.replace("\\ ", "\0");
-    let mut sources = sources.split(' ').map(|path| path.replace('\0', " ")).peekable();
-    sources.peek().is_some()
-        && sources.all(|path| modified(Path::new(&path)).is_some_and(|changed| changed <= built))
 }
 
 /// Compiles a program of `tests/c`, where it is one file, or all those in a directory.
