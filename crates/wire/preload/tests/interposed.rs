@@ -3,14 +3,15 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::symlink;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
 use common::{compile, library};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 /// A way to run a program: variables, and whether bytes must have gone through the ring.
 struct Mode {
@@ -47,7 +48,26 @@ fn run(program: &Path, mode: Option<&Mode>, directory: &Path) -> Output {
             .env("SEEKWIRE_STATS", directory)
             .envs(mode.variables.iter().copied());
     }
-    command.output().expect("the program runs")
+    output(command, directory)
+}
+
+/// As `Command::output`, but ends with the program: what that leaves behind when it fails would keep
+/// the pipes open.
+fn output(mut command: Command, directory: &Path) -> Output {
+    let file = |name| File::create(directory.join(name)).unwrap();
+    let (stdout, stderr) = (file("stdout"), file("stderr"));
+    let mut program = command
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(stdout)
+        .stderr(stderr)
+        .spawn()
+        .expect("the program runs");
+    let group = Pid::from_child(&program);
+    let status = program.wait().unwrap();
+    let _ = kill_process_group(group, Signal::KILL);
+    let text = |name| fs::read(directory.join(name)).unwrap();
+    Output { status, stdout: text("stdout"), stderr: text("stderr") }
 }
 
 /// The sum of a counter over all processes that have written their counters.

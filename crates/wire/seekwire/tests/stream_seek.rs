@@ -14,7 +14,7 @@ use seekwire::{
 use seekwire_endpoint::{Connection, LoanPiece, RecvFlags, SendFlags};
 use seekwire_transport::sys::Fd;
 
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(120);
 const NOW: RecvFlags = RecvFlags { dont_wait: true, peek: false, wait_all: false, truncate: false };
 /// Fits into every first receive buffer, and into the ring.
 const IN_FLIGHT: usize = 50_000;

@@ -58,7 +58,7 @@ struct sleeper {
     long result;
 };
 
-enum { LONG = 100 * 1000, SHORT = 1000, LARGE = 300000 };
+enum { LONG = 100 * 1000, SHORT = 5 * 1000, LARGE = 300000 };
 static const struct timespec some_time = {.tv_sec = 100};
 static char large[LARGE];
 
@@ -150,7 +150,7 @@ static long in_select(struct sleeper *self)
 
 static long in_select_in_vain(struct sleeper *self)
 {
-    struct timeval limit = {.tv_sec = 1};
+    struct timeval limit = {.tv_sec = SHORT / 1000};
     fd_set set;
     FD_ZERO(&set);
     FD_SET(self->fd, &set);
