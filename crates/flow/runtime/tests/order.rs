@@ -116,7 +116,7 @@ fn graph(places: [&[u32]; 3], gate: &Arc<Gate>, seen: &Seen) -> Graph {
         graph.place(filter, ranks).unwrap();
     }
     graph.idempotent("work").unwrap();
-    // On a busy machine many blocks are late; the one that stands still needs a hedge, too.
+    // On a busy machine many blocks are late. The one that stands still must find a hedge left.
     graph.hedge("work", 50).unwrap();
     let options = StreamOptions { is_ordered: true, ..Default::default() };
     graph.connect("numbers", "work", options.clone()).unwrap();

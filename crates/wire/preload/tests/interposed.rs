@@ -3,7 +3,8 @@
 
 mod common;
 
-use std::fs::{self, File};
+use std::fs;
+use std::io::Read;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -48,26 +49,28 @@ fn run(program: &Path, mode: Option<&Mode>, directory: &Path) -> Output {
             .env("SEEKWIRE_STATS", directory)
             .envs(mode.variables.iter().copied());
     }
-    output(command, directory)
+    output(command)
 }
 
-/// As `Command::output`, but ends with the program: what that leaves behind when it fails would keep
-/// the pipes open.
-fn output(mut command: Command, directory: &Path) -> Output {
-    let file = |name| File::create(directory.join(name)).unwrap();
-    let (stdout, stderr) = (file("stdout"), file("stderr"));
-    let mut program = command
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(stdout)
-        .stderr(stderr)
-        .spawn()
-        .expect("the program runs");
+/// As `Command::output`, but the output ends with the program: a process that it leaves behind when it
+/// fails would keep the pipes open.
+fn output(mut command: Command) -> Output {
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut program = command.spawn().expect("the program runs");
     let group = Pid::from_child(&program);
-    let status = program.wait().unwrap();
-    let _ = kill_process_group(group, Signal::KILL);
-    let text = |name| fs::read(directory.join(name)).unwrap();
-    Output { status, stdout: text("stdout"), stderr: text("stderr") }
+    let (mut stdout, mut stderr) = (program.stdout.take().unwrap(), program.stderr.take().unwrap());
+    let read = |from: &mut dyn Read| {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).unwrap();
+        bytes
+    };
+    thread::scope(|scope| {
+        let stdout = scope.spawn(move || read(&mut stdout));
+        let stderr = scope.spawn(move || read(&mut stderr));
+        let status = program.wait().unwrap();
+        let _ = kill_process_group(group, Signal::KILL);
+        Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
+    })
 }
 
 /// The sum of a counter over all processes that have written their counters.
