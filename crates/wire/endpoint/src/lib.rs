@@ -37,8 +37,8 @@ pub mod tuning;
 
 pub use config::Config;
 pub use connection::{
-    Connection, HeadLoan, Holding, Interest, LoanPiece, Plain, RangeLoan, Readiness, RecvFlags,
-    Reserved, SendFlags, SetSpinner, Settings, Status, Totals, Until,
+    Connection, HandedOver, HeadLoan, Holding, Interest, LoanPiece, Plain, RangeLoan, Readiness,
+    RecvFlags, Reserved, SendFlags, SetSpinner, Settings, Status, Totals, Until,
 };
 pub use seekwire_protocol::{Carrier, Reason, Role};
 pub use seekwire_transport::seek::{At, SeekOptions};

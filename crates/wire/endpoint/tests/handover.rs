@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use seekwire_endpoint::{
-    At, Connection, Interest, Reason, RecvFlags, Role, SeekOptions, SendFlags, Until,
+    At, Connection, HandedOver, Interest, Reason, RecvFlags, Role, SeekOptions, SendFlags, Until,
 };
 use seekwire_transport::Errno;
 use seekwire_transport::sys::Fd;
@@ -238,7 +238,7 @@ fn a_hand_over_that_nobody_answers_loses_nothing_for_this_end() {
     client.send(b"unread");
     let result =
         server.connection.hand_over(Reason::Exec, Until::after(Some(Duration::ZERO)), || ());
-    assert_eq!(result, Ok(()));
+    assert_eq!(result, Ok(HandedOver::Later));
     assert_eq!(server.recv(100), b"unread");
     client.send(b"more");
     assert_eq!(server.recv(100), b"more");

@@ -14,8 +14,11 @@ use std::sync::Arc;
 use libc::{c_int, sigset_t};
 use rustix::fd::AsFd;
 use rustix::pipe::{PipeFlags, pipe_with};
+use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::process as beside;
 use seekwire_transport::sys::signal::ignored;
+use seekwire_transport::sys::{Fd, thread};
 
 use crate::ffi::guarded;
 use crate::lock::{Guard, Lock, RawLock};
@@ -141,6 +144,58 @@ fn after_fork(work: impl FnOnce(&mut Fork)) {
     if let Some(mask) = mask {
         set_mask(&mask);
     }
+}
+
+/// Runs each of `works` in a process of the library's own, which has no descriptors of this one but
+/// `kept`, holds the connection of `socket` as the child of a fork does, and ends with the work.
+/// Nobody has to wait for it.
+///
+/// # Errors
+/// Those of clone(2); EIO where the library has left this process.
+pub(crate) fn beside(socket: &Socket, kept: &[Fd], works: &[&dyn Fn()]) -> Result<(), Errno> {
+    std::mem::forget(hold_all().ok_or(Errno::IO)?);
+    seekwire_endpoint::fork::before_fork();
+    works.iter().for_each(|_| socket.connection.before_fork());
+    // SAFETY: this thread holds all locks of the library, whose memory knows no others. What is run
+    // there ends by exit.
+    let between = unsafe { beside::copy() };
+    if between == Ok(0) {
+        // Children of a process that is gone belong to nobody here.
+        let begun = works.iter().all(|work| {
+            // SAFETY: as above.
+            let child = unsafe { beside::copy() };
+            if child == Ok(0) {
+                guarded(|| be_beside(socket, kept, *work));
+                beside::exit(0);
+            }
+            child.is_ok()
+        });
+        beside::exit(i32::from(!begun));
+    }
+    seekwire_endpoint::fork::after_fork_parent();
+    after_fork(|_| ());
+    if between.map(beside::has_succeeded)? {
+        return Ok(());
+    }
+    works.iter().for_each(|_| socket.connection.fork_failed());
+    Err(Errno::AGAIN)
+}
+
+fn be_beside(socket: &Socket, kept: &[Fd], work: &dyn Fn()) {
+    beside::stand_alone(c"seekwire-relay");
+    beside::close_all_but(kept);
+    process::after_fork_child();
+    hazard::after_fork_child();
+    thread::forget_id();
+    seekwire_endpoint::fork::after_fork_child();
+    // SAFETY: `beside`, which ran in this thread, left it held. Its mask is of no matter here.
+    let mut fork = unsafe { FORK.adopt() };
+    locks(&fork.objects).into_iter().for_each(RawLock::release);
+    fork.objects.clear();
+    drop(fork);
+    socket.connection.after_fork_child();
+    work();
+    socket.connection.close();
 }
 
 /// Takes all locks, with signals blocked. `None`: the library has left this process.

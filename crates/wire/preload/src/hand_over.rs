@@ -4,44 +4,88 @@
 //! would find bytes that were taken, and miss others. Where the program asks for just that, it gets
 //! EBUSY; where it may not even know, the log tells.
 
-use seekwire_endpoint::{Reason, Until};
+use std::ffi::c_int;
+
+use seekwire_endpoint::{Connection, HandedOver, Reason, Until};
 use seekwire_transport::Errno;
+use seekwire_transport::sys::thread;
 
 use crate::ffi::{guarded, keeping_errno};
-use crate::log;
 use crate::table::{self, SocketRef};
+use crate::{log, relay};
 
-/// Moves a connection back to TCP that another program will see as a plain socket.
+/// Moves a connection back to TCP that another program will see as a plain socket. Tells whether
+/// bytes are left on the ring, which the peer does not send again now, or never will.
 ///
 /// # Errors
 ///
 /// EBUSY when the kernel's socket does not have what is to be received, and that alone.
-pub(crate) fn to_tcp(socket: &SocketRef, why: Reason) -> Result<(), Errno> {
+pub(crate) fn to_tcp(socket: &SocketRef, why: Reason) -> Result<HandedOver, Errno> {
     to_tcp_until(socket, why, Until::NEVER)
 }
 
-pub(crate) fn to_tcp_until(socket: &SocketRef, why: Reason, until: Until) -> Result<(), Errno> {
+pub(crate) fn to_tcp_until(
+    socket: &SocketRef,
+    why: Reason,
+    until: Until,
+) -> Result<HandedOver, Errno> {
     // A peer that did not answer once is not waited for again. What seeks may have come to have
     // holes meanwhile.
     let first = socket.hand_over();
-    let result = keeping_errno(|| match first || socket.connection.is_seeking() {
-        true => hand_over(socket, why, until.at_most(socket.connection.answer_limit())),
-        false => socket.fall_back(Reason::Bypassed),
-    });
-    match result {
-        Ok(()) => {}
-        Err(Errno::BUSY) => {
-            if first {
-                socket.keep();
-            }
-            return refuse(socket);
+    let result = match first || socket.connection.is_seeking() {
+        true => hand_over(socket, || {
+            let until = until.at_most(socket.connection.answer_limit());
+            socket.connection.hand_over(why, until, serve_peers)
+        }),
+        false => {
+            hand_over(socket, || socket.connection.hand_over_later(why, thread::process_is_ending))
         }
-        Err(error) => {
-            let fd = socket.connection.fd().raw();
-            log::warn!(fd, %error, "the peer did not agree in time to go back to TCP");
+    };
+    if result == Err(Errno::BUSY) {
+        if first {
+            socket.keep();
         }
+        return refuse(socket);
+    }
+    Ok(result.unwrap_or(HandedOver::Later))
+}
+
+/// As [`to_tcp`], where a relay brings what the peer does not send again soon.
+///
+/// # Errors
+///
+/// As for [`to_tcp`].
+pub(crate) fn to_tcp_or_relay(socket: &SocketRef, why: Reason) -> Result<HandedOver, Errno> {
+    to_tcp_until(socket, why, Until::after(Some(Connection::ANSWER_LIMIT)))
+}
+
+/// As [`to_tcp`], for a program that gets the socket by `number`: by a relay, if the peer does not
+/// send again what is unread.
+///
+/// # Errors
+///
+/// As for [`to_tcp`].
+pub(crate) fn to_holder_of(socket: &SocketRef, why: Reason, number: c_int) -> Result<(), Errno> {
+    if to_tcp_or_relay(socket, why)? == HandedOver::Later {
+        keeping_errno(|| guarded(|| relay::put_at(socket, number)));
     }
     Ok(())
+}
+
+/// As [`to_tcp`], for a program that starts beside this one, or goes on in its place, and inherits
+/// the socket: most likely it never uses it, and nobody waits.
+///
+/// # Errors
+///
+/// EAGAIN where it would not find what is unread; EBUSY as for [`to_tcp`].
+pub(crate) fn to_heir(
+    socket: &SocketRef,
+    why: Reason,
+    is_ending: impl Fn(u32) -> bool,
+) -> Result<HandedOver, Errno> {
+    socket.hand_over();
+    let result = hand_over(socket, || socket.connection.hand_over_later(why, is_ending));
+    if result == Err(Errno::BUSY) { refuse(socket) } else { result }
 }
 
 /// Has connections of this process do what their peers ask of them: somebody is about to wait for
@@ -57,7 +101,7 @@ pub(crate) fn serve_peers() {
     }
 }
 
-fn refuse(socket: &SocketRef) -> Result<(), Errno> {
+fn refuse(socket: &SocketRef) -> Result<HandedOver, Errno> {
     let fd = socket.connection.fd().raw();
     log::warn!(
         fd,
@@ -67,11 +111,15 @@ fn refuse(socket: &SocketRef) -> Result<(), Errno> {
 }
 
 /// Moves the connection to TCP for good.
-fn hand_over(socket: &SocketRef, why: Reason, until: Until) -> Result<(), Errno> {
-    let result =
-        guarded(|| socket.connection.hand_over(why, until, serve_peers)).unwrap_or(Err(Errno::IO));
-    // Whether it finds room is not seen.
-    socket.note_starved();
-    socket.update_sets();
-    result
+fn hand_over(
+    socket: &SocketRef,
+    work: impl FnOnce() -> Result<HandedOver, Errno>,
+) -> Result<HandedOver, Errno> {
+    keeping_errno(|| {
+        let result = guarded(work).unwrap_or(Err(Errno::IO));
+        // Whether it finds room is not seen.
+        socket.note_starved();
+        socket.update_sets();
+        result
+    })
 }

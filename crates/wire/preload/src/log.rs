@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use seekwire_endpoint::Config;
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::signal::without_signals;
-pub(crate) use tracing::{debug, warn};
+pub(crate) use tracing::{debug, error, info, warn};
 
 /// Writes go to the kernel directly: the library's own fds are none of the application's. A line is
 /// one write, so no lock is needed, which a fork could find held by another thread.

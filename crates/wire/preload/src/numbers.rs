@@ -37,6 +37,10 @@ impl Numbers {
         self.first.is_none()
     }
 
+    pub(crate) fn all(&self) -> impl Iterator<Item = c_int> + '_ {
+        self.first.iter().chain(&self.others).copied()
+    }
+
     pub(crate) fn has(&self, fd: c_int) -> bool {
         self.first == Some(fd) || self.others.contains(&fd)
     }

@@ -1,22 +1,46 @@
 //! Connections that another program is about to hold: passed in a message, or kept across exec.
 
+use std::cell::RefCell;
 use std::ffi::c_int;
 use std::mem;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use libc::{CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCKET, msghdr};
-use seekwire_endpoint::{Reason, Until};
+use seekwire_endpoint::{Connection, HandedOver, Reason, Until};
 use seekwire_transport::Errno;
+use seekwire_transport::sys::fd::Opened;
+use seekwire_transport::sys::thread;
 
 use crate::ffi::{self, keeping_errno};
-use crate::hand_over::{serve_peers, to_tcp, to_tcp_until};
+use crate::hand_over::{serve_peers, to_heir, to_tcp_or_relay, to_tcp_until};
+use crate::process::{self, Kind};
+use crate::relay::Takes;
+use crate::table::{self, SocketRef};
 use crate::track::fresh;
-use crate::{epoll, pointers, table};
+use crate::{epoll, log, pointers, relay};
 
 /// How long an exec may wait for the peers of all connections together.
-const EXEC_LIMIT: Duration = Duration::from_secs(5);
+const EXEC_LIMIT: Duration = Duration::from_millis(500);
 
-/// Moves the connections that `message` passes to another process back to TCP.
+/// A message with ends of relays in place of some of the sockets that it passes.
+pub(crate) struct Replaced {
+    header: msghdr,
+    _control: Vec<u64>,
+    _ends: Vec<Opened>,
+}
+
+impl Replaced {
+    pub(crate) fn header(&self) -> &msghdr {
+        &self.header
+    }
+}
+
+/// Relays for sockets that a program inherits and may not know of.
+const MOST_RELAYS: usize = 32;
+
+/// Moves the connections that `message` passes to another process back to TCP. Returns the message
+/// that is to be sent in its place, if there is one.
 ///
 /// # Errors
 ///
@@ -26,44 +50,70 @@ const EXEC_LIMIT: Duration = Duration::from_secs(5);
 ///
 /// As for sendmsg.
 #[inline]
-pub(crate) unsafe fn prepare(message: *const msghdr) -> Result<(), Errno> {
+pub(crate) unsafe fn prepare(message: *const msghdr) -> Result<Option<Replaced>, Errno> {
     if table::is_unused() || !pointers::can_read(message, 1) {
-        return Ok(());
+        return Ok(None);
     }
     // SAFETY: it can be read.
     let header = unsafe { message.read_unaligned() };
     if header.msg_control.is_null() || header.msg_controllen < mem::size_of::<libc::cmsghdr>() {
-        return Ok(());
+        return Ok(None);
     }
     if !pointers::can_read(header.msg_control.cast::<u8>(), header.msg_controllen) {
-        return Ok(());
+        return Ok(None);
     }
     // SAFETY: it can be read, and so can the control messages.
-    unsafe { prepare_control(&header) }
+    unsafe { prepare_control(header) }
 }
 
 /// # Safety
 ///
 /// `header` must be valid as sendmsg demands.
 #[cold]
-unsafe fn prepare_control(header: &msghdr) -> Result<(), Errno> {
+unsafe fn prepare_control(mut header: msghdr) -> Result<Option<Replaced>, Errno> {
+    let mut ends = Vec::new();
     // SAFETY: as the caller promises.
     unsafe {
-        each_right(header, |fd| match table::socket(fd) {
-            Some(socket) => to_tcp(&socket, Reason::FdPassed),
-            None => Ok(()),
-        })
+        each_right(&header, |at, fd| {
+            if let Some(socket) = table::socket(fd)
+                && to_tcp_or_relay(&socket, Reason::FdPassed)? == HandedOver::Later
+                && let Some(Ok(end)) =
+                    keeping_errno(|| ffi::guarded(|| relay::begin(&socket, Takes::AtOnce)))
+            {
+                socket.keep();
+                ends.push((at, end));
+            }
+            Ok(())
+        })?;
     }
+    if ends.is_empty() {
+        return Ok(None);
+    }
+    // Not in the application's own memory, which may be read-only.
+    let mut control = vec![0u64; header.msg_controllen.div_ceil(mem::size_of::<u64>())];
+    // SAFETY: so many bytes can be read, and there is room for them; the places of the numbers are
+    // within them.
+    unsafe {
+        let copy = control.as_mut_ptr().cast::<u8>();
+        copy.copy_from_nonoverlapping(header.msg_control.cast(), header.msg_controllen);
+        for (at, end) in &ends {
+            copy.add(*at).cast::<c_int>().write_unaligned(end.as_fd().as_raw_fd());
+        }
+        header.msg_control = copy.cast();
+    }
+    let ends = ends.into_iter().map(|(_, end)| end).collect();
+    Ok(Some(Replaced { header, _control: control, _ends: ends }))
 }
 
-/// Does something with every number in the SCM_RIGHTS messages of `header`, until it fails.
+/// Does something with every number in the SCM_RIGHTS messages of `header`, and its offset in the
+/// control messages, until that fails.
 ///
 /// # Safety
 ///
 /// `header` must be valid as sendmsg demands.
 unsafe fn each_right(
     header: &msghdr,
-    mut work: impl FnMut(c_int) -> Result<(), Errno>,
+    mut work: impl FnMut(usize, c_int) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     // SAFETY: the macros of cmsg(3) stay within msg_controllen bytes of msg_control; the payload of
     // SCM_RIGHTS is an array of fds, which need not be aligned.
@@ -80,7 +130,8 @@ unsafe fn each_right(
                 let head = data as usize - control as usize;
                 let count = ((*control).cmsg_len).saturating_sub(head) / mem::size_of::<c_int>();
                 for at in 0..count {
-                    work(data.add(at).read_unaligned())?;
+                    let place = data.add(at);
+                    work(place as usize - header.msg_control as usize, place.read_unaligned())?;
                 }
             }
             control = CMSG_NXTHDR(header, control);
@@ -106,7 +157,7 @@ pub(crate) unsafe fn arrived(result: isize, message: *const msghdr) {
     if !header.msg_control.is_null() && header.msg_controllen >= mem::size_of::<libc::cmsghdr>() {
         // SAFETY: the kernel has written these messages.
         let _ = unsafe {
-            each_right(header, |fd| {
+            each_right(header, |_, fd| {
                 fresh(fd);
                 attend_first();
                 Ok(())
@@ -127,6 +178,10 @@ pub(crate) fn prepare_end() {
         ffi::guarded(|| epoll::lay_bare(&socket));
         if !survives_exec(fd) && socket.connection.ends_with_this_process() {
             let _ = keeping_errno(|| socket.fall_back(Reason::Bypassed));
+            ffi::guarded(|| {
+                socket.connection.begin_last_look();
+                socket.connection.finish_retransmission();
+            });
         }
     }
 }
@@ -141,24 +196,67 @@ pub(crate) fn remain() {
     }
 }
 
-/// Before exec: every connection of which an fd stays open in the new program.
-pub(crate) fn prepare_exec() {
-    // For all of them together: a program may hold many, and start others often.
-    let until = Until::after(Some(EXEC_LIMIT));
+/// Before another program starts beside this one, or in its place: every connection of which an fd
+/// stays open there.
+pub(crate) fn prepare_heirs() {
+    let mut relays = 0;
+    // Most peers of many connections are few processes, and asking takes longer than all else.
+    let asked = RefCell::new(Vec::new());
+    let is_ending = |pid| {
+        let mut asked = asked.borrow_mut();
+        if let Some((_, is_ending)) = asked.iter().find(|(of, _)| *of == pid) {
+            return *is_ending;
+        }
+        let is_ending = thread::process_is_ending(pid);
+        asked.push((pid, is_ending));
+        is_ending
+    };
     for (fd, object) in table::entries() {
         drop(object);
         let Some(socket) = table::socket(fd) else { continue };
         let concerned = socket.connection.is_attached() || socket.connection.is_seeking();
-        if !socket.is_listening()
-            && concerned
-            && survives_exec(fd)
-            && to_tcp_until(&socket, Reason::Exec, until).is_err()
-        {
-            // The new program may never use it; if it does, the log has told, and what comes from
-            // now on is there.
-            let _ = keeping_errno(|| socket.fall_back(Reason::Bypassed));
+        if socket.is_listening() || !concerned || !survives_exec(fd) {
+            continue;
+        }
+        match to_heir(&socket, Reason::Exec, is_ending) {
+            Ok(_) => {}
+            // It is by another number of the same socket that the program is to use it.
+            Err(Errno::AGAIN) if relay::is_begun(&socket) => {}
+            Err(Errno::AGAIN) if process::kind() == Kind::Own && relays < MOST_RELAYS => {
+                relays += 1;
+                relay::take_place(socket, Takes::WhenLeft);
+            }
+            Err(error) => {
+                // The new program may never use it; if it does, it finds what comes from now on.
+                let _ = keeping_errno(|| socket.fall_back(Reason::Bypassed));
+                log::warn!(fd, %error, "a program that inherits this socket misses what is unread");
+            }
         }
     }
+}
+
+/// Before this process becomes another program: what that inherits and nobody else holds is its own.
+pub(crate) fn prepare_exec() {
+    // For all of them together.
+    let all = Until::after(Some(EXEC_LIMIT));
+    for (fd, object) in table::entries() {
+        drop(object);
+        let Some(socket) = table::socket(fd) else { continue };
+        if !is_own(&socket) || socket.is_listening() || !survives_exec(fd) {
+            continue;
+        }
+        if to_tcp_until(&socket, Reason::Exec, all.at_most(Connection::ANSWER_LIMIT))
+            == Ok(HandedOver::Later)
+        {
+            relay::take_place(socket, Takes::AtOnce);
+        }
+    }
+    prepare_heirs();
+}
+
+/// Whether no other process holds it.
+fn is_own(socket: &SocketRef) -> bool {
+    process::kind() == Kind::Own && socket.connection.ends_with_this_process()
 }
 
 fn survives_exec(fd: c_int) -> bool {

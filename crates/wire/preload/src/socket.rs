@@ -15,6 +15,7 @@ use crate::loan::IovecLoan;
 use crate::lock::Lock;
 use crate::numbers::Numbers;
 use crate::registration::Registration;
+use crate::relay::Relayed;
 
 /// A type of socket(2) that every Linux refuses: the kernel's own end below it, and only four bits
 /// are looked at.
@@ -61,6 +62,8 @@ pub(crate) struct Socket {
     handed_over: AtomicBool,
     /// Whether waiting awake in poll and select has paid lately.
     pub(crate) spinner: SetSpinner,
+    /// The relay that the last program got which it was handed to.
+    relayed: Lock<Option<Relayed>>,
     /// What a parent process had moved when it forked this one.
     inherited: OnceLock<Totals>,
 }
@@ -84,6 +87,7 @@ impl Socket {
             loans: Lock::new(Vec::new()),
             handed_over: AtomicBool::new(false),
             spinner: SetSpinner::default(),
+            relayed: Lock::new(None),
             inherited: OnceLock::new(),
         }
     }
@@ -155,6 +159,10 @@ impl Socket {
 
     pub(crate) fn loans(&self) -> &Lock<Vec<IovecLoan>> {
         &self.loans
+    }
+
+    pub(crate) fn relayed(&self) -> &Lock<Option<Relayed>> {
+        &self.relayed
     }
 
     pub(crate) fn set_listening(&self) {

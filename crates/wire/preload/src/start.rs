@@ -145,6 +145,7 @@ pub(crate) fn end() {
             stats::write();
             for (_, object) in table::entries() {
                 if let Some(socket) = object.as_socket().filter(|socket| !socket.is_listening()) {
+                    socket.connection.begin_last_look();
                     socket.connection.finish_retransmission();
                 }
             }

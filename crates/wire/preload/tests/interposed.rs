@@ -343,6 +343,15 @@ macro_rules! programs {
     )*};
 }
 
+#[test]
+fn relayed() {
+    let directory = emptied("relayed");
+    let unaware = compile("relayed", &directory, &["-static"]);
+    fs::rename(&unaware, unaware.with_extension("static")).unwrap();
+    let program = compile("relayed", &directory, &[]);
+    same_outcome_of("relayed", &program, &directory, true);
+}
+
 programs! { receive send close half poll crowd epoll members signals once fork retransmit kept held threads leave }
 programs! { unseen uring handler }
 programs! { flags pointers control zerocopy shared alias }

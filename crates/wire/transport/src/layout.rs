@@ -178,9 +178,14 @@ pub mod control {
     /// This end is shut down both ways: TCP takes nothing more for it, and resets the connection if
     /// something comes.
     pub const REFUSES: u64 = 64;
+    /// This end has looked for the last time whether the peer wants bytes to be sent again, or is
+    /// about to: its direction ends.
+    pub const LAST_LOOK: u64 = 128;
 
     const _: () = assert!(
-        (READY | TCP_ONLY | CLOSED | RECALL | SAW_END | STANDING | REFUSES).count_ones() == 7,
+        (READY | TCP_ONLY | CLOSED | RECALL | SAW_END | STANDING | REFUSES | LAST_LOOK)
+            .count_ones()
+            == 8,
         "each bit says one thing"
     );
 }

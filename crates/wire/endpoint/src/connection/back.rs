@@ -55,6 +55,15 @@ impl Looks {
 /// Until when a hand-over may wait for the peer; several may share one.
 pub type Until = Deadline;
 
+/// The outcome of a hand-over.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum HandedOver {
+    /// All that is unread is in the kernel's socket, or on its way there.
+    All,
+    /// Bytes are left on the ring until the peer makes a call.
+    Later,
+}
+
 impl Connection {
     /// How long a peer may take to answer. One that waits on the connection answers at once; one
     /// that does not sends the bytes again in its next call, whenever that is.
@@ -201,6 +210,16 @@ impl Connection {
         Ok(true)
     }
 
+    /// The connection is about to end with this process, or to end by a call that is under way: a
+    /// wish that the peer expresses from now on may stay unseen, and the peer knows it.
+    pub fn begin_last_look(&self) {
+        if let Some(link) = self.attached() {
+            if link.ring.queue.is_only_holder(thread::process_id()) {
+                link.ring.queue.begin_last_look();
+            }
+        }
+    }
+
     /// Waits until everything to be retransmitted is with the kernel, unless this end's close
     /// resets the connection: before the socket is closed or the process ends. Gives up on a peer
     /// that takes nothing for ten seconds, or not all within two minutes.
@@ -261,7 +280,8 @@ impl Connection {
     /// Those of [`Connection::hand_over`].
     pub fn fall_back(&self, why: Reason) -> Result<(), Errno> {
         if matches!(why, Reason::Exec | Reason::FdPassed | Reason::Stdio | Reason::Spliced) {
-            return self.hand_over(why, Deadline::after(Some(self.answer_limit())), || ());
+            let until = Deadline::after(Some(self.answer_limit()));
+            return self.hand_over(why, until, || ()).map(drop);
         }
         let Some(link) = self.attached() else {
             self.stay_plain(why);
@@ -287,12 +307,17 @@ impl Connection {
     /// memory; EAGAIN when the peer cannot send the bytes again because it is gone, has ended its
     /// direction or has sent others by TCP: handing the socket over would lose bytes. Receive them
     /// first.
-    pub fn hand_over(&self, why: Reason, until: Until, meanwhile: impl Fn()) -> Result<(), Errno> {
+    pub fn hand_over(
+        &self,
+        why: Reason,
+        until: Until,
+        meanwhile: impl Fn(),
+    ) -> Result<HandedOver, Errno> {
         self.set_shared();
         let _in_order = self.hand_over_seeking()?;
         let Some(link) = self.attached() else {
             self.stay_plain(why);
-            return Ok(());
+            return Ok(HandedOver::All);
         };
         self.set_reason(Some(why));
         let rx = self.rx(link)?;
@@ -304,11 +329,12 @@ impl Connection {
         self.attend();
         link.ring.peer_doorbell.ring();
         let handed_over = if can_come {
-            self.have_sent_again(link, &rx, until, meanwhile)
-                .and_then(|()| self.have_discarded(&rx, Deadline::after(Some(AT_WORK))))
+            self.have_sent_again(link, &rx, until, meanwhile).and_then(|handed_over| {
+                self.have_discarded(&rx, Deadline::after(Some(AT_WORK))).map(|()| handed_over)
+            })
         } else {
             rx.stop_asking();
-            Ok(())
+            Ok(HandedOver::All)
         };
         drop(rx);
         // A peer that hands over, too, has asked before it answered.
@@ -327,20 +353,20 @@ impl Connection {
         rx: &Rx<'_, Own, Peer>,
         until: Until,
         meanwhile: impl Fn(),
-    ) -> Result<(), Errno> {
+    ) -> Result<HandedOver, Errno> {
         let q = &link.ring.queue;
         let violated = |violation| Err(self.violated(link, violation));
         let mut looks = Looks(0);
         let is_late = loop {
             match rx.answer() {
-                Ok(Answer::Taken) => return Ok(()),
+                Ok(Answer::Taken) => return Ok(HandedOver::All),
                 Ok(Answer::Refused) => break false,
                 Ok(Answer::Pending | Answer::AtWork) => {}
                 Err(violation) => return violated(violation),
             }
             // A send that began before the wish is over, and the ring is empty; or nobody is there
             // to answer.
-            if (!q.peer_is_sending() && !q.has_record()) || link.peer_is_dead() {
+            if !q.peer_is_sending() && !q.has_record() {
                 break false;
             }
             let is_over = until.is_over();
@@ -349,6 +375,12 @@ impl Connection {
                 // process.
                 self.attend();
                 meanwhile();
+                let is_gone = q.peer_has_looked_last()
+                    || socket::ends(self.fd()).peers
+                    || link.peer_is_dead();
+                if is_gone && rx.answer() == Ok(Answer::Pending) {
+                    break false;
+                }
             }
             if is_over && matches!(rx.answer(), Ok(Answer::Pending | Answer::AtWork)) {
                 // What is taken out of the middle must not come again.
@@ -359,14 +391,14 @@ impl Connection {
         let at_work = Deadline::after(Some(AT_WORK));
         loop {
             match if is_late { rx.keep_asking() } else { rx.withdraw() } {
-                Ok(Answer::Taken) => return Ok(()),
+                Ok(Answer::Taken) => return Ok(HandedOver::All),
                 Ok(Answer::Pending) => {
                     tracing::info!(
                         "fd {}: process {} sends again what is unread when it makes its next call",
                         self.fd().raw(),
                         link.peer_pid
                     );
-                    return Ok(());
+                    return Ok(HandedOver::Later);
                 }
                 Ok(Answer::Refused) => break,
                 // A peer that dies over it, or is at it for ever, has perhaps sent some of the
@@ -381,10 +413,10 @@ impl Connection {
         let is_over = |step| matches!(step, RxStep::TcpUnbounded | RxStep::RingEmpty | RxStep::End);
         // The end of the stream is TCP's to tell, too.
         if !q.peer_is_sending() && rx.step().is_ok_and(is_over) {
-            return Ok(());
+            return Ok(HandedOver::All);
         }
-        tracing::error!(
-            "fd {}: process {} did not recall what it had sent; receive before the socket is handed over",
+        tracing::info!(
+            "fd {}: process {} cannot send again what lies on the ring",
             self.fd().raw(),
             link.peer_pid
         );

@@ -36,6 +36,7 @@ impl Connection {
         let mut now = Some(how);
         if let Some(link) = self.attached() {
             if write {
+                link.ring.queue.begin_last_look();
                 self.attend();
                 link.shut();
                 // The end follows what is still to be retransmitted.
@@ -93,6 +94,7 @@ impl Connection {
         if let Some(link) = self.attached() {
             if link.ring.queue.remove_holder(thread::process_id()) {
                 self.close_seeking();
+                self.begin_last_look();
                 self.finish_retransmission();
                 link.close(self.fd());
                 link.leave_entry();

@@ -13,6 +13,7 @@
 //! would not end.
 
 mod back;
+mod beside;
 mod call;
 mod end;
 mod forked;
@@ -49,7 +50,7 @@ mod terms;
 mod waiters;
 mod waiting;
 
-pub use back::Until;
+pub use back::{HandedOver, Until};
 pub use call::{Asleep, Holding};
 pub use in_place::{HeadLoan, Reserved};
 pub use plain::Plain;

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_ulong};
 use std::os::fd::BorrowedFd;
 
 use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, FIONBIO, FIONREAD, O_ASYNC, O_NONBLOCK};
-use seekwire_endpoint::{Carrier, Reason};
+use seekwire_endpoint::{Carrier, HandedOver, Reason};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::fd::is_placed;
@@ -12,12 +12,13 @@ use seekwire_transport::sys::thread;
 
 use super::interpose;
 use crate::ffi::{fail, guarded, keeping_errno};
-use crate::hand_over::to_tcp;
+use crate::hand_over::{to_holder_of, to_tcp_or_relay};
 use crate::numbers::Last;
 use crate::process::{self, Kind};
+use crate::relay::Takes;
 use crate::table::{self, Entry, SocketRef};
 use crate::track::{self, fresh};
-use crate::{pointers, start, streams};
+use crate::{pointers, relay, start, streams};
 
 /// TIOCOUTQ by its name for sockets.
 const SIOCOUTQ: c_ulong = 0x5411;
@@ -33,13 +34,13 @@ fn duplicated(entry: &Entry, to: c_int) {
     }
     keeping_errno(|| match (process::kind(), entry) {
         // Most likely to become the standard input of another program.
-        (Kind::Vfork, Entry::Socket(socket)) => drop(to_tcp(socket, Reason::Exec)),
+        (Kind::Vfork, Entry::Socket(socket)) => drop(to_holder_of(socket, Reason::Exec, to)),
         (Kind::Vfork, Entry::Set(_) | Entry::Uring(_)) => {}
         // Of a listener the C library makes no use; one that cannot be handed over is not.
         (_, Entry::Socket(socket))
             if streams::stands_at(to)
                 && !socket.is_listening()
-                && to_tcp(socket, Reason::Stdio).is_ok() =>
+                && to_holder_of(socket, Reason::Stdio, to).is_ok() =>
         {
             fresh(to);
         }
@@ -249,8 +250,10 @@ interpose! {
 /// EBUSY when libc would not find what is to be received.
 pub(super) fn hand_to_libc(fd: c_int) -> Result<(), Errno> {
     if let Some(socket) = table::socket(fd) {
-        to_tcp(&socket, Reason::Stdio)?;
-        drop(socket);
+        let handed_over = to_tcp_or_relay(&socket, Reason::Stdio)?;
+        if handed_over == HandedOver::Later && relay::take_place(socket, Takes::AtOnce) {
+            return Ok(());
+        }
         keeping_errno(|| {
             if process::kind() != Kind::Vfork {
                 track::untrack(fd, Last::Kept);

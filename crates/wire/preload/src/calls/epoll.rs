@@ -67,7 +67,7 @@ fn joins_from_elsewhere(socket: &SocketRef, fd: c_int) -> Result<(), Errno> {
         log::warn!(fd, "a seeking socket cannot be put into an epoll set from elsewhere");
         return Err(Errno::PERM);
     }
-    if socket.is_listening() { Ok(()) } else { to_tcp(socket, Reason::Bypassed) }
+    if socket.is_listening() { Ok(()) } else { to_tcp(socket, Reason::Bypassed).map(drop) }
 }
 
 interpose! {

@@ -10,13 +10,13 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
-use seekwire_endpoint::Reason;
+use seekwire_endpoint::{HandedOver, Reason};
 use seekwire_transport::Errno;
 
 use super::interpose;
 use crate::ffi::{guarded, keeping_errno};
 use crate::track::fresh;
-use crate::{hand_over, passed, process, stats, table};
+use crate::{hand_over, passed, process, real, relay, stats, table};
 
 type Strings = *const *const c_char;
 
@@ -44,7 +44,7 @@ fn failed_exec(result: c_int) -> c_int {
 
 /// Before another program starts beside this one.
 pub(super) fn before_spawn() {
-    keeping_errno(|| guarded(passed::prepare_exec));
+    keeping_errno(|| guarded(passed::prepare_heirs));
 }
 
 unsafe extern "C" {
@@ -161,11 +161,22 @@ interpose! {
         from: c_int,
         to: c_int,
     ) -> c_int = table::socket(from) => |socket, kernel| {
-        match hand_over::to_tcp(&socket, Reason::Exec) {
-            Ok(()) => kernel(),
-            // These functions return their errors.
-            Err(error) => error.raw_os_error(),
+        // These functions return their errors.
+        let relayed = match hand_over::to_tcp_or_relay(&socket, Reason::Exec) {
+            Ok(HandedOver::All) => None,
+            Ok(HandedOver::Later) => keeping_errno(|| guarded(|| relay::for_actions(&socket, actions as usize))).flatten(),
+            Err(error) => return error.raw_os_error(),
+        };
+        match relayed {
+            // SAFETY: the caller's own arguments, but for the number.
+            Some(from) => unsafe { real::posix_spawn_file_actions_adddup2(actions, from, to) },
+            None => kernel(),
         }
+    };
+    /// posix_spawn_file_actions_destroy(3): nothing is started by these actions any more
+    fn posix_spawn_file_actions_destroy(actions: *mut posix_spawn_file_actions_t) -> c_int = Some(()) => |_any, kernel| {
+        keeping_errno(|| guarded(|| relay::forget_actions(actions as usize)));
+        kernel()
     };
 }
 

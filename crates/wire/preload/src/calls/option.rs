@@ -173,7 +173,7 @@ fn concerns_library(level: c_int, name: c_int) -> bool {
 
 /// The socket goes on without the library.
 fn before_letting_go(socket: &SocketRef) -> Result<(), Errno> {
-    if socket.is_listening() { Ok(()) } else { to_tcp(socket, Reason::UnknownOption) }
+    if socket.is_listening() { Ok(()) } else { to_tcp(socket, Reason::UnknownOption).map(drop) }
 }
 
 /// struct tcp_zerocopy_receive of linux/tcp.h.

@@ -13,7 +13,11 @@ use crate::ffi::{count, fail, guarded_raw, keeping_errno, set_errno};
 use crate::hazard::outside;
 use crate::table::SocketRef;
 use crate::way::{Begun, Way};
-use crate::{cancel, departure, passed, pointers, real, signals, table};
+use crate::{
+    cancel, departure,
+    passed::{self, Replaced},
+    pointers, real, signals, table,
+};
 
 /// Sends on a tracked socket. `kernel` makes the application's own call.
 #[inline]
@@ -222,6 +226,33 @@ unsafe fn send_messages(
     if done > 0 || number == 0 { done } else { -1 }
 }
 
+/// sendmmsg of messages of which some are replaced. Those behind the last of these are left for the
+/// caller's next call.
+///
+/// # Safety
+///
+/// As for sendmmsg.
+unsafe fn send_replaced(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    replaced: &[(usize, Replaced)],
+    flags: c_int,
+) -> c_int {
+    let count = replaced.last().map_or(0, |(at, _)| at + 1);
+    // SAFETY: so many messages can be read, and those that were sent can be written to.
+    unsafe {
+        let mut copies: Vec<_> = (0..count).map(|at| messages.add(at).read_unaligned()).collect();
+        for (at, message) in replaced {
+            copies[*at].msg_hdr = *message.header();
+        }
+        let sent = real::sendmmsg(fd, copies.as_mut_ptr(), count as c_uint, flags);
+        for (at, copy) in copies.iter().enumerate().take(usize::try_from(sent).unwrap_or(0)) {
+            (&raw mut (*messages.add(at)).msg_len).write_unaligned(copy.msg_len);
+        }
+        sent
+    }
+}
+
 /// writev and pwritev2.
 fn send_vector(
     socket: &SocketRef,
@@ -302,21 +333,30 @@ interpose! {
     /// sendmsg(2); an fd that is not tracked may carry tracked ones to another process
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t = {
         // SAFETY: the caller's own message.
-        if let Err(error) = unsafe { passed::prepare(message) } {
-            return fail(error);
+        match unsafe { passed::prepare(message) } {
+            Ok(None) => table::socket(fd),
+            // SAFETY: the caller's own arguments; the message is a copy of theirs.
+            Ok(Some(replaced)) => return unsafe { real::sendmsg(fd, replaced.header(), flags) },
+            Err(error) => return fail(error),
         }
-        table::socket(fd)
     } => |socket, kernel| {
         // SAFETY: the caller's own message.
         unsafe { send_message(&socket, message, flags, kernel) }
     };
     /// sendmmsg(2)
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, number: c_uint, flags: c_int) -> c_int = {
+        let mut replaced = Vec::new();
         for at in 0..number.min(libc::UIO_MAXIOV as c_uint) as usize {
             // SAFETY: the caller passes `number` messages, or less.
-            if let Err(error) = unsafe { passed::prepare(messages.wrapping_add(at).cast()) } {
-                return fail(error);
+            match unsafe { passed::prepare(messages.wrapping_add(at).cast()) } {
+                Ok(None) => {}
+                Ok(Some(message)) => replaced.push((at, message)),
+                Err(error) => return fail(error),
             }
+        }
+        if !replaced.is_empty() {
+            // SAFETY: the caller's own arguments, of which the last of these messages can be read.
+            return unsafe { send_replaced(fd, messages, &replaced, flags) };
         }
         table::socket(fd)
     } => |socket, kernel| {

@@ -60,6 +60,19 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             && !others().any(|(_, holder)| process_is_alive(holder))
     }
 
+    /// The processes that hold this end, but for one.
+    #[must_use]
+    pub fn other_holders(&self, pid: u32) -> Vec<u32> {
+        let others = self.holders().map(|(_, holder)| holder);
+        others.filter(|holder| *holder != 0 && *holder != pid).collect()
+    }
+
+    /// Whether one of these processes holds this end still.
+    #[must_use]
+    pub fn is_held_by(&self, pids: &[u32]) -> bool {
+        self.holders().any(|(_, holder)| pids.contains(&holder) && process_is_alive(holder))
+    }
+
     /// Takes a process off the holders. Returns whether it was the last one that can be alive.
     pub fn remove_holder(&self, pid: u32) -> bool {
         let last = self.is_only_holder(pid);

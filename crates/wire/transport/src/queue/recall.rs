@@ -78,6 +78,23 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             && self.get(layout::RECALLED) == 0
     }
 
+    /// This end's direction is about to end: it looks at the peer's wish once more, and then perhaps
+    /// never again.
+    pub fn begin_last_look(&self) {
+        // SYNC POINT "last look", sender: said before the wish is looked at; see
+        // `QueuePair::peer_has_looked_last`.
+        self.own.set_bits(layout::CONTROL, control::LAST_LOOK);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether a wish that was expressed before this is asked may stay unseen.
+    #[must_use]
+    pub fn peer_has_looked_last(&self) -> bool {
+        // SYNC POINT "last look", receiver: the wish is there before this is looked at.
+        fence(Ordering::SeqCst);
+        self.peer.load(layout::CONTROL, Ordering::SeqCst) & control::LAST_LOOK != 0
+    }
+
     /// Bytes that were recalled and not yet given to the kernel.
     #[inline]
     #[must_use]

@@ -103,6 +103,15 @@ impl Doorbell {
         Self { bell, heard: AtomicBool::new(false), left: AtomicU32::new(0) }
     }
 
+    /// Its eventfd. `None` where the ringer is on another machine.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<Fd> {
+        match &self.bell {
+            Bell::Event(event) => Some(event.fd()),
+            Bell::Here { .. } | Bell::There(_) => None,
+        }
+    }
+
     /// Wakes whoever sleeps on it.
     #[inline]
     pub fn ring(&self) {

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// A file descriptor that somebody else owns and may close at any time, as with every use of a
 /// number in C: a call on a closed one fails with EBADF.
@@ -55,6 +55,19 @@ pub fn inherited(number: i32) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(Fd::new(number).borrow(), 3)?)
 }
 
+/// Makes `number`, which is open, stand for another file; whether it survives exec does not change.
+///
+/// # Errors
+/// Those of dup3(2).
+pub fn replace(number: Fd, by: &impl AsFd) -> io::Result<()> {
+    use rustix::io::{DupFlags, FdFlags};
+    let is_closed_at_exec = rustix::io::fcntl_getfd(number.borrow())?.contains(FdFlags::CLOEXEC);
+    let flags = if is_closed_at_exec { DupFlags::CLOEXEC } else { DupFlags::empty() };
+    // SAFETY: it stays the application's, which is not told that it was closed.
+    let mut application = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number.raw()) });
+    Ok(rustix::io::dup3(by, &mut application, flags)?)
+}
+
 /// Where the library's own descriptors begin; 0 leaves them where the kernel puts them.
 static FLOOR: AtomicI32 = AtomicI32::new(0);
 
@@ -101,6 +114,16 @@ pub struct Opened(ManuallyDrop<OwnedFd>);
 impl From<OwnedFd> for Opened {
     fn from(fd: OwnedFd) -> Self {
         Self(ManuallyDrop::new(fd))
+    }
+}
+
+impl Opened {
+    /// A further descriptor of a file of the application's.
+    ///
+    /// # Errors
+    /// EBADF, EMFILE.
+    pub fn duplicate(fd: Fd) -> io::Result<Self> {
+        Ok(rustix::io::fcntl_dupfd_cloexec(fd.borrow(), 0)?.into())
     }
 }
 

@@ -14,7 +14,9 @@ pub mod host;
 pub mod lease;
 pub mod limit;
 pub mod line;
+pub mod pair;
 pub mod poll;
+pub mod process;
 pub mod proof;
 #[cfg(feature = "tokio")]
 pub mod reactor;

@@ -519,6 +519,11 @@ pub fn reset_on_close(fd: Fd) {
     let _ = sockopt::set_socket_linger(fd.borrow(), Some(Duration::ZERO));
 }
 
+/// Takes [`reset_on_close`] back.
+pub fn close_in_order(fd: Fd) {
+    let _ = sockopt::set_socket_linger(fd.borrow(), None);
+}
+
 /// Whether SO_LINGER asks for RST at close(2).
 #[must_use]
 pub fn resets_on_close(fd: Fd) -> bool {

@@ -32,6 +32,12 @@ pub(crate) fn id() -> u32 {
     })
 }
 
+/// This thread is that of a child which no handler of pthread_atfork(3) has seen.
+#[cfg(not(loom))]
+pub fn forget_id() {
+    ID.set(0);
+}
+
 #[cfg(not(loom))]
 #[cold]
 fn first_id(id: &Cell<u32>) -> u32 {

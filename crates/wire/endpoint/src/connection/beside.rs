@@ -1,0 +1,93 @@
+//! A connection that goes on in other processes: in those that relay it to a program that knows
+//! nothing of the ring, and beside programs that inherit the socket and most likely never use it.
+
+use std::time::Duration;
+
+use seekwire_protocol::Reason;
+use seekwire_transport::Errno;
+use seekwire_transport::queue::Answer;
+use seekwire_transport::sys::poll::Deadline;
+use seekwire_transport::sys::{Fd, socket, thread};
+
+use super::back::HandedOver;
+use super::link::Link;
+use super::state::Connection;
+
+/// A peer that has begun a recall is at it for microseconds.
+const AT_WORK: Duration = Duration::from_millis(2);
+
+impl Connection {
+    /// As [`Connection::hand_over`], but waits for nobody: the wish stands, and the peer meets it in
+    /// its next call. For a socket that another program inherits, perhaps unknowingly.
+    ///
+    /// # Errors
+    /// EBUSY as for [`Connection::hand_over`]; EAGAIN when bytes lie on the ring and the peer's
+    /// direction has ended, so that it does not send them again; or the process `is_ending`, and has
+    /// not come to close the socket.
+    pub fn hand_over_later(
+        &self,
+        why: Reason,
+        is_ending: impl Fn(u32) -> bool,
+    ) -> Result<HandedOver, Errno> {
+        self.set_shared();
+        let _in_order = self.hand_over_seeking()?;
+        let Some(link) = self.attached() else {
+            self.stay_plain(why);
+            return Ok(HandedOver::All);
+        };
+        self.set_reason(Some(why));
+        let q = &link.ring.queue;
+        let rx = self.rx(link)?;
+        let mut answer = Ok(Answer::Taken);
+        if q.refuses() {
+            rx.stop_asking();
+        } else {
+            rx.ask_recall();
+            let until = Deadline::after(Some(AT_WORK));
+            loop {
+                answer = rx.keep_asking();
+                if answer != Ok(Answer::AtWork) || until.is_over() {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+        }
+        drop(rx);
+        self.attend();
+        link.ring.peer_doorbell.ring();
+        match answer {
+            Err(violation) => Err(self.violated(link, violation)),
+            Ok(Answer::Taken) => Ok(HandedOver::All),
+            Ok(_) if q.unread() == 0 => Ok(HandedOver::All),
+            Ok(_)
+                if q.peer_has_looked_last()
+                    || socket::ends(self.fd()).peers
+                    || !q.peer_has_holder(|pid| !is_ending(pid)) =>
+            {
+                Err(Errno::AGAIN)
+            }
+            Ok(_) => Ok(HandedOver::Later),
+        }
+    }
+
+    /// The other processes that hold an attached connection.
+    #[must_use]
+    pub fn other_holders(&self) -> Vec<u32> {
+        let others = |link: &Link| link.ring.queue.other_holders(thread::process_id());
+        self.attached().map(others).unwrap_or_default()
+    }
+
+    /// Whether one of these processes holds it still.
+    #[must_use]
+    pub fn is_held_by(&self, pids: &[u32]) -> bool {
+        self.attached().is_some_and(|link| link.ring.queue.is_held_by(pids))
+    }
+
+    /// The descriptors that a process needs to move the bytes of an attached connection. `None`
+    /// where only this process can, since the peer is on another machine.
+    #[must_use]
+    pub fn descriptors(&self) -> Option<[Fd; 3]> {
+        let ring = &self.attached()?.ring;
+        Some([self.fd(), ring.doorbell.descriptor()?, ring.peer_doorbell.descriptor()?])
+    }
+}

@@ -1,0 +1,256 @@
+/*
+ * Another program gets a connection of which bytes are unread, and the sender does not send them again: it makes no call, has
+ * ended its direction, has closed the socket, is gone, or is another program by now. The new holder reads every byte, in order,
+ * and then the end.
+ */
+#include "common.h"
+#include <spawn.h>
+
+extern char **environ;
+
+enum sender { SILENT, HALF, CLOSED, EXITED, KILLED, REPLACED, SENDERS };
+static const char *const senders[SENDERS] = {"silent", "half-closed", "closed", "exited", "killed", "replaced"};
+
+enum way { EXEC, EXEC_AS_INPUT, FORK, FORK_SAME_NUMBER, VFORK, SPAWN, SYSTEM, PASSED, STREAM, WAYS };
+static const char *const ways[WAYS] = {"exec", "exec as input", "fork", "fork, same number",
+                                        "vfork", "posix_spawn", "system", "passed", "fdopen"};
+
+/* So much is sent before anybody reads. */
+static const size_t fits = 100 << 10;
+
+/* Pipes: `done` tells that the sender has come so far, `go` that it may go on. */
+static int done[2], go[2];
+
+static char byte_at(size_t at)
+{
+    return (char)(at * 2654435761u >> 24);
+}
+
+/* Reads all and checks it; answers if the sender still reads. */
+static int holder(int fd, size_t size, enum sender sender, int go_on)
+{
+    static char bytes[65536];
+    size_t at = 0;
+    for (;;) {
+        if (at == size && sender == SILENT)
+            write_all(go_on, "g", 1);
+        ssize_t n = read(fd, bytes, sizeof bytes);
+        if (n <= 0) {
+            printf(", %zu bytes, end %s\n", at, n == 0 ? "clean" : strerrorname_np(errno));
+            break;
+        }
+        for (ssize_t i = 0; i < n; i++)
+            CHECK(bytes[i] == byte_at(at + i));
+        at += n;
+    }
+    fflush(stdout);
+    if (sender <= HALF)
+        write_all(fd, "thanks", 6);
+    return at == size + (sender == SILENT ? 4 : 0) ? 0 : 1;
+}
+
+static void send_and(struct sockaddr_in *address, size_t size, enum sender sender)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char *bytes = malloc(size + 4), c;
+    CHECK(fd >= 0 && connect(fd, (struct sockaddr *)address, sizeof *address) == 0);
+    for (int i = 0; i < 32; i++) {
+        write_all(fd, "w", 1);
+        read_all(fd, &c, 1);
+    }
+    for (size_t at = 0; at < size + 4; at++)
+        bytes[at] = byte_at(at);
+    write_all(fd, bytes, size);
+    if (sender == HALF)
+        CHECK(shutdown(fd, SHUT_WR) == 0);
+    if (sender == CLOSED)
+        CHECK(close(fd) == 0);
+    if (sender == REPLACED) {
+        CHECK(dup2(go[0], 0) == 0 && dup2(done[1], 1) == 1);
+        /* It tells by its standard output, and ends by its standard input. */
+        execlp("sh", "sh", "-c", "echo done 2>/dev/null; exec cat >/dev/null", NULL);
+        _exit(9);
+    }
+    if (sender == KILLED)
+        raise(SIGKILL);
+    if (sender == EXITED)
+        exit(0);
+    /* Nobody waits for it where more was sent than fits. */
+    if (write(done[1], "d", 1) < 0)
+        CHECK(errno == EPIPE);
+    if (sender == SILENT) {
+        CHECK(read(go[0], &c, 1) == 1);
+        write_all(fd, bytes + size, 4);
+        CHECK(shutdown(fd, SHUT_WR) == 0);
+    }
+    if (sender <= HALF) {
+        char answer[8];
+        read_all(fd, answer, 6);
+        CHECK(read(fd, answer, 1) == 0 && close(fd) == 0);
+    }
+    exit(0);
+}
+
+static void pass_on(int fd, const char *program, enum way way, size_t size, enum sender sender)
+{
+    char number[16], length[32], kind[16], pipe_end[16], command[512];
+    pid_t child = -1;
+    int status, at = way == EXEC || way == SYSTEM || way == FORK_SAME_NUMBER ? fd : 0;
+    sprintf(number, "%d", at), sprintf(length, "%zu", size), sprintf(kind, "%d", sender), sprintf(pipe_end, "%d", go[1]);
+    char *argv[] = {(char *)program, number, length, kind, pipe_end, NULL};
+    switch (way) {
+    case EXEC_AS_INPUT:
+        CHECK(dup2(fd, 0) == 0 && close(fd) == 0);
+        /* fallthrough */
+    case EXEC:
+        execv(program, argv);
+        _exit(9);
+    case FORK:
+    case FORK_SAME_NUMBER:
+    case VFORK:
+        child = way == VFORK ? vfork() : fork();
+        if (child == 0) {
+            if (way != FORK_SAME_NUMBER)
+                dup2(fd, 0);
+            execv(program, argv);
+            _exit(9);
+        }
+        break;
+    case SPAWN: {
+        posix_spawn_file_actions_t actions;
+        CHECK(posix_spawn_file_actions_init(&actions) == 0);
+        CHECK(posix_spawn_file_actions_adddup2(&actions, fd, 0) == 0);
+        CHECK(posix_spawn(&child, program, &actions, NULL, argv, environ) == 0);
+        CHECK(posix_spawn_file_actions_destroy(&actions) == 0);
+        break;
+    }
+    case SYSTEM:
+        sprintf(command, "%s %s %s %s %s", program, number, length, kind, pipe_end);
+        status = system(command);
+        close(fd);
+        exit(status != 0);
+    case PASSED: {
+        int ends[2];
+        union {
+            struct cmsghdr header;
+            char bytes[CMSG_SPACE(sizeof(int))];
+        } control;
+        char c = 'p';
+        struct iovec iov = {&c, 1};
+        struct msghdr message = {NULL, 0, &iov, 1, &control, sizeof control, 0};
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+        child = fork();
+        if (child == 0) {
+            close(fd), close(ends[0]);
+            CHECK(recvmsg(ends[1], &message, 0) == 1);
+            CHECK(dup2(*(int *)CMSG_DATA(CMSG_FIRSTHDR(&message)), 0) == 0);
+            close(*(int *)CMSG_DATA(CMSG_FIRSTHDR(&message)));
+            execv(program, argv);
+            _exit(9);
+        }
+        control.header = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+        memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
+        CHECK(sendmsg(ends[0], &message, 0) == 1);
+        close(ends[0]), close(ends[1]);
+        break;
+    }
+    case STREAM: {
+        FILE *file = fdopen(fd, "r+");
+        size_t count = 0;
+        int c;
+        CHECK(file);
+        for (;; count++) {
+            if (count == size && sender == SILENT)
+                write_all(go[1], "g", 1);
+            if ((c = getc(file)) == EOF)
+                break;
+            CHECK((char)c == byte_at(count));
+        }
+        printf(", %zu bytes, end %s\n", count, ferror(file) ? strerrorname_np(errno) : "clean");
+        fflush(stdout);
+        if (sender <= HALF)
+            write_all(fileno(file), "thanks", 6);
+        exit(0);
+    }
+    default:
+        abort();
+    }
+    CHECK(child > 0);
+    close(fd), close(go[1]), close(go[0]);
+    CHECK(waitpid(child, &status, 0) == child);
+    exit(status != 0);
+}
+
+static void serve(int listener, const char *program, enum way way, size_t size, enum sender sender, pid_t client)
+{
+    int fd = accept(listener, NULL, NULL), status;
+    char c;
+    CHECK(fd > 2 && close(listener) == 0);
+    for (int i = 0; i < 32; i++) {
+        read_all(fd, &c, 1);
+        write_all(fd, &c, 1);
+    }
+    check_on_ring(fd);
+    close(done[1]);
+    /* What does not fit is sent while the new holder reads. */
+    if (size <= fits) {
+        if (sender == EXITED || sender == KILLED)
+            CHECK(read(done[0], &c, 1) == 0);
+        else
+            CHECK(read(done[0], &c, 1) == 1);
+    }
+    (void)client, (void)status;
+    pass_on(fd, program, way, size, sender);
+}
+
+static void try(const char *program, enum way way, size_t size, enum sender sender)
+{
+    struct sockaddr_in address;
+    int listener = listener_on(&address), status;
+    printf("%s, %zu bytes, sender %s", ways[way], size, senders[sender]);
+    fflush(stdout);
+    CHECK(pipe(done) == 0 && pipe(go) == 0);
+    fcntl(done[1], F_SETFD, FD_CLOEXEC);
+    pid_t client = fork();
+    if (client == 0) {
+        close(listener), close(done[0]), close(go[1]);
+        send_and(&address, size, sender);
+    }
+    pid_t server = fork();
+    if (server == 0) {
+        close(go[0]);
+        go[0] = -1;
+        serve(listener, program, way, size, sender, client);
+    }
+    close(listener), close(done[0]), close(done[1]), close(go[0]), close(go[1]);
+    CHECK(waitpid(server, &status, 0) == server);
+    if (status != 0)
+        printf("holder: status %x\n", status);
+    CHECK(waitpid(client, &status, 0) == client);
+    if (sender == KILLED ? !WIFSIGNALED(status) : status != 0)
+        printf("sender: status %x\n", status);
+}
+
+int main(int argc, char **argv)
+{
+    static const size_t sizes[] = {1 << 10, 100 << 10, 1500 << 10, 20 << 20};
+    if (argc == 5)
+        return holder(atoi(argv[1]), atol(argv[2]), atoi(argv[3]), atoi(argv[4]));
+    char self[PATH_MAX] = "", unaware[PATH_MAX + 16];
+    CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    sprintf(unaware, "%s.static", self);
+    signal(SIGPIPE, SIG_IGN);
+    for (int way = 0; way < WAYS; way++)
+        for (int sender = 0; sender < SENDERS; sender++)
+            for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+                if (argc == 4 && (way != atoi(argv[1]) || sender != atoi(argv[2]) || i != (size_t)atoi(argv[3])))
+                    continue;
+                /* Whoever inherits it perhaps unknowingly gets what is unread when the sender makes its next call, if it does. */
+                int is_heir = way == SYSTEM || way == FORK_SAME_NUMBER;
+                if (is_heir && (sender == SILENT || (sender == KILLED && sizes[i] > fits)))
+                    continue;
+                /* Programs that load the library, and such as do not. */
+                try(i % 2 ? unaware : self, way, sizes[i], sender);
+            }
+    return 0;
+}

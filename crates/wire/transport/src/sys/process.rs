@@ -1,0 +1,91 @@
+//! Processes of the library's own: copies of the caller that nobody has to wait for.
+
+use std::ops::RangeInclusive;
+
+use super::{Fd, call};
+use crate::Errno;
+
+/// A copy of this process with this thread alone, by clone(2): no handler of pthread_atfork(3) runs,
+/// no SIGCHLD tells of its end, and only waits with __WALL find it. Returns its id; 0 in the copy.
+///
+/// # Errors
+/// Those of clone(2).
+///
+/// # Safety
+/// Locks that other threads hold stay taken in the copy for ever, so it may use nothing that takes
+/// them: the caller holds those that it uses. The copy has to end by [`exit`].
+pub unsafe fn copy() -> Result<i32, Errno> {
+    // SAFETY: without CLONE_VM and a stack, the child goes on with a copy of this one. The order of
+    // the other arguments, which differs between architectures, is of no matter: all are null.
+    unsafe { call(libc::SYS_clone, [0; 6]) }.map(|pid| pid as i32)
+}
+
+/// Waits until a [`copy`] has ended; whether it has done so with status 0.
+#[must_use]
+pub fn has_succeeded(pid: i32) -> bool {
+    let mut status: libc::c_int = -1;
+    let place = (&raw mut status).expose_provenance();
+    loop {
+        let arguments = [pid as usize, place, libc::__WALL as usize, 0, 0, 0];
+        // SAFETY: the kernel writes one int.
+        match unsafe { call(libc::SYS_wait4, arguments) } {
+            Ok(_) => return status == 0,
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Ends this process at once; nothing that is to run at its end does.
+pub fn exit(status: i32) -> ! {
+    loop {
+        // SAFETY: it does not return.
+        let _ = unsafe { call(libc::SYS_exit_group, [status as usize, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// Closes all descriptors but these.
+pub fn close_all_but(kept: &[Fd]) {
+    let mut kept: Vec<u32> = kept.iter().filter_map(|fd| u32::try_from(fd.raw()).ok()).collect();
+    kept.sort_unstable();
+    let mut first = 0;
+    for number in kept {
+        if number > first {
+            close_range(first..=number - 1);
+        }
+        first = first.max(number + 1);
+    }
+    close_range(first..=u32::MAX);
+}
+
+fn close_range(numbers: RangeInclusive<u32>) {
+    /// Older kernels have no close_range(2): the numbers that most programs may have.
+    const MOST: u32 = 1 << 16;
+    let (first, last) = (*numbers.start() as usize, *numbers.end() as usize);
+    // SAFETY: the caller, a copy of a process that shares no descriptors, uses none of these.
+    if unsafe { call(libc::SYS_close_range, [first, last, 0, 0, 0, 0]) } == Err(Errno::NOSYS) {
+        for number in *numbers.start()..=(*numbers.end()).min(MOST) {
+            // SAFETY: as above.
+            let _ = unsafe { call(libc::SYS_close, [number as usize, 0, 0, 0, 0, 0]) };
+        }
+    }
+}
+
+/// This process is one of its own in every respect that a terminal or a shell knows, and is called
+/// `name` by ps(1). Signals that ask it to end do so, whatever handlers the program had; all others
+/// wait for ever.
+pub fn stand_alone(name: &std::ffi::CStr) {
+    let blocked: u64 = !(1 << (libc::SIGTERM - 1));
+    // The kernel's struct sigaction: the default, without flags, for SIGTERM.
+    let default = [0u64; 4];
+    let action = default.as_ptr().expose_provenance();
+    let mask = (&raw const blocked).expose_provenance();
+    // SAFETY: the kernel reads an action of 32 bytes, a mask of 8, and a name that ends with 0.
+    let _ = unsafe {
+        let _ = call(libc::SYS_setsid, [0; 6]);
+        let name = name.as_ptr().expose_provenance();
+        let _ = call(libc::SYS_prctl, [libc::PR_SET_NAME as usize, name, 0, 0, 0, 0]);
+        let _ = call(libc::SYS_rt_sigaction, [libc::SIGTERM as usize, action, 0, 8, 0, 0]);
+        call(libc::SYS_rt_sigprocmask, [libc::SIG_SETMASK as usize, mask, 0, 8, 0, 0])
+    };
+}
