@@ -159,7 +159,7 @@ pub(super) const SEARCH: &[Claim] = &[
     },
     Claim {
         title: "best saving, 2019",
-        statement: "Ten years later, and in another implementation, it is 36 to 40 %.",
+        statement: "A paper of 2019 finds 36 to 40 %.",
         source: Source::Paper(DIRECT_SEARCH),
         published: "36 to 40 %",
         measure: "the same",

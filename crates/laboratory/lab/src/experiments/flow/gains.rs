@@ -1,6 +1,6 @@
 //! What is gained over TCP under a guarantee, beside what the paper gains.
 
-use super::load::{COMPUTES, REDISTRIBUTED, RING, TCP};
+use super::load::TCP;
 use super::{PAPER, median};
 use crate::claim::{Comparison, Estimate};
 use crate::experiments::by_size::spread;
@@ -15,18 +15,29 @@ pub(super) struct Guarantee {
     /// Of the cases with that computation, the one in which TCP and the other way are compared: the
     /// hardest one that both hold.
     pub(super) case: fn(&[Row], &str, &str) -> Option<String>,
-    /// The paper's gains: with blocks cut into smaller ones without computation and with it, and
-    /// then without cutting.
-    pub(super) published: [f64; 4],
+    pub(super) gains: &'static [Gain],
     pub(super) about: [&'static str; 2],
 }
 
-pub(super) const NO_COMPUTE: &str = COMPUTES[0].0;
-pub(super) const COMPUTE: &str = COMPUTES[1].0;
+/// One comparison with TCP.
+#[derive(Clone, Copy)]
+pub(super) struct Gain {
+    /// Its name in the summary.
+    pub(super) key: &'static str,
+    pub(super) compute: &'static str,
+    pub(super) way: &'static str,
+    /// The paper's gain, where it gives one.
+    pub(super) published: Option<f64>,
+}
 
-/// In the order of [`Guarantee::published`].
-const PAIRS: [(&str, &str); 4] =
-    [(NO_COMPUTE, REDISTRIBUTED), (COMPUTE, REDISTRIBUTED), (NO_COMPUTE, RING), (COMPUTE, RING)];
+pub(super) const fn gain(
+    key: &'static str,
+    compute: &'static str,
+    way: &'static str,
+    published: Option<f64>,
+) -> Gain {
+    Gain { key, compute, way, published }
+}
 
 impl Guarantee {
     /// How many times as good as over TCP.
@@ -68,17 +79,13 @@ impl Guarantee {
             let ratio = of(way)? / of(TCP)?;
             Some(if self.metric.better == Better::Higher { ratio } else { 1.0 / ratio })
         };
-        let names = [
-            "gain_over_tcp_no_compute",
-            "gain_over_tcp_18ns",
-            "gain_over_tcp_no_compute_16k",
-            "gain_over_tcp_18ns_16k",
-        ];
-        let keys = names.into_iter().zip(PAIRS).zip(self.published);
-        keys.filter_map(|((name, (compute, way)), published)| {
+        let keys = self.gains.iter();
+        keys.filter_map(|&Gain { key, compute, way, published }| {
             let [first, rest] = self.about;
-            let meaning = format!("{first} {way}, {compute}, {rest}; the paper has {published}");
-            Key::measured(name, meaning, gain(compute, way).filter(|gain| gain.is_finite()))
+            let paper =
+                published.map_or_else(String::new, |gain| format!("; the paper has {gain}"));
+            let meaning = format!("{first} {way}, {compute}, {rest}{paper}");
+            Key::measured(key, meaning, gain(compute, way).filter(|gain| gain.is_finite()))
         })
         .collect()
     }
@@ -87,7 +94,7 @@ impl Guarantee {
     pub(super) fn comparison(&self, result: &ResultFile) -> Option<Comparison> {
         let mut bars = Vec::new();
         let mut rows = Vec::new();
-        for ((compute, way), published) in PAIRS.into_iter().zip(self.published) {
+        for &Gain { compute, way, published, .. } in self.gains {
             let name = format!("{way}, {compute}");
             let paper = format!("paper: {}, {compute}", way.replace("ring", "VI sockets"));
             let own = self.gain(result, compute, way).ok();
@@ -97,10 +104,8 @@ impl Guarantee {
                 published.into(),
             ]);
             if let Some(Estimate { value, low, high, .. }) = own {
-                bars.push((
-                    1,
-                    Bar { name: paper, value: published, low: published, high: published },
-                ));
+                let theirs = |value| (1, Bar { name: paper, value, low: value, high: value });
+                bars.extend(published.map(theirs));
                 bars.push((0, Bar { name, value, low, high }));
             }
         }

@@ -46,7 +46,9 @@ pub(super) const PAPERS: usize = 3;
 
 /// Without computation, and with the paper's.
 pub(super) const COMPUTES: [(&str, Compute); 2] =
-    [("no computation", Compute::NONE), ("18 ns/byte", Compute::BOTH)];
+    [(NO_COMPUTE, Compute::NONE), (COMPUTE, Compute::BOTH)];
+pub(super) const NO_COMPUTE: &str = "no computation";
+pub(super) const COMPUTE: &str = "18 ns/byte";
 
 /// Partial updates a second.
 pub(super) const PARTIAL: f64 = 100.0;

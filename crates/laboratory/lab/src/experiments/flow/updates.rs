@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::gains::{COMPUTE, Guarantee, NO_COMPUTE};
-use super::load::{self, COMPUTES, Loaded, PAPERS, REDISTRIBUTED, TCP, WAYS, Way};
+use super::gains::{Guarantee, gain};
+use super::load::{
+    self, COMPUTE, COMPUTES, Loaded, NO_COMPUTE, PAPERS, REDISTRIBUTED, RING, TCP, WAYS, Way,
+};
 use super::{axis, figure, grid, median, points};
 use crate::claim::{Claim, Comparison, Criterion, Source};
 use crate::experiment::{Context, Experiment};
@@ -68,8 +70,8 @@ impl Experiment for Updates {
         let rates: &[u64] =
             context.pick(&[2, 6, 12], &[1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32]);
         let limits: &[u64] = context.pick(
-            &[1000, 5000, 20_000],
-            &[300, 500, 700, 1000, 1500, 2000, 3000, 5000, 10_000, 20_000, 50_000],
+            &[100, 1000, 5000, 20_000],
+            &[100, 300, 500, 700, 1000, 1500, 2000, 3000, 5000, 10_000, 20_000, 50_000],
         );
         let seconds = context.pick(0.5, 1.0);
         let surroundings = Surroundings::new();
@@ -177,7 +179,12 @@ fn hardest(rows: &[Row], compute: &str, _: &str) -> Option<String> {
 const GUARANTEE: Guarantee = Guarantee {
     metric: RATE,
     case: hardest,
-    published: [6.0, 8.0, 6.0, 8.0],
+    gains: &[
+        gain("gain_over_tcp_no_compute", NO_COMPUTE, REDISTRIBUTED, Some(8.0)),
+        gain("gain_over_tcp_18ns", COMPUTE, REDISTRIBUTED, None),
+        gain("gain_over_tcp_no_compute_16k", NO_COMPUTE, RING, Some(6.0)),
+        gain("gain_over_tcp_18ns_16k", COMPUTE, RING, Some(4.0)),
+    ],
     about: [
         "complete updates a second over those over TCP with blocks of 16 KiB, on the",
         "at the shortest guaranteed latency at which TCP brings any",
@@ -202,32 +209,44 @@ fn tables(rows: &[Row], limits: &[u64]) -> Vec<Table> {
 }
 
 const SOURCE: &str =
-    "Melnyk et al., “Sockets and heterogeneous clusters” (2024), results and conclusions";
+    "Melnyk et al., “Sockets and heterogeneous clusters” (2024), analysis of the latest research";
 
 const CLAIMS: &[Claim] = &[
     Claim {
-        title: "updates, no computation",
-        statement: "While a latency of partial updates is guaranteed, fast sockets bring 6 times as many complete \
-                    updates as TCP.",
+        title: "updates, redistributed, no computation",
+        statement: "While a latency of partial updates is guaranteed, fast sockets that cut data into smaller blocks \
+                    bring more than 8 times as many complete updates as TCP.",
         source: Source::Paper(SOURCE),
-        published: "6",
+        published: "more than 8",
         measure: "complete updates a second on the ring with blocks of 2 KiB over those over TCP with 16 KiB, at the \
                   shortest latency at which TCP brings any, no computation",
         unit: "",
         evidence: |result| GUARANTEE.gain(result, NO_COMPUTE, REDISTRIBUTED),
-        criterion: Criterion::AtLeast(6.0),
+        criterion: Criterion::AtLeast(8.0),
+        better: None,
+        otherwise: "TCP over loopback is a much better carrier than the paper's network",
+    },
+    Claim {
+        title: "updates, no computation",
+        statement: "Without cutting they bring almost 6 times as many.",
+        source: Source::Paper(SOURCE),
+        published: "almost 6",
+        measure: "the same with blocks of 16 KiB on the ring; nine tenths of the published factor are enough",
+        unit: "",
+        evidence: |result| GUARANTEE.gain(result, NO_COMPUTE, RING),
+        criterion: Criterion::AtLeast(5.4),
         better: None,
         otherwise: "TCP over loopback is a much better carrier than the paper's network",
     },
     Claim {
         title: "updates, 18 ns/byte",
-        statement: "With 18 ns of computation for a byte they bring 8 times as many.",
+        statement: "With 18 ns of computation for a byte they bring 4 times as many.",
         source: Source::Paper(SOURCE),
-        published: "more than 8",
-        measure: "the same with 18 ns for a byte in clip and in subsample",
+        published: "4",
+        measure: "the same with 18 ns for a byte in clip and in subsample; the paper does not give the size of blocks",
         unit: "",
-        evidence: |result| GUARANTEE.gain(result, COMPUTE, REDISTRIBUTED),
-        criterion: Criterion::AtLeast(8.0),
+        evidence: |result| GUARANTEE.gain(result, COMPUTE, RING),
+        criterion: Criterion::AtLeast(4.0),
         better: None,
         otherwise: "computation limits both, and carriers differ by less than in the paper",
     },
