@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
+use seekwire_flow::Bounds;
 
 /// The part of the command `seekwire` for pipelines of filters
 #[derive(Debug, Parser)]
@@ -119,86 +120,7 @@ fn rate(text: &str) -> Result<u64, String> {
 /// When a process is lost, other copies of filters that are declared idempotent do its work, and the
 /// result is the same. If it ran anything else, the units fail on all hosts.
 #[derive(Debug, Args)]
-#[command(after_long_help = "\
-Pipeline files:
-  A pipeline file is written in TOML. Each filter is a table with its name; `run` says which filter
-  it is, `copies` how many of it there are (1 if not given), and the rest are options of that filter,
-  which `seekwire flow filters` lists. Each stream leads from one filter to another:
-
-  from, to     FILTER, or FILTER.PORT where a filter has several
-  policy       how blocks are dealt to copies: adaptive (default), demand, round-robin
-  limit        bytes that the stream may hold at most (default 64MiB)
-  block        cut what is sent into blocks of this many bytes; \"auto\": of a size that is found
-               while it runs, with block-least, block-most (1KiB, 256KiB) and block-record (1): whole
-               records of so many bytes
-  lines        cut it into blocks of whole lines, of this many bytes or a little more
-  ordered      true: blocks come in the order of the input, whatever the copies do
-
-  One table, [guarantee], can promise something for each unit of work; what it was like is told, and
-  `flow plan` says beforehand. Blocks of a size that is found are as small as it takes to keep it:
-
-  latency           each unit is done within this time (\"40ms\"), which is its deadline
-  units-per-second  so many units are done in a second
-
-  Where several processes run the pipeline, a filter is placed by one of these; otherwise it runs on
-  rank 0. `copies` counts those on each process.
-
-  ranks        list of ranks
-  hosts        list of names of hosts, with * for any text
-  role         processes that were started with this --role
-  idempotent   true: the filter sends the same for the same block, whichever copy does it, and
-               nothing at the end of a unit; so what a lost process was at can be done again
-  hedge        of an idempotent filter: a block that a copy has had for longer than is usual goes
-               to an idle one, too, in whichever process, and the first result counts; at most so
-               many blocks of a hundred
-
-Environment:
-  SEEKWIRE_FLOW_RENDEZVOUS=DIR  where the launcher does not pass on addresses, the processes meet in
-                                this directory, which all hosts share and only the user can write
-  SEEKWIRE_FLOW_RANK=N          number of this process, from 0, if no launcher gives it one
-  SEEKWIRE_FLOW_SIZE=N          number of processes, likewise
-  SEEKWIRE_FLOW_JOB=NAME        name of the job, if several such jobs meet in one directory
-  SEEKWIRE_FLOW_LIMIT=SECONDS   as --meet-within
-  SEEKWIRE_FLOW_ROLE=NAME       as --role
-  SEEKWIRE_FLOW_INTERFACE=NAME  as --interface
-
-Exit status:
-  0  every unit of work was done, or nobody reads standard output any more (`... | head`): then what
-     is left is not begun, as with a program that is ended by SIGPIPE
-  1  one of them failed, or the pipeline cannot run
-
-Examples:
-  seekwire flow run count.toml
-  seekwire flow run checksum.toml *.img
-
-  # count.toml: lines with an error in a compressed log
-  [filter.read]
-  run = \"read\"
-  path = \"/var/log/app.log.gz\"
-  [filter.unzip]
-  run = \"gunzip\"
-  [filter.grep]
-  run = \"exec\"
-  command = [\"grep\", \"-a\", \"ERROR\"]
-  success = [0, 1]
-  copies = 3
-  [filter.count]
-  run = \"count\"
-  [filter.print]
-  run = \"write\"
-  [[stream]]
-  from = \"read\"
-  to = \"unzip\"
-  [[stream]]
-  from = \"unzip\"
-  to = \"grep\"
-  lines = \"256KiB\"
-  [[stream]]
-  from = \"grep\"
-  to = \"count\"
-  [[stream]]
-  from = \"count\"
-  to = \"print\"")]
+#[command(after_long_help = run_help())]
 pub(crate) struct FlowRun {
     /// Role of this process, by which filters can be placed
     #[arg(
@@ -298,4 +220,116 @@ pub(crate) struct FlowTop {
     /// there are several
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+const RUN_HELP: &str = "\
+Pipeline files:
+  A pipeline file is written in TOML. Each filter is a table with its name; `run` says which filter
+  it is, `copies` how many of it there are (1 if not given), and the rest are options of that filter,
+  which `seekwire flow filters` lists. Each stream leads from one filter to another:
+
+  from, to     FILTER, or FILTER.PORT where a filter has several
+  policy       how blocks are dealt to copies: adaptive (default), demand, round-robin
+  limit        bytes that the stream may hold at most (default 64MiB)
+  block        cut what is sent into blocks of this many bytes; \"auto\": of a size that is found
+               while it runs, with block-least, block-most ({LEAST}, {MOST}) and block-record (1): whole
+               records of so many bytes
+  lines        cut it into blocks of whole lines, of this many bytes or a little more
+  ordered      true: blocks come in the order of the input, whatever the copies do
+
+  One table, [guarantee], can promise something for each unit of work; what it was like is told, and
+  `flow plan` says beforehand. Blocks of a size that is found are as small as it takes to keep it:
+
+  latency           each unit is done within this time (\"40ms\"), which is its deadline
+  units-per-second  so many units are done in a second
+
+  Where several processes run the pipeline, a filter is placed by one of these; otherwise it runs on
+  rank 0. `copies` counts those on each process.
+
+  ranks        list of ranks
+  hosts        list of names of hosts, with * for any text
+  role         processes that were started with this --role
+  idempotent   true: the filter sends the same for the same block, whichever copy does it, and
+               nothing at the end of a unit; so what a lost process was at can be done again
+  hedge        of an idempotent filter: a block that a copy has had for longer than is usual goes
+               to an idle one, too, in whichever process, and the first result counts; at most so
+               many blocks of a hundred
+
+Environment:
+  SEEKWIRE_FLOW_RENDEZVOUS=DIR  where the launcher does not pass on addresses, the processes meet in
+                                this directory, which all hosts share and only the user can write
+  SEEKWIRE_FLOW_RANK=N          number of this process, from 0, if no launcher gives it one
+  SEEKWIRE_FLOW_SIZE=N          number of processes, likewise
+  SEEKWIRE_FLOW_JOB=NAME        name of the job, if several such jobs meet in one directory
+  SEEKWIRE_FLOW_LIMIT=SECONDS   as --meet-within
+  SEEKWIRE_FLOW_ROLE=NAME       as --role
+  SEEKWIRE_FLOW_INTERFACE=NAME  as --interface
+
+Exit status:
+  0  every unit of work was done, or nobody reads standard output any more (`... | head`): then what
+     is left is not begun, as with a program that is ended by SIGPIPE
+  1  one of them failed, or the pipeline cannot run
+
+Examples:
+  seekwire flow run count.toml
+  seekwire flow run checksum.toml *.img
+
+  # count.toml: lines with an error in a compressed log
+  [filter.read]
+  run = \"read\"
+  path = \"/var/log/app.log.gz\"
+  [filter.unzip]
+  run = \"gunzip\"
+  [filter.grep]
+  run = \"exec\"
+  command = [\"grep\", \"-a\", \"ERROR\"]
+  success = [0, 1]
+  copies = 3
+  [filter.count]
+  run = \"count\"
+  [filter.print]
+  run = \"write\"
+  [[stream]]
+  from = \"read\"
+  to = \"unzip\"
+  [[stream]]
+  from = \"unzip\"
+  to = \"grep\"
+  lines = \"256KiB\"
+  [[stream]]
+  from = \"grep\"
+  to = \"count\"
+  [[stream]]
+  from = \"count\"
+  to = \"print\"";
+
+/// With the defaults that the runtime has.
+fn run_help() -> String {
+    let Bounds { least, most, .. } = Bounds::default();
+    RUN_HELP.replace("{LEAST}", &written(least)).replace("{MOST}", &written(most))
+}
+
+/// A size as pipeline files have it.
+fn written(bytes: usize) -> String {
+    match bytes {
+        _ if bytes % (1 << 20) == 0 => format!("{}MiB", bytes >> 20),
+        _ if bytes % (1 << 10) == 0 => format!("{}KiB", bytes >> 10),
+        _ => bytes.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::size;
+
+    #[test]
+    fn the_help_gives_the_bounds_that_hold() {
+        let Bounds { least, most, .. } = Bounds::default();
+        let help = run_help();
+        let (_, bounds) = help.split_once("block-least, block-most (").unwrap();
+        let (bounds, _) = bounds.split_once(')').unwrap();
+        let bounds: Vec<Option<u64>> = bounds.split(", ").map(size).collect();
+        assert_eq!(bounds, [Some(least as u64), Some(most as u64)]);
+    }
 }
