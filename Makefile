@@ -153,7 +153,8 @@ install: $(built) ## Install under $(DESTDIR)$(PREFIX)
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(version)|' packaging/seekwire.pc.in >"$(pkgconfigdir)/seekwire.pc"
 	chmod 644 "$(pkgconfigdir)/seekwire.pc"
 	install -m 644 include/seekwire.h include/seekwire_filter.h "$(includedir)"
-	install -m 644 LICENSE-MIT LICENSE-APACHE README.md $(addprefix docs/,$(guides)) "$(docdir)"
+	install -m 644 LICENSE-MIT LICENSE-APACHE "$(docdir)"
+	scripts/install-documents "$(docdir)" $(guides)
 	install -m 644 examples/c/seek.c examples/c/checksum.c "$(examplesdir)"
 	install -m 755 examples/python/redact.py "$(examplesdir)"
 	for program in seekwire $(programs); do $(release)/$$program generate man "$(mandir)/man1" || exit; done

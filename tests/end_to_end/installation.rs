@@ -229,7 +229,6 @@ fn the_installed_example_builds_as_its_manual_page_says() {
         stage.run(&mut command).success()
     };
     let example = root.join("opt/share/doc/seekwire/examples/seek.c");
-    let found_at = format!("-Wl,-rpath,{}", root.join("opt/lib").display());
     assert_eq!(asked(&["--modversion"]).trim(), env!("CARGO_PKG_VERSION"));
     let cflags = asked(&["--cflags"]);
     for (library, shared) in
@@ -237,11 +236,7 @@ fn the_installed_example_builds_as_its_manual_page_says() {
     {
         let flags: Vec<&str> =
             cflags.split_whitespace().chain(library.split_whitespace()).collect();
-        let program = stage.compile(
-            example.to_str().expect("text"),
-            "example",
-            &[&flags, &[&*found_at][..]].concat(),
-        );
+        let program = stage.compile(example.to_str().expect("text"), "example", &flags);
         let needed = stage.run(stage.plain_command("ldd").arg(&program)).success();
         assert_eq!(needed.contains("libseekwire"), shared, "{needed}");
         let text = stage
@@ -266,6 +261,30 @@ fn the_manual_pages_can_be_read() {
         assert!(formatted.success().len() > 300, "{page}");
     }
     assert!(pages.count() > 10);
+}
+
+/// To a file that is installed, or to one of the repository that is there.
+#[test]
+fn every_link_in_the_installed_documents_leads_somewhere() {
+    let stage = Stage::new(Mode::Plain);
+    let root = stage.path("root");
+    make(&stage, "install", &root);
+    let directory = root.join("opt/share/doc/seekwire");
+    let repository_on_the_web = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/");
+    let mut checked = 0;
+    for file in files(&directory).iter().filter(|file| file.ends_with(".md")) {
+        let text = fs::read_to_string(directory.join(file)).expect("a document");
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split_once(')')) {
+            let link = link.0.split('#').next().unwrap_or_default();
+            let leads = match link.strip_prefix(repository_on_the_web) {
+                Some(path) => repository().join(path).exists(),
+                None => link.starts_with("https://") || directory.join(link).exists(),
+            };
+            assert!(leads, "{file}: {link}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 40, "only {checked} links");
 }
 
 /// Each program wrote its own pages; `seekwire` also describes the others' subcommands.
