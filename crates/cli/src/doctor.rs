@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use rustix::fs::{MemfdFlags, SealFlags};
 use seekwire_endpoint::Config;
+use seekwire_endpoint::registry::Registry;
 use seekwire_program::library;
 use seekwire_program::table::{self, Align};
 use seekwire_transport::Errno;
@@ -23,7 +24,7 @@ use seekwire_transport::sys::{Fd, diag, filter, host, proof, unix};
 use serde::{Deserialize, Serialize};
 
 use crate::registry::{self, Unusable};
-use crate::{arguments, executable, probe, proc, status};
+use crate::{arguments, executable, probe, proc, settings, status};
 
 /// The result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +71,7 @@ pub(crate) fn doctor(options: &arguments::Doctor) -> Result<ExitCode> {
         proving(),
         settings(),
         directory(&registry),
-        shared_memory(),
+        memory(&registry),
         descriptors(),
         cores(),
         preloads(),
@@ -243,12 +244,10 @@ fn proving() -> Finding {
 fn settings() -> Finding {
     const CHECK: &str = "settings";
     let config = Config::get();
-    if !config.complaints.is_empty() {
-        return Finding::warn(
-            CHECK,
-            config.complaints.join("; "),
-            "correct or unset these variables",
-        );
+    let mut complaints = config.complaints.clone();
+    complaints.extend(settings::unknown(std::env::vars_os().map(|(name, _)| name)));
+    if !complaints.is_empty() {
+        return Finding::warn(CHECK, complaints.join("; "), "correct or unset these variables");
     }
     if !config.enabled {
         return Finding::warn(CHECK, "SEEKWIRE=off: nothing is accelerated", "unset SEEKWIRE");
@@ -274,29 +273,39 @@ fn directory(path: &Path) -> Finding {
     }
 }
 
-fn shared_memory() -> Finding {
+/// Rings lie in memfds, which no file system limits; the registry is a file in its directory.
+fn memory(registry: &Path) -> Finding {
     const CHECK: &str = "memory";
+    const ENOUGH: u64 = 64 << 20;
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let available = proc::field(&memory, "MemAvailable")
         .and_then(|value| value.split_ascii_whitespace().next()?.parse::<u64>().ok())
         .map(|kib| kib * 1024);
-    let dev_shm = rustix::fs::statvfs("/dev/shm").map(|vfs| vfs.f_bavail * vfs.f_frsize);
-    match (available, dev_shm) {
-        (Some(memory), Ok(shm)) if memory.min(shm) >= 64 << 20 => Finding::ok(
+    // One that does not exist yet is made in the directory above it.
+    let place = if registry.exists() { Some(registry) } else { registry.parent() };
+    let room = place
+        .and_then(|place| rustix::fs::statvfs(place).ok())
+        .map(|found| found.f_bavail * found.f_frsize);
+    let Some(available) = available else {
+        return Finding::warn(CHECK, "unknown", "/proc/meminfo cannot be read; is /proc mounted?");
+    };
+    let found = format!("{} available", table::bytes(available));
+    match room {
+        Some(room) if room < Registry::BYTES && !Registry::is_in(registry) => Finding::warn(
             CHECK,
-            format!("{} available, {} in /dev/shm", table::bytes(memory), table::bytes(shm)),
+            format!("{found}; {} in the registry's file system", table::bytes(room)),
+            format!(
+                "the registry takes {}: make room there, or set SEEKWIRE_DIR to a directory in another \
+                 file system",
+                table::bytes(Registry::BYTES)
+            ),
         ),
-        (Some(memory), Ok(shm)) => Finding::warn(
+        _ if available < ENOUGH => Finding::warn(
             CHECK,
-            format!("{} available, {} in /dev/shm", table::bytes(memory), table::bytes(shm)),
-            "without memory, a connection stays on TCP; free some, or give the container a larger /dev/shm",
+            found,
+            "without memory, a connection stays on TCP; free some, or allow this host or container more",
         ),
-        (Some(memory), Err(_)) => Finding::warn(
-            CHECK,
-            format!("{} available; no /dev/shm", table::bytes(memory)),
-            "set SEEKWIRE_DIR to a directory on a tmpfs",
-        ),
-        (None, _) => Finding::warn(CHECK, "unknown", "is /proc mounted?"),
+        _ => Finding::ok(CHECK, found),
     }
 }
 
@@ -381,7 +390,16 @@ fn containment() -> Finding {
             "in a container: programs must share the network namespace, the user and SEEKWIRE_DIR",
         );
     }
-    let filters = filter::installed();
+    let Some(filters) = filter::installed() else {
+        found.push(
+            "/proc/self/status cannot be read, so nobody knows whether system calls are filtered",
+        );
+        return Finding::warn(
+            CHECK,
+            found.join("; "),
+            "mount /proc: without it, programs stay on TCP",
+        );
+    };
     let is_in_doubt = filters > Config::get().seccomp;
     if filters > 0 && !is_in_doubt {
         found.push("system calls are filtered (seccomp); SEEKWIRE_SECCOMP says that the filter is harmless");

@@ -52,7 +52,7 @@ impl fmt::Display for Obstacle {
                 loader.display()
             ),
             Self::Go => f.write_str(
-                "is written in Go, which makes system calls without the C library; Seekwire cannot accelerate it",
+                "is written in Go, which makes system calls without the C library; its connections stay on TCP",
             ),
             Self::Privileged(privilege) => {
                 f.write_str(match privilege {
@@ -142,12 +142,13 @@ fn elf_obstacle(program: &Elf, library: Option<&Elf>) -> Option<Obstacle> {
     if library.is_some_and(|library| library.machine != program.machine) {
         return Some(Obstacle::OtherMachine);
     }
-    let Some(loader) = &program.loader else {
-        return Some(Obstacle::Static);
-    };
+    // Linked either way: to link it dynamically would not help.
     if program.is_go {
         return Some(Obstacle::Go);
     }
+    let Some(loader) = &program.loader else {
+        return Some(Obstacle::Static);
+    };
     // The GNU loaders are ld-linux.so.2, ld-linux-x86-64.so.2, ld-linux-aarch64.so.1, ld64.so.2 ...
     let name = loader.file_name().unwrap_or_default().as_bytes();
     let is_gnu =
@@ -321,8 +322,10 @@ mod tests {
         );
         let arm = Elf { machine: machine(183), ..program(GNU) };
         assert_eq!(elf_obstacle(&arm, Some(&library)), Some(Obstacle::OtherMachine));
-        let go = Elf { is_go: true, ..program(GNU) };
-        assert_eq!(elf_obstacle(&go, Some(&library)), Some(Obstacle::Go));
+        for linked in [GNU, None] {
+            let go = Elf { is_go: true, ..program(linked) };
+            assert_eq!(elf_obstacle(&go, Some(&library)), Some(Obstacle::Go));
+        }
     }
 
     #[test]

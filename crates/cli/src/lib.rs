@@ -22,6 +22,7 @@ mod probe;
 mod proc;
 mod registry;
 mod run;
+mod settings;
 mod status;
 mod vm;
 

@@ -15,7 +15,7 @@ use seekwire_transport::sys::filter;
 
 use crate::arguments;
 use crate::executable::{self, Unrunnable};
-use crate::{probe, registry};
+use crate::{probe, registry, settings};
 
 /// The exit status for options that are not understood.
 const USAGE: u8 = 2;
@@ -34,6 +34,9 @@ pub(crate) fn run(options: &arguments::Run) -> ExitCode {
     let complaints = complaints(&variables);
     if !complaints.is_empty() {
         return fail(USAGE, &complaints.join("\nseekwire: "));
+    }
+    for complaint in settings::unknown(env::vars_os().map(|(name, _)| name)) {
+        say(&format!("warning: {complaint}"));
     }
     let name = &options.command[0];
     let program = match executable::resolve(name) {
@@ -114,15 +117,21 @@ fn prepare(
     }
     let existing = env::var_os("LD_PRELOAD").unwrap_or_default();
     let preload = library::preload(&library, &existing)?;
-    let filters = filter::installed();
-    if filters > 0 && !options.off && env::var_os(probe::SECCOMP).is_none() {
-        match try_filters(&preload) {
-            Ok(()) => {
-                command.env(probe::SECCOMP, filters.to_string());
-            }
-            Err(error) => say(&format!(
-                "warning: {} runs unaccelerated: a system call filter (seccomp) blocks calls that \
-                 the library needs: {error:#}",
+    if !options.off && env::var_os(probe::SECCOMP).is_none() {
+        match filter::installed() {
+            Some(0) => {}
+            Some(filters) => match try_filters(&preload) {
+                Ok(()) => {
+                    command.env(probe::SECCOMP, filters.to_string());
+                }
+                Err(error) => say(&format!(
+                    "warning: {} runs unaccelerated: a system call filter (seccomp) blocks calls \
+                     that the library needs: {error:#}",
+                    program.display()
+                )),
+            },
+            None => say(&format!(
+                "warning: {} runs unaccelerated: /proc/self/status cannot be read; mount /proc",
                 program.display()
             )),
         }

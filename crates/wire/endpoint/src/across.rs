@@ -252,7 +252,7 @@ impl Known {
                 _ => {}
             }
         }
-        if filter::installed() > 0 {
+        if filter::installed() != Some(0) {
             forbid();
             return Err(Reason::Filtered);
         }

@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use crate::fork::patient_lock;
@@ -171,6 +171,15 @@ fn claim_of(pid: u32, nonce: u64) -> u64 {
 }
 
 impl Registry {
+    /// Bytes of its file.
+    pub const BYTES: u64 = LEN as u64;
+
+    /// Whether there is one in `dir`.
+    #[must_use]
+    pub fn is_in(dir: &Path) -> bool {
+        dir.join(file_name()).exists()
+    }
+
     /// Opens the table in `dir`, making both if they are missing.
     ///
     /// # Errors
@@ -197,27 +206,36 @@ impl Registry {
         Ok(Self { memory, dir: dir.to_owned() })
     }
 
-    /// The table of this process's configuration, opened at the first call.
+    /// The table of this process's configuration, opened at the first call that can.
     ///
     /// # Errors
-    /// Why not: only [`Reason::NoRegistry`] is so for good.
+    /// Why not: a connection to which that is [`Reason::NoRegistry`] stays on TCP, and the next one
+    /// tries again.
     pub(crate) fn of_process() -> Result<&'static Self, Reason> {
-        static REGISTRY: OnceLock<Option<Registry>> = OnceLock::new();
-        if let Some(known) = REGISTRY.get() {
-            return known.as_ref().ok_or(Reason::NoRegistry);
+        static REGISTRY: OnceLock<Registry> = OnceLock::new();
+        Self::of_dir(&REGISTRY, &crate::config::Config::get().dir)
+    }
+
+    fn of_dir(opened: &'static OnceLock<Self>, dir: &Path) -> Result<&'static Self, Reason> {
+        static IS_SAID: AtomicBool = AtomicBool::new(false);
+        if let Some(registry) = opened.get() {
+            return Ok(registry);
         }
-        let opened = match Self::open(&crate::config::Config::get().dir) {
-            Ok(registry) => Some(registry),
-            Err(error) => {
-                if let Some(reason) = error.scarcity() {
+        match Self::open(dir) {
+            Ok(registry) => Ok(opened.get_or_init(|| registry)),
+            Err(error) => Err(error.scarcity().map_or_else(
+                || {
+                    if !IS_SAID.swap(true, Ordering::Relaxed) {
+                        tracing::error!("no registry, so connections stay on TCP: {error}");
+                    }
+                    Reason::NoRegistry
+                },
+                |reason| {
                     tracing::warn!("no registry yet: {error}; {}", scarcity::advice(reason));
-                    return Err(reason);
-                }
-                tracing::error!("no registry, so connections stay on TCP: {error}");
-                None
-            }
-        };
-        REGISTRY.get_or_init(|| opened).as_ref().ok_or(Reason::NoRegistry)
+                    reason
+                },
+            )),
+        }
     }
 
     #[cfg(test)]

@@ -60,14 +60,21 @@ fn start() {
         syscall::start();
         let config = keeping_errno(Config::get);
         // Of filters that are there already nobody can say what they do.
-        if config.enabled && keeping_errno(|| filter::installed() > config.seccomp) {
+        let filters = if config.enabled { keeping_errno(filter::installed) } else { Some(0) };
+        if filters.is_none_or(|filters| filters > config.seccomp) {
             keeping_errno(|| {
                 fd::set_floor(floor());
                 log::start();
-                log::warn!(
-                    "system calls are filtered (seccomp), and what the library needs may not come \
-                     through: nothing is accelerated; see SEEKWIRE_SECCOMP in seekwire(7)"
-                );
+                match filters {
+                    None => log::warn!(
+                        "/proc/self/status cannot be read, so nobody knows whether system calls are \
+                         filtered: nothing is accelerated; mount /proc"
+                    ),
+                    Some(_) => log::warn!(
+                        "system calls are filtered (seccomp), and what the library needs may not come \
+                         through: nothing is accelerated; see SEEKWIRE_SECCOMP in seekwire(7)"
+                    ),
+                }
             });
         } else if config.enabled {
             prepare();

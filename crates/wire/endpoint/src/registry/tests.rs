@@ -118,6 +118,17 @@ fn a_directory_that_others_can_use_is_refused() {
 }
 
 #[test]
+fn a_directory_that_is_mended_is_used_by_the_next_connection() {
+    use std::os::unix::fs::PermissionsExt;
+    static OPENED: OnceLock<Registry> = OnceLock::new();
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    assert_eq!(Registry::of_dir(&OPENED, dir.path()).err(), Some(Reason::NoRegistry));
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    assert!(Registry::of_dir(&OPENED, dir.path()).is_ok());
+}
+
+#[test]
 fn a_table_of_another_layout_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r");

@@ -14,12 +14,12 @@ use super::fd::Opened;
 use crate::Errno;
 
 /// How many filters lie on this process, which it has inherited or installed. As many as there can
-/// be where that cannot be told, and in the strict mode, which lets nothing through.
+/// be in the strict mode, which lets nothing through. None: /proc does not show it.
 ///
 /// Makes no call that the dynamic linker has not made.
 #[must_use]
-pub fn installed() -> u32 {
-    read_status().map_or(u32::MAX, |status| number_of(&String::from_utf8_lossy(&status)))
+pub fn installed() -> Option<u32> {
+    read_status().ok().map(|status| number_of(&String::from_utf8_lossy(&status)))
 }
 
 fn read_status() -> Result<Vec<u8>, Errno> {
