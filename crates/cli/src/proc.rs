@@ -115,7 +115,7 @@ impl Process {
         inodes
     }
 
-    fn network_namespace(&self) -> Option<u64> {
+    pub(crate) fn network_namespace(&self) -> Option<u64> {
         Some(fs::metadata(self.directory.join("ns/net")).ok()?.ino())
     }
 }

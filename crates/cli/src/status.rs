@@ -6,19 +6,23 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::{self, IsTerminal, Write};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use seekwire_endpoint::config::THRESHOLD_BYTES;
 use seekwire_endpoint::registry::{Entry, Registry};
 use seekwire_endpoint::{Carrier, Config, Reason};
 use seekwire_program::table::{self, Align};
+use seekwire_transport::sys::socket::namespace;
+use seekwire_transport::sys::{Fd, diag};
 use serde::{Serialize, Serializer};
 
 use crate::arguments;
-use crate::proc::{self, Process, TcpTables};
+use crate::proc::{self, Process, TcpConnection, TcpTables};
 
 /// One connection of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -124,6 +128,9 @@ fn rows(options: &arguments::Status) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// Of a connection whose process keeps it from the registry.
+const UNKNOWN: &str = "not in the registry; SEEKWIRE_LOG says why";
+
 /// What the registry knows, and what /proc alone knows.
 fn join(mut rows: Vec<Row>, mut others: Vec<Row>) -> Vec<Row> {
     for row in rows.iter_mut().filter(|row| row.pid.is_none()) {
@@ -179,6 +186,7 @@ pub(crate) fn directory(chosen: Option<&Path>) -> Result<PathBuf> {
 fn unregistered(users: &[User]) -> Vec<Row> {
     let mut tables = TcpTables::default();
     let mut rows = Vec::new();
+    let own = own_namespace();
     for User { process, off, .. } in users {
         let program = process.name();
         for connection in tables.connections(process) {
@@ -190,13 +198,35 @@ fn unregistered(users: &[User]) -> Vec<Row> {
                 tx: Carrier::Tcp,
                 rx: Carrier::Tcp,
                 bytes: None,
-                reason: Some(if *off { Reason::Disabled } else { Reason::BelowThreshold }),
+                reason: match off {
+                    true => Some(Reason::Disabled),
+                    false => reason_of(
+                        &connection,
+                        own.filter(|(own, _)| process.network_namespace() == Some(*own)),
+                    ),
+                },
                 link: None,
                 line: None,
             });
         }
     }
     rows
+}
+
+/// Of this process: the number of its namespace and the kernel's cookie for it.
+fn own_namespace() -> Option<(u64, u64)> {
+    let number = std::fs::metadata("/proc/self/ns/net").ok()?.ino();
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
+    Some((number, namespace(Fd::from(&socket)).ok()?))
+}
+
+/// Why a connection that is in no registry is on TCP. Where it has moved more than the threshold,
+/// only its process knows.
+fn reason_of(connection: &TcpConnection, namespace: Option<(u64, u64)>) -> Option<Reason> {
+    let moved = namespace.and_then(|(_, cookie)| {
+        diag::moved(connection.local, connection.peer, cookie).ok().flatten()
+    });
+    moved.is_none_or(|moved| moved < THRESHOLD_BYTES).then_some(Reason::BelowThreshold)
 }
 
 fn render(rows: &[Row]) -> String {
@@ -234,7 +264,11 @@ fn render(rows: &[Row]) -> String {
             count(|bytes| bytes.rx_tcp),
             count(|bytes| bytes.rx_ring),
             row.link.clone().unwrap_or_default(),
-            row.reason.as_ref().map(Reason::to_string).unwrap_or_default(),
+            match &row.reason {
+                Some(reason) => reason.to_string(),
+                None if row.bytes.is_none() && row.tx == Carrier::Tcp => UNKNOWN.to_owned(),
+                None => String::new(),
+            },
         ]
     });
     let (mut columns, mut cells) = (COLUMNS.to_vec(), cells.collect::<Vec<_>>());
@@ -317,6 +351,28 @@ mod tests {
         assert_eq!(lines.len(), 3);
         assert!(lines[1].contains("ring  ring   100 B  4.0 KiB     0 B  3.0 MiB"), "{text}");
         assert!(lines[2].ends_with("-  below threshold"), "{text}");
+    }
+
+    #[test]
+    fn a_connection_that_has_moved_much_is_not_said_to_be_below_the_threshold() {
+        use std::io::Read;
+        use std::net::TcpStream;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut from = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut to, _) = listener.accept().unwrap();
+        let reason = |end: &TcpStream| {
+            let (local, peer) = (end.local_addr().unwrap(), end.peer_addr().unwrap());
+            reason_of(&TcpConnection { local, peer }, own_namespace())
+        };
+        assert_eq!(reason(&from), Some(Reason::BelowThreshold));
+        let mut piece = vec![0; 1 << 14];
+        for _ in 0..10 {
+            from.write_all(&piece).unwrap();
+            to.read_exact(&mut piece).unwrap();
+        }
+        assert_eq!(reason(&to), None);
+        let text = render(&[row(None, Carrier::Tcp, None)]);
+        assert!(text.trim_end().ends_with(UNKNOWN), "{text}");
     }
 
     #[test]

@@ -115,7 +115,7 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
         if let Some(socket) = object.as_socket() {
             epoll::forget(socket, (!gone).then_some(fd), last);
             if gone && !socket.is_listening() {
-                eager = socket.connection.holds_descriptors();
+                eager = socket.connection.holds_resources();
                 socket.connection.leave_number();
                 // One that lives on in another program does not end with this number.
                 match last {

@@ -61,6 +61,35 @@ fn a_limit_on_the_size_of_files_keeps_connections_on_tcp() {
     }
 }
 
+#[test]
+fn the_entry_of_a_connection_is_given_back_when_it_is_closed() {
+    let directory = emptied("entries");
+    let program = compile("entries", &directory, &[]);
+    let log = log_of("entries", &|| shell("", &program, &directory));
+    assert_eq!(attached(&log), 0, "{log}");
+}
+
+#[test]
+fn without_proc_it_is_that_which_is_missing() {
+    let directory = emptied("no-proc");
+    let program = compile("talk", &directory, &[]);
+    let log = log_of("no-proc", &|| {
+        let mut command = Command::new("unshare");
+        // Without privileges a user namespace has them.
+        if !rustix::process::geteuid().is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        let script = "mount -t tmpfs tmpfs /proc; exec \"$0\"";
+        command.args(["--mount", "sh", "-ec", script]).arg(&program);
+        command.env("SEEKWIRE_DIR", directory.join("registry"));
+        command
+    });
+    // The shell has begun with /proc, the program without.
+    assert!(log.contains("/proc/self/status cannot be read"), "{log}");
+    assert!(!log.contains("are filtered (seccomp)"), "{log}");
+    assert_eq!(attached(&log), 0, "{log}");
+}
+
 /// Where nobody may be a real-time process, there is nothing to try.
 #[test]
 fn who_must_sleep_now_and_then_does_not_wait_awake() {

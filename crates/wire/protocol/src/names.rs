@@ -131,6 +131,8 @@ reasons! {
     LinkFull = 23 => "link full",
     /// No connection for doorbells reaches the peer's machine, or it broke.
     NoLine = 24 => "no line to the other machine",
+    /// It has moved enough, and the other end has not come or not answered yet.
+    Waiting = 25 => "waiting for peer",
 }
 
 impl fmt::Display for Reason {

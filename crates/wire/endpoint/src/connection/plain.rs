@@ -152,20 +152,22 @@ impl Plain<'_> {
     #[inline]
     pub fn received(&self, n: usize) {
         let before = self.connection.gate.received.fetch_add(n as u64, Ordering::Relaxed);
+        self.count();
         if let Some(slot) = self.slot() {
             slot.show_received(before + n as u64, 0);
+            self.connection.show_waiting();
         }
-        self.count();
     }
 
     /// The system call sent this many bytes.
     #[inline]
     pub fn sent(&self, n: usize) {
         let before = self.connection.gate.sent.fetch_add(n as u64, Ordering::Relaxed);
+        self.count();
         if let Some(slot) = self.slot() {
             slot.show_sent(before + n as u64, 0);
+            self.connection.show_waiting();
         }
-        self.count();
     }
 
     #[inline]

@@ -18,6 +18,7 @@ use super::seek::state::Seeking;
 use super::settings::Settings;
 use super::terms::{Interest, Status, Totals};
 use super::waiters::Waiters;
+use crate::config::Config;
 use crate::registry::Slot;
 
 /// One TCP socket of this process. Every method may be called by any thread.
@@ -119,11 +120,14 @@ impl Connection {
         self.gate.is_attached()
     }
 
-    /// Whether it has memory and descriptors of its own, beside the socket: once it is attached, or
-    /// about to be.
+    /// Whether it has more than the socket: an entry in the registry, which others see, and memory
+    /// and descriptors once it is attached, or about to be.
     #[must_use]
-    pub fn holds_descriptors(&self) -> bool {
-        self.link.get().is_some() || self.far.get().is_some() || self.is_negotiating()
+    pub fn holds_resources(&self) -> bool {
+        self.slot.get().is_some()
+            || self.link.get().is_some()
+            || self.far.get().is_some()
+            || self.is_negotiating()
     }
 
     pub(super) fn slot(&self) -> Option<&Slot> {
@@ -145,10 +149,28 @@ impl Connection {
         Reason::from_code(self.reason.load(Ordering::Relaxed).into())
     }
 
+    /// The reason for users: past the threshold, a connection waits for the other end.
+    fn told_reason(&self) -> Option<Reason> {
+        self.reason().map(|reason| if self.is_waiting() { Reason::Waiting } else { reason })
+    }
+
+    fn is_waiting(&self) -> bool {
+        let config = Config::get();
+        self.reason() == Some(Reason::BelowThreshold)
+            && self.gate.traffic(config.threshold, config.threshold_bytes) >= config.threshold
+    }
+
+    /// Tells the registry when the threshold has been passed.
+    pub(super) fn show_waiting(&self) {
+        if self.is_waiting() {
+            self.show_carriers();
+        }
+    }
+
     pub(super) fn show_carriers(&self) {
         if let Some(slot) = self.slot() {
             let (tx, rx) = self.carriers();
-            slot.show_carriers(self.role, tx, rx, self.reason());
+            slot.show_carriers(self.role, tx, rx, self.told_reason());
         }
     }
 
@@ -174,10 +196,22 @@ impl Connection {
         self.attached().is_some_and(Link::tx_on_ring)
     }
 
-    /// What was moved so far. No system call.
+    /// Bytes moved so far. Those that were taken out of order count for the carrier of the next byte.
+    /// No system call.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        let reason = self.reason();
+        let mut totals = self.totals_in_order();
+        let ahead = self.taken_out_of_order();
+        match self.carriers() {
+            (_, Carrier::Tcp) => totals.rx_tcp += ahead,
+            (_, Carrier::Ring) => totals.rx_ring += ahead,
+        }
+        totals
+    }
+
+    /// The same without bytes that were taken out of order.
+    pub(super) fn totals_in_order(&self) -> Totals {
+        let reason = self.told_reason();
         match self.attached() {
             None => {
                 let (tx_tcp, rx_tcp) = self.gate.bytes();
@@ -220,5 +254,22 @@ impl Connection {
     pub(super) fn is_receive_shut(&self) -> bool {
         self.receive_shut.load(Ordering::Relaxed)
             || self.attached().is_some_and(|link| link.ring.queue.is_receive_shut())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_moved_much_waits_for_the_peer() {
+        let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let connection = Connection::new(Fd::from(&nobody), Role::Accepted);
+        let received = |bytes| {
+            connection.enter_plain_at_once().unwrap().received(bytes);
+            connection.totals().reason
+        };
+        assert_eq!(received(168), Some(Reason::BelowThreshold));
+        assert_eq!(received(168 << 10), Some(Reason::Waiting));
     }
 }

@@ -32,7 +32,12 @@ const ID: usize = 48;
 const ANSWER_ID: usize = HEADER + 4;
 const USER: usize = ANSWER_ID + ID + 12;
 const INODE: usize = USER + 4;
+const ATTRIBUTES: usize = INODE + 4;
 const TCP_LISTEN: u8 = 10;
+const INET_DIAG_INFO: u8 = 2;
+/// Of struct tcp_info.
+const BYTES_ACKED: usize = 120;
+const BYTES_RECEIVED: usize = 128;
 
 /// The socket whose own view of its connection is `local` and `peer`, in the network namespace of
 /// this process, which must be the one with the cookie `namespace`; `None` if nobody holds it.
@@ -41,6 +46,31 @@ const TCP_LISTEN: u8 = 10;
 /// Those of socket(2), sendto(2) and recv(2); EXDEV when this process is in another network
 /// namespace; what the kernel answers where it has no sock_diag.
 pub fn find(local: SocketAddr, peer: SocketAddr, namespace: u64) -> io::Result<Option<Socket>> {
+    Ok(ask(local, peer, namespace, 0)?.map(|(socket, _)| socket))
+}
+
+/// Bytes that were sent and acknowledged, and bytes that came, on that connection; `None` if nobody
+/// holds it.
+///
+/// # Errors
+/// Those of [`find`].
+pub fn moved(local: SocketAddr, peer: SocketAddr, namespace: u64) -> io::Result<Option<u64>> {
+    let found = ask(local, peer, namespace, 1 << (INET_DIAG_INFO - 1))?;
+    let counts = |attributes: Vec<u8>| -> Result<u64, Errno> {
+        let info = attribute(&attributes, INET_DIAG_INFO)?;
+        let [sent, received] = [BYTES_ACKED, BYTES_RECEIVED].map(|at| take(info, at));
+        Ok(u64::from_ne_bytes(sent?).saturating_add(u64::from_ne_bytes(received?)))
+    };
+    Ok(found.map(|(_, attributes)| counts(attributes)).transpose()?)
+}
+
+/// The socket of that connection, and the attributes that the kernel adds.
+fn ask(
+    local: SocketAddr,
+    peer: SocketAddr,
+    namespace: u64,
+    extensions: u8,
+) -> io::Result<Option<(Socket, Vec<u8>)>> {
     let flags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
     let kernel =
         socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?;
@@ -49,16 +79,17 @@ pub fn find(local: SocketAddr, peer: SocketAddr, namespace: u64) -> io::Result<O
         return Err(Errno::XDEV.into());
     }
     let asked = id(local, peer);
-    send(kernel.as_fd(), &request(&asked, local), SendFlags::DONTWAIT)?;
+    send(kernel.as_fd(), &request(&asked, local, extensions), SendFlags::DONTWAIT)?;
     // The answer is there when the question has been sent.
-    let mut answer = [0; 512];
+    let mut answer = [0; 1024];
     let (len, _) = recv(kernel.as_fd(), &mut answer, RecvFlags::DONTWAIT)?;
-    match read(&answer[..len.min(answer.len())]) {
+    let answer = &answer[..len.min(answer.len())];
+    match read(answer) {
         Ok((state, found, socket)) => {
             // With no such connection the kernel finds the listening socket.
             let is_it =
                 state != TCP_LISTEN && found == mapped(asked, local.is_ipv4()) && socket.inode != 0;
-            Ok(is_it.then_some(socket))
+            Ok(is_it.then(|| (socket, answer.get(ATTRIBUTES..).unwrap_or_default().to_vec())))
         }
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(error.into()),
@@ -99,7 +130,7 @@ fn mapped(id: Id, is_ipv4: bool) -> Id {
     }
 }
 
-fn request(id: &Id, of: SocketAddr) -> [u8; REQUEST] {
+fn request(id: &Id, of: SocketAddr, extensions: u8) -> [u8; REQUEST] {
     let family = if of.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let mut bytes = Vec::with_capacity(REQUEST);
     bytes.extend((REQUEST as u32).to_ne_bytes());
@@ -107,7 +138,7 @@ fn request(id: &Id, of: SocketAddr) -> [u8; REQUEST] {
     bytes.extend(NLM_F_REQUEST.to_ne_bytes());
     // Sequence number and sender.
     bytes.extend([0; 8]);
-    bytes.extend([family.as_raw() as u8, libc::IPPROTO_TCP as u8, 0, 0]);
+    bytes.extend([family.as_raw() as u8, libc::IPPROTO_TCP as u8, extensions, 0]);
     // Every state.
     bytes.extend(u32::MAX.to_ne_bytes());
     bytes.extend(id.ports);
@@ -147,6 +178,20 @@ fn read(answer: &[u8]) -> Result<(u8, Id, Socket), Errno> {
         inode: u32::from_ne_bytes(take(answer, INODE)?).into(),
     };
     Ok((state, mapped(id, u16::from(family) == AddressFamily::INET.as_raw()), socket))
+}
+
+/// The value of the attribute of that kind, rtnetlink(3).
+fn attribute(mut attributes: &[u8], wanted: u8) -> Result<&[u8], Errno> {
+    const HEAD: usize = 4;
+    loop {
+        let length = usize::from(u16::from_ne_bytes(take(attributes, 0)?));
+        let kind = u16::from_ne_bytes(take(attributes, 2)?);
+        let value = attributes.get(HEAD..length).ok_or(Errno::PROTO)?;
+        if kind == u16::from(wanted) {
+            return Ok(value);
+        }
+        attributes = attributes.get(length.next_multiple_of(HEAD)..).ok_or(Errno::PROTO)?;
+    }
 }
 
 fn take<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Errno> {
@@ -211,11 +256,36 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_of_both_directions_are_counted() {
+        use std::io::{Read, Write};
+        let (_listener, mut from, mut to) = ends("127.0.0.1:0");
+        from.write_all(&[1; 1000]).unwrap();
+        to.read_exact(&mut [0; 1000]).unwrap();
+        to.write_all(&[2; 500]).unwrap();
+        from.read_exact(&mut [0; 500]).unwrap();
+        let namespace = socket::namespace(Fd::from(&to)).unwrap();
+        let moved = moved(to.local_addr().unwrap(), to.peer_addr().unwrap(), namespace).unwrap();
+        // The kernel counts the first acknowledgement as a byte, perhaps.
+        assert!(moved.is_some_and(|moved| (1500..=1502).contains(&moved)), "{moved:?}");
+    }
+
+    #[test]
+    fn attributes_that_are_cut_short_are_refused() {
+        let attributes = [8, 0, 1, 0, 9, 9, 9, 9, 8, 0, 2, 0, 5, 6, 7, 8];
+        assert_eq!(attribute(&attributes, INET_DIAG_INFO), Ok(&[5, 6, 7, 8][..]));
+        for len in 0..attributes.len() {
+            assert_eq!(attribute(&attributes[..len], INET_DIAG_INFO), Err(Errno::PROTO), "{len}");
+        }
+        assert_eq!(attribute(&[0; 8], INET_DIAG_INFO), Err(Errno::PROTO), "no length");
+    }
+
+    #[test]
     fn what_is_cut_short_is_refused() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let request = request(
             &id(listener.local_addr().unwrap(), "127.0.0.1:9".parse().unwrap()),
             "127.0.0.1:1".parse().unwrap(),
+            0,
         );
         for len in 0..request.len() {
             assert!(read(&request[..len]).is_err());

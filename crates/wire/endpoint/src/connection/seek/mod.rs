@@ -56,6 +56,17 @@ impl Connection {
         state.as_ref().map(|state| state.cursor.way())
     }
 
+    /// Bytes that were taken and that the receive path has not passed. Zero while the state is not to be
+    /// had: in a signal handler that interrupted a seek.
+    pub(super) fn taken_out_of_order(&self) -> u64 {
+        let seeking = self.seeking.get().filter(|seeking| !seeking.is_torn.load(Ordering::Relaxed));
+        let taken = |seeking: &Seeking| {
+            let state = seeking.state.lock().ok()?;
+            state.as_ref().map(|state| state.engine.taken_before_their_turn())
+        };
+        seeking.and_then(|seeking| taken(seeking)).unwrap_or(0)
+    }
+
     /// Bytes that were taken out of the kernel's socket behind the front.
     pub(super) fn taken_ahead(&self) -> u64 {
         self.seeking.get().map_or(0, |seeking| seeking.taken_ahead.load(Ordering::Relaxed))
@@ -217,7 +228,7 @@ impl Connection {
             if let Ok(bytes) = socket::receive_low_water(self.fd()) {
                 self.set_recv_low_water(bytes);
             }
-            let totals = self.totals();
+            let totals = self.totals_in_order();
             *guard = Some(State {
                 engine: Engine::new(totals.rx_tcp + totals.rx_ring, Config::get().seek_memory),
                 cursor: KernelCursor::new(self.fd(), Config::get().seek_way),

@@ -33,6 +33,12 @@ impl Engine {
         taken_in(self.holes.spans(), Span { start: self.front, end: u64::MAX })
     }
 
+    /// Bytes that were taken, in the middle or at the head, and that the source still has to pass.
+    #[must_use]
+    pub fn taken_before_their_turn(&self) -> u64 {
+        self.holes.head().saturating_sub(self.front) + self.taken_ahead()
+    }
+
     /// Position that has to have arrived for an attempt to succeed.
     #[must_use]
     pub fn needed_end(&self, attempt: &Attempt) -> u64 {

@@ -116,3 +116,32 @@ fn reset_after_bytes(at: usize, seeks: bool) {
     peer::acts(None);
     assert_eq!((got, end), (10, Err(Errno::CONNRESET)), "before look {at}, seeks {seeks}");
 }
+
+#[test]
+fn bytes_that_are_taken_out_of_order_count_as_received() {
+    const HEAD: usize = 60_000;
+    const PART: usize = 100_000;
+    let _alone = crate::fork::ALONE.lock();
+    for pair in [Pair::plain(), Pair::attached()] {
+        let received = || {
+            let totals = pair.to.totals();
+            (totals.rx_tcp + totals.rx_ring) as usize
+        };
+        let before = received();
+        pair.send(&[1; HEAD + PART]);
+        let mut bytes = vec![0; PART];
+        let mut bufs = [IoSliceMut::new(&mut bytes)];
+        let at = At::Offset(HEAD as u64);
+        assert_eq!(pair.to.seek(&mut bufs, at, SeekOptions::TAKE, false), Ok(PART));
+        // Bytes of the head may have come to library memory.
+        assert!(received() - before >= PART, "{}", received() - before);
+        let flags = RecvFlags { wait_all: true, ..RecvFlags::default() };
+        let mut head = vec![0; HEAD];
+        let n = pair.to.recv(&mut [IoSliceMut::new(&mut head)], flags);
+        assert_eq!((n, received() - before), (Ok(HEAD), HEAD + PART));
+        // The next byte lies behind the hole.
+        pair.send(&[2; 10]);
+        let n = pair.to.recv(&mut [IoSliceMut::new(&mut head[..10])], flags);
+        assert_eq!((n, received() - before), (Ok(10), HEAD + PART + 10));
+    }
+}
