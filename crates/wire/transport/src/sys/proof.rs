@@ -7,6 +7,9 @@
 //! nobody has looked at yet does not delay the end of a connection. What is in a set the kernel
 //! tells in fdinfo (proc_pid_fdinfo(5)), of a set that this process has been sent as of any other,
 //! and whatever pid namespace the sender is in.
+//!
+//! The fdinfo of other files holds text that their owner chose, such as the name of a dma-buf, and
+//! could hold the lines of a set. So the kernel is asked first whether the file is an epoll set.
 
 use std::io;
 use std::sync::Mutex;
@@ -41,11 +44,14 @@ pub fn of(socket: Fd) -> io::Result<Placed> {
 }
 
 /// Whether `proof` is one of the process with that identity, for the socket with that inode number.
-/// `socket` is any socket of this process.
+/// `socket` is any other socket of this process.
 ///
 /// # Errors
-/// Those of open(2) and read(2) on what /proc says of descriptors.
+/// Those of epoll_ctl(2), and of open(2) and read(2) on what /proc says of descriptors.
 pub fn holds(proof: BorrowedFd<'_>, socket: Fd, number: u64, identity: u64) -> io::Result<bool> {
+    if !is_epoll_set(proof, socket)? {
+        return Ok(false);
+    }
     let device = rustix::fs::fstat(socket.borrow())?.st_dev;
     // As the kernel keeps it: linux/kdev_t.h.
     let device = u64::from(rustix::fs::major(device)) << 20 | u64::from(rustix::fs::minor(device));
@@ -56,17 +62,38 @@ pub fn holds(proof: BorrowedFd<'_>, socket: Fd, number: u64, identity: u64) -> i
     let mut text = [0; 1024];
     let len = rustix::io::read(info.as_fd(), &mut text)?;
     let text = String::from_utf8_lossy(&text[..len]);
-    Ok(text.lines().filter_map(target).any(|found| found == (identity, Inode { device, number })))
+    let wanted = (identity, Inode { device, number });
+    Ok(text.split_inclusive('\n').filter_map(target).any(|found| found == wanted))
 }
 
-/// A line of an epoll set's fdinfo: the number kept with the file, and the file.
+/// Whether the kernel takes `file` for an epoll set, in which `socket` need not be. It looks at the
+/// operations of the file, which no other kind of file has.
+fn is_epoll_set(file: BorrowedFd<'_>, socket: Fd) -> io::Result<bool> {
+    match epoll::delete(file, socket.borrow()) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(true),
+        Err(rustix::io::Errno::INVAL) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A line of an epoll set's fdinfo, with its end: the number kept with the file, and the file. It
+/// is exactly what `ep_show_fdinfo` in the kernel's fs/eventpoll.c writes, or nothing.
 fn target(line: &str) -> Option<(u64, Inode)> {
-    let line = line.strip_prefix("tfd:")?;
-    let field = |name: &str| {
-        let (_, rest) = line.split_once(name)?;
-        u64::from_str_radix(rest.split_ascii_whitespace().next()?, 16).ok()
+    let words: Vec<_> = line.split_ascii_whitespace().collect();
+    let ["tfd:", file, "events:", events, "data:", data, position, number, device] = words[..]
+    else {
+        return None;
     };
-    Some((field("data:")?, Inode { device: field("sdev:")?, number: field("ino:")? }))
+    let hexadecimal = |digits| u64::from_str_radix(digits, 16).ok();
+    let file: i32 = file.parse().ok()?;
+    let position: i64 = position.strip_prefix("pos:")?.parse().ok()?;
+    let [events, data] = [hexadecimal(events)?, hexadecimal(data)?];
+    let number = hexadecimal(number.strip_prefix("ino:")?)?;
+    let device = hexadecimal(device.strip_prefix("sdev:")?)?;
+    let written = format!(
+        "tfd: {file:8} events: {events:8x} data: {data:16x}  pos:{position} ino:{number:x} sdev:{device:x}\n"
+    );
+    (line == written).then_some((data, Inode { device, number }))
 }
 
 /// The [`identity`] of this process, as others are told it: by its socket. pidfd_open(2) would do,
@@ -142,6 +169,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream, UdpSocket};
 
     use rustix::event::EventfdFlags;
+    use rustix::fs::{MemfdFlags, inotify};
 
     use super::super::unix::{Channel, Sender};
     use super::*;
@@ -179,9 +207,21 @@ mod tests {
         let socket = Fd::from(&listener);
         let me = myself().identity.unwrap();
         let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-        for not_a_proof in [doorbell.as_fd(), listener.as_fd()] {
+        let memory = rustix::fs::memfd_create("tfd:", MemfdFlags::CLOEXEC).unwrap();
+        let watches = rustix::fs::inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+        for not_a_proof in [doorbell.as_fd(), memory.as_fd(), watches.as_fd(), listener.as_fd()] {
+            assert!(!is_epoll_set(not_a_proof, socket).unwrap());
             assert!(!holds(not_a_proof, socket, inode(&listener), me).unwrap());
         }
+    }
+
+    #[test]
+    fn an_epoll_set_is_one_with_and_without_the_socket() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = Fd::from(&listener);
+        let set = epoll::create(CreateFlags::CLOEXEC).unwrap();
+        assert!(is_epoll_set(set.as_fd(), socket).unwrap());
+        assert!(is_epoll_set(of(socket).unwrap().as_fd(), socket).unwrap());
     }
 
     #[test]
@@ -197,12 +237,26 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_fdinfo() {
-        let line = "tfd:        3 events:       18 data: 1234567890abcdef  pos:0 ino:c96db sdev:9";
+    fn only_a_line_as_the_kernel_writes_it_counts() {
+        const LINE: &str =
+            "tfd:        3 events:       18 data: 1234567890abcdef  pos:0 ino:c96db sdev:9\n";
         let inode = Inode { device: 9, number: 0xc96db };
-        assert_eq!(target(line), Some((0x1234_5678_90ab_cdef, inode)));
-        assert_eq!(target("tfd: 3 events: 18"), None);
-        assert_eq!(target("inotify wd:1 ino:9e sdev:800013"), None);
+        assert_eq!(target(LINE), Some((0x1234_5678_90ab_cdef, inode)));
+        // The rest lies behind what was read.
+        assert_eq!(target(LINE.trim_end()), None);
+        for forged in [
+            "tfd:data:1da ino:da sdev:9\n",
+            "name:\ttfd:        3 events:       18 data:              1da  pos:0 ino:da sdev:9\n",
+            "tfd: 3 events: 18 data: 1da  pos:0 ino:da sdev:9\n",
+            "tfd:        3 events:       18 data:              1da  pos:0 ino:da sdev:9 \n",
+            "tfd:        3 events:       18 data:              1da  pos:0 ino:0da sdev:9\n",
+            "tfd:        3 events:       18 data:              1da  pos:0 ino:+da sdev:9\n",
+            "tfd:        3 events:       18 data:              1DA  pos:0 ino:da sdev:9\n",
+            "tfd:        3 events:       18\n",
+            "inotify wd:1 ino:9e sdev:800013\n",
+        ] {
+            assert_eq!(target(forged), None, "{forged:?}");
+        }
     }
 
     #[test]
