@@ -75,6 +75,7 @@ fn serve(process: usize, thread: usize) {
 
 fn finished(mut answer: Answer) -> Answer {
     answer.signals = signal::taken();
+    answer.changed_errno = sys::changed_errno();
     if let Ok(mut handled) = HANDLED.lock() {
         answer.seen.append(&mut handled);
     }

@@ -167,6 +167,9 @@ fn impossible(event: &Event) -> Option<&'static str> {
         .filter_map(|fate| match fate {
             Fate::Spins => Some("spins"),
             Fate::Died => Some("died"),
+            Fate::Done(Answer { changed_errno: Some(_), .. }) => {
+                Some("succeeded and changed errno")
+            }
             _ => None,
         })
         .next()

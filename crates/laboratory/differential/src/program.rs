@@ -378,6 +378,9 @@ pub(crate) struct Answer {
     /// Handlers that ran, by signal, since the last answer: USR1, USR2, PIPE.
     #[serde(default)]
     pub(crate) signals: [u32; 3],
+    /// A call that succeeded changed `errno` to this.
+    #[serde(default)]
+    pub(crate) changed_errno: Option<i32>,
     /// Not seen by the program, but needed to compare: which socket the number was, by the
     /// kernel's number for it, and its ports, local and remote.
     #[serde(default)]

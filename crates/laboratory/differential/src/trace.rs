@@ -96,6 +96,9 @@ fn show(fate: &Fate) -> String {
             answer.seen.iter().map(|(name, value)| format!("{name}={value:#x}")).collect();
         text += &format!(" [{}]", parts.join(", "));
     }
+    if let Some(changed) = answer.changed_errno {
+        text += &format!(" errno became {}", errno(changed));
+    }
     if answer.signals != [0; 3] {
         text += &format!(" signals {:?}", answer.signals);
     }

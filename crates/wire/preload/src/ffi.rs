@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use seekwire_transport::Errno;
 
 /// Runs `work`; a panic is logged once per process and gives `None`, upon which the caller makes
-/// the real call.
+/// the real call. errno stays what it was: an error is returned by value, and is set by who ends
+/// the call with it ([`fail`]).
 ///
 /// Functions of libc that are cancellation points, such as opening a file, do not cancel the thread
 /// inside: `pthread_cancel` unwinds the stack, and that kind of unwinding cannot be caught. The
@@ -38,13 +39,13 @@ pub(crate) fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
 /// raw system calls only, also to close what it has opened.
 #[inline]
 pub(crate) fn guarded_raw<T>(work: impl FnOnce() -> T) -> Option<T> {
-    match catch_unwind(AssertUnwindSafe(work)) {
+    keeping_errno(|| match catch_unwind(AssertUnwindSafe(work)) {
         Ok(value) => Some(value),
         Err(_) => {
             panicked();
             None
         }
-    }
+    })
 }
 
 unsafe extern "C" {
@@ -86,9 +87,14 @@ pub(crate) fn set_errno(value: c_int) {
 /// Leaves errno alone whatever `work` does: for bookkeeping after the kernel's answer.
 #[inline]
 pub(crate) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
-    let before = errno();
+    // SAFETY: __errno_location returns a valid pointer to this thread's errno for as long as the
+    // thread lives; no other thread reads or writes it.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { place.read() };
     let value = work();
-    set_errno(before);
+    // SAFETY: as above; `work` returns in this thread.
+    unsafe { place.write(before) };
     value
 }
 

@@ -16,7 +16,7 @@ use seekwire_endpoint::{Reason, Until};
 use seekwire_transport::sys::{filter, thread};
 
 use crate::departure::Departure;
-use crate::ffi::{guarded, keeping_errno};
+use crate::ffi::guarded;
 use crate::numbers::Last;
 use crate::process::{self, Kind};
 use crate::table::Object;
@@ -42,27 +42,25 @@ pub(crate) fn is_in_place() -> bool {
 /// As for seccomp(2).
 #[cold]
 pub(crate) unsafe fn prepare(mode: c_ulong, program: *const sock_fprog) {
-    keeping_errno(|| {
-        guarded(|| {
-            if !start::is_tracking() {
-                return;
-            }
-            // SAFETY: as the caller promises.
-            if mode == libc::SECCOMP_MODE_FILTER.into() && unsafe { is_harmless(program) } {
-                log::debug!("a filter of system calls lets through what is needed");
-                seekwire_endpoint::across::forbid();
-                IS_IN_PLACE.store(true, Ordering::Relaxed);
-                return;
-            }
-            match process::kind() {
-                Kind::Own => retreat(),
-                // Another thread has not done with it.
-                Kind::Stranger if process::has_retreated() => retreat(),
-                Kind::Stranger => forget(),
-                // The table is its parent's, and it is about to become another program.
-                Kind::Vfork => {}
-            }
-        });
+    guarded(|| {
+        if !start::is_tracking() {
+            return;
+        }
+        // SAFETY: as the caller promises.
+        if mode == libc::SECCOMP_MODE_FILTER.into() && unsafe { is_harmless(program) } {
+            log::debug!("a filter of system calls lets through what is needed");
+            seekwire_endpoint::across::forbid();
+            IS_IN_PLACE.store(true, Ordering::Relaxed);
+            return;
+        }
+        match process::kind() {
+            Kind::Own => retreat(),
+            // Another thread has not done with it.
+            Kind::Stranger if process::has_retreated() => retreat(),
+            Kind::Stranger => forget(),
+            // The table is its parent's, and it is about to become another program.
+            Kind::Vfork => {}
+        }
     });
 }
 

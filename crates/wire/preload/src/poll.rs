@@ -22,7 +22,7 @@ use seekwire_transport::sys::doorbell::Ear;
 use seekwire_transport::sys::signal::HeldBack;
 use smallvec::SmallVec;
 
-use crate::ffi::{errno, fail, guarded, guarded_raw, keeping_errno, set_errno};
+use crate::ffi::{errno, fail, guarded, guarded_raw, set_errno};
 use crate::look::look;
 use crate::signals::while_asleep;
 use crate::table::{self, Entry, SetRef, SocketRef};
@@ -171,7 +171,7 @@ pub(crate) fn wait(
             result = count(fds);
         }
         let has_slept = sleep.has_begun();
-        keeping_errno(|| guarded(|| drop(sleep.holdings)));
+        guarded(|| drop(sleep.holdings));
         // Handlers of signals that have waited run here, or at the end.
         match (waited, sleep.signals.as_ref().or(sleep.early.as_ref())) {
             (None, Some(signals)) => match signals.let_in() {
@@ -293,6 +293,7 @@ fn wait_for_ours<'a>(
         let asleep: SmallVec<[_; 8]> =
             ours.sockets.iter().map(|(_, socket)| socket.connection.fall_asleep()).collect();
         let blocked = while_asleep(sleep.signals.as_ref(), mask);
+        let before = errno();
         // SAFETY: `asked` and `limit` are live; so is the mask, or it is the application's own.
         let mut result =
             unsafe { real::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, blocked) };
@@ -305,11 +306,11 @@ fn wait_for_ours<'a>(
                 real::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, blocked)
             };
         }
-        let error = errno();
+        let after = if result < 0 { errno() } else { before };
         drop(asleep);
         drop(armed);
+        set_errno(after);
         if result < 0 {
-            set_errno(error);
             return Some(result);
         }
         ours.await_end(fds, &mut asked);

@@ -175,7 +175,7 @@ impl SocketRef {
                 hold::leave_behind(&FINISH);
                 return;
             }
-            ffi::keeping_errno(|| ffi::guarded(|| epoll::update(self)));
+            ffi::guarded(|| epoll::update(self));
         }
     }
 
@@ -195,17 +195,15 @@ impl SocketRef {
 static FINISH: Task = Task(finish);
 
 fn finish() {
-    ffi::keeping_errno(|| {
-        ffi::guarded(|| {
-            for closed in postponed::take() {
-                leave(closed.fd, closed.object, closed.last);
+    ffi::guarded(|| {
+        for closed in postponed::take() {
+            leave(closed.fd, closed.object, closed.last);
+        }
+        for (fd, object) in table::entries() {
+            drop(object);
+            if let Some(socket) = table::socket(fd) {
+                socket.update_sets();
             }
-            for (fd, object) in table::entries() {
-                drop(object);
-                if let Some(socket) = table::socket(fd) {
-                    socket.update_sets();
-                }
-            }
-        })
+        }
     });
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use seekwire_endpoint::{Reason, permission};
 use seekwire_transport::sys::file;
 
-use crate::ffi::{guarded, keeping_errno};
+use crate::ffi::guarded;
 use crate::hand_over::to_tcp;
 use crate::{log, table};
 
@@ -33,12 +33,10 @@ pub(crate) fn give_up() {
 
 /// A ring was made by somebody who may not have called libc for it.
 pub(crate) fn look() {
-    keeping_errno(|| {
-        guarded(|| {
-            if has_unknown() {
-                give_up();
-            }
-        })
+    guarded(|| {
+        if has_unknown() {
+            give_up();
+        }
     });
 }
 

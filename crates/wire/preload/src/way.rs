@@ -57,7 +57,7 @@ impl SocketRef {
     #[inline]
     pub(crate) fn leave_plain(&self, plain: Plain<'_>) {
         if plain.leave() && !process::retreats() {
-            ffi::keeping_errno(|| ffi::guarded(|| self.connection.catch_up()));
+            ffi::guarded(|| self.connection.catch_up());
         }
     }
 

@@ -33,20 +33,22 @@ pub(crate) fn send(fd: i32, bytes: &[u8], flags: i32, way: SendWay) -> Outcome {
     // The address at which nothing is mapped is what the kernel says EFAULT to.
     unsafe {
         match way {
-            SendWay::Send => outcome(libc::send(fd, start.cast(), length, flags) as i64),
-            SendWay::Sendto => {
-                outcome(libc::sendto(fd, start.cast(), length, flags, std::ptr::null(), 0) as i64)
+            SendWay::Send => outcome(|| libc::send(fd, start.cast(), length, flags) as i64),
+            SendWay::Sendto => outcome(|| {
+                libc::sendto(fd, start.cast(), length, flags, std::ptr::null(), 0) as i64
+            }),
+            SendWay::Write => outcome(|| libc::write(fd, start.cast(), length) as i64),
+            SendWay::Writev => {
+                outcome(|| libc::writev(fd, parts.as_ptr(), parts.len() as i32) as i64)
             }
-            SendWay::Write => outcome(libc::write(fd, start.cast(), length) as i64),
-            SendWay::Writev => outcome(libc::writev(fd, parts.as_ptr(), parts.len() as i32) as i64),
-            SendWay::Sendmsg => outcome(libc::sendmsg(fd, &header(&mut parts), flags) as i64),
+            SendWay::Sendmsg => outcome(|| libc::sendmsg(fd, &header(&mut parts), flags) as i64),
             SendWay::Sendmmsg => {
                 let mut message = libc::mmsghdr { msg_hdr: header(&mut parts), msg_len: 0 };
-                let done = outcome(libc::sendmmsg(fd, &raw mut message, 1, flags as _).into());
+                let done = outcome(|| libc::sendmmsg(fd, &raw mut message, 1, flags as _).into());
                 if done.0 == 1 { (message.msg_len.into(), 0) } else { done }
             }
             SendWay::BadAddress => {
-                outcome(libc::send(fd, NOWHERE as *const _, length.max(1), flags) as i64)
+                outcome(|| libc::send(fd, NOWHERE as *const _, length.max(1), flags) as i64)
             }
         }
     }
@@ -92,44 +94,41 @@ pub(crate) fn receive(fd: i32, room: &mut [u8], flags: i32, way: ReceiveWay) -> 
     // SAFETY: as above; there is room for the lengths that are given.
     unsafe {
         let done = match way {
-            ReceiveWay::Recv => libc::recv(fd, start.cast(), length, flags) as i64,
+            ReceiveWay::Recv => outcome(|| libc::recv(fd, start.cast(), length, flags) as i64),
             ReceiveWay::Recvfrom => {
                 let mut address: libc::sockaddr_in = zeroed();
                 let mut size = size_of::<libc::sockaddr_in>() as libc::socklen_t;
-                libc::recvfrom(
-                    fd,
-                    start.cast(),
-                    length,
-                    flags,
-                    (&raw mut address).cast(),
-                    &raw mut size,
-                ) as i64
+                let address = (&raw mut address).cast();
+                outcome(|| {
+                    libc::recvfrom(fd, start.cast(), length, flags, address, &raw mut size) as i64
+                })
             }
-            ReceiveWay::Read => libc::read(fd, start.cast(), length) as i64,
-            ReceiveWay::Readv => libc::readv(fd, parts.as_ptr(), parts.len() as i32) as i64,
+            ReceiveWay::Read => outcome(|| libc::read(fd, start.cast(), length) as i64),
+            ReceiveWay::Readv => {
+                outcome(|| libc::readv(fd, parts.as_ptr(), parts.len() as i32) as i64)
+            }
             ReceiveWay::Recvmsg => {
                 let mut header = with_control(header(&mut parts));
-                let done = outcome(libc::recvmsg(fd, &raw mut header, flags) as i64);
+                let done = outcome(|| libc::recvmsg(fd, &raw mut header, flags) as i64);
                 let told = if done.0 < 0 { Told::default() } else { Told::from(&header) };
                 return (done, told);
             }
             ReceiveWay::Recvmmsg => {
                 let mut message =
                     libc::mmsghdr { msg_hdr: with_control(header(&mut parts)), msg_len: 0 };
-                let done = outcome(
-                    libc::recvmmsg(fd, &raw mut message, 1, flags as _, std::ptr::null_mut())
-                        .into(),
-                );
+                let done = outcome(|| {
+                    libc::recvmmsg(fd, &raw mut message, 1, flags as _, std::ptr::null_mut()).into()
+                });
                 if done.0 != 1 {
                     return (done, Told::default());
                 }
                 return ((message.msg_len.into(), 0), Told::from(&message.msg_hdr));
             }
             ReceiveWay::BadAddress => {
-                libc::recv(fd, NOWHERE as *mut _, length.max(1), flags) as i64
+                outcome(|| libc::recv(fd, NOWHERE as *mut _, length.max(1), flags) as i64)
             }
         };
-        (outcome(done), Told::default())
+        (done, Told::default())
     }
 }
 
@@ -149,7 +148,7 @@ pub(crate) fn pass(over: i32, fd: i32) -> Outcome {
         (*message).cmsg_type = libc::SCM_RIGHTS;
         (*message).cmsg_len = libc::CMSG_LEN(size_of::<i32>() as u32) as _;
         libc::CMSG_DATA(message).cast::<i32>().write_unaligned(fd);
-        outcome(libc::sendmsg(over, &raw const header, 0) as i64)
+        outcome(|| libc::sendmsg(over, &raw const header, 0) as i64)
     }
 }
 
@@ -164,7 +163,7 @@ pub(crate) fn take(from: i32) -> Outcome {
     // SAFETY: the lengths of all rooms are given; a control message is looked at only where the
     // kernel says there is one.
     unsafe {
-        let done = outcome(libc::recvmsg(from, &raw mut header, libc::MSG_DONTWAIT) as i64);
+        let done = outcome(|| libc::recvmsg(from, &raw mut header, libc::MSG_DONTWAIT) as i64);
         let message = libc::CMSG_FIRSTHDR(&header);
         if done.0 != 1 || message.is_null() || (*message).cmsg_type != libc::SCM_RIGHTS {
             return if done.0 == -1 { done } else { (-1, libc::ENOMSG) };

@@ -7,8 +7,8 @@ pub(crate) mod raw;
 pub(crate) mod readiness;
 pub(crate) mod signal;
 
+use std::cell::Cell;
 use std::ffi::{CString, c_int, c_void};
-use std::io;
 use std::mem::{size_of, zeroed};
 
 use crate::program::{CloseWay, DupWay, Entry, NonblockingWay, OptionValue};
@@ -16,10 +16,40 @@ use crate::program::{CloseWay, DupWay, Entry, NonblockingWay, OptionValue};
 /// A value, and `errno` if it is -1.
 pub(crate) type Outcome = (i64, i32);
 
-pub(crate) fn outcome(value: i64) -> Outcome {
-    let errno =
-        if value == -1 { io::Error::last_os_error().raw_os_error().unwrap_or(0) } else { 0 };
-    (value, errno)
+/// No error has this number.
+const UNTOUCHED: i32 = 4095;
+
+thread_local! {
+    static CHANGED: Cell<Option<i32>> = const { Cell::new(None) };
+}
+
+/// Makes a call of the C library's, and notes if it changed `errno` although it succeeded.
+pub(crate) fn outcome(call: impl FnOnce() -> i64) -> Outcome {
+    set_errno(UNTOUCHED);
+    let value = call();
+    let errno = errno();
+    if value == -1 {
+        return (value, errno);
+    }
+    if errno != UNTOUCHED {
+        CHANGED.set(Some(errno));
+    }
+    (value, 0)
+}
+
+/// The `errno` that a successful call of this thread left behind, since this was last asked.
+pub(crate) fn changed_errno() -> Option<i32> {
+    CHANGED.take()
+}
+
+fn errno() -> i32 {
+    // SAFETY: the address is valid for as long as the thread lives.
+    unsafe { *libc::__errno_location() }
+}
+
+fn set_errno(value: i32) {
+    // SAFETY: as above; no other thread uses it.
+    unsafe { *libc::__errno_location() = value }
 }
 
 fn loopback(port: u16) -> libc::sockaddr_in {
@@ -35,7 +65,7 @@ const ADDRESS: libc::socklen_t = size_of::<libc::sockaddr_in>() as libc::socklen
 
 pub(crate) fn socket(flags: i32) -> Outcome {
     // SAFETY: no memory is passed.
-    outcome(unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | flags, 0) }.into())
+    outcome(|| unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | flags, 0) }.into())
 }
 
 /// A listening socket, and its port.
@@ -44,23 +74,28 @@ pub(crate) fn listen() -> (Outcome, u16) {
     let fd = made.0 as c_int;
     let address = loopback(0);
     // SAFETY: the address lives as long as the calls, and its length is given.
-    let done = unsafe {
-        libc::bind(fd, (&raw const address).cast(), ADDRESS) == 0 && libc::listen(fd, 64) == 0
-    };
-    if done { (made, raw::name(fd, false).unwrap_or(0)) } else { (outcome(-1), 0) }
+    let done = outcome(|| unsafe {
+        match libc::bind(fd, (&raw const address).cast(), ADDRESS) {
+            0 => libc::listen(fd, 64).into(),
+            failed => failed.into(),
+        }
+    });
+    if done.0 == 0 { (made, raw::name(fd, false).unwrap_or(0)) } else { (done, 0) }
 }
 
 pub(crate) fn connect(fd: i32, port: u16) -> Outcome {
     let address = loopback(port);
     // SAFETY: the address lives as long as the call, and its length is given.
-    outcome(unsafe { libc::connect(fd, (&raw const address).cast(), ADDRESS) }.into())
+    outcome(|| unsafe { libc::connect(fd, (&raw const address).cast(), ADDRESS) }.into())
 }
 
 pub(crate) fn accept(fd: i32, flags: i32) -> Outcome {
     let mut address = loopback(0);
     let mut length = ADDRESS;
-    // SAFETY: the address lives as long as the call, and its length is given.
-    outcome(unsafe { libc::accept4(fd, (&raw mut address).cast(), &raw mut length, flags) }.into())
+    outcome(|| {
+        // SAFETY: the address lives as long as the call, and its length is given.
+        unsafe { libc::accept4(fd, (&raw mut address).cast(), &raw mut length, flags) }.into()
+    })
 }
 
 /// The port of one end as the program sees it.
@@ -69,27 +104,27 @@ pub(crate) fn name(fd: i32, remote: bool) -> (Outcome, u16) {
     let mut length = ADDRESS;
     let place = (&raw mut address).cast();
     // SAFETY: the address lives as long as the call, and its length is given.
-    let value = unsafe {
+    let done = outcome(|| unsafe {
         if remote {
-            libc::getpeername(fd, place, &raw mut length)
+            libc::getpeername(fd, place, &raw mut length).into()
         } else {
-            libc::getsockname(fd, place, &raw mut length)
+            libc::getsockname(fd, place, &raw mut length).into()
         }
-    };
-    (outcome(value.into()), u16::from_be(address.sin_port))
+    });
+    (done, u16::from_be(address.sin_port))
 }
 
 pub(crate) fn close(fd: i32, way: CloseWay) -> Outcome {
     let number = i64::from(fd);
     match way {
         // SAFETY: closing a number that is not open fails; the program owns all that are.
-        CloseWay::Libc => outcome(unsafe { libc::close(fd) }.into()),
+        CloseWay::Libc => outcome(|| unsafe { libc::close(fd) }.into()),
         // SAFETY: as above.
-        CloseWay::Syscall => outcome(unsafe { libc::syscall(libc::SYS_close, number) }),
+        CloseWay::Syscall => outcome(|| unsafe { libc::syscall(libc::SYS_close, number) }),
         CloseWay::Inline => raw::call(libc::SYS_close, [number, 0, 0, 0, 0, 0]),
         CloseWay::Range => match u32::try_from(fd) {
             // SAFETY: as above; the range is one number.
-            Ok(number) => outcome(unsafe { libc::close_range(number, number, 0) }.into()),
+            Ok(number) => outcome(|| unsafe { libc::close_range(number, number, 0) }.into()),
             Err(_) => (-1, libc::EBADF),
         },
     }
@@ -98,10 +133,10 @@ pub(crate) fn close(fd: i32, way: CloseWay) -> Outcome {
 pub(crate) fn shutdown(fd: i32, how: i32, way: Entry) -> Outcome {
     match way {
         // SAFETY: no memory is passed.
-        Entry::Libc => outcome(unsafe { libc::shutdown(fd, how) }.into()),
+        Entry::Libc => outcome(|| unsafe { libc::shutdown(fd, how) }.into()),
         Entry::Syscall => {
             // SAFETY: no memory is passed.
-            outcome(unsafe { libc::syscall(libc::SYS_shutdown, i64::from(fd), i64::from(how)) })
+            outcome(|| unsafe { libc::syscall(libc::SYS_shutdown, i64::from(fd), i64::from(how)) })
         }
         Entry::Inline => raw::call(libc::SYS_shutdown, [fd.into(), how.into(), 0, 0, 0, 0]),
     }
@@ -109,7 +144,7 @@ pub(crate) fn shutdown(fd: i32, how: i32, way: Entry) -> Outcome {
 
 pub(crate) fn dup(fd: i32, onto: i32, way: DupWay) -> Outcome {
     // SAFETY: descriptors are the program's to copy and to replace; no memory is passed.
-    outcome(unsafe {
+    outcome(|| unsafe {
         match way {
             DupWay::Dup => libc::dup(fd).into(),
             DupWay::Dup2 => libc::dup2(fd, onto).into(),
@@ -122,29 +157,29 @@ pub(crate) fn dup(fd: i32, onto: i32, way: DupWay) -> Outcome {
 
 pub(crate) fn open(path: &str) -> Outcome {
     let path = CString::new(path).unwrap_or_default();
-    // SAFETY: the path ends in a zero and lives as long as the call.
-    outcome(
+    outcome(|| {
+        // SAFETY: the path ends in a zero and lives as long as the call.
         unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC, 0o600) }
-            .into(),
-    )
+            .into()
+    })
 }
 
 /// Both ends of a pipe that does not block.
 pub(crate) fn pipe() -> (Outcome, [i32; 2]) {
     let mut ends = [-1; 2];
     // SAFETY: there is room for two descriptors.
-    (outcome(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK) }.into()), ends)
+    (outcome(|| unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK) }.into()), ends)
 }
 
 /// One that is readable.
 pub(crate) fn eventfd() -> Outcome {
     // SAFETY: no memory is passed.
-    outcome(unsafe { libc::eventfd(1, libc::EFD_NONBLOCK) }.into())
+    outcome(|| unsafe { libc::eventfd(1, libc::EFD_NONBLOCK) }.into())
 }
 
 pub(crate) fn memfd() -> Outcome {
     // SAFETY: the name ends in a zero.
-    outcome(unsafe { libc::memfd_create(c"program".as_ptr(), 0) }.into())
+    outcome(|| unsafe { libc::memfd_create(c"program".as_ptr(), 0) }.into())
 }
 
 /// Kind of the file and, of a regular one, its size.
@@ -152,38 +187,39 @@ pub(crate) fn fstat(fd: i32) -> (Outcome, i64, i64) {
     // SAFETY: stat is integers only, for which zero is valid.
     let mut status: libc::stat = unsafe { zeroed() };
     // SAFETY: there is room for the answer.
-    let value = outcome(unsafe { libc::fstat(fd, &raw mut status) }.into());
+    let value = outcome(|| unsafe { libc::fstat(fd, &raw mut status) }.into());
     let kind = status.st_mode & libc::S_IFMT;
     (value, kind.into(), if kind == libc::S_IFREG { status.st_size } else { 0 })
 }
 
 pub(crate) fn rewind(fd: i32) -> Outcome {
     // SAFETY: no memory is passed.
-    outcome(unsafe { libc::lseek(fd, 0, libc::SEEK_SET) })
+    outcome(|| unsafe { libc::lseek(fd, 0, libc::SEEK_SET) })
 }
 
 pub(crate) fn ioctl(fd: i32, request: u64) -> (Outcome, i32) {
     let mut value: c_int = -1;
     // SAFETY: the requests that programs have write one int.
-    (outcome(unsafe { libc::ioctl(fd, request, &raw mut value) }.into()), value)
+    (outcome(|| unsafe { libc::ioctl(fd, request, &raw mut value) }.into()), value)
 }
 
 pub(crate) fn set_nonblocking(fd: i32, on: bool, way: NonblockingWay) -> Outcome {
     match way {
         NonblockingWay::Fcntl => {
             // SAFETY: no memory is passed.
-            let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+            let (flags, errno) = outcome(|| unsafe { libc::fcntl(fd, libc::F_GETFL) }.into());
             if flags == -1 {
-                return outcome(-1);
+                return (flags, errno);
             }
+            let flags = flags as i32;
             let flags = if on { flags | libc::O_NONBLOCK } else { flags & !libc::O_NONBLOCK };
             // SAFETY: no memory is passed.
-            outcome(unsafe { libc::fcntl(fd, libc::F_SETFL, flags) }.into())
+            outcome(|| unsafe { libc::fcntl(fd, libc::F_SETFL, flags) }.into())
         }
         NonblockingWay::Ioctl => {
             let mut value = c_int::from(on);
             // SAFETY: FIONBIO reads one int.
-            outcome(unsafe { libc::ioctl(fd, libc::FIONBIO, &raw mut value) }.into())
+            outcome(|| unsafe { libc::ioctl(fd, libc::FIONBIO, &raw mut value) }.into())
         }
     }
 }
@@ -191,10 +227,10 @@ pub(crate) fn set_nonblocking(fd: i32, on: bool, way: NonblockingWay) -> Outcome
 pub(crate) fn set_option(fd: i32, level: i32, name: i32, value: OptionValue) -> Outcome {
     fn set<T>(fd: i32, level: i32, name: i32, value: &T) -> Outcome {
         let length = size_of::<T>() as libc::socklen_t;
-        // SAFETY: the value lives as long as the call, and its length is given.
-        outcome(
-            unsafe { libc::setsockopt(fd, level, name, (&raw const *value).cast(), length) }.into(),
-        )
+        outcome(|| {
+            // SAFETY: the value lives as long as the call, and its length is given.
+            unsafe { libc::setsockopt(fd, level, name, (&raw const *value).cast(), length) }.into()
+        })
     }
     match value {
         OptionValue::Int(value) => set(fd, level, name, &value),
@@ -209,21 +245,23 @@ pub(crate) fn set_option(fd: i32, level: i32, name: i32, value: OptionValue) -> 
 pub(crate) fn option(fd: i32, level: i32, name: i32) -> (Outcome, [u8; 16], u32) {
     let mut value = [0_u8; 16];
     let mut length = value.len() as libc::socklen_t;
-    // SAFETY: the length of the room is given.
-    let done =
-        unsafe { libc::getsockopt(fd, level, name, value.as_mut_ptr().cast(), &raw mut length) };
-    (outcome(done.into()), value, length)
+    let done = outcome(|| {
+        // SAFETY: the length of the room is given.
+        unsafe { libc::getsockopt(fd, level, name, value.as_mut_ptr().cast(), &raw mut length) }
+            .into()
+    });
+    (done, value, length)
 }
 
 pub(crate) fn sendfile(to: i32, from: i32, count: usize) -> Outcome {
     let mut offset = 0;
     // SAFETY: the offset lives as long as the call.
-    outcome(unsafe { libc::sendfile(to, from, &raw mut offset, count) } as i64)
+    outcome(|| unsafe { libc::sendfile(to, from, &raw mut offset, count) } as i64)
 }
 
 pub(crate) fn splice(from: i32, to: i32, count: usize, flags: u32) -> Outcome {
     // SAFETY: there are no offsets; no other memory is passed.
-    outcome(unsafe {
+    outcome(|| unsafe {
         libc::splice(from, std::ptr::null_mut(), to, std::ptr::null_mut(), count, flags)
     } as i64)
 }
@@ -239,5 +277,5 @@ pub(crate) fn seek(fd: i32, room: &mut [u8], flags: i32) -> Option<Outcome> {
     // SAFETY: include/seekwire.h declares it so.
     let seek: Seek = unsafe { std::mem::transmute(found) };
     // SAFETY: the length of the room is given.
-    Some(outcome(unsafe { seek(fd, room.as_mut_ptr().cast(), room.len(), flags, 0) } as i64))
+    Some(outcome(|| unsafe { seek(fd, room.as_mut_ptr().cast(), room.len(), flags, 0) } as i64))
 }

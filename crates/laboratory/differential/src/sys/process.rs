@@ -12,7 +12,7 @@ use super::{Outcome, outcome};
 pub(crate) fn fork() -> Outcome {
     // SAFETY: the child goes on in one thread. In lockstep no other thread is inside of anything
     // but a system call.
-    outcome(unsafe { libc::fork() }.into())
+    outcome(|| unsafe { libc::fork() }.into())
 }
 
 /// Becomes another program; returns if that fails.
@@ -25,7 +25,7 @@ pub(crate) fn exec(path: &str, argument: &str, environment: &[(String, String)])
     let mut pointers: Vec<_> = variables.iter().map(|variable| variable.as_ptr()).collect();
     pointers.push(std::ptr::null());
     // SAFETY: strings end in zeros, arrays in null, and all live as long as the call.
-    outcome(unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), pointers.as_ptr()) }.into())
+    outcome(|| unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), pointers.as_ptr()) }.into())
 }
 
 /// Whatever happens to those who would end it, this process ends some day.

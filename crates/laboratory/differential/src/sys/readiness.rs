@@ -26,7 +26,7 @@ pub(crate) fn poll(entries: &[(i32, i16)], timeout: i32, way: PollWay) -> (Outco
     let time = timespec(timeout);
     let limit = if timeout < 0 { std::ptr::null() } else { &raw const time };
     // SAFETY: the number of entries is given; the time lives as long as the call.
-    let done = outcome(unsafe {
+    let done = outcome(|| unsafe {
         match way {
             PollWay::Ppoll => libc::ppoll(polled.as_mut_ptr(), count, limit, std::ptr::null()),
             _ => libc::poll(polled.as_mut_ptr(), count, timeout),
@@ -54,7 +54,7 @@ fn select(entries: &[(i32, i16)], timeout: i32, way: PollWay) -> (Outcome, Vec<i
     let time = timespec(timeout);
     let mut value = libc::timeval { tv_sec: time.tv_sec, tv_usec: time.tv_nsec / 1000 };
     // SAFETY: sets and times live as long as the call.
-    let done = outcome(unsafe {
+    let done = outcome(|| unsafe {
         if way == PollWay::Select {
             let limit = if timeout < 0 { std::ptr::null_mut() } else { &raw mut value };
             libc::select(highest + 1, read, write, except, limit)
@@ -76,7 +76,7 @@ fn select(entries: &[(i32, i16)], timeout: i32, way: PollWay) -> (Outcome, Vec<i
 
 pub(crate) fn epoll_create() -> Outcome {
     // SAFETY: no memory is passed.
-    outcome(unsafe { libc::epoll_create1(0) }.into())
+    outcome(|| unsafe { libc::epoll_create1(0) }.into())
 }
 
 pub(crate) fn epoll_control(
@@ -88,16 +88,16 @@ pub(crate) fn epoll_control(
 ) -> Outcome {
     let mut event = libc::epoll_event { events, u64: data };
     // SAFETY: the event lives as long as the call.
-    outcome(unsafe { libc::epoll_ctl(epoll, operation, fd, &raw mut event) }.into())
+    outcome(|| unsafe { libc::epoll_ctl(epoll, operation, fd, &raw mut event) }.into())
 }
 
 /// What is ready: the data of each and its events.
 pub(crate) fn epoll_wait(epoll: i32, room: usize, timeout: i32) -> (Outcome, Vec<(u64, u32)>) {
     let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; room];
-    // SAFETY: the number of events that there is room for is given.
-    let done = outcome(
-        unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), room as i32, timeout) }.into(),
-    );
+    let done = outcome(|| {
+        // SAFETY: the number of events that there is room for is given.
+        unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), room as i32, timeout) }.into()
+    });
     let count = usize::try_from(done.0).unwrap_or(0);
     (done, events[..count].iter().map(|event| (event.u64, event.events)).collect())
 }

@@ -12,6 +12,7 @@ thread_local! {
 static ACTION: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 extern "C" fn count(signal: i32) {
+    let errno = super::errno();
     let at = match signal {
         libc::SIGUSR1 => 0,
         libc::SIGUSR2 => 1,
@@ -28,6 +29,7 @@ extern "C" fn count(signal: i32) {
         let action: fn() = unsafe { std::mem::transmute(action) };
         action();
     }
+    super::set_errno(errno);
 }
 
 /// SIGUSR1 restarts calls, SIGUSR2 does not; those that are wanted.

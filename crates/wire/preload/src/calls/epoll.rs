@@ -11,7 +11,7 @@ use seekwire_transport::sys::signal::HeldBack;
 use super::interpose;
 use crate::buffers::is_possible;
 use crate::epoll::{self, Change, wait};
-use crate::ffi::{fail, guarded, keeping_errno};
+use crate::ffi::{fail, guarded};
 use crate::hand_over::to_tcp;
 use crate::hazard::outside;
 use crate::signals::while_asleep;
@@ -21,7 +21,7 @@ use crate::{log, pointers, real, start, track};
 
 fn created(epfd: c_int) -> c_int {
     if epfd >= 0 && start::is_tracking() {
-        keeping_errno(|| guarded(|| track::track_set(epfd)));
+        guarded(|| track::track_set(epfd));
     }
     epfd
 }
@@ -103,7 +103,7 @@ interpose! {
             (Entry::Uring(_), _) => kernel(),
             (Entry::Set(inner), _) => {
                 if op == libc::EPOLL_CTL_ADD {
-                    keeping_errno(|| guarded(|| inner.set_watched()));
+                    guarded(|| inner.set_watched());
                 }
                 kernel()
             }

@@ -38,10 +38,8 @@ fn accepted(listener: Option<&SocketRef>, fd: c_int, flags: c_int) -> c_int {
         && !process::is_closing_down()
         && (listener.is_seekable() || !streams::stands_at(fd))
     {
-        keeping_errno(|| {
-            guarded(|| {
-                track::track(fd, Role::Accepted, flags & SOCK_NONBLOCK != 0, Some(listener))
-            });
+        guarded(|| {
+            track::track(fd, Role::Accepted, flags & SOCK_NONBLOCK != 0, Some(listener));
             if listener.is_seekable()
                 && let Some(socket) = table::socket(fd)
             {
@@ -104,13 +102,11 @@ fn open(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let fd = unsafe { real::socket(domain, if seekable { stream } else { kind }, protocol) };
     let is_tracked = is_tcp(domain, kind, protocol) && start::is_on() && !streams::stands_at(fd);
     if fd >= 0 && (seekable || is_tracked) {
-        keeping_errno(|| {
-            guarded(|| {
-                if seekable {
-                    start::prepare();
-                }
-                track::track(fd, Role::Connected, kind & SOCK_NONBLOCK != 0, None);
-            });
+        guarded(|| {
+            if seekable {
+                start::prepare();
+            }
+            track::track(fd, Role::Connected, kind & SOCK_NONBLOCK != 0, None);
             if seekable && let Some(socket) = table::socket(fd) {
                 socket.set_seekable();
             }

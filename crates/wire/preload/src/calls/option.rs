@@ -150,7 +150,7 @@ interpose! {
     ) -> c_int = table::socket(fd).filter(|_| concerns_library(level, name)) => |socket, kernel| {
         if level == SOL_SOCKET {
             let result = kernel();
-            keeping_errno(|| guarded(|| socket.connection.heard_of_end()));
+            guarded(|| socket.connection.heard_of_end());
             return result;
         }
         match socket.enter_to_receive() {

@@ -6,21 +6,17 @@ use seekwire_transport::Errno;
 use seekwire_transport::sys::{Fd, call, poll as kernel};
 
 use super::events::Events;
-use crate::ffi::{self, set_errno};
 
 /// epoll_wait that neither sleeps nor is a cancellation point.
-pub(super) fn ask_kernel(epfd: c_int, events: &mut Events, room: usize) -> isize {
+pub(super) fn ask_kernel(epfd: c_int, events: &mut Events, room: usize) -> Result<usize, Errno> {
     let mask = std::ptr::null::<libc::sigset_t>();
-    let before = ffi::errno();
     // SAFETY: `events` has at least `room` places, by the contract of `Events`; a null mask is
     // allowed.
-    let count = unsafe {
+    unsafe {
         let room = room.min(events.room()).min(c_int::MAX as usize);
         let place = events.tail().expose_provenance();
         call(libc::SYS_epoll_pwait, [epfd as usize, place, room, 0, mask.expose_provenance(), 8])
-    };
-    set_errno(count.map_or_else(Errno::raw_os_error, |_| before));
-    count.map_or(-1, |count| count as isize)
+    }
 }
 
 /// Whether the kernel's ready list has anything; it stays there.

@@ -225,8 +225,7 @@ fn look(set: &Set, epfd: c_int, into: &mut Events) {
         state.report_left(epfd, into);
     }
     drop(state);
-    let count =
-        if into.room() > 0 { ask_kernel(epfd, into, into.room()).max(0) as usize } else { 0 };
+    let count = if into.room() > 0 { ask_kernel(epfd, into, into.room()).unwrap_or(0) } else { 0 };
     let mut state = set.state.lock();
     state.report_kernels(count, into);
     if !is_first {

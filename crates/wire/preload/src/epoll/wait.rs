@@ -11,6 +11,7 @@ use std::ffi::c_int;
 use std::time::Duration;
 
 use libc::epoll_event;
+use seekwire_transport::Errno;
 use seekwire_transport::spin::{PeerPlace, Seen};
 use seekwire_transport::sys::signal::HeldBack;
 
@@ -21,7 +22,7 @@ use super::turns::Ready;
 use super::typed::{Set, State};
 use super::{left, shared};
 use crate::departure;
-use crate::ffi::{guarded_raw, keeping_errno};
+use crate::ffi::{fail, guarded_raw, keeping_errno};
 use crate::lock::Guard;
 use crate::process;
 use crate::table::SetRef;
@@ -39,8 +40,8 @@ const MOST_LAPS: u32 = 8;
 /// What a wait found without sleeping.
 enum Found {
     Events(usize),
-    /// The kernel refused; errno is set.
-    Failed,
+    /// The kernel refused.
+    Failed(Errno),
     /// Every connection is armed and this thread is counted among the sleepers.
     Nothing {
         /// It may sleep for so long only, because perhaps no doorbell will be rung for one.
@@ -74,7 +75,7 @@ pub(crate) fn wait(
         let short =
             match guarded_raw(|| look(set, epfd, events, max as usize, &timeout, &mut signals)) {
                 Some(Found::Events(count)) => return count as c_int,
-                Some(Found::Failed) => return -1,
+                Some(Found::Failed(error)) => return fail(error),
                 Some(Found::Nothing { doubt }) => doubt,
                 None => return sleep(&mut timeout, signals.as_ref()),
             };
@@ -146,8 +147,8 @@ fn look(
         }
         let round = state.round();
         match gather(set, epfd, state, round, &mut events, ask) {
-            Some(held) => state = held,
-            None => return Found::Failed,
+            Ok(held) => state = held,
+            Err(error) => return Found::Failed(error),
         }
         if events.len() > 0 || only_look {
             state.take_turns(round, epfd);
@@ -175,8 +176,7 @@ fn look(
 }
 
 /// Reports what is ready, as far as there is room. The kernel is not asked when no connection is
-/// ready, unless `ask`. `None` if it refused and there is nothing else to report; errno is set
-/// then.
+/// ready, unless `ask`. An error if it refused and there is nothing else to report.
 fn gather<'a>(
     set: &'a Set,
     epfd: c_int,
@@ -184,15 +184,15 @@ fn gather<'a>(
     round: u64,
     into: &mut Events,
     ask: bool,
-) -> Option<Guard<'a, State>> {
+) -> Result<Guard<'a, State>, Errno> {
     // They were ready when the kernel had nothing: they come first.
     state.report_overdue(round, epfd, into);
     if into.room() == 0 {
-        return Some(state);
+        return Ok(state);
     }
     let mut ready = state.ready(round, epfd);
     if !ask && ready.is_empty() && into.len() == 0 && state.queued() == 0 {
-        return Some(state);
+        return Ok(state);
     }
     let queues = if state.queued() > 0 {
         true
@@ -202,7 +202,7 @@ fn gather<'a>(
         if !has_more {
             state.report_all(&ready, round, epfd, into);
             state.note_overdue(&ready, round);
-            return Some(state);
+            return Ok(state);
         }
         true
     } else {
@@ -225,10 +225,13 @@ fn gather<'a>(
         let changes = state.changes;
         let count;
         (state, count) = asking(set, state, || ask_kernel(epfd, into, room));
-        if count < 0 && into.len() == 0 && ready.is_empty() {
-            return None;
+        if let Err(error) = count
+            && into.len() == 0
+            && ready.is_empty()
+        {
+            return Err(error);
         }
-        let count = count.max(0) as usize;
+        let count = count.unwrap_or(0);
         let left = state.queued();
         let told = state.translate(round, &mut lap, epfd, count, into);
         if queued > 0 && count > 0 && !told.again {
@@ -268,7 +271,7 @@ fn gather<'a>(
             break;
         }
     }
-    Some(state)
+    Ok(state)
 }
 
 /// What else is ready after the kernel has answered.
@@ -348,7 +351,7 @@ fn translate(
     if count == max && events.len() > 0 && events.room() > 0 {
         // What was of no use took the places of others.
         state =
-            gather(set, epfd, state, round, &mut events, true).unwrap_or_else(|| set.state.lock());
+            gather(set, epfd, state, round, &mut events, true).unwrap_or_else(|_| set.state.lock());
     } else if count == max {
         let more;
         (state, more) = asking(set, state, || has_more(epfd, &events));

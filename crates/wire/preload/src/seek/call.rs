@@ -28,7 +28,7 @@ pub(super) fn answer<T>(
         if !socket.connection.is_seeking() {
             // The epoll sets that it is in hear of it now, not when the call is over, which may be
             // long.
-            keeping_errno(|| guarded(|| socket.connection.begin_to_seek()));
+            guarded(|| socket.connection.begin_to_seek());
             socket.update_sets();
         }
         Ok((socket, arguments))
