@@ -133,6 +133,9 @@ impl Connection {
         let q = &link.ring.queue;
         let limit = Limit::send();
         let call = self.begin_call();
+        if q.tx_on_ring() && link.looks_lost() {
+            self.doubt_peer(link)?;
+        }
         loop {
             if !link.is_sound() || q.is_shut() || q.peer_refuses() {
                 return Ok(None);

@@ -2,9 +2,10 @@
 //!
 //! What lies on the ring of a process that was killed is of no use, but a send has no way to know:
 //! nobody writes into the memory any more. The kernel knows, because it ended the connection. So a
-//! sender whose records are not taken asks it now and then; and once the peer's direction has
-//! ended, when the kernel has nothing more to tell of its own accord, the sender goes on by TCP,
-//! where a peer that is gone answers with a reset (RFC 9293, 3.10.7.1).
+//! sender asks it: in the second send to a peer that has shown no sign of life since the first, and
+//! then every few tens of microseconds. Once the peer's direction has ended, the kernel learns
+//! nothing more of its own accord, so the sender goes on by TCP, where a peer that is gone answers
+//! with a reset (RFC 9293, 3.10.7.1).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,10 +22,9 @@ use super::call::Call;
 use super::link::Link;
 use super::outcome::Try;
 use super::state::Connection;
+use super::taking::Watch;
 use super::terms::Interest;
 
-/// Sends of which the peer has taken nothing before the kernel is asked.
-const SENDS: u32 = 8;
 /// Bytes that a receiver may leave unread before it has to wait for its turn: about what TCP takes
 /// by default.
 pub(super) const AMPLE: usize = 256 << 10;
@@ -50,12 +50,33 @@ fn lasts(since: &AtomicU64) -> Duration {
 }
 
 impl Link {
-    /// Counts a send. True when the peer has taken nothing since the last so many.
+    /// Counts a send that is about to be made. True when the kernel is to be asked about the peer
+    /// first.
     #[inline]
     pub(super) fn looks_lost(&self) -> bool {
-        let sends = self.watch.sends.load(Ordering::Relaxed) + 1;
-        self.watch.sends.store(sends % SENDS, Ordering::Relaxed);
-        sends == SENDS && self.has_stood_still()
+        let Watch { sends, shown, asked, .. } = &self.watch;
+        let count = sends.load(Ordering::Relaxed).wrapping_add(1);
+        sends.store(count, Ordering::Relaxed);
+        if count == 1 {
+            // A sign from before this send does not count for the next one.
+            let mark = self.ring.queue.life_mark();
+            if shown.load(Ordering::Relaxed) != mark {
+                shown.store(mark, Ordering::Relaxed);
+                sends.store(0, Ordering::Relaxed);
+                return false;
+            }
+        }
+        // Half of the readings is enough: one of two sends is the second one.
+        if count % 2 == 0 {
+            return false;
+        }
+        let now = host::tick();
+        if asked.load(Ordering::Relaxed) == now {
+            return false;
+        }
+        asked.store(now, Ordering::Relaxed);
+        sends.store(0, Ordering::Relaxed);
+        true
     }
 
     #[cold]
@@ -81,6 +102,14 @@ impl Link {
             self.peer_pid != 0
                 && !self.ring.queue.peer_has_holder(|pid| !thread::process_is_ending(pid))
         })
+    }
+
+    /// Whether the peer may be dead now that its direction has ended. If it ended that in order,
+    /// TCP is silent about its death.
+    fn may_be_dead(&self) -> bool {
+        let q = &self.ring.queue;
+        let is_gone = || self.peer_pid != 0 && !q.peer_has_holder(thread::exists);
+        !q.peer_is_shut() || is_gone() || self.has_stood_still()
     }
 
     /// Whether nobody who is alive holds the peer's end. Processes of another pid namespace are not
@@ -346,22 +375,32 @@ impl Connection {
         if !call.holds_file() && self.is_stale(link) { Err(Errno::STALE) } else { Ok(()) }
     }
 
-    /// Asks the kernel about a peer that takes nothing.
+    /// Asks the kernel about a peer that may be dead.
+    ///
+    /// # Errors
+    /// ESTALE if the number does not stand for the socket any more.
     #[cold]
-    pub(super) fn doubt_peer(&self, link: &Link) {
+    pub(super) fn doubt_peer(&self, link: &Link) -> Result<(), Errno> {
         if link.machine_is_gone() {
             link.peer_is_gone();
-            return;
+            return Ok(());
         }
         let hangup = Events { hangup: true, ..Events::default() };
-        match poll::look(self.fd(), hangup) {
-            Ok(events) if events.dead => link.peer_is_gone(),
+        let Ok(events) = poll::look(self.fd(), hangup) else { return Ok(()) };
+        if !(events.hangup || events.dead) {
+            return Ok(());
+        }
+        if self.is_stale(link) {
+            return Err(Errno::STALE);
+        }
+        // The kernel also reports an error while the error queue has a message.
+        self.note_end(link);
+        if link.is_sound() && events.hangup && link.may_be_dead() && !self.is_reset_by_killed(link)
+        {
             // A reset is all that TCP can still say of it, and says it to who sends. An error is
             // the next send's.
-            Ok(events) if events.hangup && !self.is_reset_by_killed(link) => {
-                let _ = self.overflow(link);
-            }
-            _ => {}
+            let _ = self.overflow(link);
         }
+        Ok(())
     }
 }

@@ -98,6 +98,9 @@ impl Connection {
         begun: bool,
     ) -> Result<Sent, Errno> {
         let q = &link.ring.queue;
+        if q.tx_on_ring() && link.looks_lost() {
+            self.doubt_peer(link)?;
+        }
         let tried = link.ring.send_with(|tx, calls| {
             // Under the lock: a shutdown that another thread makes is before all of this send, or
             // after it.
@@ -122,9 +125,6 @@ impl Connection {
         match tried.ok_or(Errno::AGAIN)? {
             Tried::Ring(sent) => {
                 self.show_sent(link);
-                if link.looks_lost() {
-                    self.doubt_peer(link);
-                }
                 Ok(sent)
             }
             Tried::Tcp(sent) => sent,

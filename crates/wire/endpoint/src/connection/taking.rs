@@ -7,8 +7,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Watch {
+    /// Sends since the peer last showed that it lives, or since the kernel was asked.
     pub(super) sends: AtomicU32,
-    /// The position up to which the peer had taken then.
+    /// The [`life_mark`] at that time.
+    ///
+    /// [`life_mark`]: seekwire_transport::queue::QueuePair::life_mark
+    pub(super) shown: AtomicU64,
+    /// When the kernel was last asked, as [`tick`] has it.
+    ///
+    /// [`tick`]: seekwire_transport::sys::host::tick
+    pub(super) asked: AtomicU64,
+    /// The position up to which the peer had taken when it was last doubted.
     pub(super) taken: AtomicU64,
     /// The position up to which the peer had taken when the ring was found full, and since when,
     /// in nanoseconds.

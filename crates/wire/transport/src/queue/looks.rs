@@ -9,6 +9,16 @@ use crate::mem::PeerMemory;
 use crate::sync::Ordering;
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+    /// Changes when the peer has fallen asleep for data or was woken, and when this end has received
+    /// something: the peer was alive then. The peer's word lies in a cache line that each send
+    /// reads.
+    #[inline]
+    #[must_use]
+    pub fn life_mark(&self) -> u64 {
+        let received = self.get(layout::RX_POSITION).wrapping_add(self.get(layout::RX_TCP_BYTES));
+        self.peer.load(layout::ARM_DATA, Ordering::Relaxed).rotate_left(32) ^ received
+    }
+
     /// Whether something that the receiver has not taken lies at its position: data, a switch, or
     /// nonsense. A hint when taken without the lock.
     #[inline]

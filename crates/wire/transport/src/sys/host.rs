@@ -174,6 +174,29 @@ pub fn cost_of_nanoseconds() -> u64 {
     cost
 }
 
+/// A number that changes every 15 to 130 µs. To read it takes a few nanoseconds wherever the program
+/// runs, where [`nanoseconds`] may be a system call. It comes from the processor's counter,
+/// so only how often something is done may depend on it.
+#[inline]
+#[must_use]
+pub fn tick() -> u64 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: reads a counter. A program that forbids that to itself has let go of the library.
+    return unsafe { std::arch::x86_64::_rdtsc() } >> 17;
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    {
+        let (count, hertz): (u64, u64);
+        // SAFETY: reads two registers, which Linux lets programs do.
+        unsafe {
+            std::arch::asm!("mrs {}, cntvct_el0", "mrs {}, cntfrq_el0", out(reg) count, out(reg) hertz,
+                options(nomem, nostack));
+        }
+        count >> (hertz / 30_000).max(1).ilog2()
+    }
+    #[cfg(miri)]
+    return nanoseconds() >> 14;
+}
+
 #[inline]
 fn read_clock(clock: ClockId) -> u64 {
     let now = rustix::time::clock_gettime(clock);

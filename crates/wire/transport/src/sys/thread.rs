@@ -91,7 +91,10 @@ pub fn process_is_alive(pid: u32) -> bool {
     exists(pid) && zombie(pid).is_none_or(|threads| threads > 1)
 }
 
-fn exists(id: u32) -> bool {
+/// Whether there is a process or thread with this id, even if it only waits for its parent to ask
+/// how it died; not true for one of another pid namespace.
+#[must_use]
+pub fn exists(id: u32) -> bool {
     let pid = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
