@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, FileKind, ReadCache, elf};
 use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags};
+use seekwire_transport::sys::host;
 
 /// Why no library can be loaded into a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,10 +150,7 @@ fn elf_obstacle(program: &Elf, library: Option<&Elf>) -> Option<Obstacle> {
     let Some(loader) = &program.loader else {
         return Some(Obstacle::Static);
     };
-    // The GNU loaders are ld-linux.so.2, ld-linux-x86-64.so.2, ld-linux-aarch64.so.1, ld64.so.2 ...
-    let name = loader.file_name().unwrap_or_default().as_bytes();
-    let is_gnu =
-        name.starts_with(b"ld-linux") || name.starts_with(b"ld64.so") || name.starts_with(b"ld.so");
+    let is_gnu = host::is_gnu_loader(loader.file_name().unwrap_or_default().as_bytes());
     (!is_gnu).then(|| Obstacle::OtherLoader(loader.clone()))
 }
 

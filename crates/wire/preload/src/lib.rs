@@ -51,6 +51,7 @@ mod hand_over;
 mod hazard;
 mod hold;
 mod loaded;
+mod loader;
 mod loan;
 mod lock;
 mod log;

@@ -54,7 +54,7 @@ fn function_in(file: &CStr, name: &CStr) -> *mut c_void {
 }
 
 /// What the dynamic linker says of the object at `address`: nulls if there is none.
-fn object_of(address: *const c_void) -> libc::Dl_info {
+pub(crate) fn object_of(address: *const c_void) -> libc::Dl_info {
     let mut info = libc::Dl_info {
         dli_fname: ptr::null(),
         dli_fbase: ptr::null_mut(),

@@ -10,7 +10,7 @@ use seekwire_transport::sys::{fd, filter, limit};
 
 use crate::ffi::{self, guarded, keeping_errno};
 use crate::process::{self, Kind};
-use crate::{fork, hazard, log, real, stats, syscall, table, unseen, unwinder};
+use crate::{fork, hazard, loader, log, real, stats, syscall, table, unseen, unwinder};
 
 static ON: AtomicBool = AtomicBool::new(false);
 static READY: AtomicBool = AtomicBool::new(false);
@@ -58,6 +58,7 @@ fn start() {
     STARTED.call_once(|| {
         keeping_errno(unwinder::start);
         syscall::start();
+        loader::start();
         let config = keeping_errno(Config::get);
         // Of filters that are there already nobody can say what they do.
         let filters = if config.enabled { keeping_errno(filter::installed) } else { Some(0) };

@@ -9,16 +9,16 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
+use libc::{AT_FDCWD, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use seekwire_endpoint::{HandedOver, Reason};
 use seekwire_transport::Errno;
 
 use super::interpose;
 use crate::ffi::{guarded, keeping_errno};
+use crate::hazard::outside;
+use crate::loader::{Program, Strings, with_environment};
 use crate::track::fresh;
 use crate::{hand_over, passed, process, real, relay, stats, table};
-
-type Strings = *const *const c_char;
 
 /// Before this process becomes another program.
 fn before_exec() {
@@ -47,6 +47,12 @@ pub(super) fn before_spawn() {
     keeping_errno(|| guarded(passed::prepare_heirs));
 }
 
+/// Starts a program by `start`, with an environment that its loader can do with.
+fn started(program: Program, envp: Strings, start: impl FnOnce(Strings) -> c_int) -> c_int {
+    // SAFETY: callers pass what the program has passed to them.
+    unsafe { with_environment(program, envp, |envp| outside(|| start(envp))) }
+}
+
 unsafe extern "C" {
     static mut environ: Strings;
 }
@@ -63,17 +69,26 @@ interpose! {
     fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int = {
         before_exec();
         Some(())
-    } => |_done, kernel| failed_exec(kernel());
+    } => |_done, _kernel| failed_exec(started(Program::At(AT_FDCWD, path), envp, |envp| {
+        // SAFETY: the caller's own arguments, with an environment like theirs.
+        unsafe { real::execve(path, argv, envp) }
+    }));
     /// execvpe(3)
     fn execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int = {
         before_exec();
         Some(())
-    } => |_done, kernel| failed_exec(kernel());
+    } => |_done, _kernel| failed_exec(started(Program::Named(file), envp, |envp| {
+        // SAFETY: the caller's own arguments, with an environment like theirs.
+        unsafe { real::execvpe(file, argv, envp) }
+    }));
     /// fexecve(3)
     fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int = {
         before_exec();
         Some(())
-    } => |_done, kernel| failed_exec(kernel());
+    } => |_done, _kernel| failed_exec(started(Program::Open(fd), envp, |envp| {
+        // SAFETY: the caller's own arguments, with an environment like theirs.
+        unsafe { real::fexecve(fd, argv, envp) }
+    }));
     /// execveat(2)
     fn execveat(
         dir: c_int,
@@ -83,18 +98,28 @@ interpose! {
         flags: c_int,
     ) -> c_int = {
         before_exec();
-        Some(())
-    } => |_done, kernel| failed_exec(kernel());
+        // SAFETY: the caller's own arguments.
+        Some(unsafe { Program::of_execveat(dir, path, flags) })
+    } => |program, _kernel| failed_exec(started(program, envp, |envp| {
+        // SAFETY: the caller's own arguments, with an environment like theirs.
+        unsafe { real::execveat(dir, path, argv, envp, flags) }
+    }));
     /// execv(3)
     fn execv(path: *const c_char, argv: *const *const c_char) -> c_int = {
         before_exec();
         Some(())
-    } => |_done, kernel| failed_exec(kernel());
+    } => |_done, _kernel| failed_exec(started(Program::At(AT_FDCWD, path), environment(), |envp| {
+        // SAFETY: the caller's own arguments, with an environment like theirs.
+        unsafe { real::execve(path, argv, envp) }
+    }));
     /// execvp(3)
     fn execvp(file: *const c_char, argv: *const *const c_char) -> c_int = {
         before_exec();
         Some(())
-    } => |_done, kernel| failed_exec(kernel());
+    } => |_done, _kernel| failed_exec(started(Program::Named(file), environment(), |envp| {
+        // SAFETY: the caller's own arguments, with an environment like theirs.
+        unsafe { real::execvpe(file, argv, envp) }
+    }));
     /// posix_spawn(3)
     fn posix_spawn(
         pid: *mut pid_t,
@@ -106,7 +131,10 @@ interpose! {
     ) -> c_int = {
         before_spawn();
         Some(())
-    } => |_done, kernel| kernel();
+    } => |_done, _kernel| started(Program::At(AT_FDCWD, path), envp.cast(), |envp| {
+        // SAFETY: the caller's own arguments, with an environment like theirs.
+        unsafe { real::posix_spawn(pid, path, actions, attributes, argv, envp.cast()) }
+    });
     /// posix_spawnp(3)
     fn posix_spawnp(
         pid: *mut pid_t,
@@ -118,7 +146,10 @@ interpose! {
     ) -> c_int = {
         before_spawn();
         Some(())
-    } => |_done, kernel| kernel();
+    } => |_done, _kernel| started(Program::Named(file), envp.cast(), |envp| {
+        // SAFETY: the caller's own arguments, with an environment like theirs.
+        unsafe { real::posix_spawnp(pid, file, actions, attributes, argv, envp.cast()) }
+    });
     /// system(3): libc starts the shell without posix_spawn() by its name
     fn system(command: *const c_char) -> c_int = {
         if !command.is_null() {
@@ -142,7 +173,10 @@ interpose! {
     ) -> c_int = {
         before_spawn();
         Some(())
-    } => |_done, kernel| spawned(kernel(), pidfd);
+    } => |_done, _kernel| spawned(started(Program::At(AT_FDCWD, path), envp.cast(), |envp| {
+        // SAFETY: the caller's own arguments, with an environment like theirs.
+        unsafe { real::pidfd_spawn(pidfd, path, actions, attributes, argv, envp.cast()) }
+    }), pidfd);
     /// pidfd_spawnp(3)
     fn pidfd_spawnp(
         pidfd: *mut c_int,
@@ -154,7 +188,10 @@ interpose! {
     ) -> c_int = {
         before_spawn();
         Some(())
-    } => |_done, kernel| spawned(kernel(), pidfd);
+    } => |_done, _kernel| spawned(started(Program::Named(file), envp.cast(), |envp| {
+        // SAFETY: the caller's own arguments, with an environment like theirs.
+        unsafe { real::pidfd_spawnp(pidfd, file, actions, attributes, argv, envp.cast()) }
+    }), pidfd);
     /// posix_spawn_file_actions_adddup2(3): the new program gets this fd by another number
     fn posix_spawn_file_actions_adddup2(
         actions: *mut posix_spawn_file_actions_t,

@@ -30,6 +30,13 @@ pub fn fingerprint() -> String {
     format!("{node} {release} {}", processors())
 }
 
+/// Whether a dynamic loader with this file name is one of the GNU C library's: ld-linux.so.2,
+/// ld-linux-x86-64.so.2, ld-linux-aarch64.so.1, ld64.so.2 and others.
+#[must_use]
+pub fn is_gnu_loader(name: &[u8]) -> bool {
+    [&b"ld-linux"[..], b"ld64.so", b"ld.so"].iter().any(|start| name.starts_with(start))
+}
+
 /// A small text file that belongs to the user and that nobody else may write. No cancellation
 /// point, as [`std::fs`] would be.
 #[must_use]

@@ -1,0 +1,108 @@
+/* Starts a program in one of many ways: `starts WAY PROGRAM`. What it prints is what this prints, and so is its status. */
+#include "common.h"
+
+#include <spawn.h>
+#include <sys/syscall.h>
+
+extern char **environ;
+
+static char *program, *name;
+/* Nothing is mapped there, which the compiler must not see. */
+static void *volatile nothing = (void *)8;
+static int status;
+
+static void *wait_for_ever(void *unused)
+{
+    for (;;)
+        pause();
+    return unused;
+}
+
+static void await(pid_t child)
+{
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    exit(WIFEXITED(status) ? WEXITSTATUS(status) : 255);
+}
+
+static void spawn(int by_name)
+{
+    char *arguments[] = {program, NULL};
+    pid_t child;
+    int error = by_name ? posix_spawnp(&child, name, NULL, NULL, arguments, environ)
+                        : posix_spawn(&child, program, NULL, NULL, arguments, environ);
+    errno = error;
+    CHECK(error == 0);
+    await(child);
+}
+
+static void copy_and_close(FILE *from)
+{
+    for (int c; (c = getc(from)) != EOF;)
+        putchar(c);
+    status = pclose(from);
+    exit(WIFEXITED(status) ? WEXITSTATUS(status) : 255);
+}
+
+int main(int count, char **words)
+{
+    CHECK(count == 3);
+    char *way = words[1], *arguments[] = {words[2], NULL}, *slash = strrchr(words[2], '/');
+    program = words[2];
+    /* PATH has its directory. */
+    name = slash + 1;
+    pthread_t thread;
+    pid_t child;
+    if (!strcmp(way, "execve"))
+        execve(program, arguments, environ);
+    else if (!strcmp(way, "execv"))
+        execv(program, arguments);
+    else if (!strcmp(way, "execvp"))
+        execvp(name, arguments);
+    else if (!strcmp(way, "execvpe"))
+        execvpe(name, arguments, environ);
+    else if (!strcmp(way, "execl"))
+        execl(program, program, NULL);
+    else if (!strcmp(way, "execlp"))
+        execlp(name, program, NULL);
+    else if (!strcmp(way, "execle"))
+        execle(program, program, NULL, environ);
+    else if (!strcmp(way, "fexecve"))
+        fexecve(open(program, O_RDONLY), arguments, environ);
+    else if (!strcmp(way, "fexecve-path"))
+        fexecve(open(program, O_PATH), arguments, environ);
+    else if (!strcmp(way, "execveat")) {
+        *slash = 0;
+        execveat(open(program, O_PATH), name, arguments, environ, 0);
+    } else if (!strcmp(way, "syscall"))
+        syscall(SYS_execve, program, arguments, environ);
+    else if (!strcmp(way, "posix_spawn"))
+        spawn(0);
+    else if (!strcmp(way, "posix_spawnp"))
+        spawn(1);
+    else if (!strcmp(way, "vfork")) {
+        if ((child = vfork()) == 0) {
+            execve(program, arguments, environ);
+            _exit(255);
+        }
+        await(child);
+    } else if (!strcmp(way, "fork-of-threads")) {
+        CHECK(pthread_create(&thread, NULL, wait_for_ever, NULL) == 0);
+        if ((child = fork()) == 0) {
+            execve(program, arguments, environ);
+            _exit(255);
+        }
+        await(child);
+    } else if (!strcmp(way, "system")) {
+        status = system(program);
+        exit(WIFEXITED(status) ? WEXITSTATUS(status) : 255);
+    } else if (!strcmp(way, "popen"))
+        copy_and_close(popen(program, "r"));
+    else if (!strcmp(way, "after-a-failure")) {
+        CHECK(execve("/nowhere", arguments, environ) == -1 && errno == ENOENT);
+        CHECK(execve(nothing, arguments, environ) == -1 && errno == EFAULT);
+        CHECK(execve(program, arguments, nothing) == -1 && errno == EFAULT);
+        execve(program, arguments, environ);
+    }
+    perror(way);
+    return 254;
+}

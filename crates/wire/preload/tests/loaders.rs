@@ -1,0 +1,140 @@
+//! Programs that this library cannot be loaded into, started by one that has it.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{compile, library};
+
+const WAYS: [&str; 18] = [
+    "execve",
+    "execv",
+    "execvp",
+    "execvpe",
+    "execl",
+    "execlp",
+    "execle",
+    "fexecve",
+    "fexecve-path",
+    "execveat",
+    "syscall",
+    "posix_spawn",
+    "posix_spawnp",
+    "vfork",
+    "fork-of-threads",
+    "system",
+    "popen",
+    "after-a-failure",
+];
+
+/// A directory of a test's own, with the program that starts others.
+fn directory(name: &str) -> (PathBuf, PathBuf) {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("loaders").join(name);
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).unwrap();
+    let starts = compile("starts", &directory, &[]);
+    (directory, starts)
+}
+
+/// The variables that `program` reports when it is started in that way.
+fn said(starts: &Path, way: &str, program: &Path, variables: &[(&str, &str)]) -> String {
+    let mut command = Command::new(starts);
+    let path = std::env::var("PATH").unwrap();
+    command.arg(way).arg(program).env_remove("OTHER").env("SEEKWIRE_DIR", "/nowhere");
+    command.env("PATH", format!("{}:{path}", program.parent().unwrap().display()));
+    let output = command.envs(variables.iter().copied()).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{way}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The GNU C library's loader by the name of another one, and a program that names it.
+fn with_other_loader(directory: &Path) -> PathBuf {
+    let real = if cfg!(target_arch = "x86_64") {
+        "/lib64/ld-linux-x86-64.so.2"
+    } else {
+        "/lib/ld-linux-aarch64.so.1"
+    };
+    let other = directory.join("ld-other.so.1");
+    symlink(real, &other).unwrap();
+    compile("started", directory, &[&format!("-Wl,--dynamic-linker={}", other.display())])
+}
+
+fn script(path: &Path, interpreter: &Path) -> PathBuf {
+    fs::write(path, format!("#! {} \nnothing\n", interpreter.display())).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.to_owned()
+}
+
+#[test]
+fn a_program_with_another_loader_does_not_get_the_library() {
+    let (directory, starts) = directory("other");
+    let program = with_other_loader(&directory);
+    let of_script = script(&directory.join("script"), &program);
+    let of_scripts = script(&directory.join("scripts"), &of_script);
+    let own = library().into_os_string().into_string().unwrap();
+    let both = format!("libm.so.6:{own} libdl.so.2");
+    for way in WAYS {
+        let of =
+            |value, program| said(&starts, way, program, &[("LD_PRELOAD", value), ("OTHER", "x")]);
+        for program in [&program, &of_script, &of_scripts] {
+            assert_eq!(of(&own, program), "none, OTHER=x\n", "{way}");
+        }
+        assert_eq!(of(&both, &program), "libm.so.6:libdl.so.2, OTHER=x\n", "{way}");
+    }
+}
+
+#[test]
+fn an_environment_may_be_long() {
+    let (directory, starts) = directory("long");
+    let program = with_other_loader(&directory);
+    let others = ["libm.so.6"; 300].join(":");
+    let value = format!("{others}:{}", library().display());
+    let names: Vec<String> = (0..400).map(|number| format!("NUMBER_{number}")).collect();
+    let mut variables: Vec<_> = names.iter().map(|name| (name.as_str(), "x")).collect();
+    variables.push(("LD_PRELOAD", &value));
+    for way in WAYS {
+        assert_eq!(
+            said(&starts, way, &program, &variables),
+            format!("{others}, OTHER=none\n"),
+            "{way}"
+        );
+    }
+}
+
+#[test]
+fn a_program_with_the_same_loader_or_none_gets_the_library() {
+    let (directory, starts) = directory("same");
+    let own = library().into_os_string().into_string().unwrap();
+    let dynamic = compile("started", &directory, &[]);
+    let statics = directory.join("static");
+    fs::create_dir(&statics).unwrap();
+    let alone = compile("started", &statics, &["-static"]);
+    for way in WAYS {
+        for program in [&dynamic, &alone] {
+            let said = said(&starts, way, program, &[("LD_PRELOAD", &own)]);
+            assert_eq!(said, format!("{own}, OTHER=none\n"), "{way}");
+        }
+    }
+}
+
+#[test]
+fn a_program_for_musl_runs() {
+    let (directory, starts) = directory("musl");
+    let program = directory.join("started");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/started.c");
+    let compiled = Command::new("musl-gcc").arg("-o").arg(&program).arg(source).status();
+    if compiled.is_err() {
+        eprintln!("not tried: there is no musl-gcc (Debian package musl-tools)");
+        return;
+    }
+    assert!(compiled.unwrap().success());
+    let own = library().into_os_string().into_string().unwrap();
+    for way in WAYS {
+        let said = said(&starts, way, &program, &[("LD_PRELOAD", &own)]);
+        assert_eq!(said, "none, OTHER=none\n", "{way}");
+    }
+}
