@@ -30,6 +30,7 @@ mod links;
 mod messaging;
 mod netcat;
 mod node;
+mod own_waits;
 mod performance_tools;
 mod pipelines;
 mod python;

@@ -140,7 +140,7 @@ pub(crate) fn wait(
     let mut brackets: SmallVec<[(&SocketRef, Plain<'_>); 8]> = SmallVec::new();
     for (at, part) in &parts {
         match part {
-            Entry::Socket(socket) => match socket.enter() {
+            Entry::Socket(socket) => match socket.enter_to_wait() {
                 Way::Plain(plain) => {
                     brackets.push((socket, plain));
                     // The library may hold bytes of it that the kernel knows nothing of.
@@ -198,7 +198,9 @@ fn part(fd: c_int) -> Option<Entry> {
         Entry::Set(set) => {
             set.expect_sleeper();
             // A set that was left to the kernel may still have bytes on a ring.
-            epoll::is_alone(set, fd);
+            if epoll::is_alone(set, fd) {
+                epoll::note_wait(set);
+            }
             true
         }
         Entry::Uring(_) => false,
@@ -415,7 +417,7 @@ impl Ours<'_> {
     /// Silences the doorbells in sets that the kernel may have called readable for nothing else.
     fn silence(&self, asked: &[pollfd]) -> bool {
         let is_said = |&&(at, _): &&(usize, &SetRef)| asked[at].revents & READ != 0;
-        self.sets.iter().filter(is_said).fold(false, |any, (_, set)| set.silence() || any)
+        self.sets.iter().filter(is_said).fold(false, |any, (_, set)| epoll::silence(set) || any)
     }
 
     /// Whether the kernel has nothing to add: not at the end of a stream, not about what only it

@@ -27,15 +27,24 @@ pub(crate) struct Registration {
     /// The number was closed while others stand for the socket, and this one is in the set
     /// instead.
     pub(crate) stand_in: Option<Placed>,
+    /// The library has seen a wait on the set. Until then the kernel's set stays as the application
+    /// made it.
+    pub(crate) is_seen: bool,
     /// Another program may be about to get the set, so it is left to the kernel alone.
     pub(crate) is_bare: bool,
 }
 
 impl Registration {
-    pub(crate) fn new(set: PlaceOfSet, fd: c_int, event: epoll_event) -> Registration {
+    /// `set`: which one, and whether a wait on it was seen.
+    pub(crate) fn new(
+        (set, is_seen): (PlaceOfSet, bool),
+        fd: c_int,
+        event: epoll_event,
+    ) -> Registration {
         let (events, data) = (event.events, event.u64);
         Registration {
             set,
+            is_seen,
             fd,
             events,
             data,

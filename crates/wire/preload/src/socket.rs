@@ -72,6 +72,7 @@ impl Socket {
     pub(crate) fn new(fd: c_int, role: Role) -> Socket {
         let connection = Connection::new(Fd::new(fd), role);
         connection.hold_in_sleep();
+        connection.expect_own_waits();
         Socket {
             connection,
             numbers: Lock::new(Numbers::new(fd)),
@@ -100,9 +101,10 @@ impl Socket {
         &self.registrations
     }
 
-    /// To be called under the lock of the registrations whenever their number changes.
-    pub(crate) fn count_registrations(&self, count: usize) {
-        self.registered.store(count, Ordering::Release);
+    /// To be called under the lock of the registrations whenever they change.
+    pub(crate) fn note_registrations(&self, registrations: &[Registration]) {
+        self.registered.store(registrations.len(), Ordering::Release);
+        self.connection.note_sets(registrations.iter().map(|registration| registration.is_seen));
     }
 
     /// What the epoll sets have to know about the connection.

@@ -293,6 +293,11 @@ impl SetRef {
 }
 
 impl SharedSet {
+    /// Whether `place` names this set.
+    pub(crate) fn is(&self, place: &PlaceOfSet) -> bool {
+        ptr::addr_eq(place.as_ptr(), Arc::as_ptr(&self.0))
+    }
+
     /// The set that `place` names, if it is still there.
     pub(crate) fn find(place: &PlaceOfSet) -> Option<SharedSet> {
         let object = place.upgrade()?.downcast::<Object>().ok()?;

@@ -39,6 +39,13 @@ impl SocketRef {
         }
     }
 
+    /// As [`Self::enter`] for poll and select.
+    #[inline]
+    pub(crate) fn enter_to_wait(&self) -> Way<'_> {
+        self.connection.note_poll();
+        self.enter()
+    }
+
     /// As [`Self::enter`] for a call that receives: by the library also if the connection seeks,
     /// because the kernel's socket then does not have all that comes next, and has what was taken
     /// before.
@@ -59,6 +66,16 @@ impl SocketRef {
         if plain.leave() && !process::retreats() {
             ffi::guarded(|| self.connection.catch_up());
         }
+    }
+
+    /// Ends a call of the library's: tells the sets what has changed, and takes the connection back
+    /// to TCP if the program is to wait for it unseen.
+    #[inline]
+    pub(crate) fn end_call(&self, error: Option<Errno>) {
+        if error == Some(Errno::AGAIN) {
+            ffi::guarded(|| self.connection.note_would_block());
+        }
+        self.update_sets();
     }
 
     /// Moves the connection to TCP for good, before the caller sends by a call of its own.

@@ -334,6 +334,18 @@ fn capacity() {
     same_outcome_of("capacity", &compile("capacity", &directory, &[]), &directory, true);
 }
 
+/// Connections that are waited for unseen stay on TCP, and the counters say why.
+#[test]
+fn outside() {
+    same_outcome("outside");
+    let files = fs::read_dir(Path::new(DIRECTORY).join("outside/ring")).unwrap();
+    let said = files.map(|file| file.unwrap().path()).any(|path| {
+        path.extension().is_some_and(|kind| kind == "json")
+            && fs::read_to_string(path).unwrap().contains("\"waited for outside the C library\":")
+    });
+    assert!(said, "no connection says that it is waited for outside the C library");
+}
+
 macro_rules! programs {
     ($($name:ident)*) => {$(
         #[test]
@@ -357,5 +369,5 @@ programs! { unseen uring handler }
 programs! { flags pointers control zerocopy shared alias }
 programs! { fork_fails fork_signal fork_ignored }
 programs! { shut death number patience clock copied }
-programs! { turns inside cancel past idle }
+programs! { turns inside cancel past idle nested }
 programs! { memory nofile inherited heirs together strangers remain }

@@ -133,6 +133,8 @@ reasons! {
     NoLine = 24 => "no line to the other machine",
     /// It has moved enough, and the other end has not come or not answered yet.
     Waiting = 25 => "waiting for peer",
+    /// The program waits for the connection by system calls that the library does not see.
+    UnseenWait = 26 => "waited for outside the C library",
 }
 
 impl fmt::Display for Reason {

@@ -279,7 +279,11 @@ impl Connection {
     /// # Errors
     /// Those of [`Connection::hand_over`].
     pub fn fall_back(&self, why: Reason) -> Result<(), Errno> {
-        if matches!(why, Reason::Exec | Reason::FdPassed | Reason::Stdio | Reason::Spliced) {
+        let is_for_others = matches!(
+            why,
+            Reason::Exec | Reason::FdPassed | Reason::Stdio | Reason::Spliced | Reason::UnseenWait
+        );
+        if is_for_others {
             let until = Deadline::after(Some(self.answer_limit()));
             return self.hand_over(why, until, || ()).map(drop);
         }

@@ -67,6 +67,7 @@ impl Connection {
                     holders.fork_arrived(pid);
                 }
                 self.gate.begin_anew();
+                self.forget_polls();
             }
         }
     }

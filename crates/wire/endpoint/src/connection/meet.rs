@@ -278,9 +278,7 @@ impl Connection {
         line: &Placed,
         secret: u128,
     ) -> Result<Side, Reason> {
-        if !self.is_sole_holder() {
-            return Err(Reason::Shared);
-        }
+        self.may_join()?;
         let side = Side::new(far)?;
         let hello = across::hello(other.nonce, far.entry.nonce(), secret);
         line::say(line, &hello).map_err(|error| across::no_line(&error))?;
@@ -351,9 +349,7 @@ impl Connection {
     }
 
     fn grant_place(&self, far: &Far, other: &Other) -> Result<Side, Reason> {
-        if !self.is_sole_holder() {
-            return Err(Reason::Shared);
-        }
+        self.may_join()?;
         self.compare(&other.counts)?;
         Side::new(far)
     }

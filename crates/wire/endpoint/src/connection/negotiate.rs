@@ -155,9 +155,7 @@ impl Connection {
                 }
             }
         } else if self.role == Role::Connected && negotiation.pending.is_none() {
-            if !self.is_sole_holder() {
-                return Err(Reason::Shared);
-            }
+            self.may_join()?;
             if !self.offer(negotiation, registry, &tuple, slot.slot())? {
                 // The acceptor empties its rendezvous at its next call.
                 self.gate.look_again_after(1);
@@ -303,9 +301,7 @@ impl Connection {
         offerer: Sender,
     ) -> Result<(Side, Placed), Reason> {
         proof::verify(self.fd(), tuple, proof, Some(offerer))?;
-        if !self.is_sole_holder() {
-            return Err(Reason::Shared);
-        }
+        self.may_join()?;
         Ok((Side::new()?, proof::own(self.fd())?))
     }
 
@@ -412,6 +408,7 @@ impl Connection {
             // Forked since both ends agreed: the other process knows nothing of the ring.
             _ if !self.is_sole_holder() => Some(Reason::Shared),
             _ if permission::is_forbidden() => Some(Reason::Bypassed),
+            _ if self.may_be_waited_for_unseen() => Some(Reason::UnseenWait),
             Some(kernel) if kernel.over => Some(Reason::Over),
             kernel => self
                 .is_bypassed(kernel.as_ref(), sent, received + self.taken_ahead())

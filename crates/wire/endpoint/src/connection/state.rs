@@ -9,6 +9,7 @@ use seekwire_protocol::{Carrier, Reason, Role};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::{Fd, socket};
 
+use super::covered::Covered;
 use super::gate::Gate;
 use super::holders::Holders;
 use super::link::{Far, Link};
@@ -35,7 +36,9 @@ use crate::registry::Slot;
 ///   [`wait_seek`](Self::wait_seek), [`extent`](Self::extent).
 /// - Waiting: [`wait`](Self::wait); for poll, select and epoll [`readiness`](Self::readiness),
 ///   [`arm`](Self::arm), [`disarm`](Self::disarm), [`doorbell`](Self::doorbell);
-///   [`interrupt`](Self::interrupt) ends the waits of others.
+///   [`interrupt`](Self::interrupt) ends the waits of others;
+///   [`expect_own_waits`](Self::expect_own_waits), [`note_poll`](Self::note_poll) and
+///   [`note_sets`](Self::note_sets) where the program has waits of its own.
 /// - Back to TCP: [`fall_back`](Self::fall_back), [`hand_over`](Self::hand_over), and
 ///   [`attend`](Self::attend) to what the peer asks for.
 /// - Other processes and numbers: [`before_fork`](Self::before_fork),
@@ -52,6 +55,7 @@ pub struct Connection {
     pub(super) settings: Settings,
     pub(super) waiters: Waiters,
     pub(super) gate: Gate,
+    pub(super) covered: Covered,
     pub(super) reason: AtomicU8,
     pub(super) receive_shut: AtomicBool,
     /// Another process may have the socket, too.
@@ -85,6 +89,7 @@ impl Connection {
             settings: Settings::default(),
             waiters: Waiters::default(),
             gate: Gate::default(),
+            covered: Covered::default(),
             reason: AtomicU8::new(Reason::BelowThreshold as u8),
             receive_shut: AtomicBool::new(false),
             is_shared: AtomicBool::new(false),

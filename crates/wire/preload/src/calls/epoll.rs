@@ -101,11 +101,17 @@ interpose! {
                 result
             }
             (Entry::Uring(_), _) => kernel(),
-            (Entry::Set(inner), _) => {
+            (Entry::Set(inner), outer) => {
                 if op == libc::EPOLL_CTL_ADD {
                     guarded(|| inner.set_watched());
                 }
-                kernel()
+                let result = kernel();
+                if result == 0 && let Some(outer) = outer {
+                    // SAFETY: it can be read, unless something is taken out.
+                    let asked = (op != libc::EPOLL_CTL_DEL).then(|| unsafe { event.read_unaligned() });
+                    keeping_errno(|| guarded(|| epoll::nest(&outer, fd, &inner, asked)));
+                }
+                result
             }
         }
     };

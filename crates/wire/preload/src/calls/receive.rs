@@ -71,7 +71,7 @@ fn receive_with(
                     }
                 }
                 Some(result) => {
-                    socket.update_sets();
+                    socket.end_call(result.err());
                     return count(result);
                 }
                 None => return kernel(),

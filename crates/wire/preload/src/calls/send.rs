@@ -69,7 +69,7 @@ pub(crate) fn transmit(
                     return count(Ok(bytes));
                 }
                 Some(Err(error)) => {
-                    socket.update_sets();
+                    socket.end_call(Some(error));
                     return fail(error);
                 }
                 None => return kernel(),

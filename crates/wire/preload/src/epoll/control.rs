@@ -6,6 +6,7 @@ use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, epoll_event};
 use seekwire_transport::Errno;
 
 use super::registrations::{keep_or_leave, show};
+use super::seen;
 use super::tag::{self, Op};
 use super::watch::EXCLUSIVE;
 use crate::ffi::{fail, status};
@@ -50,9 +51,8 @@ impl<'a> Change<'a> {
 
     /// The socket enters the set, or enters it anew.
     pub(super) fn register(&self, registrations: &mut Vec<Registration>, asked: epoll_event) {
-        let set = self.set.place();
-        registrations.push(Registration::new(set, self.fd, asked));
-        self.socket.count_registrations(registrations.len());
+        registrations.push(Registration::new(seen::place_for(self.set, self.fd), self.fd, asked));
+        self.socket.note_registrations(registrations);
     }
 }
 
@@ -177,7 +177,7 @@ fn delete(
         return 0;
     }
     let registration = registrations.swap_remove(at);
-    change.socket.count_registrations(registrations.len());
+    change.socket.note_registrations(registrations);
     if let Some(watch) = registration.watch {
         change.set.state.lock().remove(watch, Some(change.epfd));
     }

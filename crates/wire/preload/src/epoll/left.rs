@@ -48,7 +48,7 @@ pub(super) fn leave(set: &SetRef, socket: &SocketRef, until: Until) {
         // The kernel does not know by which number the application knows it.
         is_left || registration.stand_in.is_some()
     });
-    socket.count_registrations(registrations.len());
+    socket.note_registrations(&registrations);
 }
 
 /// epoll_ctl on a tracked socket. `kernel` makes the application's own call.
@@ -74,7 +74,7 @@ pub(crate) fn control(change: &Change<'_>, kernel: impl Fn() -> c_int) -> c_int 
         (EPOLL_CTL_DEL, _, Some(at)) => {
             change.set.state.lock().drop_left(registrations[at].number());
             registrations.swap_remove(at);
-            change.socket.count_registrations(registrations.len());
+            change.socket.note_registrations(&registrations);
         }
         _ => return result,
     }

@@ -16,6 +16,8 @@
 //!
 //! Lock order: registrations of a socket, then state of a set.
 //!
+//! All this begins with the first wait on a set that the library [sees](seen).
+//!
 //! A set and its watches lie below the table of descriptors and know no more of it than a reference
 //! to a socket; who needs the table lies above.
 //!
@@ -27,6 +29,7 @@
 //!   state, watch   its connections      ask, listed   the kernel        tag, events
 //!                                         typed   with the table's sockets
 //!                                         reminder   ends sleeps that nobody else does
+//!   seen           sets that the application waits on by calls that the library sees
 //! ```
 
 mod answer;
@@ -38,6 +41,7 @@ mod listed;
 mod owner;
 mod registrations;
 mod reminder;
+mod seen;
 pub(crate) mod set;
 mod shared;
 mod sharing;
@@ -52,5 +56,6 @@ pub(crate) use control::{Change, control};
 pub(crate) use left::control as control_left;
 pub(crate) use owner::Alarm;
 pub(crate) use registrations::{cover, find, forget, lay_bare, update};
+pub(crate) use seen::{nest, note_wait, silence};
 pub(crate) use shared::is_alone;
 pub(crate) use wait::wait;

@@ -4,12 +4,13 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use libc::epoll_event;
-use seekwire_endpoint::Reason;
+use seekwire_endpoint::{Reason, Until};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::Placed;
 
-use super::listed;
 use super::typed::Set;
+use super::{listed, seen};
+use crate::hand_over::serve_peers;
 use crate::log;
 use crate::numbers::Last;
 use crate::registration::Registration;
@@ -22,11 +23,13 @@ pub(crate) fn update(socket: &SocketRef) {
     keep_or_leave(socket, shown);
 }
 
-/// A connection that a set cannot watch is no good for the application on the ring.
+/// A connection that a set cannot watch leaves the ring, and the kernel gets what is to be received.
 pub(super) fn keep_or_leave(socket: &SocketRef, shown: Result<(), Errno>) {
     if let Err(error) = shown {
         log::warn!(%error, "cannot watch a connection in an epoll set; it goes back to TCP");
-        let _ = socket.connection.fall_back(Reason::UnknownOption);
+        let connection = &socket.connection;
+        let until = Until::after(Some(connection.answer_limit()));
+        let _ = connection.hand_over(Reason::UnknownOption, until, serve_peers);
     }
 }
 
@@ -46,6 +49,10 @@ pub(super) fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) ->
             result = Err(Errno::BUSY);
             continue;
         }
+        if !registration.is_seen {
+            // Nothing of the library's is in it yet: see [`seen`].
+            continue;
+        }
         let mut state = set.state.lock();
         if let Some(watch) = registration.watch {
             state.refresh(watch, epfd);
@@ -63,7 +70,7 @@ pub(super) fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) ->
             state.arm_for_sleepers(epfd);
         }
     }
-    socket.count_registrations(registrations.len());
+    socket.note_registrations(registrations);
     socket.set_shown(shown);
     result
 }
@@ -154,7 +161,7 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
         }
         false
     });
-    socket.count_registrations(registrations.len());
+    socket.note_registrations(&registrations);
 }
 
 /// Another program is about to get the sets that hold `socket`: the kernel has them as the
@@ -177,7 +184,7 @@ pub(crate) fn lay_bare(socket: &Socket) {
         registration.is_bare = true;
         true
     });
-    socket.count_registrations(registrations.len());
+    socket.note_registrations(&registrations);
 }
 
 /// No other program has come: what is worth watching in the sets that hold `socket` is watched
@@ -201,9 +208,8 @@ fn found(set: &SetRef, socket: &SocketRef, fd: c_int, event: epoll_event) {
     if registrations.iter().any(|registration| registration.fd == fd && set.is(&registration.set)) {
         return;
     }
-    let place = set.place();
-    registrations.push(Registration::new(place, fd, event));
-    socket.count_registrations(registrations.len());
+    registrations.push(Registration::new(seen::place_for(set, fd), fd, event));
+    socket.note_registrations(&registrations);
 }
 
 /// Tells the epoll sets which of these sockets they hold, by number. A set that is not tracked

@@ -18,6 +18,10 @@ pub(crate) struct Set<S> {
     numbers: Lock<Numbers>,
     /// Another set, or poll, watches this one: it may be slept on without a wait of ours.
     watched: AtomicBool,
+    /// The library has seen a wait on it: see [`seen`](super::seen).
+    pub(super) seen: AtomicBool,
+    /// Other sets are in it, or were.
+    pub(super) has_inner: AtomicBool,
     /// From the first fork on.
     pub(super) sharing: OnceLock<Option<Arc<Sharing>>>,
     /// Several processes use it, and this one has taken its connections out.
@@ -35,6 +39,8 @@ impl<S: Share> Set<S> {
         Set {
             numbers: Lock::new(Numbers::new(fd)),
             watched: AtomicBool::new(false),
+            seen: AtomicBool::new(false),
+            has_inner: AtomicBool::new(false),
             sharing: OnceLock::new(),
             is_left: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
@@ -51,6 +57,12 @@ impl<S: Share> Set<S> {
     pub(crate) fn clear(&self) {
         self.state.lock().clear();
         self.give_up();
+    }
+
+    /// Whether a wait on it was seen.
+    #[inline]
+    pub(crate) fn is_seen(&self) -> bool {
+        self.seen.load(Ordering::Acquire)
     }
 
     pub(super) fn number(&self) -> Option<c_int> {
@@ -103,7 +115,7 @@ impl<S: Share> Set<S> {
         let Some(epfd) = self.number() else { return false };
         self.state.lock_in_handler().is_some_and(|mut state| {
             let silenced = state.silence(epfd);
-            if silenced && state.sleepers > 0 {
+            if silenced && (state.sleepers > 0 || state.is_watched_by_kernel) {
                 state.arm_for_sleepers(epfd);
             } else if silenced {
                 // Whoever polls the set looks at what is in doubt.

@@ -20,7 +20,7 @@ use super::sharing::Note;
 use super::tag::{self, Op, Subject, Tag};
 use super::typed::Set;
 use super::watch::ONE_SHOT;
-use super::{left, registrations};
+use super::{left, registrations, seen};
 use crate::ffi::{guarded, keeping_errno};
 use crate::hold;
 use crate::process;
@@ -127,10 +127,10 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
             && let Some(place) = find(fd)
             && let Some(event) = place.lay_bare(epfd, None)
         {
-            registrations.push(Registration::new(set.place(), fd, event));
+            registrations.push(Registration::new(seen::place_for(set, fd), fd, event));
             is_concerned = true;
         }
-        socket.count_registrations(registrations.len());
+        socket.note_registrations(&registrations);
         if is_concerned {
             concerned.push(fd);
         }
@@ -145,7 +145,7 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
             continue;
         };
         let event = epoll_event { events: note.events, u64: note.data };
-        let place_of_set = set.place();
+        let place_of_set = seen::place_for(set, socket.number());
         let mut registration = Registration::new(place_of_set, place.entry.number, event);
         if is_heir {
             let Ok(stand_in) = Placed::duplicate(socket.connection.fd()) else { continue };
@@ -161,7 +161,7 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
         }
         let mut registrations = socket.registrations().lock();
         registrations.push(registration);
-        socket.count_registrations(registrations.len());
+        socket.note_registrations(&registrations);
         concerned.push(socket.number());
     }
     concerned

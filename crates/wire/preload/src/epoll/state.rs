@@ -12,6 +12,7 @@ use seekwire_transport::spin::PeerPlace;
 
 use super::listed;
 use super::reminder::Reminder;
+use super::seen::Inner;
 use super::sharing::Sharing;
 use super::tag::{self, GENERATIONS, MAX_WATCHES, Op, Subject, Tag};
 use super::watch::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT, Sends, Share, Watch};
@@ -51,6 +52,10 @@ pub(super) struct State<S> {
     pub(super) is_left_first: bool,
     /// Somebody may sleep in the kernel until the set becomes readable, without a call on it.
     pub(super) is_watched_by_kernel: bool,
+    /// Numbers of sockets that came into the set before a wait on it was seen.
+    pub(super) early: Vec<c_int>,
+    /// The sets that are in it.
+    pub(super) inner: Vec<Inner>,
     /// From the first doubt on that nobody else would look at again.
     reminder: Option<Reminder>,
 }
@@ -76,6 +81,8 @@ impl<S: Share> State<S> {
             left: Vec::new(),
             is_left_first: false,
             is_watched_by_kernel: false,
+            early: Vec::new(),
+            inner: Vec::new(),
             reminder: None,
         }
     }

@@ -8,6 +8,7 @@
 //! other.
 
 use std::ffi::c_int;
+use std::slice;
 use std::time::Duration;
 
 use libc::epoll_event;
@@ -20,7 +21,7 @@ use super::ask::{ask_kernel, has_events, has_more};
 use super::events::Events;
 use super::turns::Ready;
 use super::typed::{Set, State};
-use super::{left, shared};
+use super::{left, seen, shared};
 use crate::departure;
 use crate::ffi::{fail, guarded_raw, keeping_errno};
 use crate::lock::Guard;
@@ -65,6 +66,11 @@ pub(crate) fn wait(
     // From the first sleep on, or from when the thread stays awake for long: a signal ends the wait
     // also where the thread is awake in between.
     let mut signals = None;
+    let keep_true = |count| {
+        // SAFETY: the application passes room for `max` events, of which so many were written.
+        let told = unsafe { slice::from_raw_parts_mut(events, count) };
+        guarded_raw(|| seen::keep_true(set, told)).unwrap_or(count)
+    };
     loop {
         if departure::has_begun() {
             return left::go_on(timeout, signals, sleep);
@@ -72,9 +78,17 @@ pub(crate) fn wait(
         if !shared::is_alone(set, epfd) {
             return left::wait(set, epfd, events, max, &mut timeout, signals, sleep);
         }
+        seen::note_wait(set);
+        guarded_raw(|| seen::silence_inner(set, seen::MOST_LEVELS));
         let short =
             match guarded_raw(|| look(set, epfd, events, max as usize, &timeout, &mut signals)) {
-                Some(Found::Events(count)) => return count as c_int,
+                Some(Found::Events(count)) => {
+                    let kept = keep_true(count);
+                    if kept > 0 || count == 0 || timeout.is_none() || timeout.is_over() {
+                        return kept as c_int;
+                    }
+                    continue;
+                }
                 Some(Found::Failed(error)) => return fail(error),
                 Some(Found::Nothing { doubt }) => doubt,
                 None => return sleep(&mut timeout, signals.as_ref()),
@@ -89,7 +103,7 @@ pub(crate) fn wait(
             return result;
         }
         let translated = || translate(sleeping, epfd, events, max as usize, result as usize);
-        let count = guarded_raw(translated).unwrap_or(0);
+        let count = keep_true(guarded_raw(translated).unwrap_or(0));
         if short.is_some() && result == 0 {
             guarded_raw(|| set.state.lock().heat_doubtful());
         }

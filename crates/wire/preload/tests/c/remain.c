@@ -72,6 +72,7 @@ static void try_fresh(unsigned how, const char *name)
     int b = accept(fd, NULL, NULL);
     struct epoll_event event = {.events = EPOLLIN | how, .data.u32 = 7};
     CHECK(b >= 0 && close(fd) == 0 && epoll_ctl(set, EPOLL_CTL_ADD, b, &event) == 0);
+    CHECK(next_of(set, 0) == 0);
     try_to_leave();
     warm_up(a, b);
     check_on_ring(a);

@@ -1,0 +1,146 @@
+//! On which sets a wait was seen, and which sets are in others.
+//!
+//! A program may wait by system calls of its own, past the C library. To such a wait, what the
+//! library puts into a set means nothing. So the kernel's set stays as the application made it
+//! until the library has seen a wait on it, or on one that it is in, or a poll; and a connection in
+//! a set on which none was seen does not come to the ring.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+
+use libc::{POLLIN, epoll_event};
+use seekwire_transport::sys::Fd;
+use smallvec::SmallVec;
+
+use super::registrations::{keep_or_leave, show};
+use super::typed::Set;
+use super::watch::{ONE_SHOT, READ};
+use crate::ffi::{guarded, keeping_errno};
+use crate::hold;
+use crate::look;
+use crate::registration::PlaceOfSet;
+use crate::table::{self, SetRef, SharedSet};
+
+/// How deep sets may be in one another: the kernel's own limit (linux/eventpoll.c, EP_MAX_NESTS).
+pub(super) const MOST_LEVELS: u32 = 4;
+
+/// Names `set` for a registration of the socket `fd`, and says whether a wait on it was seen. To be
+/// called under the lock of the socket's registrations.
+pub(super) fn place_for(set: &SetRef, fd: c_int) -> (PlaceOfSet, bool) {
+    let is_seen = set.is_seen() || {
+        let mut state = set.state.lock();
+        // Under this lock it is decided who of both knows of the other.
+        let is_seen = set.is_seen();
+        if !is_seen {
+            state.early.push(fd);
+        }
+        is_seen
+    };
+    (set.place(), is_seen)
+}
+
+/// A wait of the library's is about to begin on `set`.
+#[inline]
+pub(crate) fn note_wait(set: &SetRef) {
+    // A handler that has interrupted one who holds the locks leaves it to a later wait.
+    if !set.is_seen() && !hold::is_interrupted() {
+        keeping_errno(|| guarded(|| notice(&set.share(), MOST_LEVELS)));
+    }
+}
+
+#[cold]
+fn notice(set: &SharedSet, levels: u32) {
+    let early = {
+        let mut state = set.state.lock();
+        set.seen.store(true, Ordering::Release);
+        std::mem::take(&mut state.early)
+    };
+    for socket in early.into_iter().filter_map(table::socket) {
+        let mut registrations = socket.registrations().lock();
+        let of_set = registrations.iter_mut().filter(|registration| set.is(&registration.set));
+        of_set.for_each(|registration| registration.is_seen = true);
+        socket.note_registrations(&registrations);
+        if socket.to_show() != 0 {
+            let shown = show(&socket, &mut registrations);
+            drop(registrations);
+            keep_or_leave(&socket, shown);
+        }
+    }
+    if levels > 0 {
+        for (inner, _) in inner(set).iter().filter(|(inner, _)| !inner.is_seen()) {
+            notice(inner, levels - 1);
+        }
+    }
+}
+
+/// A set inside another, as the application put it there.
+pub(super) struct Inner {
+    place: PlaceOfSet,
+    /// The number by which it was added.
+    number: c_int,
+    event: epoll_event,
+}
+
+/// The sets that are in `set`, each with the application's event.
+fn inner(set: &Set) -> SmallVec<[(SharedSet, epoll_event); 4]> {
+    if !set.has_inner.load(Ordering::Acquire) {
+        return SmallVec::new();
+    }
+    let Some(state) = set.state.lock_in_handler() else { return SmallVec::new() };
+    let found = |inner: &Inner| Some((SharedSet::find(&inner.place)?, inner.event));
+    state.inner.iter().filter_map(found).collect()
+}
+
+/// The application has changed what is in `set`: `asked` of the set `inner`, by the number `fd`;
+/// or nothing any more.
+pub(crate) fn nest(set: &SetRef, fd: c_int, inner: &SetRef, asked: Option<epoll_event>) {
+    {
+        let mut state = set.state.lock();
+        state.inner.retain(|other| other.number != fd && other.place.strong_count() > 0);
+        if let Some(event) = asked {
+            state.inner.push(Inner { place: inner.place(), number: fd, event });
+            set.has_inner.store(true, Ordering::Release);
+        }
+    }
+    if asked.is_some() && set.is_seen() {
+        note_wait(inner);
+    }
+}
+
+/// As [`Set::silence`], also for the sets inside it.
+pub(crate) fn silence(set: &Set) -> bool {
+    silence_inner(set, MOST_LEVELS) | set.silence()
+}
+
+/// Silences the doorbells in the sets that are in `set`, where they ring for what is gone by now:
+/// nobody is to be told of it. True, and the kernel is to be asked again, if there were any.
+pub(super) fn silence_inner(set: &Set, levels: u32) -> bool {
+    let silence = |set: &SharedSet| (levels > 0 && silence_inner(set, levels - 1)) | set.silence();
+    inner(set).iter().fold(false, |any, (set, _)| silence(set) | any)
+}
+
+/// Takes those of `count` events out that tell of a set inside `set` in which a doorbell has rung
+/// for what is gone by now; returns how many are left. A shot that is fired is told.
+pub(super) fn keep_true(set: &Set, events: &mut [epoll_event]) -> usize {
+    let count = events.len();
+    if count == 0 || !silence_inner(set, MOST_LEVELS) {
+        return count;
+    }
+    let is_void = |event: &epoll_event| {
+        let told = event.events;
+        told & !READ == 0
+            && inner(set).iter().any(|(inner, asked)| {
+                let number = inner.number().map(Fd::new);
+                (asked.u64, asked.events & ONE_SHOT) == (event.u64, 0)
+                    && number.is_some_and(|number| look::state(number, POLLIN) == 0)
+            })
+    };
+    let mut kept = 0;
+    for at in 0..count {
+        if !is_void(&events[at]) {
+            events[kept] = events[at];
+            kept += 1;
+        }
+    }
+    kept
+}

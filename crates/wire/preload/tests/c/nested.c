@@ -1,0 +1,81 @@
+/* Sets inside sets, one to three levels deep: a message wakes the outermost one once, and what was received wakes nobody. */
+#include "common.h"
+
+#define MESSAGES 200
+#define FEW 4
+
+/* Sends a message for each answer. */
+static void *talk(void *argument)
+{
+    int fd = *(int *)argument;
+    char bytes[64] = {0};
+    for (int i = 0; i < MESSAGES; i++) {
+        write_all(fd, bytes, sizeof bytes);
+        read_all(fd, bytes, 1);
+    }
+    return NULL;
+}
+
+static void enter(int set, int fd, uint32_t events)
+{
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &(struct epoll_event){events, {.fd = fd}}) == 0);
+}
+
+/* Goes on asking as a program does, from the outermost set to the connection; whether that is ready. */
+static int is_ready(const int *sets, int level, int fd, int timeout)
+{
+    struct epoll_event event;
+    int n = epoll_wait(sets[level], &event, 1, timeout);
+    CHECK(n >= 0);
+    if (n == 0)
+        return 0;
+    if (level == 0) {
+        CHECK(event.data.fd == fd);
+        return 1;
+    }
+    CHECK(event.data.fd == sets[level - 1]);
+    return is_ready(sets, level - 1, fd, 0);
+}
+
+static void try(int levels, uint32_t events, int nonblocking)
+{
+    int a, b, sets[4], wakes = 0, messages = 0;
+    char bytes[64];
+    pthread_t peer;
+    pair(&a, &b);
+    set_nonblocking(b, nonblocking);
+    for (int level = 0; level <= levels; level++) {
+        sets[level] = epoll_create1(EPOLL_CLOEXEC);
+        CHECK(sets[level] >= 0);
+    }
+    enter(sets[0], b, events);
+    for (int level = 1; level <= levels; level++)
+        enter(sets[level], sets[level - 1], EPOLLIN);
+    CHECK(pthread_create(&peer, NULL, talk, &a) == 0);
+    while (messages < MESSAGES) {
+        wakes++;
+        if (is_ready(sets, levels, b, -1)) {
+            read_all(b, bytes, sizeof bytes);
+            messages++;
+            write_all(b, bytes, 1);
+        }
+    }
+    CHECK(pthread_join(peer, NULL) == 0);
+    /* The peer may be stopped before it rings for what was received meanwhile. */
+    if (wakes > MESSAGES + FEW)
+        printf("%d wake-ups for %d messages\n", wakes, messages);
+    printf("%d levels, events %x: %d messages, at rest %d\n", levels, events, messages, is_ready(sets, levels, b, 100));
+    for (int level = 0; level <= levels; level++)
+        CHECK(close(sets[level]) == 0);
+    CHECK(close(a) == 0 && close(b) == 0);
+}
+
+int main(void)
+{
+    for (int levels = 1; levels <= 3; levels++) {
+        try(levels, EPOLLIN, 0);
+        try(levels, EPOLLIN | EPOLLRDHUP, 1);
+        try(levels, EPOLLIN | EPOLLET, 0);
+    }
+    return 0;
+}

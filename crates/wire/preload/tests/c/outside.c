@@ -1,0 +1,258 @@
+/*
+ * Programs that wait by system calls of their own, past the C library: each connection has all of its bytes, no wait tells
+ * data that the program has not given, and only connections whose waits are seen come to the ring.
+ */
+#include "common.h"
+#include "raw.h"
+
+/* Nothing of the library's, and no address of the program's. */
+#define DATA(fd) (0xabcd000000000000 | (uint64_t)(fd) << 8)
+#define ROUNDS 200
+
+static int set;
+
+static void no_foreign_data(const struct epoll_event *events, long n)
+{
+    CHECK(n >= 0);
+    for (long i = 0; i < n; i++)
+        CHECK(events[i].data.u64 >> 48 == 0xabcd && events[i].data.u64 << 56 == 0);
+}
+
+static void by_epoll_wait(int fd)
+{
+    struct epoll_event events[4];
+    long n;
+    (void)fd;
+#ifdef SYS_epoll_wait
+    n = raw6(SYS_epoll_wait, set, (long)events, 4, -1, 0, 0);
+#else
+    n = raw6(SYS_epoll_pwait, set, (long)events, 4, -1, 0, 8);
+#endif
+    no_foreign_data(events, n);
+}
+
+static void by_epoll_pwait(int fd)
+{
+    struct epoll_event events[4];
+    (void)fd;
+    no_foreign_data(events, raw6(SYS_epoll_pwait, set, (long)events, 4, -1, 0, 8));
+}
+
+static void by_epoll_pwait2(int fd)
+{
+    struct epoll_event events[4];
+    (void)fd;
+    no_foreign_data(events, raw6(SYS_epoll_pwait2, set, (long)events, 4, 0, 0, 8));
+}
+
+static void by_poll(int fd)
+{
+    struct pollfd entry = {fd, POLLIN, 0};
+#ifdef SYS_poll
+    CHECK(raw(SYS_poll, (long)&entry, 1, -1) == 1);
+#else
+    CHECK(raw6(SYS_ppoll, (long)&entry, 1, 0, 0, 8, 0) == 1);
+#endif
+}
+
+static void by_ppoll(int fd)
+{
+    struct pollfd entry = {fd, POLLIN, 0};
+    CHECK(raw6(SYS_ppoll, (long)&entry, 1, 0, 0, 8, 0) == 1);
+}
+
+static void by_select(int fd)
+{
+    fd_set read;
+    FD_ZERO(&read);
+    FD_SET(fd, &read);
+#ifdef SYS_select
+    CHECK(raw6(SYS_select, fd + 1, (long)&read, 0, 0, 0, 0) == 1);
+#else
+    CHECK(raw6(SYS_pselect6, fd + 1, (long)&read, 0, 0, 0, 0) == 1);
+#endif
+}
+
+static void by_pselect6(int fd)
+{
+    fd_set read;
+    FD_ZERO(&read);
+    FD_SET(fd, &read);
+    CHECK(raw6(SYS_pselect6, fd + 1, (long)&read, 0, 0, 0, 0) == 1);
+}
+
+static void by_libc_epoll(int fd)
+{
+    struct epoll_event events[4];
+    (void)fd;
+    no_foreign_data(events, epoll_wait(set, events, 4, -1));
+}
+
+/* In the set for one wait only. */
+static void by_libc_epoll_once(int fd)
+{
+    struct epoll_event event = {EPOLLIN | EPOLLET, {.u64 = DATA(fd)}};
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    CHECK(epoll_wait(set, &event, 1, -1) == 1 && event.data.u64 == DATA(fd));
+    CHECK(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL) == 0);
+}
+
+static void by_libc_poll(int fd)
+{
+    struct pollfd entry = {fd, POLLIN, 0};
+    CHECK(poll(&entry, 1, -1) == 1);
+}
+
+static void by_libc_select(int fd)
+{
+    fd_set read;
+    FD_ZERO(&read);
+    FD_SET(fd, &read);
+    CHECK(select(fd + 1, &read, NULL, NULL, NULL) == 1);
+}
+
+static const struct way {
+    const char *name;
+    void (*wait)(int);
+    /* Whether the connections are in a set all the time, and whether the wait is a call of libc's. */
+    int has_set, is_seen;
+} ways[] = {
+    {"epoll_wait", by_epoll_wait, 1, 0},    {"epoll_pwait", by_epoll_pwait, 1, 0}, {"epoll_pwait2", by_epoll_pwait2, 1, 0},
+    {"poll", by_poll, 0, 0},                {"ppoll", by_ppoll, 0, 0},             {"select", by_select, 0, 0},
+    {"pselect6", by_pselect6, 0, 0},        {"libc's epoll", by_libc_epoll, 1, 1}, {"libc's poll", by_libc_poll, 0, 1},
+    {"libc's select", by_libc_select, 0, 1}, {"libc's epoll once", by_libc_epoll_once, 0, 1},
+};
+
+static void enter(int fd)
+{
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &(struct epoll_event){EPOLLIN, {.u64 = DATA(fd)}}) == 0);
+}
+
+static void open_pair(int *a, int *b, int nonblocking)
+{
+    struct sockaddr_in address;
+    int listener = listener_on(&address);
+    *a = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(*a >= 0 && connect(*a, (struct sockaddr *)&address, sizeof address) == 0);
+    *b = accept(listener, NULL, NULL);
+    CHECK(*b >= 0 && close(listener) == 0);
+    set_nonblocking(*a, nonblocking);
+    set_nonblocking(*b, nonblocking);
+}
+
+/* Receives exactly `len` bytes that begin with `first`, and nothing else. */
+static void take(const struct way *way, int fd, char first, size_t len)
+{
+    char bytes[8192], more;
+    size_t done = 0;
+    while (done < len) {
+        ssize_t n = read(fd, bytes + done, len - done);
+        if (n < 0 && errno == EAGAIN) {
+            way->wait(fd);
+            continue;
+        }
+        CHECK(n > 0);
+        done += n;
+    }
+    for (size_t i = 0; i < len; i++)
+        CHECK(bytes[i] == (char)(first + i));
+    CHECK(read(fd, &more, 1) == -1 && errno == EAGAIN);
+}
+
+static void give(int fd, char first, size_t len)
+{
+    char bytes[8192];
+    for (size_t i = 0; i < len; i++)
+        bytes[i] = first + i;
+    write_all(fd, bytes, len);
+}
+
+static void talk(const struct way *way, int a, int b, int rounds)
+{
+    for (int i = 0; i < rounds; i++) {
+        size_t len = 1 + i * 37 % 5000;
+        give(a, i, len);
+        way->wait(b);
+        take(way, b, i, len);
+        give(b, ~i, len);
+        way->wait(a);
+        take(way, a, ~i, len);
+    }
+}
+
+static int is_on_ring(int fd)
+{
+    struct seekwire_status status = {.size = sizeof status};
+    return seekwire_status && seekwire_status(fd, &status) == 0 && status.tx_ring > 0;
+}
+
+static void try(const struct way *way)
+{
+    int a, b;
+    set = epoll_create1(EPOLL_CLOEXEC);
+    CHECK(set >= 0);
+    open_pair(&a, &b, 1);
+    if (way->has_set) {
+        enter(a);
+        enter(b);
+    }
+    talk(way, a, b, ROUNDS);
+    if (!way->is_seen)
+        CHECK(!is_on_ring(a) && !is_on_ring(b));
+    else if (seekwire_status && !getenv("SEEKWIRE") && !getenv("SEEKWIRE_FALLBACK_AFTER"))
+        CHECK(is_on_ring(a) && is_on_ring(b));
+    printf("%s: %d rounds\n", way->name, ROUNDS);
+    CHECK(close(a) == 0 && read(b, &(char){0}, 1) == 0 && close(b) == 0);
+    CHECK(close(set) == 0);
+}
+
+/* Connections that block, and so come to the ring, and are waited for by system calls afterwards. */
+static void switched(const struct way *way)
+{
+    int a, b;
+    set = epoll_create1(EPOLL_CLOEXEC);
+    CHECK(set >= 0);
+    open_pair(&a, &b, 0);
+    warm_up(a, b);
+    check_on_ring(a);
+    check_on_ring(b);
+    set_nonblocking(a, 1);
+    set_nonblocking(b, 1);
+    if (way->has_set) {
+        enter(a);
+        enter(b);
+    }
+    CHECK(read(a, &(char){0}, 1) == -1 && errno == EAGAIN);
+    CHECK(read(b, &(char){0}, 1) == -1 && errno == EAGAIN);
+    talk(way, a, b, ROUNDS);
+    printf("%s, after it blocked: %d rounds\n", way->name, ROUNDS);
+    CHECK(close(a) == 0 && close(b) == 0);
+    CHECK(close(set) == 0);
+}
+
+/* A wait with a limit, as for a connect, is not how the program waits afterwards. */
+static void connected_by_libc(void)
+{
+    struct sockaddr_in address;
+    int listener = listener_on(&address), a = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), b;
+    struct pollfd entry = {a, POLLOUT, 0};
+    set = epoll_create1(EPOLL_CLOEXEC);
+    CHECK(connect(a, (struct sockaddr *)&address, sizeof address) == 0 || errno == EINPROGRESS);
+    CHECK(poll(&entry, 1, -1) == 1);
+    b = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+    CHECK(b >= 0 && close(listener) == 0);
+    talk(&ways[3], a, b, ROUNDS);
+    CHECK(!is_on_ring(a) && !is_on_ring(b));
+    printf("connected by libc's poll, then poll: %d rounds\n", ROUNDS);
+    CHECK(close(a) == 0 && close(b) == 0 && close(set) == 0);
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        switched(&ways[i]);
+        try(&ways[i]);
+    }
+    connected_by_libc();
+    return 0;
+}
