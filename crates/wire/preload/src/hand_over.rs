@@ -67,7 +67,7 @@ pub(crate) fn to_tcp_or_relay(socket: &SocketRef, why: Reason) -> Result<HandedO
 /// As for [`to_tcp`].
 pub(crate) fn to_holder_of(socket: &SocketRef, why: Reason, number: c_int) -> Result<(), Errno> {
     if to_tcp_or_relay(socket, why)? == HandedOver::Later {
-        keeping_errno(|| guarded(|| relay::put_at(socket, number)));
+        guarded(|| relay::put_at(socket, number));
     }
     Ok(())
 }

@@ -7,7 +7,7 @@
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
 
-use crate::ffi::{guarded, keeping_errno};
+use crate::ffi::guarded;
 
 /// The function `name` that the object that has called this library would have without it; or else
 /// that of the first object that has one. Null where none has.
@@ -26,7 +26,7 @@ pub(crate) fn function(name: &CStr) -> *mut c_void {
             found.find(|found| !found.is_null()).unwrap_or(ptr::null_mut())
         })
     };
-    keeping_errno(|| guarded(find)).unwrap_or(ptr::null_mut())
+    guarded(find).unwrap_or(ptr::null_mut())
 }
 
 /// The function `name` in the object of the file `file`, or in what that needs; null if it is not

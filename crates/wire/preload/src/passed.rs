@@ -77,8 +77,7 @@ unsafe fn prepare_control(mut header: msghdr) -> Result<Option<Replaced>, Errno>
         each_right(&header, |at, fd| {
             if let Some(socket) = table::socket(fd)
                 && to_tcp_or_relay(&socket, Reason::FdPassed)? == HandedOver::Later
-                && let Some(Ok(end)) =
-                    keeping_errno(|| ffi::guarded(|| relay::begin(&socket, Takes::AtOnce)))
+                && let Some(Ok(end)) = ffi::guarded(|| relay::begin(&socket, Takes::AtOnce))
             {
                 socket.keep();
                 ends.push((at, end));
@@ -151,7 +150,7 @@ pub(crate) unsafe fn arrived(result: isize, message: *const msghdr) {
         return;
     }
     // One of them may be the other end of a connection of this process, on which it waits next.
-    let attend_first = || keeping_errno(|| ffi::guarded(serve_peers));
+    let attend_first = || ffi::guarded(serve_peers);
     // SAFETY: the kernel has just written there.
     let header = unsafe { &*message };
     if !header.msg_control.is_null() && header.msg_controllen >= mem::size_of::<libc::cmsghdr>() {

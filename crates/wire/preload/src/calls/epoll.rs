@@ -109,7 +109,7 @@ interpose! {
                 if result == 0 && let Some(outer) = outer {
                     // SAFETY: it can be read, unless something is taken out.
                     let asked = (op != libc::EPOLL_CTL_DEL).then(|| unsafe { event.read_unaligned() });
-                    keeping_errno(|| guarded(|| epoll::nest(&outer, fd, &inner, asked)));
+                    guarded(|| epoll::nest(&outer, fd, &inner, asked));
                 }
                 result
             }

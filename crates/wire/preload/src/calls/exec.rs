@@ -37,14 +37,14 @@ fn before_exec() {
 /// This process is still the same program.
 fn failed_exec(result: c_int) -> c_int {
     if process::kind() == process::Kind::Own {
-        keeping_errno(|| guarded(passed::remain));
+        guarded(passed::remain);
     }
     result
 }
 
 /// Before another program starts beside this one.
 pub(super) fn before_spawn() {
-    keeping_errno(|| guarded(passed::prepare_heirs));
+    guarded(passed::prepare_heirs);
 }
 
 /// Starts a program by `start`, with an environment that its loader can do with.
@@ -201,7 +201,7 @@ interpose! {
         // These functions return their errors.
         let relayed = match hand_over::to_tcp_or_relay(&socket, Reason::Exec) {
             Ok(HandedOver::All) => None,
-            Ok(HandedOver::Later) => keeping_errno(|| guarded(|| relay::for_actions(&socket, actions as usize))).flatten(),
+            Ok(HandedOver::Later) => guarded(|| relay::for_actions(&socket, actions as usize)).flatten(),
             Err(error) => return error.raw_os_error(),
         };
         match relayed {
@@ -212,7 +212,7 @@ interpose! {
     };
     /// posix_spawn_file_actions_destroy(3): nothing is started by these actions any more
     fn posix_spawn_file_actions_destroy(actions: *mut posix_spawn_file_actions_t) -> c_int = Some(()) => |_any, kernel| {
-        keeping_errno(|| guarded(|| relay::forget_actions(actions as usize)));
+        guarded(|| relay::forget_actions(actions as usize));
         kernel()
     };
 }

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::registrations::{keep_or_leave, show};
 use super::typed::Set;
 use super::watch::{ONE_SHOT, READ};
-use crate::ffi::{guarded, keeping_errno};
+use crate::ffi::guarded;
 use crate::hold;
 use crate::look;
 use crate::registration::PlaceOfSet;
@@ -44,7 +44,7 @@ pub(super) fn place_for(set: &SetRef, fd: c_int) -> (PlaceOfSet, bool) {
 pub(crate) fn note_wait(set: &SetRef) {
     // A handler that has interrupted one who holds the locks leaves it to a later wait.
     if !set.is_seen() && !hold::is_interrupted() {
-        keeping_errno(|| guarded(|| notice(&set.share(), MOST_LEVELS)));
+        guarded(|| notice(&set.share(), MOST_LEVELS));
     }
 }
 
