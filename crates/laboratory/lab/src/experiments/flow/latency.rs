@@ -74,7 +74,7 @@ impl Experiment for Latency {
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
         let rounds = context.rounds(2, 7);
-        let rates: &[u64] = context.pick(&[2, 6], &[1, 2, 3, 4, 6, 8, 12, 16, 24]);
+        let rates: &[u64] = context.pick(&[3, 6], &[1, 2, 3, 4, 6, 8, 12, 16, 24]);
         let seconds = context.pick(0.5, 2.0);
         let surroundings = Surroundings::new();
         let surroundings = &surroundings;
