@@ -1,13 +1,11 @@
 //! Carries out a plan, and reports the result.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
 use crate::dependence;
 use crate::error::Error;
 use crate::interface::Interface;
-use crate::kernel::{Kernel, Refusal};
+use crate::order::{self, Device};
 use crate::plan::{Along, Fate, Item, Plan};
 use crate::setting::{Group, Key, Value};
 
@@ -77,9 +75,16 @@ impl Report {
 }
 
 /// Makes the requests of a plan, and reads what has become of the interface.
-pub(crate) fn apply(kernel: &mut Kernel, before: &Interface, plan: &Plan) -> Result<Report, Error> {
-    let refusals = order(plan, |group, values| kernel.set(before.index, group, values));
-    let after = kernel.interface_back_at(before.index, &before.name)?;
+pub(crate) fn apply(
+    device: &mut impl Device,
+    before: &Interface,
+    plan: &Plan,
+) -> Result<Report, Error> {
+    let refusals = order::order(device, before, plan);
+    let mut after = device.read(before)?;
+    if order::again(device, &after, plan, &refusals) {
+        after = device.read(before)?;
+    }
     let outcome = |item: &Item| {
         let is = after.value(&item.key);
         let result = match &item.fate {
@@ -112,32 +117,6 @@ pub(crate) fn apply(kernel: &mut Kernel, before: &Interface, plan: &Plan) -> Res
     Ok(Report { interface: after.name.clone(), outcomes, along })
 }
 
-/// Makes the requests by `set`. Whatever is refused, for whatever reason, the rest is done: a
-/// driver may say of a single key that nobody may change it. Returns why, for each that was
-/// refused.
-fn order(
-    plan: &Plan,
-    mut set: impl FnMut(Group, &[(&str, Value)]) -> Result<(), Refusal>,
-) -> BTreeMap<&Key, String> {
-    let mut refusals = BTreeMap::new();
-    for (group, values) in plan.stages() {
-        let request: Vec<_> =
-            values.iter().map(|(item, value)| (item.key.name.as_str(), *value)).collect();
-        let Err(refusal) = set(group, &request) else { continue };
-        if let [(item, _)] = values[..] {
-            refusals.insert(&item.key, refusal.reason);
-            continue;
-        }
-        // All or nothing: which of them was it?
-        for (item, value) in values {
-            if let Err(refusal) = set(group, &[(&item.key.name, value)]) {
-                refusals.insert(&item.key, refusal.reason);
-            }
-        }
-    }
-    refusals
-}
-
 /// Why a key is not what it was set to, though the kernel did not refuse.
 fn unsaid(item: &Item, after: &Interface) -> String {
     if item.key.group == Group::Feature && item.target == Value::Switch(true) {
@@ -150,40 +129,5 @@ fn unsaid(item: &Item, after: &Interface) -> String {
         Some(is) if Some(is) == item.before => format!("the driver keeps it {is}"),
         Some(is) => format!("the driver has made it {is}"),
         None => "the interface has it no more".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rustix::io::Errno;
-
-    use super::*;
-    use crate::interface::sample;
-    use crate::saved::Saved;
-
-    #[test]
-    fn what_a_driver_lets_nobody_change_does_not_keep_back_the_rest() {
-        let mut changed = sample();
-        changed.private_flags[0].value = Value::Switch(true);
-        changed.rings[0].value = Value::Number(64);
-        changed.coalescing[1].value = Value::Number(0);
-        changed.coalescing[2].value = Value::Number(0);
-        let plan = Plan::back_to(&changed, &Saved::of(&sample(), None));
-        let mut done = Vec::new();
-        let refusals = order(&plan, |group, values| {
-            let is_guarded = |name: &str| ["striding", "rx-usecs"].contains(&name);
-            if values.iter().any(|(name, _)| is_guarded(name)) {
-                return Err(std::io::Error::from(Errno::PERM).into());
-            }
-            done.extend(values.iter().map(|(name, _)| Key::new(group, *name).to_string()));
-            Ok(())
-        });
-        assert_eq!(done, ["ring.rx", "coalesce.rx-frames"]);
-        let refused: Vec<String> = refusals.keys().map(ToString::to_string).collect();
-        assert_eq!(refused, ["private.striding", "coalesce.rx-usecs"]);
-        assert!(
-            refusals.values().all(|reason| reason == "Operation not permitted"),
-            "{refusals:?}"
-        );
     }
 }

@@ -5,7 +5,8 @@
 //! session     begin: lock, save; apply; end: put back          restore
 //!   saved     the state before, in a file
 //!     private      a directory whose files are closed to others
-//!   change    the requests of a plan, and what came of each
+//!   change    what came of each key of a plan
+//!     order        its requests, in an order that drivers take
 //!     plan    what is so already, what cannot be, what comes first
 //!       dependence   which features need which
 //!       profile      named sets of settings
@@ -41,6 +42,7 @@ mod error;
 mod interface;
 mod kernel;
 mod meaning;
+mod order;
 mod plan;
 mod private;
 mod profile;

@@ -129,7 +129,7 @@ impl Plan {
 
     /// The requests, in the order in which they must be made: what is to go off before what it
     /// needs, what is to go on after; features after the flags and rings that may decide which
-    /// there are.
+    /// there are; numbers of coalescing between the switches that go off and those that go on.
     pub(crate) fn stages(&self) -> Vec<Stage<'_>> {
         let mut stages: BTreeMap<(Group, isize), Vec<(&Item, Value)>> = BTreeMap::new();
         for item in &self.items {
@@ -138,6 +138,9 @@ impl Plan {
                 let place = match (item.key.group, value) {
                     (Group::Feature, Value::Switch(true)) => depth + 1,
                     (Group::Feature, _) => -depth,
+                    // Several drivers take no number while they adapt it themselves.
+                    (Group::Coalescing, Value::Switch(false)) => -1,
+                    (Group::Coalescing, Value::Switch(true)) => 1,
                     _ => 0,
                 };
                 stages.entry((item.key.group, place)).or_default().push((item, value));

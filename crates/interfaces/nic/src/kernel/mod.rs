@@ -70,7 +70,7 @@ pub struct Kernel {
 pub type Read = (String, Result<Interface, Error>);
 
 /// Why the kernel did not do something.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Refusal {
     errno: Option<Errno>,
     /// In words, with what the driver said about it (extended acknowledgement).
@@ -107,6 +107,12 @@ impl Refusal {
         let text = error.to_string();
         let reason = text.split(" (os error").next().unwrap_or(&text).to_owned();
         Self { errno: error.raw_os_error().map(Errno::from_raw_os_error), reason }
+    }
+
+    /// Whether a driver may do it with other settings beside it: not for lack of permission, nor
+    /// while the device is away.
+    pub(crate) fn is_of_combination(&self) -> bool {
+        matches!(self.errno, Some(Errno::INVAL | Errno::OPNOTSUPP))
     }
 
     /// `is_there`: whether there still is an interface of that name.
