@@ -178,15 +178,18 @@ pub(crate) struct NicApply {
 
 /// Restore the state that an interface had before it was first changed
 ///
-/// Restores what `seekwire nic apply` saved when it first changed the interface. Once all of it is
-/// restored, the saved state is removed.
+/// Restores the settings that `seekwire nic apply` has changed. Settings that somebody else has
+/// changed since then stay as they are, and the command names them. Once everything is restored,
+/// the saved state is removed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 JSON:
-  as for `seekwire nic apply`; outcomes has the settings that differed
+  as for `seekwire nic apply`; outcomes has the settings that differed.
+  others has {key, before, after} for each setting that somebody else has
+  changed; it is absent where there is none
 
 Exit status:
-  0  everything is as it was
+  0  everything that Seekwire has changed is as it was
   1  there is nothing to restore, or it cannot be restored
   3  something was refused")]
 pub(crate) struct NicRestore {
@@ -372,6 +375,10 @@ pub(crate) struct NicState {
 
 impl NicState {
     pub(crate) fn store(&self) -> Store {
-        self.state.as_ref().map_or_else(Store::default, Store::at)
+        let store = self.state.as_ref().map_or_else(Store::default, Store::at);
+        store.waiting(Store::PATIENCE, |busy| {
+            let seconds = Store::PATIENCE.as_secs();
+            seekwire_program::tell(format_args!("seekwire: {busy}; waiting for up to {seconds} s"));
+        })
     }
 }

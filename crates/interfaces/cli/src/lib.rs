@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser};
-use seekwire_nic::{Error, Kernel, Plan, Report, Session, Store, Terms};
+use seekwire_nic::{Error, Interface, Kernel, Plan, Report, Session, Store, Terms};
 
 use crate::arguments::{Arguments, Command, Nic, NicApply, NicRestore};
 
@@ -68,9 +68,12 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
     let now = kernel.interface(&options.interface)?;
     let name = now.name.clone();
     tell_of_left_behind(&store, &now);
-    let mut settings = options.profile.map(|profile| profile.settings(&now)).unwrap_or_default();
-    settings.extend(options.settings.iter().cloned());
-    let plan = Plan::new(&now, &settings)?;
+    let planned = |now: &Interface| {
+        let mut settings = options.profile.map(|profile| profile.settings(now)).unwrap_or_default();
+        settings.extend(options.settings.iter().cloned());
+        Plan::new(now, &settings)
+    };
+    let plan = planned(&now)?;
     if options.dry_run {
         let text = if options.json {
             render::foreseen_json(&name, &plan)?
@@ -89,6 +92,8 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
     let signals = is_held.then(hold::Signals::catch).transpose()?;
     let terms = Terms { hold: is_held, default_route: options.default_route };
     let mut session = Session::begin(&mut kernel, &store, &name, terms)?;
+    // Another process may have changed it since.
+    let plan = if *session.interface() == now { plan } else { planned(session.interface())? };
     let report = session.apply(&plan)?;
     // Standard output belongs to the command.
     let text = rendered(&name, &report, options.json)?;
@@ -131,6 +136,12 @@ fn put_back(session: Session<'_>, name: &str) -> Result<String> {
     let now = back.interface.clone();
     if now != name {
         seekwire_program::tell(format_args!("seekwire: {name} is called {now} now"));
+    }
+    for other in &back.others {
+        seekwire_program::tell(format_args!(
+            "seekwire: {now}: {} was {}, and somebody else has made it {}: left as it is",
+            other.key, other.before, other.after
+        ));
     }
     if !back.is_complete() {
         seekwire_program::tell(render::report(&now, &back).trim_end());

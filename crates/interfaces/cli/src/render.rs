@@ -43,7 +43,9 @@ pub(crate) fn report(name: &str, report: &Report) -> String {
         let key = outcome.key.to_string();
         vec![key, shown(outcome.before.as_ref()), shown(outcome.after.as_ref()), verdict(outcome)]
     });
-    let rows: Vec<_> = rows.chain(along(&report.along, "changed along")).collect();
+    let rows = rows.chain(along(&report.along, "changed along"));
+    let others = along(&report.others, "left: changed by somebody else");
+    let rows: Vec<_> = rows.chain(others).collect();
     if rows.is_empty() {
         return format!("{name}: nothing to change\n");
     }

@@ -19,6 +19,10 @@ pub struct Report {
     pub outcomes: Vec<Outcome>,
     /// Everything else that is not as it was.
     pub along: Vec<Along>,
+    /// Of a restoration: what somebody else has changed meanwhile, which is left alone. `before`
+    /// is what was saved.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Along>,
 }
 
 /// What came of one key.
@@ -114,7 +118,7 @@ pub(crate) fn apply(
         Some(Along { key, before: was, after: is })
     });
     let along = along.collect();
-    Ok(Report { interface: after.name.clone(), outcomes, along })
+    Ok(Report { interface: after.name.clone(), outcomes, along, others: Vec::new() })
 }
 
 /// Why a key is not what it was set to, though the kernel did not refuse.

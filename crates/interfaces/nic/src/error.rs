@@ -9,6 +9,12 @@ pub enum Error {
     /// There is no interface of that name in this network namespace.
     #[error("there is no interface `{0}` here; `seekwire nic show` lists them")]
     NoSuchInterface(String),
+    /// It was there when its state was saved.
+    #[error(
+        "{0} is not in this network namespace any more; if it was moved to another one, it has taken its settings along: \
+         move it back (`ip netns exec NAMESPACE ip link set {0} netns PID`), then run `seekwire nic restore {0}`"
+    )]
+    Gone(String),
     /// It is there, but the device behind it is not present.
     #[error(
         "the device of {0} does not answer: its driver has detached it, as for the moment of a reset or while it \
@@ -64,7 +70,10 @@ pub enum Error {
         needs: String,
     },
     /// Nothing has been changed that could be restored.
-    #[error("{0}: nothing to restore: no state was saved")]
+    #[error(
+        "{0}: nothing to restore: no state was saved in this network namespace; if the interface was changed in \
+         another one, move it back to that and restore it there"
+    )]
     NothingSaved(String),
     /// The saved state cannot be read or written.
     #[error(

@@ -20,6 +20,9 @@ pub struct Interface {
     /// Whether `address` is the one that the device came with.
     #[serde(skip)]
     pub has_permanent_address: bool,
+    /// Where the device is plugged in, as `pci/0000:01:00.0`; none of a virtual interface.
+    #[serde(skip)]
+    pub bus: Option<String>,
     /// The driver, or the kind of a virtual interface (`veth`); none for loopback.
     pub driver: Option<String>,
     /// The kind of a virtual interface; none of a device.
@@ -162,6 +165,7 @@ pub(crate) fn sample() -> Interface {
         index: 7,
         address: Some("02:00:00:00:00:07".to_owned()),
         has_permanent_address: true,
+        bus: Some("pci/0000:01:00.0".to_owned()),
         driver: Some("sample".to_owned()),
         kind: None,
         mtu: 1500,

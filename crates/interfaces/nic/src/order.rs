@@ -13,7 +13,7 @@ use crate::kernel::{Kernel, Refusal};
 use crate::plan::{Item, Plan};
 use crate::setting::{Group, Key, Value};
 
-/// What changes an interface and reads it: the kernel with the driver behind it.
+/// An interface that can be changed and read: the kernel with the driver underneath.
 pub(crate) trait Device {
     /// Sets values of one group, in one request.
     fn set(
@@ -66,7 +66,7 @@ pub(crate) fn order<'a>(
 }
 
 /// All values in one request; if that is refused, each by itself, forwards, then backwards what one
-/// behind it may have made possible. Returns what is left.
+/// later in the list may have made possible. Returns what is left.
 fn attempt<'a>(
     device: &mut impl Device,
     before: &Interface,
@@ -142,7 +142,7 @@ fn without_adapting<'a>(
     refused
 }
 
-/// Sets those numbers of coalescing once more that a switch behind them has reset. Returns whether
+/// Sets those numbers of coalescing once more that a later switch has reset. Returns whether
 /// it has.
 pub(crate) fn again(
     device: &mut impl Device,
@@ -166,7 +166,7 @@ pub(crate) fn again(
     let reset: Vec<_> = values.by_ref().filter(is_reset).collect();
     let is_any = !reset.is_empty();
     if is_any {
-        // What it has come to is read, and reported.
+        // The report has the values that are read next.
         attempt(device, after, Group::Coalescing, reset);
     }
     is_any

@@ -96,7 +96,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Plans the way back to a saved state: only what differs.
+    /// Plans the way back to a saved state: only what differs and is to be restored.
     #[must_use]
     pub fn back_to(interface: &Interface, saved: &Saved) -> Self {
         let mut items = Vec::new();
@@ -117,7 +117,7 @@ impl Plan {
         for (key, value) in saved.parameters() {
             items.push(Item::new(interface, key, value, true));
         }
-        items.retain(|item| item.fate != Fate::AlreadySo);
+        items.retain(|item| item.fate != Fate::AlreadySo && saved.owns(&item.key, interface));
         Self { items, along: Vec::new() }
     }
 

@@ -18,6 +18,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nix::sys::socket::getsockopt;
 use nix::{getsockopt_impl, libc, sockopt_impl};
@@ -26,11 +27,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::interface::{Interface, Parameter};
+use crate::plan::Along;
 use crate::private::Directory;
 use crate::setting::{Group, Key, Value};
 
 /// Whoever reads a file with another number does not understand it.
 const LAYOUT: u32 = 1;
+
+/// And how long between two tries.
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// Of all names of files.
 const PREFIX: &str = "netns-";
@@ -69,6 +74,39 @@ pub struct Saved {
     coalescing: BTreeMap<String, Value>,
     rings: BTreeMap<String, Value>,
     private_flags: BTreeMap<String, Value>,
+    /// The keys that this crate has changed since, and whether it asked for that or the key went
+    /// along. Only they are restored. None: all (a state of an earlier version).
+    #[serde(default)]
+    own: Option<BTreeMap<String, bool>>,
+    /// None: a state of an earlier version.
+    #[serde(default)]
+    device: Option<Identity>,
+}
+
+/// The marks of a device besides its address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Identity {
+    kind: Option<String>,
+    driver: Option<String>,
+    bus: Option<String>,
+}
+
+impl Identity {
+    fn of(interface: &Interface) -> Self {
+        Self {
+            kind: interface.kind.clone(),
+            driver: interface.driver.clone(),
+            bus: interface.bus.clone(),
+        }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        // Without /sys the driver is not known.
+        let is_driver =
+            self.driver.is_none() || other.driver.is_none() || self.driver == other.driver;
+        self.kind == other.kind && self.bus == other.bus && is_driver
+    }
 }
 
 /// Both, because a feature that is wanted may be off while what it needs is off.
@@ -102,7 +140,72 @@ impl Saved {
             coalescing: values(&interface.coalescing),
             rings: values(&interface.rings),
             private_flags: values(&interface.private_flags),
+            own: None,
+            device: Some(Identity::of(interface)),
         }
+    }
+
+    /// The same before anything has been changed: nothing of it is to be restored yet.
+    pub(crate) fn before_changes(interface: &Interface, process: Option<u32>) -> Self {
+        Self { own: Some(BTreeMap::new()), ..Self::of(interface, process) }
+    }
+
+    /// Notes keys that are changed, each with whether that is asked for. Returns whether that is
+    /// new.
+    pub(crate) fn note<'a>(&mut self, keys: impl IntoIterator<Item = (&'a Key, bool)>) -> bool {
+        let Some(own) = &mut self.own else { return false };
+        let mut is_new = false;
+        for (key, is_asked) in keys {
+            let known = own.entry(key.to_string()).or_insert_with(|| {
+                is_new = true;
+                is_asked
+            });
+            is_new |= is_asked && !*known;
+            *known |= is_asked;
+        }
+        is_new
+    }
+
+    /// Notes the keys of a state that lay on top of this one, and whose changes stay.
+    pub(crate) fn note_all_of(&mut self, top: &Self) -> bool {
+        let before = self.own.clone();
+        match (&mut self.own, &top.own) {
+            (Some(own), Some(top)) => {
+                for (key, is_asked) in top {
+                    *own.entry(key.clone()).or_default() |= is_asked;
+                }
+            }
+            // All keys are.
+            (own, None) => *own = None,
+            (None, _) => {}
+        }
+        self.own != before
+    }
+
+    /// Whether a key is to be restored. A feature that only went along, and is now wanted
+    /// otherwise, has been changed by somebody else.
+    pub(crate) fn owns(&self, key: &Key, now: &Interface) -> bool {
+        let Some(own) = &self.own else { return true };
+        let is_wanted_as_then = || {
+            let features = key.group == Group::Feature;
+            let then = self.features.get(&key.name).filter(|_| features);
+            let now = now.feature(&key.name);
+            then.zip(now).is_none_or(|(then, now)| then.wanted == now.wanted)
+        };
+        own.get(&key.to_string()).is_some_and(|is_asked| *is_asked || is_wanted_as_then())
+    }
+
+    /// Everything that is not as it was saved and is not to be restored.
+    pub(crate) fn others(&self, now: &Interface) -> Vec<Along> {
+        let features = self
+            .features
+            .iter()
+            .map(|(name, then)| (Key::feature(name.clone()), Value::Switch(then.active)));
+        let differing = features.chain(self.parameters()).filter_map(|(key, before)| {
+            let after = now.value(&key).filter(|after| *after != before)?;
+            (!self.owns(&key, now)).then_some(Along { key, before, after })
+        });
+        differing.collect()
     }
 
     /// Whether it is the state of this device. Numbers are not given twice, unless somebody asks
@@ -112,7 +215,9 @@ impl Saved {
         let is_permanent = self.has_permanent_address && interface.has_permanent_address;
         // Any other can be changed, as the name can.
         let is_similar = is_same_address || !is_permanent && self.interface == interface.name;
-        self.index == interface.index && is_similar
+        let identity = Identity::of(interface);
+        let is_same = self.device.as_ref().is_none_or(|device| device.is_same(&identity));
+        self.index == interface.index && is_similar && is_same
     }
 
     /// What is not a feature.
@@ -139,6 +244,10 @@ pub struct Store {
     directory: PathBuf,
     /// Behind the number of the interface.
     layer: &'static str,
+    /// How long a lock is waited for.
+    patience: Duration,
+    /// Told when that begins.
+    waiting: fn(&Error),
 }
 
 /// While it lives, no other process changes the interface through this crate. The kernel lifts it
@@ -168,10 +277,19 @@ impl Store {
     pub const DEFAULT: &str = "/run/seekwire/nic";
     /// The environment variable that says otherwise.
     pub const VARIABLE: &str = "SEEKWIRE_NIC_STATE";
+    /// How long a lock is waited for, unless somebody says otherwise: longer than the slowest driver
+    /// takes for a change.
+    pub const PATIENCE: Duration = Duration::from_secs(30);
 
     /// States in `directory`, which is made when it is needed.
     pub fn at(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into(), layer: "" }
+        Self { directory: directory.into(), layer: "", patience: Self::PATIENCE, waiting: |_| {} }
+    }
+
+    /// Waits as long for another process that changes the interface, and tells that it does.
+    #[must_use]
+    pub fn waiting(self, patience: Duration, waiting: fn(&Error)) -> Self {
+        Self { patience, waiting, ..self }
     }
 
     /// The states of sessions that hold on top of what stays.
@@ -238,8 +356,25 @@ impl Store {
         directory.remove(name(&path)).map_err(|error| self.failure(&path, error))
     }
 
-    /// Locks an interface; makes the directory.
+    /// Locks an interface, and waits for who has it; makes the directory.
     pub(crate) fn lock(&self, interface: &Interface) -> Result<Lock, Error> {
+        let until = Instant::now() + self.patience;
+        let mut is_told = false;
+        loop {
+            match self.try_lock(interface) {
+                Err(busy @ Error::Busy { .. }) if Instant::now() < until => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        (self.waiting)(&busy);
+                    }
+                    std::thread::park_timeout(GLANCE);
+                }
+                locked => return locked,
+            }
+        }
+    }
+
+    /// Locks an interface at once.
+    pub(crate) fn try_lock(&self, interface: &Interface) -> Result<Lock, Error> {
         let path = self.file(interface)?.with_extension("lock");
         // Never removed, or two processes could lock two files of the same name.
         let file =
@@ -392,7 +527,7 @@ mod tests {
         let (_directory, store) = store();
         let lock = store.lock(&sample()).unwrap();
         store.write(&sample(), &Saved::of(&sample(), Some(17)), true).unwrap();
-        let error = store.lock(&sample()).unwrap_err().to_string();
+        let error = store.try_lock(&sample()).unwrap_err().to_string();
         assert!(error.contains("(17) holds the settings of eth7"), "{error}");
         drop(lock);
         store.lock(&sample()).unwrap();

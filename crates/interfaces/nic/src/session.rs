@@ -4,8 +4,9 @@ use crate::change::{self, Report};
 use crate::error::Error;
 use crate::interface::Interface;
 use crate::kernel::Kernel;
-use crate::plan::Plan;
+use crate::plan::{Fate, Plan};
 use crate::saved::{Lock, Saved, Store};
+use crate::setting::Key;
 
 /// For how long settings shall stay, and what is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,10 +25,10 @@ pub struct Terms {
 pub struct Session<'a> {
     kernel: &'a mut Kernel,
     found: Interface,
-    /// What a session that holds goes back to.
+    /// The state before the changes, to which a session that holds goes back.
     base: Saved,
-    /// Where that is; none: the file is that of a session that has ended.
-    file: Option<Store>,
+    /// Where that is.
+    file: Store,
     /// Whether it was not there before, and nothing has been changed since.
     is_unused: bool,
     hold: bool,
@@ -54,37 +55,43 @@ impl<'a> Session<'a> {
         }
         kernel.check_permission(&found.name, found.index)?;
         let lock = store.lock(&found)?;
+        // The process that had the lock before may have changed it.
+        let found = kernel.interface_at(found.index, &found.name)?;
         let process = terms.hold.then(std::process::id);
         let held = store.held();
-        if !terms.hold {
-            // What its process was killed before it could put back stays from now on, too.
-            held.remove(&found)?;
-        }
+        // The changes of a process that was killed before it could undo them also stay from now on.
+        let stays = if terms.hold { None } else { held.load(&found)? };
         let (saved, file) = match held.load(&found)? {
-            Some(left) => (Some(left), held),
-            None => match store.load(&found)? {
+            Some(left) if terms.hold => (Some(left), held.clone()),
+            _ => match store.load(&found)? {
                 // It stays, and so does its state; this session goes back to it.
-                Some(stays) if terms.hold && stays.process.is_none() => (None, held),
+                Some(stays) if terms.hold && stays.process.is_none() => (None, held.clone()),
                 saved => (saved, store.clone()),
             },
         };
-        let (base, file, is_unused) = match saved {
+        let (mut base, file, is_unused) = match saved {
             None => {
-                let base = Saved::of(&found, process);
+                let base = Saved::before_changes(&found, process);
                 // One of an earlier start of the host may be in the way.
                 file.remove(&found)?;
                 file.write(&found, &base, true)?;
-                (base, Some(file), true)
+                (base, file, true)
             }
             // Its process has died, or it would have the lock: what it found is what there was.
             Some(saved) if saved.process.is_some() => {
                 let mut base = saved;
                 base.process = process;
                 file.write(&found, &base, false)?;
-                (base, Some(file), false)
+                (base, file, false)
             }
-            Some(_) => (Saved::of(&found, None), None, false),
+            Some(saved) => (saved, file, false),
         };
+        if let Some(stays) = stays {
+            if base.note_all_of(&stays) {
+                file.write(&found, &base, false)?;
+            }
+            held.remove(&found)?;
+        }
         Ok(Self { kernel, found, base, file, is_unused, hold: terms.hold, _lock: lock })
     }
 
@@ -99,7 +106,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchInterface`], [`Error::Detached`], [`Error::Kernel`].
+    /// [`Error::Gone`], [`Error::Detached`], [`Error::Kernel`].
     pub fn now(&mut self) -> Result<Interface, Error> {
         now(self.kernel, &self.found.name, &self.base)
     }
@@ -108,11 +115,26 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchInterface`], [`Error::Detached`], [`Error::Kernel`]: the interface cannot be read any more.
+    /// [`Error::Gone`], [`Error::Detached`], [`Error::Kernel`]: the interface cannot be read any more.
+    /// [`Error::State`]: what is changed cannot be noted.
     pub fn apply(&mut self, plan: &Plan) -> Result<Report, Error> {
         let before = self.now()?;
-        self.is_unused &= plan.is_idle();
-        change::apply(self.kernel, &before, plan)
+        if plan.is_idle() {
+            return change::apply(self.kernel, &before, plan);
+        }
+        self.is_unused = false;
+        let asked = plan.items.iter().filter(|item| item.fate == Fate::Change);
+        let along = plan.along.iter().map(|along| (&along.key, false));
+        self.note(asked.map(|item| (&item.key, true)).chain(along))?;
+        let report = change::apply(self.kernel, &before, plan)?;
+        // A driver changes what nobody can foresee.
+        self.note(report.along.iter().map(|along| (&along.key, false)))?;
+        Ok(report)
+    }
+
+    /// The disk has the keys before the kernel is asked to change them.
+    fn note<'k>(&mut self, keys: impl IntoIterator<Item = (&'k Key, bool)>) -> Result<(), Error> {
+        if self.base.note(keys) { self.file.write(&self.found, &self.base, false) } else { Ok(()) }
     }
 
     /// Ends the session: one that holds puts back what it found, any other leaves the interface as
@@ -143,7 +165,7 @@ impl<'a> Session<'a> {
     }
 
     fn forget(&self) -> Result<(), Error> {
-        self.file.as_ref().map_or(Ok(()), |file| file.remove(&self.found))
+        self.file.remove(&self.found)
     }
 }
 
@@ -154,8 +176,8 @@ impl Drop for Session<'_> {
     }
 }
 
-/// Puts an interface back into the state before it was first changed, and forgets that state if all
-/// of it came back. Where a session was killed that held it on top of what stays, into what stays;
+/// Puts an interface back into the state before it was first changed, except for what somebody else
+/// has changed since, and forgets that state if all of it came back. Where a session was killed that held it on top of what stays, into what stays;
 /// another call goes on from there.
 ///
 /// # Errors
@@ -189,8 +211,11 @@ pub fn restore(kernel: &mut Kernel, store: &Store, name: &str) -> Result<Report,
 
 /// Another interface may have been given the name since, and this one another.
 fn now(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Interface, Error> {
-    let now = kernel.interface_back_at(saved.index, name)?;
-    if saved.is_of(&now) { Ok(now) } else { Err(Error::NoSuchInterface(name.to_owned())) }
+    match kernel.interface_back_at(saved.index, name) {
+        Ok(now) if saved.is_of(&now) => Ok(now),
+        Ok(_) | Err(Error::NoSuchInterface(_)) => Err(Error::Gone(name.to_owned())),
+        Err(error) => Err(error),
+    }
 }
 
 /// What does not come back at once is tried a second time: one setting may have detached the
@@ -202,11 +227,13 @@ fn back(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Report, Error>
     };
     let first = once()?;
     let again = if first.is_complete() { None } else { Some(once()?) };
-    Ok(match again {
+    let report = match again {
         // Else what the first one has changed is the better account.
         Some(again) if again.missing().count() < first.missing().count() => again,
         _ => first,
-    })
+    };
+    let others = saved.others(&now(kernel, name, saved)?);
+    Ok(Report { others, ..report })
 }
 
 /// The process that was to restore the interface and has died without, if there is one.
@@ -217,7 +244,7 @@ fn back(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Report, Error>
 pub fn left_behind(store: &Store, interface: &Interface) -> Result<Option<u32>, Error> {
     let saved = store.held().load(interface)?.or(store.load(interface)?);
     let Some(process) = saved.and_then(|saved| saved.process) else { return Ok(None) };
-    match store.lock(interface) {
+    match store.try_lock(interface) {
         Ok(_) => Ok(Some(process)),
         Err(Error::Busy { .. }) => Ok(None),
         // Somebody who may not lock may still be told, if the process is not there.

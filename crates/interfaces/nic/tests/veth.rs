@@ -7,6 +7,8 @@ mod namespace;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use namespace::with_pair;
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
@@ -31,6 +33,11 @@ fn store() -> (tempfile::TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::at(directory.path().join("nic"));
     (directory, store)
+}
+
+/// Without waiting for a lock.
+fn at_once(store: &Store) -> Store {
+    store.clone().waiting(Duration::ZERO, |_| {})
 }
 
 fn apply(session: &mut Session<'_>, texts: &[&str]) -> Report {
@@ -178,7 +185,7 @@ fn a_session_that_holds_puts_back_what_it_found() {
         let mut session = Session::begin(&mut kernel, &store, "near", HOLD).unwrap();
         apply(&mut session, &["tx=off", "gro=on"]);
         assert!(matches!(
-            Session::begin(&mut Kernel::open().unwrap(), &store, "near", STAY),
+            Session::begin(&mut Kernel::open().unwrap(), &at_once(&store), "near", STAY),
             Err(Error::Busy { process: Some(process), .. }) if process == std::process::id()
         ));
         assert!(session.end().unwrap().unwrap().is_complete());
@@ -247,10 +254,127 @@ fn another_device_of_the_same_number_is_left_alone() {
         ip("link add name two index 77 type veth peer name other");
         let before = Kernel::open().unwrap().interface("two").unwrap();
         let error = session.end().unwrap_err();
-        assert!(matches!(&error, Error::NoSuchInterface(name) if name == "one"), "{error}");
+        assert!(matches!(&error, Error::Gone(name) if name == "one"), "{error}");
         assert_eq!(kernel.interface("two").unwrap(), before);
         let error = restore(&mut kernel, &store, "two").unwrap_err().to_string();
         assert!(error.contains("it is of another device, one"), "{error}");
+    });
+}
+
+#[test]
+fn a_device_of_another_kind_does_not_get_the_state_of_the_old_one() {
+    with_pair(|_| {
+        let (_directory, store) = store();
+        let mut kernel = Kernel::open().unwrap();
+        ip("link add name one index 77 type veth peer name other");
+        let mut session = Session::begin(&mut kernel, &store, "one", STAY).unwrap();
+        apply(&mut session, &["tx=off"]);
+        session.end().unwrap();
+        ip("link del one");
+        ip("link add name one index 77 type bridge");
+        let before = kernel.interface("one").unwrap();
+        let error = restore(&mut kernel, &store, "one").unwrap_err().to_string();
+        assert!(error.contains("it is of another device, one"), "{error}");
+        assert_eq!(kernel.interface("one").unwrap(), before);
+    });
+}
+
+#[test]
+fn what_others_changed_meanwhile_stays_and_is_told() {
+    with_pair(|_| {
+        let (_directory, store) = store();
+        let mut kernel = Kernel::open().unwrap();
+        // A store in another directory has its own locks.
+        let (_elsewhere, elsewhere) = self::store();
+        let by_others = |texts: &[&str]| {
+            let mut kernel = Kernel::open().unwrap();
+            let mut session = Session::begin(&mut kernel, &elsewhere, "near", STAY).unwrap();
+            assert!(apply(&mut session, texts).is_complete());
+            session.end().unwrap();
+        };
+        for terms in [HOLD, STAY] {
+            by_others(&["gro=on", "gso=on"]);
+            let before = kernel.interface("near").unwrap();
+            let mut session = Session::begin(&mut kernel, &store, "near", terms).unwrap();
+            apply(&mut session, &["tx=off"]);
+            by_others(&["gro=off", "gso=off"]);
+            let back = match session.end().unwrap() {
+                Some(back) => back,
+                None => restore(&mut kernel, &store, "near").unwrap(),
+            };
+            assert!(back.is_complete(), "{back:#?}");
+            let others: Vec<_> = back.others.iter().map(|other| other.key.name.as_str()).collect();
+            assert_eq!(others, ["rx-gro", "tx-generic-segmentation"], "{back:#?}");
+            let after = kernel.interface("near").unwrap();
+            assert!(!is_on(&after, "rx-gro") && !is_on(&after, "tx-generic-segmentation"));
+            for name in ["tx-checksum-ip-generic", "tx-tcp-segmentation"] {
+                assert_eq!(is_on(&after, name), is_on(&before, name), "{name}");
+            }
+            assert!(store.load(&after).unwrap().is_none());
+        }
+    });
+}
+
+#[test]
+fn who_comes_second_waits_and_plans_from_what_the_first_one_left() {
+    with_pair(|testbed| {
+        let (_directory, store) = store();
+        let near = Kernel::open().unwrap().interface("near").unwrap();
+        let mut kernel = Kernel::open().unwrap();
+        let mut first = Session::begin(&mut kernel, &store, "near", HOLD).unwrap();
+        apply(&mut first, &["tx=off"]);
+        static WAITS: std::sync::Mutex<Option<mpsc::Sender<String>>> = std::sync::Mutex::new(None);
+        let (told, waits) = mpsc::channel();
+        *WAITS.lock().unwrap() = Some(told);
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                let begin = || {
+                    let mut kernel = Kernel::open().unwrap();
+                    let tell = |busy: &Error| {
+                        let told = WAITS.lock().unwrap().take().unwrap();
+                        told.send(busy.to_string()).unwrap();
+                    };
+                    let store = store.clone().waiting(Duration::from_secs(60), tell);
+                    let session = Session::begin(&mut kernel, &store, "near", HOLD).unwrap();
+                    session.interface().clone()
+                };
+                testbed.end(Side::Near).run(begin).unwrap()
+            });
+            let told = waits.recv().unwrap();
+            assert!(told.contains(&format!("({})", std::process::id())), "{told}");
+            first.end().unwrap();
+            assert_eq!(second.join().unwrap(), near);
+        });
+    });
+}
+
+#[test]
+fn an_interface_in_another_namespace_says_where_it_is_restored() {
+    with_pair(|testbed| {
+        let (_directory, store) = store();
+        let mut kernel = Kernel::open().unwrap();
+        ip("link add name one index 77 type veth peer name other");
+        let mut session = Session::begin(&mut kernel, &store, "one", HOLD).unwrap();
+        apply(&mut session, &["tx=off"]);
+        let own = std::process::id();
+        let far = testbed.end(Side::Far);
+        let mut sleep = far.run(|| Command::new("sleep").arg("600").spawn().unwrap()).unwrap();
+        ip(&format!("link set one netns {}", sleep.id()));
+        let error = session.end().unwrap_err().to_string();
+        assert!(error.contains("not in this network namespace any more"), "{error}");
+        let elsewhere = || restore(&mut Kernel::open().unwrap(), &store, "one").unwrap_err();
+        let error = far.run(elsewhere).unwrap().to_string();
+        assert!(error.contains("move it back"), "{error}");
+        // The number of this thread: the process has another namespace.
+        let back = format!(
+            "link set one netns /proc/{own}/task/{}/ns/net",
+            thread::gettid().as_raw_nonzero()
+        );
+        far.run(|| ip(&back)).unwrap();
+        sleep.kill().unwrap();
+        sleep.wait().unwrap();
+        assert!(restore(&mut kernel, &store, "one").unwrap().is_complete());
+        assert!(is_on(&kernel.interface("one").unwrap(), "tx-checksum-ip-generic"));
     });
 }
 

@@ -150,6 +150,7 @@ pub(crate) mod tests {
             index: 7,
             address: Some("02:00:00:00:00:07".to_owned()),
             has_permanent_address: true,
+            bus: None,
             kind: None,
             driver: None,
             mtu: 1500,

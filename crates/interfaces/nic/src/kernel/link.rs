@@ -78,6 +78,11 @@ impl Link {
         })
     }
 
+    /// Where the device is plugged in.
+    pub(super) fn bus(&self) -> Option<String> {
+        self.device.as_ref().map(|(bus, name)| format!("{bus}/{name}"))
+    }
+
     /// The driver of the device, else the kind. ethtool netlink does not have it.
     pub(super) fn driver(&self) -> Option<String> {
         let driver = |(bus, name): &(String, String)| {

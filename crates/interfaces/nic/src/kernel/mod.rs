@@ -217,6 +217,7 @@ impl Kernel {
             rings: self.rings(index)?.unwrap_or_default(),
             private_flags: self.private_flags(index)?.unwrap_or_default(),
             driver: link.driver(),
+            bus: link.bus(),
             kind: link.kind,
             address: link.address,
             has_permanent_address: link.has_permanent_address,

@@ -14,8 +14,8 @@ use crate::setting::Setting;
 /// Numbers by name; a switch is 0 or 1.
 type Numbers = BTreeMap<String, u32>;
 
-/// What a driver makes of one request: what is set now, what shall be set. It changes the latter to
-/// what it really sets, or refuses.
+/// The answer of a driver to one request, given the values now and those asked for. It changes the
+/// latter to those that it really sets, or refuses.
 type Rule = fn(&Numbers, &mut Numbers) -> Result<(), Errno>;
 
 struct Driver {
@@ -157,7 +157,7 @@ fn power_below(_: &Numbers, new: &mut Numbers) -> Result<(), Errno> {
 struct Fake<'a> {
     driver: &'a Driver,
     is: Interface,
-    /// Of what is switched on nothing is, for faults.
+    /// A switch that cannot be switched on, for faults.
     stays_off: Option<&'static str>,
     requests: usize,
 }
@@ -275,7 +275,7 @@ fn numbers_go_back_where_adapting_cannot_be_switched_on_with_them() {
     let report = fake.apply(&["coalesce.rx-usecs=30"]);
     assert!(!report.is_complete());
     assert_eq!(*value(&fake.is, "rx-usecs"), Value::Number(50), "{report:#?}");
-    assert_eq!(report.along.len(), 2, "what could not be put back is told: {report:#?}");
+    assert_eq!(report.along.len(), 2, "the report has both leftovers: {report:#?}");
 }
 
 #[test]
