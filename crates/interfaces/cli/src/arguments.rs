@@ -256,7 +256,8 @@ JSON:
                     cpu_seconds_per_gigabyte}
     against_found   null or {ratio, low, high, rounds}
     end             best, open, worse (was dropped) or failed
-    lasting         null or {ethtool, link}
+    lasting         null or {ethtool, link, drop_in_for}; drop_in_for is
+                    null, or the file that link is a drop-in file for
     applied         null, or as from `seekwire nic apply --json`
 
 Exit status:
@@ -308,7 +309,10 @@ pub(crate) struct NicTune {
     /// Write what makes the settings last to a new file, instead of printing it
     ///
     /// If the name ends in `.link`, this is a systemd.link(5) file, else a shell script of
-    /// ethtool(8) commands. Without a recommendation, nothing is written.
+    /// ethtool(8) commands. If the interface has a file of its own already, such as netplan's, a
+    /// drop-in file NETPLAN.link.d/NAME.conf is written beside NAME.link instead of it: systemd reads
+    /// only the first file that fits. The name of the interface never changes. Without a
+    /// recommendation, nothing is written.
     #[arg(long, value_name = "FILE")]
     pub(crate) lasting: Option<PathBuf>,
 

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{Access, AtFlags, CWD};
 use seekwire_gauge::Client;
 use seekwire_nic::{Kernel, Plan, Report, Session, Setting, Store, Terms};
-use seekwire_tune::{Options, Outcome, Progress};
+use seekwire_tune::{LinkFile, Options, Outcome, Progress};
 use serde::Serialize;
 
 use crate::arguments::NicTune;
@@ -29,9 +29,10 @@ pub(crate) fn tune(options: &NicTune) -> Result<ExitCode> {
     if options.dry_run {
         return foresee(options, &now);
     }
-    if let Some(file) = &options.lasting {
-        check_writable(file)?;
-    }
+    let lasting = match &options.lasting {
+        Some(file) => Some(place(file, LinkFile::of(&now).as_ref())?),
+        None => None,
+    };
     let peer = peer(&mut kernel, options, &name)?;
     let mut client = Client::connect(peer)?;
 
@@ -78,8 +79,8 @@ pub(crate) fn tune(options: &NicTune) -> Result<ExitCode> {
         if options.apply && outcome.recommended != 0 {
             applied = Some(apply(&mut kernel, &store, options, &now, &outcome)?);
         }
-        if let (Some(file), Some(lasting)) = (&options.lasting, &outcome.lasting) {
-            write(file, lasting)?;
+        if let (Some(file), Some(found)) = (&lasting, &outcome.lasting) {
+            write(file, found)?;
             written = Some(file.as_path());
         }
         Ok(())
@@ -160,7 +161,36 @@ fn apply(
     Ok(report)
 }
 
+/// Where what lasts is written: a file of the name that was given, or a drop-in file beside it.
 /// Checked before the measurements, which take minutes.
+fn place(file: &Path, beside: Option<&LinkFile>) -> Result<PathBuf> {
+    check_writable(file)?;
+    let (Some(name), Some(beside)) = (file.file_name(), beside.filter(|_| is_link(file))) else {
+        return Ok(file.to_owned());
+    };
+    if beside.is_of_one {
+        let name = Path::new(name).with_extension("conf");
+        let drop_in = file.with_file_name(format!("{}.d", beside.name)).join(name);
+        if drop_in.symlink_metadata().is_ok() {
+            bail!("{} exists already; name a new file", drop_in.display());
+        }
+        return Ok(drop_in);
+    }
+    if name.as_encoded_bytes() >= beside.name.as_bytes() {
+        bail!(
+            "{}: systemd would not read it, because {} fits the interface and comes first: \
+             choose a name that sorts before that one",
+            file.display(),
+            beside.name
+        );
+    }
+    Ok(file.to_owned())
+}
+
+fn is_link(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension == "link")
+}
+
 fn check_writable(file: &Path) -> Result<()> {
     let cannot = || format!("cannot write {}", file.display());
     // A link that leads nowhere is there, too.
@@ -178,11 +208,16 @@ fn check_writable(file: &Path) -> Result<()> {
 }
 
 fn write(file: &Path, lasting: &seekwire_tune::Lasting) -> Result<()> {
-    let text = match file.extension() {
-        Some(extension) if extension == "link" => lasting.link.clone(),
-        _ => format!("#!/bin/sh\nset -e\n{}", lasting.ethtool),
+    let directory = file.parent().unwrap_or(Path::new("."));
+    let is_drop_in =
+        lasting.drop_in_for.is_some() && is_link(directory.with_extension("").as_path());
+    let text = if is_link(file) || is_drop_in {
+        lasting.link.clone()
+    } else {
+        format!("#!/bin/sh\nset -e\n{}", lasting.ethtool)
     };
-    File::create_new(file)
+    let made = if is_drop_in { std::fs::create_dir_all(directory) } else { Ok(()) };
+    made.and_then(|()| File::create_new(file))
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .with_context(|| format!("cannot write {}", file.display()))
 }
@@ -197,5 +232,35 @@ fn told(progress: &Progress<'_>) -> String {
             format!("{name}: {error}; trying again, for up to {seconds} s")
         }
         Progress::Failed { name, error } => format!("{name}: cannot be measured: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lasts_is_placed_where_systemd_reads_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str| directory.path().join(name);
+        let beside = |name: &str, is_of_one| LinkFile::new(name.to_owned(), is_of_one, Vec::new());
+        let of_many = beside("73-usb-net-by-mac.link", false);
+        assert_eq!(place(&file("50-usb.link"), Some(&of_many)).unwrap(), file("50-usb.link"));
+        let error = place(&file("80-usb.link"), Some(&of_many)).unwrap_err().to_string();
+        assert!(error.contains("sorts before") && error.contains("73-usb-net-by-mac"), "{error}");
+        assert_eq!(place(&file("set.sh"), Some(&of_many)).unwrap(), file("set.sh"));
+        let netplan = beside("10-netplan-lan.link", true);
+        let drop_in = place(&file("50-lan.link"), Some(&netplan)).unwrap();
+        assert_eq!(drop_in, file("10-netplan-lan.link.d/50-lan.conf"));
+        let lasting = seekwire_tune::Lasting {
+            ethtool: "ethtool -K lan gro off\n".to_owned(),
+            link: "[Link]\n".to_owned(),
+            drop_in_for: Some(netplan.name.clone()),
+        };
+        write(&drop_in, &lasting).unwrap();
+        assert_eq!(std::fs::read_to_string(&drop_in).unwrap(), "[Link]\n");
+        place(&file("50-lan.link"), Some(&netplan)).unwrap_err();
+        write(&file("set.sh"), &lasting).unwrap();
+        assert!(std::fs::read_to_string(file("set.sh")).unwrap().contains("ethtool -K lan"));
     }
 }

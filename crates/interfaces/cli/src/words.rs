@@ -42,8 +42,13 @@ pub(crate) fn result(
             let indented = |lines: &str| lines.lines().map(indent).collect::<String>();
             text.push_str("\nTo make it last, run this at every start of the host:\n\n");
             text.push_str(&indented(&lasting.ethtool));
+            let file = match &lasting.drop_in_for {
+                Some(link) => format!("{link}.d/50-{name}.conf"),
+                // Before all that come with the system.
+                None => format!("00-{name}.link"),
+            };
             text.push_str(&format!(
-                "\nor create /etc/systemd/network/50-{name}.link with this content:\n\n"
+                "\nor create /etc/systemd/network/{file} with this content:\n\n"
             ));
             text.push_str(&indented(&lasting.link));
         }

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use seekwire_nic::{Group, Interface, Key, Value};
 use serde::Serialize;
 
+use crate::link_file::LinkFile;
+
 /// The same settings in two forms. Neither is installed by anybody but a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Lasting {
@@ -14,11 +16,19 @@ pub struct Lasting {
     /// A file for /etc/systemd/network, systemd.link(5). What such a file has no word for is in
     /// its comments, as commands.
     pub link: String,
+    /// The file that `link` is a drop-in file for; none: it is a file of its own.
+    pub drop_in_for: Option<String>,
 }
 
 impl Lasting {
-    pub(crate) fn of(interface: &Interface, changes: &BTreeMap<Key, Value>) -> Self {
-        Self { ethtool: ethtool(interface, changes), link: link(interface, changes) }
+    pub(crate) fn of(
+        interface: &Interface,
+        changes: &BTreeMap<Key, Value>,
+        beside: Option<&LinkFile>,
+    ) -> Self {
+        let drop_in_for = beside.filter(|file| file.is_of_one).map(|file| file.name.clone());
+        let link = link(interface, changes, beside);
+        Self { ethtool: ethtool(interface, changes), link, drop_in_for }
     }
 }
 
@@ -95,16 +105,11 @@ fn entry(key: &Key, value: Value) -> Option<(&'static str, String)> {
     Some((word, value))
 }
 
-/// Only the first file that fits an interface counts, and these are what systemd's last one has.
-const DEFAULTS: &str = "\
-# Of all files only the first that fits counts: these are of 99-default.link.
-NamePolicy=keep kernel database onboard slot path
-AlternativeNamesPolicy=database onboard slot path
-MACAddressPolicy=persistent
-# Found by measuring.
-";
-
-fn link(interface: &Interface, changes: &BTreeMap<Key, Value>) -> String {
+fn link(
+    interface: &Interface,
+    changes: &BTreeMap<Key, Value>,
+    beside: Option<&LinkFile>,
+) -> String {
     let found_by = match &interface.address {
         Some(address) if interface.has_permanent_address => {
             format!("PermanentMACAddress={address}")
@@ -123,8 +128,20 @@ fn link(interface: &Interface, changes: &BTreeMap<Key, Value>) -> String {
             None => drop(others.insert(key.clone(), *value)),
         }
     }
-    let mut text = format!("[Match]\n{found_by}\nKind={kind}\n\n[Link]\n");
-    text.push_str(DEFAULTS);
+    let mut text = match beside {
+        // The main file has the match.
+        Some(file) if file.is_of_one => "[Link]\n".to_owned(),
+        _ => format!("[Match]\n{found_by}\nKind={kind}\n\n[Link]\n"),
+    };
+    if let Some(file) = beside.filter(|file| !file.is_of_one) {
+        // Names and addresses stay as they are.
+        text.push_str(&format!(
+            "# Only the first file that fits counts: these are of {}.\n",
+            file.name
+        ));
+        text.extend(file.link.iter().map(|line| format!("{line}\n")));
+    }
+    text.push_str("# Found by measuring.\n");
     for (word, value) in entries {
         text.push_str(&format!("{word}={value}\n"));
     }
@@ -141,13 +158,22 @@ mod tests {
 
     use super::*;
     use crate::candidate::tests::sample;
+    use crate::link_file::tests::reported;
 
     fn lasting(interface: &Interface, settings: &[&str]) -> Lasting {
+        lasting_beside(interface, settings, None)
+    }
+
+    fn lasting_beside(
+        interface: &Interface,
+        settings: &[&str],
+        beside: Option<&LinkFile>,
+    ) -> Lasting {
         let changes = settings.iter().map(|text| {
             let setting: Setting = text.parse().unwrap();
             (setting.key, setting.value)
         });
-        Lasting::of(interface, &changes.collect())
+        Lasting::of(interface, &changes.collect(), beside)
     }
 
     const ALL: [&str; 7] = [
@@ -178,9 +204,6 @@ mod tests {
         assert_eq!(
             lasting(&sample(), &ALL).link,
             "[Match]\nPermanentMACAddress=02:00:00:00:00:07\nKind=!*\n\n[Link]\n\
-             # Of all files only the first that fits counts: these are of 99-default.link.\n\
-             NamePolicy=keep kernel database onboard slot path\n\
-             AlternativeNamesPolicy=database onboard slot path\nMACAddressPolicy=persistent\n\
              # Found by measuring.\n\
              GenericReceiveOffload=no\nRxBufferSize=4096\nRxCoalesceSec=0us\n\
              TransmitChecksumOffload=no\nUseAdaptiveRxCoalesce=no\n\
@@ -188,6 +211,25 @@ mod tests {
              #   ethtool --set-priv-flags eth7 'a flag'\\''s' on\n\
              #   ethtool -K eth7 tx-scatter-gather off\n"
         );
+    }
+
+    #[test]
+    fn a_link_file_leaves_the_name_to_the_one_that_it_replaces_or_adds_to() {
+        let usb = "[Match]\nProperty=*ID_BUS=usb\n\n[Link]\nNamePolicy=mac\n";
+        let usb = reported("73-usb-net-by-mac.link", usb, "");
+        let own = lasting_beside(&sample(), &["rx-gro=off"], Some(&usb));
+        assert_eq!(
+            own.link,
+            "[Match]\nPermanentMACAddress=02:00:00:00:00:07\nKind=!*\n\n[Link]\n\
+             # Only the first file that fits counts: these are of 73-usb-net-by-mac.link.\n\
+             NamePolicy=mac\n# Found by measuring.\nGenericReceiveOffload=no\n"
+        );
+        assert_eq!(own.drop_in_for, None);
+        let netplan = "[Match]\nMACAddress=02:00:00:00:00:07\n\n[Link]\nName=lan\n";
+        let netplan = reported("10-netplan-lan.link", netplan, "");
+        let added = lasting_beside(&sample(), &["rx-gro=off"], Some(&netplan));
+        assert_eq!(added.link, "[Link]\n# Found by measuring.\nGenericReceiveOffload=no\n");
+        assert_eq!(added.drop_in_for.as_deref(), Some("10-netplan-lan.link"));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //!   interval   how much better one is than another, and how sure that is
 //!   goal       what is measured, and when it is better
 //! lasting      what makes settings last
+//!   link_file    the file of systemd that names the interface
 //! ```
 //!
 //! It decides about the settings of this end only, for one peer, at the load that the host has
@@ -21,6 +22,7 @@ mod error;
 mod goal;
 mod interval;
 mod lasting;
+mod link_file;
 mod looks;
 mod race;
 mod search;
@@ -31,4 +33,5 @@ pub use error::Error;
 pub use goal::{Figures, Goal};
 pub use interval::Interval;
 pub use lasting::Lasting;
+pub use link_file::LinkFile;
 pub use search::{End, Options, Outcome, Progress, Tried, candidates, search};

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::goal::{Figures, Goal};
 use crate::interval::Interval;
 use crate::lasting::Lasting;
+use crate::link_file::LinkFile;
 use crate::race::Race;
 
 /// Rounds that the time is cut for, of the first candidates as well as of those that join.
@@ -341,7 +342,8 @@ impl Search {
             candidates: (0..self.candidates.len()).map(tried).collect(),
             best,
             recommended,
-            lasting: (!changes.is_empty()).then(|| Lasting::of(&self.found, changes)),
+            lasting: (!changes.is_empty())
+                .then(|| Lasting::of(&self.found, changes, LinkFile::of(&self.found).as_ref())),
         })
     }
 
