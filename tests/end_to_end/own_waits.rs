@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed_apart, source};
 
-/// What a program is, as server or client of messages that are sent back.
+/// Starts a program as the server ("serve") or the client ("talk") of messages that are sent back.
 type Program = fn(&Stage, &str) -> Command;
 
 fn bun(stage: &Stage, role: &str) -> Command {

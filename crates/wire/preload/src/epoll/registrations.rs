@@ -135,10 +135,21 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
         }
         let lives_on =
             fd.is_some() && last == Last::Closing && own && registration.parked.is_none();
+        // Another process keeps it in the set, which only the kernel tells of it from now on.
+        let goes_on_elsewhere =
+            || own && last != Last::Gone && !socket.connection.ends_with_this_process();
         let Some(watch) = registration.watch else {
+            if lives_on && !registration.is_seen && seen::replace(socket, &set, registration) {
+                return true;
+            }
             if lives_on {
                 // It stays the kernel's alone.
                 let _ = socket.connection.fall_back(Reason::UnknownOption);
+            } else if !registration.is_seen
+                && socket.connection.is_attached()
+                && goes_on_elsewhere()
+            {
+                let _ = socket.connection.fall_back(Reason::Bypassed);
             }
             return false;
         };
@@ -155,8 +166,7 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
             return true;
         }
         give_back(&set, registration, watch, reach);
-        if own && last != Last::Gone && !socket.connection.ends_with_this_process() {
-            // Another process keeps it in the set, which only the kernel tells of it from now on.
+        if goes_on_elsewhere() {
             let _ = socket.connection.fall_back(Reason::Bypassed);
         }
         false

@@ -10,19 +10,26 @@ use std::sync::atomic::Ordering;
 
 use libc::{POLLIN, epoll_event};
 use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::fd::Placed;
 use smallvec::SmallVec;
 
+use super::listed;
 use super::registrations::{keep_or_leave, show};
+use super::tag::{self, Op};
 use super::typed::Set;
 use super::watch::{ONE_SHOT, READ};
 use crate::ffi::guarded;
 use crate::hold;
 use crate::look;
-use crate::registration::PlaceOfSet;
+use crate::registration::{PlaceOfSet, Registration};
+use crate::socket::Socket;
 use crate::table::{self, SetRef, SharedSet};
 
 /// How deep sets may be in one another: the kernel's own limit (linux/eventpoll.c, EP_MAX_NESTS).
 pub(super) const MOST_LEVELS: u32 = 4;
+
+/// In place of a number: that of a socket whose number has changed.
+const ANY: c_int = -1;
 
 /// Names `set` for a registration of the socket `fd`, and says whether a wait on it was seen. To be
 /// called under the lock of the socket's registrations.
@@ -37,6 +44,26 @@ pub(super) fn place_for(set: &SetRef, fd: c_int) -> (PlaceOfSet, bool) {
         is_seen
     };
     (set.place(), is_seen)
+}
+
+/// The number of a registration in a set on which no wait was seen is about to be closed, while
+/// others stand for the socket: another number takes its place in the kernel's set. False if that
+/// cannot be.
+pub(super) fn replace(socket: &Socket, set: &Set, registration: &mut Registration) -> bool {
+    if registration.stand_in.is_some() {
+        return true;
+    }
+    let Some(epfd) = set.number() else { return false };
+    let Ok(stand_in) = Placed::duplicate(socket.connection.fd()) else { return false };
+    let is_fired = listed::is_fired(epfd, registration);
+    let events = if is_fired { ONE_SHOT } else { registration.events };
+    if tag::control(epfd, Op::Add, stand_in.fd().raw(), events, registration.data).is_err() {
+        return false;
+    }
+    let _ = tag::control(epfd, Op::Delete, registration.fd, 0, 0);
+    registration.stand_in = Some(stand_in);
+    set.state.lock().early.push(ANY);
+    true
 }
 
 /// A wait of the library's is about to begin on `set`.
@@ -55,7 +82,8 @@ fn notice(set: &SharedSet, levels: u32) {
         set.seen.store(true, Ordering::Release);
         std::mem::take(&mut state.early)
     };
-    for socket in early.into_iter().filter_map(table::socket) {
+    let all = if early.contains(&ANY) { table::numbers().collect() } else { early };
+    for socket in all.into_iter().filter_map(table::socket) {
         let mut registrations = socket.registrations().lock();
         let of_set = registrations.iter_mut().filter(|registration| set.is(&registration.set));
         of_set.for_each(|registration| registration.is_seen = true);
@@ -83,7 +111,7 @@ pub(super) struct Inner {
 
 /// The sets that are in `set`, each with the application's event.
 fn inner(set: &Set) -> SmallVec<[(SharedSet, epoll_event); 4]> {
-    if !set.has_inner.load(Ordering::Acquire) {
+    if !set.has_inner() {
         return SmallVec::new();
     }
     let Some(state) = set.state.lock_in_handler() else { return SmallVec::new() };
@@ -112,15 +140,15 @@ pub(crate) fn silence(set: &Set) -> bool {
     silence_inner(set, MOST_LEVELS) | set.silence()
 }
 
-/// Silences the doorbells in the sets that are in `set`, where they ring for what is gone by now:
-/// nobody is to be told of it. True, and the kernel is to be asked again, if there were any.
+/// Silences the doorbells in the sets that are in `set`, where they ring for something that is gone
+/// by now. True, and the kernel is to be asked again, if there were any.
 pub(super) fn silence_inner(set: &Set, levels: u32) -> bool {
     let silence = |set: &SharedSet| (levels > 0 && silence_inner(set, levels - 1)) | set.silence();
     inner(set).iter().fold(false, |any, (set, _)| silence(set) | any)
 }
 
-/// Takes those of `count` events out that tell of a set inside `set` in which a doorbell has rung
-/// for what is gone by now; returns how many are left. A shot that is fired is told.
+/// Takes the events of sets inside `set` out in which a doorbell has rung for something that is gone
+/// by now; returns how many events are left. One that was asked for by EPOLLONESHOT stays.
 pub(super) fn keep_true(set: &Set, events: &mut [epoll_event]) -> usize {
     let count = events.len();
     if count == 0 || !silence_inner(set, MOST_LEVELS) {

@@ -65,6 +65,11 @@ impl<S: Share> Set<S> {
         self.seen.load(Ordering::Acquire)
     }
 
+    #[inline]
+    pub(super) fn has_inner(&self) -> bool {
+        self.has_inner.load(Ordering::Acquire)
+    }
+
     pub(super) fn number(&self) -> Option<c_int> {
         self.numbers.lock().any()
     }

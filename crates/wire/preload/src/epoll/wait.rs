@@ -67,6 +67,9 @@ pub(crate) fn wait(
     // also where the thread is awake in between.
     let mut signals = None;
     let keep_true = |count| {
+        if !set.has_inner() {
+            return count;
+        }
         // SAFETY: the application passes room for `max` events, of which so many were written.
         let told = unsafe { slice::from_raw_parts_mut(events, count) };
         guarded_raw(|| seen::keep_true(set, told)).unwrap_or(count)
@@ -79,7 +82,9 @@ pub(crate) fn wait(
             return left::wait(set, epfd, events, max, &mut timeout, signals, sleep);
         }
         seen::note_wait(set);
-        guarded_raw(|| seen::silence_inner(set, seen::MOST_LEVELS));
+        if set.has_inner() {
+            guarded_raw(|| seen::silence_inner(set, seen::MOST_LEVELS));
+        }
         let short =
             match guarded_raw(|| look(set, epfd, events, max as usize, &timeout, &mut signals)) {
                 Some(Found::Events(count)) => {
