@@ -161,24 +161,25 @@ pub(crate) fn beside(socket: &Socket, kept: &[Fd], works: &[&dyn Fn()]) -> Resul
     let between = unsafe { beside::copy() };
     if between == Ok(0) {
         // Children of a process that is gone belong to nobody here.
-        let begun = works.iter().all(|work| {
+        let begun = works.iter().take_while(|work| {
             // SAFETY: as above.
             let child = unsafe { beside::copy() };
             if child == Ok(0) {
-                guarded(|| be_beside(socket, kept, *work));
+                guarded(|| be_beside(socket, kept, **work));
                 beside::exit(0);
             }
             child.is_ok()
         });
-        beside::exit(i32::from(!begun));
+        beside::exit(begun.count() as i32);
     }
     seekwire_endpoint::fork::after_fork_parent();
     after_fork(|_| ());
-    if between.map(beside::has_succeeded)? {
-        return Ok(());
-    }
-    works.iter().for_each(|_| socket.connection.fork_failed());
-    Err(Errno::AGAIN)
+    let begun = match between {
+        Ok(between) => beside::status(between).map_or(works.len(), |begun| begun as usize),
+        Err(_) => 0,
+    };
+    works.iter().skip(begun).for_each(|_| socket.connection.fork_failed());
+    if begun < works.len() { Err(between.err().unwrap_or(Errno::AGAIN)) } else { Ok(()) }
 }
 
 fn be_beside(socket: &Socket, kept: &[Fd], work: &dyn Fn()) {

@@ -9,13 +9,12 @@ use std::time::Duration;
 use libc::{CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCKET, msghdr};
 use seekwire_endpoint::{Connection, HandedOver, Reason, Until};
 use seekwire_transport::Errno;
-use seekwire_transport::sys::fd::Opened;
 use seekwire_transport::sys::thread;
 
 use crate::ffi::{self, keeping_errno};
 use crate::hand_over::{serve_peers, to_heir, to_tcp_or_relay, to_tcp_until};
 use crate::process::{self, Kind};
-use crate::relay::Takes;
+use crate::relay::{Begun, Takes};
 use crate::table::{self, SocketRef};
 use crate::track::fresh;
 use crate::{epoll, log, pointers, relay};
@@ -27,12 +26,17 @@ const EXEC_LIMIT: Duration = Duration::from_millis(500);
 pub(crate) struct Replaced {
     header: msghdr,
     _control: Vec<u64>,
-    _ends: Vec<Opened>,
+    relays: Vec<Begun>,
 }
 
 impl Replaced {
     pub(crate) fn header(&self) -> &msghdr {
         &self.header
+    }
+
+    /// The message has been sent; else the relays go without having done anything.
+    pub(crate) fn sent(self) {
+        self.relays.into_iter().for_each(Begun::open);
     }
 }
 
@@ -71,21 +75,21 @@ pub(crate) unsafe fn prepare(message: *const msghdr) -> Result<Option<Replaced>,
 /// `header` must be valid as sendmsg demands.
 #[cold]
 unsafe fn prepare_control(mut header: msghdr) -> Result<Option<Replaced>, Errno> {
-    let mut ends = Vec::new();
+    let mut relays = Vec::new();
     // SAFETY: as the caller promises.
     unsafe {
         each_right(&header, |at, fd| {
             if let Some(socket) = table::socket(fd)
                 && to_tcp_or_relay(&socket, Reason::FdPassed)? == HandedOver::Later
-                && let Some(Ok(end)) = ffi::guarded(|| relay::begin(&socket, Takes::AtOnce))
+                && let Some(Ok(relay)) = ffi::guarded(|| relay::begin(&socket, Takes::AtOnce))
             {
                 socket.keep();
-                ends.push((at, end));
+                relays.push((at, relay));
             }
             Ok(())
         })?;
     }
-    if ends.is_empty() {
+    if relays.is_empty() {
         return Ok(None);
     }
     // Not in the application's own memory, which may be read-only.
@@ -95,13 +99,13 @@ unsafe fn prepare_control(mut header: msghdr) -> Result<Option<Replaced>, Errno>
     unsafe {
         let copy = control.as_mut_ptr().cast::<u8>();
         copy.copy_from_nonoverlapping(header.msg_control.cast(), header.msg_controllen);
-        for (at, end) in &ends {
-            copy.add(*at).cast::<c_int>().write_unaligned(end.as_fd().as_raw_fd());
+        for (at, relay) in &relays {
+            copy.add(*at).cast::<c_int>().write_unaligned(relay.theirs.as_fd().as_raw_fd());
         }
         header.msg_control = copy.cast();
     }
-    let ends = ends.into_iter().map(|(_, end)| end).collect();
-    Ok(Some(Replaced { header, _control: control, _ends: ends }))
+    let relays = relays.into_iter().map(|(_, relay)| relay).collect();
+    Ok(Some(Replaced { header, _control: control, relays }))
 }
 
 /// Does something with every number in the SCM_RIGHTS messages of `header`, and its offset in the
@@ -175,7 +179,10 @@ pub(crate) fn prepare_end() {
         drop(object);
         let Some(socket) = table::socket(fd) else { continue };
         ffi::guarded(|| epoll::lay_bare(&socket));
-        if !survives_exec(fd) && socket.connection.ends_with_this_process() {
+        if relay::is_begun(&socket) {
+            // The relay holds it now.
+            ffi::guarded(|| socket.connection.close());
+        } else if !survives_exec(fd) && socket.connection.ends_with_this_process() {
             let _ = keeping_errno(|| socket.fall_back(Reason::Bypassed));
             ffi::guarded(|| {
                 socket.connection.begin_last_look();
@@ -195,10 +202,15 @@ pub(crate) fn remain() {
     }
 }
 
-/// Before another program starts beside this one, or in its place: every connection of which an fd
-/// stays open there.
+/// Before another program starts beside this one: every connection of which an fd stays open there.
+/// Most likely it never uses them, so what is unread stays this one's.
 pub(crate) fn prepare_heirs() {
-    let mut relays = 0;
+    to_heirs(|_socket| false);
+}
+
+/// As [`prepare_heirs`]; `relays` a socket whose sender does not send again what is unread, or does
+/// not.
+fn to_heirs(mut relays: impl FnMut(&SocketRef) -> bool) {
     // Most peers of many connections are few processes, and asking takes longer than all else.
     let asked = RefCell::new(Vec::new());
     let is_ending = |pid| {
@@ -217,17 +229,18 @@ pub(crate) fn prepare_heirs() {
         if socket.is_listening() || !concerned || !survives_exec(fd) {
             continue;
         }
+        // It is by another number of the same socket that the program is to use it.
+        if relay::is_begun(&socket) {
+            continue;
+        }
         match to_heir(&socket, Reason::Exec, is_ending) {
             Ok(_) => {}
-            // It is by another number of the same socket that the program is to use it.
-            Err(Errno::AGAIN) if relay::is_begun(&socket) => {}
-            Err(Errno::AGAIN) if process::kind() == Kind::Own && relays < MOST_RELAYS => {
-                relays += 1;
-                relay::take_place(socket, Takes::WhenLeft);
+            Err(Errno::AGAIN) if relays(&socket) => {
+                relay::take_place(socket, Takes::WhenLeft, survives_exec);
             }
             Err(error) => {
                 // The new program may never use it; if it does, it finds what comes from now on.
-                let _ = keeping_errno(|| socket.fall_back(Reason::Bypassed));
+                let _ = socket.fall_back(Reason::Bypassed);
                 log::warn!(fd, %error, "a program that inherits this socket misses what is unread");
             }
         }
@@ -244,13 +257,16 @@ pub(crate) fn prepare_exec() {
         if !is_own(&socket) || socket.is_listening() || !survives_exec(fd) {
             continue;
         }
-        if to_tcp_until(&socket, Reason::Exec, all.at_most(Connection::ANSWER_LIMIT))
-            == Ok(HandedOver::Later)
-        {
-            relay::take_place(socket, Takes::AtOnce);
+        let until = all.at_most(Connection::ANSWER_LIMIT);
+        if to_tcp_until(&socket, Reason::Exec, until) == Ok(HandedOver::Later) {
+            relay::take_place(socket, Takes::AtOnce, survives_exec);
         }
     }
-    prepare_heirs();
+    let mut relays = 0;
+    to_heirs(|_socket| {
+        relays += 1;
+        process::kind() == Kind::Own && relays <= MOST_RELAYS
+    });
 }
 
 /// Whether no other process holds it.

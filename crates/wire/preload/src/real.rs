@@ -309,6 +309,7 @@ real! {
         argv: *const *mut c_char,
         envp: *const *mut c_char,
     ) -> c_int;
+    fn posix_spawn_file_actions_init(actions: *mut posix_spawn_file_actions_t) -> c_int;
     fn posix_spawn_file_actions_destroy(actions: *mut posix_spawn_file_actions_t) -> c_int;
     fn posix_spawn_file_actions_adddup2(
         actions: *mut posix_spawn_file_actions_t,

@@ -8,10 +8,12 @@
 //! direction each, until it ends as the connection ends.
 
 use std::ffi::c_int;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
+use rustix::pipe::{PipeFlags, pipe_with};
 use seekwire_endpoint::{Connection, Interest, RecvFlags, SendFlags, Until};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::{self, Opened, Placed};
@@ -22,7 +24,7 @@ use seekwire_transport::sys::{Fd, pair, thread};
 use crate::lock::Lock;
 use crate::numbers::Last;
 use crate::socket::Socket;
-use crate::table::SocketRef;
+use crate::table::{SharedSet, SocketRef};
 use crate::{filter, fork, hold, log, track};
 
 /// Between two looks at whether others have left a connection.
@@ -47,74 +49,127 @@ impl Relayed {
     }
 }
 
-/// Ends of relays that processes get which are started by actions of posix_spawn(3), with the
-/// addresses of the actions and of the socket.
-static FOR_ACTIONS: Lock<Vec<(usize, usize, Placed)>> = Lock::new(Vec::new());
+/// The end of a relay that processes get which are started by actions of posix_spawn(3).
+struct ForActions {
+    /// Their address.
+    actions: usize,
+    /// The socket, as the kernel knows it.
+    of: (u64, u64),
+    end: Placed,
+}
+
+static FOR_ACTIONS: Lock<Vec<ForActions>> = Lock::new(Vec::new());
 
 /// Whether a relay has begun whose end is where it was put.
 pub(crate) fn is_begun(socket: &Socket) -> bool {
     socket.relayed().lock().as_ref().is_some_and(Relayed::is_there)
 }
 
-/// Puts the program's end of a relay at `number`, by which another program gets the socket.
+/// Puts the program's end of a relay at `number`, by which another program gets the socket to read
+/// from it: its standard input, or another number beside that.
 pub(crate) fn put_at(socket: &Socket, number: c_int) {
-    let number = Fd::new(number);
+    let to = Fd::new(number);
     let other =
         socket.relayed().lock().as_ref().filter(|other| other.is_there()).map(|it| it.number);
     let replaced = match other {
         // Another number of the same socket.
-        Some(other) => Opened::duplicate(other).and_then(|end| fd::replace(number, &end)),
+        Some(other) => Opened::duplicate(other).and_then(|end| fd::replace(to, &end)),
+        // Bytes written there go to the peer by TCP as they are.
+        None if !reads_from(number) => return,
         None => match begin(socket, Takes::AtOnce) {
-            Ok(theirs) => fd::replace(number, &theirs),
+            Ok(begun) => fd::replace(to, &begun.theirs).map(|()| begun.open()),
             // An error for the new holder, and no end of the stream that is none.
-            Err(_) if socket::ends(socket.connection.fd()).peers => {
-                pair::unconnected(number).and_then(|end| fd::replace(number, &end))
-            }
+            Err(_) if socket::ends(socket.connection.fd()).peers => put_nothing(to),
             Err(_) => return,
         },
     };
     if replaced.is_ok() {
-        *socket.relayed().lock() = Relayed::at(number);
+        *socket.relayed().lock() = Relayed::at(to);
         // It ends for this process with its number.
         socket.keep();
     }
 }
 
+/// Whether a program reads from what it gets by this number.
+fn reads_from(number: c_int) -> bool {
+    !matches!(number, libc::STDOUT_FILENO | libc::STDERR_FILENO)
+}
+
+fn put_nothing(number: Fd) -> io::Result<()> {
+    pair::unconnected(number).and_then(|end| fd::replace(number, &end))
+}
+
 /// Lets a relay take the place of the socket in this process, too: all numbers of it stand for the
-/// program's end, and are none of the library's. False where that cannot be.
-pub(crate) fn take_place(socket: SocketRef, takes: Takes) -> bool {
-    // An epoll set would go on with what the number was.
-    if !socket.registrations().lock().is_empty() {
-        return false;
-    }
-    let Ok(theirs) = begin(&socket, takes) else { return false };
+/// program's end, and are none of the library's. To be called before exec, which an epoll set that
+/// has the socket must not survive: it would go on with what the number was.
+pub(crate) fn take_place(socket: SocketRef, takes: Takes, survives: impl Fn(c_int) -> bool) {
     let numbers: Vec<_> = socket.numbers().lock().all().collect();
+    let is_watched = socket.registrations().lock().iter().any(|registration| {
+        let set = SharedSet::find(&registration.set).and_then(|set| set.number());
+        set.is_some_and(&survives)
+    });
+    let begun = if is_watched { Err(Errno::NOTSUP) } else { begin(&socket, takes) };
+    let has_ended = socket::ends(socket.connection.fd()).peers;
+    if begun.is_err() && !has_ended {
+        return;
+    }
     socket.keep();
     drop(socket);
     for number in numbers {
         track::untrack(number, Last::Closing);
-        let _ = fd::replace(Fd::new(number), &theirs);
+        let _ = match &begun {
+            Ok(begun) => fd::replace(Fd::new(number), &begun.theirs),
+            Err(_) => put_nothing(Fd::new(number)),
+        };
     }
-    true
+    if let Ok(begun) = begun {
+        begun.open();
+    }
 }
 
-/// The program's end of a relay, for a program that is started by `actions`.
-pub(crate) fn for_actions(socket: &Socket, actions: usize) -> Option<c_int> {
-    let of = std::ptr::from_ref(socket).addr();
-    let is_it = |end: &&(usize, usize, Placed)| (end.0, end.1) == (actions, of);
-    if let Some((.., end)) = FOR_ACTIONS.lock().iter().find(is_it) {
-        return Some(end.fd().raw());
+/// Lets a relay take the place of the socket in this process, which goes on: the C library is to use
+/// it. False where it stays as it is; an epoll set that has it would go on with what it was.
+pub(crate) fn goes_on_in_place(socket: SocketRef) -> bool {
+    let is_watched = !socket.registrations().lock().is_empty();
+    if !is_watched {
+        take_place(socket, Takes::AtOnce, |_set| true);
     }
-    let theirs = Placed::place(begin(socket, Takes::AtOnce).ok()?).ok()?;
-    let number = theirs.fd().raw();
-    *socket.relayed().lock() = Relayed::at(theirs.fd());
+    !is_watched
+}
+
+/// The program's end of a relay, for a program that is started by `actions` and gets it as `to`.
+pub(crate) fn for_actions(socket: &Socket, actions: usize, to: c_int) -> Option<c_int> {
+    let of = socket::identity(socket.connection.fd())?;
+    let is_it = |known: &&ForActions| (known.actions, known.of) == (actions, of);
+    if let Some(known) = FOR_ACTIONS.lock().iter().find(is_it) {
+        return Some(known.end.fd().raw());
+    }
+    if !reads_from(to) {
+        return None;
+    }
+    let begun = begin(socket, Takes::AtOnce).ok()?;
+    let end = Placed::place(Opened::duplicate(Fd::from(&begun.theirs.as_fd())).ok()?).ok()?;
+    begun.open();
+    let number = end.fd();
+    *socket.relayed().lock() = Relayed::at(number);
     socket.keep();
-    FOR_ACTIONS.lock().push((actions, of, theirs));
-    Some(number)
+    FOR_ACTIONS.lock().push(ForActions { actions, of, end });
+    Some(number.raw())
 }
 
+/// Nothing is started any more by what was at this address.
 pub(crate) fn forget_actions(actions: usize) {
-    FOR_ACTIONS.lock().retain(|(by, ..)| *by != actions);
+    FOR_ACTIONS.lock().retain(|known| known.actions != actions);
+}
+
+/// The last number of a socket is about to be closed: nothing more is started that gets it.
+pub(crate) fn forget_socket(socket: &Socket) {
+    if socket.relayed().lock().is_none() {
+        return;
+    }
+    if let Some(of) = socket::identity(socket.connection.fd()) {
+        FOR_ACTIONS.lock().retain(|known| known.of != of);
+    }
 }
 
 /// When a relay begins to take what comes for the program.
@@ -126,12 +181,26 @@ pub(crate) enum Takes {
     WhenLeft,
 }
 
-/// Begins to relay a connection, and returns what the program gets in its place.
+/// A relay that waits for a word before it does anything, and leaves without it.
+pub(crate) struct Begun {
+    pub(crate) theirs: Opened,
+    gate: Placed,
+}
+
+impl Begun {
+    /// The program has got its end.
+    pub(crate) fn open(self) {
+        // Nobody reads it: that it is there is the word.
+        let _ = rustix::io::write(self.gate.as_fd(), &[1]);
+    }
+}
+
+/// Begins to relay a connection; the program gets an end in its place.
 ///
 /// # Errors
 /// ENOTSUP where only this process can move its bytes; those of the calls that make a process and
 /// a pair of sockets.
-pub(crate) fn begin(socket: &Socket, takes: Takes) -> Result<Opened, Errno> {
+pub(crate) fn begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
     let fd = socket.connection.fd().raw();
     let begun = try_begin(socket, takes);
     match &begun {
@@ -145,68 +214,89 @@ pub(crate) fn begin(socket: &Socket, takes: Takes) -> Result<Opened, Errno> {
     begun
 }
 
-fn try_begin(socket: &Socket, takes: Takes) -> Result<Opened, Errno> {
+fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
     let connection = &socket.connection;
     if hold::is_interrupted() || filter::is_in_place() {
         return Err(Errno::NOTSUP);
     }
     let [fd, doorbell, peer_doorbell] = connection.descriptors().ok_or(Errno::NOTSUP)?;
-    let error = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+    let error = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     let (ours, theirs) = pair::like(fd).map_err(error)?;
+    let (word, gate) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    let (word, gate) = (Placed::new(word).map_err(error)?, Placed::new(gate).map_err(error)?);
     // Whatever ends a relay before its time is an error to the program, not an end of the stream.
     socket::reset_on_close(ours.fd());
-    let kept = [fd, doorbell, peer_doorbell, ours.fd()];
-    let near = ours.fd();
-    let others = match takes {
-        Takes::AtOnce => Vec::new(),
-        Takes::WhenLeft => connection.other_holders(),
-    };
-    let inward = || {
+    let (near, word) = (ours.fd(), word.fd());
+    let others = connection.holders();
+    let wait_for_others = || {
         while connection.is_held_by(&others) {
             thread::nap(NAP);
         }
-        inward(connection, near);
     };
-    fork::beside(socket, &kept, &[&inward, &|| outward(connection, near)])?;
-    Ok(theirs)
+    let inward = || {
+        if !has_word(word) {
+            return;
+        }
+        if takes == Takes::WhenLeft {
+            wait_for_others();
+        }
+        if !inward(connection, near) && !connection.is_held_by(&others) {
+            socket::reset(connection.fd());
+        }
+    };
+    let outward = || {
+        if has_word(word) && outward(connection, near) {
+            // The direction ends when nobody else can send.
+            wait_for_others();
+            let _ = connection.shutdown(Shutdown::Write);
+        }
+    };
+    let kept = [fd, doorbell, peer_doorbell, near, word];
+    fork::beside(socket, &kept, &[&inward, &outward])?;
+    Ok(Begun { theirs, gate })
 }
 
-/// From the peer to the program.
-fn inward(connection: &Connection, near: Fd) {
+/// Waits for the word; false if it never comes.
+fn has_word(word: Fd) -> bool {
+    poll::wait(Fd::new(-1), word, Events::READ, Until::NEVER).is_ok_and(|(_, word)| word.read)
+}
+
+/// From the peer to the program. False if the program has closed its end before.
+fn inward(connection: &Connection, near: Fd) -> bool {
     let mut piece = vec![0; PIECE];
     loop {
         match receive(connection, &mut piece) {
             Ok(0) => {
                 socket::close_in_order(near);
                 let _ = socket::shutdown(near, Shutdown::Write);
-                return;
+                return true;
             }
             Ok(len) if bring(near, &piece[..len]) => {}
-            // The program has closed it.
-            Ok(_) => return socket::reset(connection.fd()),
-            Err(_) => return socket::reset(near),
+            Ok(_) => return false,
+            Err(_) => {
+                socket::reset(near);
+                return true;
+            }
         }
     }
 }
 
-/// From the program to the peer.
-fn outward(connection: &Connection, near: Fd) {
+/// From the program to the peer. Whether the program has ended its direction.
+fn outward(connection: &Connection, near: Fd) -> bool {
     let mut piece = vec![0; PIECE];
     loop {
         let _ = poll::wait(Fd::new(-1), near, Events::READ, Until::NEVER);
         match socket::recv(near, &mut piece, KernelRecv::empty()) {
-            Ok(0) => {
-                let _ = connection.shutdown(Shutdown::Write);
-                return;
-            }
+            Ok(0) => return true,
             Ok(len) => {
                 if send(connection, &piece[..len]).is_err() {
                     // The program hears of it when the other direction has ended.
-                    return;
+                    return false;
                 }
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => return socket::reset(connection.fd()),
+            // It has closed its end with a reset.
+            Err(_) => return true,
         }
     }
 }

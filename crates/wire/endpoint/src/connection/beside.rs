@@ -7,10 +7,9 @@ use seekwire_protocol::Reason;
 use seekwire_transport::Errno;
 use seekwire_transport::queue::Answer;
 use seekwire_transport::sys::poll::Deadline;
-use seekwire_transport::sys::{Fd, socket, thread};
+use seekwire_transport::sys::{Fd, socket};
 
 use super::back::HandedOver;
-use super::link::Link;
 use super::state::Connection;
 
 /// A peer that has begun a recall is at it for microseconds.
@@ -70,11 +69,10 @@ impl Connection {
         }
     }
 
-    /// The other processes that hold an attached connection.
+    /// The processes that hold an attached connection.
     #[must_use]
-    pub fn other_holders(&self) -> Vec<u32> {
-        let others = |link: &Link| link.ring.queue.other_holders(thread::process_id());
-        self.attached().map(others).unwrap_or_default()
+    pub fn holders(&self) -> Vec<u32> {
+        self.attached().map(|link| link.ring.queue.all_holders()).unwrap_or_default()
     }
 
     /// Whether one of these processes holds it still.

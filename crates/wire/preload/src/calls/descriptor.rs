@@ -15,7 +15,6 @@ use crate::ffi::{fail, guarded, keeping_errno};
 use crate::hand_over::{to_holder_of, to_tcp_or_relay};
 use crate::numbers::Last;
 use crate::process::{self, Kind};
-use crate::relay::Takes;
 use crate::table::{self, Entry, SocketRef};
 use crate::track::{self, fresh};
 use crate::{pointers, relay, start, streams};
@@ -251,7 +250,7 @@ interpose! {
 pub(super) fn hand_to_libc(fd: c_int) -> Result<(), Errno> {
     if let Some(socket) = table::socket(fd) {
         let handed_over = to_tcp_or_relay(&socket, Reason::Stdio)?;
-        if handed_over == HandedOver::Later && relay::take_place(socket, Takes::AtOnce) {
+        if handed_over == HandedOver::Later && relay::goes_on_in_place(socket) {
             return Ok(());
         }
         keeping_errno(|| {

@@ -201,7 +201,7 @@ interpose! {
         // These functions return their errors.
         let relayed = match hand_over::to_tcp_or_relay(&socket, Reason::Exec) {
             Ok(HandedOver::All) => None,
-            Ok(HandedOver::Later) => guarded(|| relay::for_actions(&socket, actions as usize)).flatten(),
+            Ok(HandedOver::Later) => guarded(|| relay::for_actions(&socket, actions as usize, to)).flatten(),
             Err(error) => return error.raw_os_error(),
         };
         match relayed {
@@ -209,6 +209,11 @@ interpose! {
             Some(from) => unsafe { real::posix_spawn_file_actions_adddup2(actions, from, to) },
             None => kernel(),
         }
+    };
+    /// posix_spawn_file_actions_init(3): whatever was there before
+    fn posix_spawn_file_actions_init(actions: *mut posix_spawn_file_actions_t) -> c_int = Some(()) => |_any, kernel| {
+        guarded(|| relay::forget_actions(actions as usize));
+        kernel()
     };
     /// posix_spawn_file_actions_destroy(3): nothing is started by these actions any more
     fn posix_spawn_file_actions_destroy(actions: *mut posix_spawn_file_actions_t) -> c_int = Some(()) => |_any, kernel| {

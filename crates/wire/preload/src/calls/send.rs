@@ -235,20 +235,24 @@ unsafe fn send_messages(
 unsafe fn send_replaced(
     fd: c_int,
     messages: *mut mmsghdr,
-    replaced: &[(usize, Replaced)],
+    replaced: Vec<(usize, Replaced)>,
     flags: c_int,
 ) -> c_int {
     let count = replaced.last().map_or(0, |(at, _)| at + 1);
     // SAFETY: so many messages can be read, and those that were sent can be written to.
     unsafe {
         let mut copies: Vec<_> = (0..count).map(|at| messages.add(at).read_unaligned()).collect();
-        for (at, message) in replaced {
+        for (at, message) in &replaced {
             copies[*at].msg_hdr = *message.header();
         }
         let sent = real::sendmmsg(fd, copies.as_mut_ptr(), count as c_uint, flags);
         for (at, copy) in copies.iter().enumerate().take(usize::try_from(sent).unwrap_or(0)) {
             (&raw mut (*messages.add(at)).msg_len).write_unaligned(copy.msg_len);
         }
+        guarded_raw(|| {
+            let is_sent = |at: usize| i64::try_from(at).is_ok_and(|at| at < i64::from(sent));
+            replaced.into_iter().filter(|(at, _)| is_sent(*at)).for_each(|(_, it)| it.sent());
+        });
         sent
     }
 }
@@ -335,8 +339,14 @@ interpose! {
         // SAFETY: the caller's own message.
         match unsafe { passed::prepare(message) } {
             Ok(None) => table::socket(fd),
-            // SAFETY: the caller's own arguments; the message is a copy of theirs.
-            Ok(Some(replaced)) => return unsafe { real::sendmsg(fd, replaced.header(), flags) },
+            Ok(Some(replaced)) => {
+                // SAFETY: the caller's own arguments; the message is a copy of theirs.
+                let sent = unsafe { real::sendmsg(fd, replaced.header(), flags) };
+                if sent >= 0 {
+                    guarded_raw(|| replaced.sent());
+                }
+                return sent;
+            }
             Err(error) => return fail(error),
         }
     } => |socket, kernel| {
@@ -356,7 +366,7 @@ interpose! {
         }
         if !replaced.is_empty() {
             // SAFETY: the caller's own arguments, of which the last of these messages can be read.
-            return unsafe { send_replaced(fd, messages, &replaced, flags) };
+            return unsafe { send_replaced(fd, messages, replaced, flags) };
         }
         table::socket(fd)
     } => |socket, kernel| {

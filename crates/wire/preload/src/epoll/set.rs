@@ -70,7 +70,7 @@ impl<S: Share> Set<S> {
         self.has_inner.load(Ordering::Acquire)
     }
 
-    pub(super) fn number(&self) -> Option<c_int> {
+    pub(crate) fn number(&self) -> Option<c_int> {
         self.numbers.lock().any()
     }
 

@@ -11,9 +11,9 @@ extern char **environ;
 enum sender { SILENT, HALF, CLOSED, EXITED, KILLED, REPLACED, SENDERS };
 static const char *const senders[SENDERS] = {"silent", "half-closed", "closed", "exited", "killed", "replaced"};
 
-enum way { EXEC, EXEC_AS_INPUT, FORK, FORK_SAME_NUMBER, VFORK, SPAWN, SYSTEM, PASSED, STREAM, WAYS };
+enum way { EXEC, EXEC_AS_INPUT, FORK, FORK_SAME_NUMBER, VFORK, SPAWN, PASSED, STREAM, WAYS };
 static const char *const ways[WAYS] = {"exec", "exec as input", "fork", "fork, same number",
-                                        "vfork", "posix_spawn", "system", "passed", "fdopen"};
+                                        "vfork", "posix_spawn", "passed", "fdopen"};
 
 /* So much is sent before anybody reads. */
 static const size_t fits = 100 << 10;
@@ -93,9 +93,9 @@ static void send_and(struct sockaddr_in *address, size_t size, enum sender sende
 
 static void pass_on(int fd, const char *program, enum way way, size_t size, enum sender sender)
 {
-    char number[16], length[32], kind[16], pipe_end[16], command[512];
+    char number[16], length[32], kind[16], pipe_end[16];
     pid_t child = -1;
-    int status, at = way == EXEC || way == SYSTEM || way == FORK_SAME_NUMBER ? fd : 0;
+    int status, at = way == EXEC || way == FORK_SAME_NUMBER ? fd : 0;
     sprintf(number, "%d", at), sprintf(length, "%zu", size), sprintf(kind, "%d", sender), sprintf(pipe_end, "%d", go[1]);
     char *argv[] = {(char *)program, number, length, kind, pipe_end, NULL};
     switch (way) {
@@ -124,11 +124,6 @@ static void pass_on(int fd, const char *program, enum way way, size_t size, enum
         CHECK(posix_spawn_file_actions_destroy(&actions) == 0);
         break;
     }
-    case SYSTEM:
-        sprintf(command, "%s %s %s %s %s", program, number, length, kind, pipe_end);
-        status = system(command);
-        close(fd);
-        exit(status != 0);
     case PASSED: {
         int ends[2];
         union {
@@ -246,8 +241,7 @@ int main(int argc, char **argv)
                 if (argc == 4 && (way != atoi(argv[1]) || sender != atoi(argv[2]) || i != (size_t)atoi(argv[3])))
                     continue;
                 /* Whoever inherits it perhaps unknowingly gets what is unread when the sender makes its next call, if it does. */
-                int is_heir = way == SYSTEM || way == FORK_SAME_NUMBER;
-                if (is_heir && (sender == SILENT || (sender == KILLED && sizes[i] > fits)))
+                if (way == FORK_SAME_NUMBER && (sender == SILENT || (sender == KILLED && sizes[i] > fits)))
                     continue;
                 /* Programs that load the library, and such as do not. */
                 try(i % 2 ? unaware : self, way, sizes[i], sender);

@@ -60,11 +60,10 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             && !others().any(|(_, holder)| process_is_alive(holder))
     }
 
-    /// The processes that hold this end, but for one.
+    /// The processes that hold this end.
     #[must_use]
-    pub fn other_holders(&self, pid: u32) -> Vec<u32> {
-        let others = self.holders().map(|(_, holder)| holder);
-        others.filter(|holder| *holder != 0 && *holder != pid).collect()
+    pub fn all_holders(&self) -> Vec<u32> {
+        self.holders().map(|(_, holder)| holder).filter(|holder| *holder != 0).collect()
     }
 
     /// Whether one of these processes holds this end still.

@@ -20,18 +20,18 @@ pub unsafe fn copy() -> Result<i32, Errno> {
     unsafe { call(libc::SYS_clone, [0; 6]) }.map(|pid| pid as i32)
 }
 
-/// Waits until a [`copy`] has ended; whether it has done so with status 0.
+/// Waits until a [`copy`] has ended; returns its status, unless another thread has waited for it.
 #[must_use]
-pub fn has_succeeded(pid: i32) -> bool {
+pub fn status(pid: i32) -> Option<i32> {
     let mut status: libc::c_int = -1;
     let place = (&raw mut status).expose_provenance();
     loop {
         let arguments = [pid as usize, place, libc::__WALL as usize, 0, 0, 0];
         // SAFETY: the kernel writes one int.
         match unsafe { call(libc::SYS_wait4, arguments) } {
-            Ok(_) => return status == 0,
+            Ok(_) => return libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
             Err(Errno::INTR) => {}
-            Err(_) => return false,
+            Err(_) => return None,
         }
     }
 }
