@@ -370,4 +370,4 @@ programs! { flags pointers control zerocopy shared alias }
 programs! { fork_fails fork_signal fork_ignored }
 programs! { shut death number patience clock copied }
 programs! { turns inside cancel past idle nested }
-programs! { memory nofile inherited heirs together strangers remain }
+programs! { memory nofile inherited heirs given together strangers remain }
