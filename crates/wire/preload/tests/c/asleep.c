@@ -206,7 +206,11 @@ static long in_epoll_pwait2(struct sleeper *self)
 
 static long in_write(struct sleeper *self)
 {
-    return write(self->fd, large, LARGE);
+    ssize_t sent = 0, n;
+    /* The call may end with what was sent when the connection leaves the ring. */
+    while (sent < LARGE && (n = write(self->fd, large + sent, LARGE - sent)) > 0)
+        sent += n;
+    return sent;
 }
 
 static struct sleeper sleepers[] = {
