@@ -81,6 +81,7 @@ unsafe fn prepare_control(mut header: msghdr) -> Result<Option<Replaced>, Errno>
         each_right(&header, |at, fd| {
             if let Some(socket) = table::socket(fd)
                 && to_tcp_or_relay(&socket, Reason::FdPassed)? == HandedOver::Later
+                && ffi::guarded(|| relay::goes_on_in_place(fd)) != Some(true)
                 && let Some(Ok(relay)) = ffi::guarded(|| relay::begin(&socket, Takes::AtOnce))
             {
                 socket.keep();

@@ -24,7 +24,7 @@ use seekwire_transport::sys::{Fd, pair, thread};
 use crate::lock::Lock;
 use crate::numbers::Last;
 use crate::socket::Socket;
-use crate::table::{SharedSet, SocketRef};
+use crate::table::{self, SharedSet, SocketRef};
 use crate::{filter, fork, hold, log, track};
 
 /// Between two looks at whether others have left a connection.
@@ -127,14 +127,17 @@ pub(crate) fn take_place(socket: SocketRef, takes: Takes, survives: impl Fn(c_in
     }
 }
 
-/// Lets a relay take the place of the socket in this process, which goes on: the C library is to use
-/// it. False where it stays as it is; an epoll set that has it would go on with what it was.
-pub(crate) fn goes_on_in_place(socket: SocketRef) -> bool {
-    let is_watched = !socket.registrations().lock().is_empty();
-    if !is_watched {
-        take_place(socket, Takes::AtOnce, |_set| true);
+/// Lets a relay take the place of the socket in this process, which goes on, with the kernel's calls
+/// or in the C library; what it reads is not the new holder's, as with one socket. False where it
+/// stays as it is; an epoll set that has it would go on with what it was.
+pub(crate) fn goes_on_in_place(fd: c_int) -> bool {
+    match table::socket(fd) {
+        Some(socket) if socket.registrations().lock().is_empty() => {
+            take_place(socket, Takes::AtOnce, |_set| true);
+            true
+        }
+        _ => false,
     }
-    !is_watched
 }
 
 /// The program's end of a relay, for a program that is started by `actions` and gets it as `to`.

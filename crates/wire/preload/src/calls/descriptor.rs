@@ -250,7 +250,7 @@ interpose! {
 pub(super) fn hand_to_libc(fd: c_int) -> Result<(), Errno> {
     if let Some(socket) = table::socket(fd) {
         let handed_over = to_tcp_or_relay(&socket, Reason::Stdio)?;
-        if handed_over == HandedOver::Later && relay::goes_on_in_place(socket) {
+        if handed_over == HandedOver::Later && relay::goes_on_in_place(fd) {
             return Ok(());
         }
         keeping_errno(|| {
