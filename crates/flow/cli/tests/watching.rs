@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
@@ -439,4 +439,27 @@ fn a_terminal_shows_the_pipeline_and_the_data_stay_alone() {
     assert_eq!(fs::read(directory.path().join("out")).unwrap(), [b'x'; 100_000]);
     read_until(&mut shown, "The pipeline has ended.");
     assert!(other.wait().unwrap().success());
+}
+
+/// Those that connect and say nothing keep nobody out, however many they are.
+#[test]
+fn silent_connections_do_not_keep_others_from_being_answered() {
+    let directory = place();
+    let mut running = Running::start(directory.path(), &["-q"]);
+    let silent: Vec<TcpStream> =
+        (0..300).map(|_| TcpStream::connect(&running.address).unwrap()).collect();
+    running.pass(b"line\n");
+    let mut asking = TcpStream::connect(&running.address).unwrap();
+    asking.write_all(b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    asking.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\nok\n"), "{answer}");
+    // The first ones have made room; the last ones are still there.
+    let is_ended = |connection: &TcpStream| {
+        connection.set_nonblocking(true).unwrap();
+        !matches!((&*connection).read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+    };
+    assert!(silent[..100].iter().all(is_ended));
+    running.input = None;
+    assert!(running.process.wait().unwrap().success());
 }

@@ -4,10 +4,12 @@
 //! hyper and tokio, without a framework above them: they have limits for a client that is slow,
 //! that never ends, or that sends nonsense; small servers that block have none.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,14 +23,15 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::watch::exposition;
 use crate::watch::status::{Status, Watched};
 
-/// Connections at a time, of each listener.
-const MOST: usize = 16;
+/// Connections at a time, of each listener: for one more, the one that has been silent for longest
+/// ends.
+const MOST: usize = 64;
 
 /// So long a client may take for all of it.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -105,11 +108,23 @@ impl Listener for tokio::net::UnixListener {
 }
 
 async fn accept<L: Listener + Sync>(listener: L, answers: Arc<Answers>) {
-    let permits = Arc::new(Semaphore::new(MOST));
-    while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
+    let mut open: VecDeque<(AbortHandle, Arc<AtomicBool>)> = VecDeque::new();
+    loop {
         match listener.next().await {
             Ok(stream) => {
-                tokio::spawn(connection(stream, Arc::clone(&answers), permit));
+                open.retain(|(connection, _)| !connection.is_finished());
+                if open.len() >= MOST {
+                    let silent =
+                        open.iter().position(|(_, has_asked)| !has_asked.load(Ordering::Relaxed));
+                    if let Some((oldest, _)) = open.remove(silent.unwrap_or(0)) {
+                        oldest.abort();
+                    }
+                }
+                let has_asked = Arc::<AtomicBool>::default();
+                let serve = connection(stream, Arc::clone(&answers), Arc::clone(&has_asked));
+                open.push_back((tokio::spawn(serve).abort_handle(), has_asked));
+                // It may have asked already: that is read before others can take its place.
+                tokio::task::yield_now().await;
             }
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
@@ -120,9 +135,10 @@ async fn accept<L: Listener + Sync>(listener: L, answers: Arc<Answers>) {
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     answers: Arc<Answers>,
-    _permit: OwnedSemaphorePermit,
+    has_asked: Arc<AtomicBool>,
 ) {
     let service = service_fn(move |request| {
+        has_asked.store(true, Ordering::Relaxed);
         let answer = answers.answer(&request);
         async move { Ok::<_, Infallible>(answer) }
     });
