@@ -1,5 +1,6 @@
 //! The commands below `seekwire flow`. Their doc comments are the help and the manual pages.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
@@ -40,7 +41,7 @@ pub(crate) enum Flow {
 ///
 /// Whatever is wrong is told with the line of the file: a filter or a port that there is not, an
 /// option that the filter does not have, a port that is not connected, streams that lead in a
-/// circle, a limit into which no block fits. Nothing is run.
+/// circle, a limit into which no block fits, a program that this host does not have. Nothing is run.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Exit status:
@@ -83,7 +84,7 @@ pub(crate) struct FlowPlan {
     pub(crate) file: PathBuf,
     /// Units of work to measure with: what the sources get, one after the other
     #[arg(value_name = "ARGUMENT", value_hint = ValueHint::FilePath)]
-    pub(crate) units: Vec<String>,
+    pub(crate) units: Vec<OsString>,
     /// How long to measure at most
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -159,7 +160,7 @@ pub(crate) struct FlowRun {
     pub(crate) file: PathBuf,
     /// Units of work: what the sources get, one after the other
     #[arg(value_name = "ARGUMENT", value_hint = ValueHint::FilePath)]
-    pub(crate) units: Vec<String>,
+    pub(crate) units: Vec<OsString>,
     /// Show nothing while it runs, and print no table at the end
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -243,6 +244,10 @@ Pipeline files:
   latency           each unit is done within this time (\"40ms\"), which is its deadline
   units-per-second  so many units are done in a second
 
+  on_error     of a filter that treats each block by itself: what an error does. \"fail\" (default)
+               ends the unit; with \"skip\" it goes on without the block; with { to = \"rejects\" }
+               the block goes to an output port of that name besides, FILTER.rejects
+
   Where several processes run the pipeline, a filter is placed by one of these; otherwise it runs on
   rank 0. `copies` counts those on each process.
 
@@ -269,6 +274,9 @@ Exit status:
   0  every unit of work was done, or nobody reads standard output any more (`... | head`): then what
      is left is not begun, as with a program that is ended by SIGPIPE
   1  one of them failed, or the pipeline cannot run
+  3  every unit was done, but filters have rejected something of the input: blocks by their
+     `on_error`, or bytes behind compressed data. The first lines on standard error say what, and the
+     last ones how much
 
 Examples:
   seekwire flow run count.toml

@@ -12,6 +12,7 @@
 // They panic if the stream cannot be written: `seekwire_program::tell` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod argument;
 mod arguments;
 mod builtin;
 mod job;
@@ -64,6 +65,7 @@ pub fn main() -> ExitCode {
 
 fn check(file: &std::path::Path) -> Result<ExitCode> {
     let pipeline = pipeline::read(file)?;
+    pipeline.check_programs()?;
     writeln!(std::io::stdout().lock(), "{}", pipeline.summary())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -143,12 +143,43 @@ impl<'a> Options<'a> {
         })
     }
 
+    /// What becomes of blocks that are errors: `fail`, `skip`, or the output port that they go to.
+    pub(crate) fn on_error(&mut self) -> Result<Option<Rejects>, Fault> {
+        let expected = "\"fail\", \"skip\", or a port for the blocks such as { to = \"rejects\" }";
+        let found = self.with("on_error", expected, |value| match value.as_table() {
+            Some(table) => {
+                let (key, to) = table.iter().next().filter(|_| table.len() == 1)?;
+                let is_port = *key.get_ref() == "to" && is_name(to.get_ref().as_str()?);
+                is_port.then(|| to.get_ref().as_str().map(|to| Some(Rejects::To(to.to_owned()))))?
+            }
+            None => match value.as_str()? {
+                "fail" => Some(None),
+                "skip" => Some(Some(Rejects::Skip)),
+                _ => None,
+            },
+        });
+        Ok(found?.flatten())
+    }
+
     /// There must be no other.
     pub(crate) fn finish(self) -> Result<(), Fault> {
         let Some((key, _)) = self.table.iter().next() else { return Ok(()) };
         let known = self.known.join(", ");
         Err((key.span(), format!("{} has no option `{}`; it has {known}", self.of, key.get_ref())))
     }
+}
+
+/// Where blocks go that are errors, and do not end the unit of work.
+pub(crate) enum Rejects {
+    Skip,
+    /// An output port of that name.
+    To(String),
+}
+
+/// Whether a filter or a port can be called so.
+pub(crate) fn is_name(name: &str) -> bool {
+    let is_plain = |letter: char| letter.is_alphanumeric() || letter == '-' || letter == '_';
+    !name.is_empty() && name.chars().all(is_plain)
 }
 
 fn number(value: &DeValue<'_>) -> Option<u64> {

@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use seekwire_flow::{
-    Bounds, Cut, DEFAULT_LIMIT, Graph, GraphError, Guarantee, Policy, StreamOptions,
+    Bounds, Cut, DEFAULT_LIMIT, Graph, GraphError, Guarantee, OnError, Policy, StreamOptions,
 };
 use seekwire_launch::Launcher;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::builtin::process::Program;
 use crate::builtin::{self, Built};
 use crate::job::Member;
-use crate::options::{Fault, Options};
+use crate::options::{Fault, Options, Rejects, is_name};
 use crate::placement::Placement;
 use crate::text::Wrong;
 use crate::words;
@@ -49,6 +50,9 @@ pub(crate) struct Line {
     knows_order: bool,
     /// Where its options say how long it takes.
     pub(crate) nanoseconds_per_byte: Option<u64>,
+    /// The one output port besides that for rejected blocks, if it has this.
+    main: Option<String>,
+    program: Option<Program>,
 }
 
 const POLICIES: [(&str, Policy); 3] = [
@@ -202,8 +206,7 @@ impl Pipeline {
     ) -> Result<(), Fault> {
         let at = name.span();
         let name = name.into_inner();
-        let is_plain = |letter: char| letter.is_alphanumeric() || letter == '-' || letter == '_';
-        if name.is_empty() || !name.chars().all(is_plain) {
+        if !is_name(&name) {
             let message = "the name of a filter consists of letters, digits, - and _".to_owned();
             return Err((at, message));
         }
@@ -220,8 +223,40 @@ impl Pipeline {
         let is_idempotent = options.boolean("idempotent")?;
         let hedge_at = options.place("hedge");
         let hedge = options.number("hedge")?;
-        let Built { ports, factory, is_split, knows_order, nanoseconds_per_byte } =
-            builtin::build((&run, run_at), options)?;
+        let on_error_at = options.place("on_error");
+        let rejects = options.on_error()?;
+        let Built {
+            mut ports,
+            factory,
+            is_split,
+            knows_order,
+            is_blockwise,
+            program,
+            nanoseconds_per_byte,
+        } = builtin::build((&run, run_at), options)?;
+        if rejects.is_some() && (!is_blockwise || ports.inputs.is_empty()) {
+            let why = format!(
+                "{run} does not treat each block by itself, so it cannot go on after an error: leave \
+                 on_error out, or let framed run a program that can"
+            );
+            return Err((on_error_at, why));
+        }
+        let mut main = None;
+        let on_error = match rejects {
+            None => OnError::Fail,
+            Some(Rejects::Skip) => OnError::Skip,
+            Some(Rejects::To(port)) => {
+                if ports.outputs.contains(&port) {
+                    let why = format!("{run} has an output port {port} already: name another one");
+                    return Err((on_error_at, why));
+                }
+                if let [port] = &ports.outputs[..] {
+                    main = Some(port.clone());
+                }
+                ports.outputs.push(port);
+                OnError::To(ports.outputs.len() - 1)
+            }
+        };
         let line = Line {
             name,
             place: at.clone(),
@@ -232,6 +267,8 @@ impl Pipeline {
             is_split,
             knows_order,
             nanoseconds_per_byte,
+            main,
+            program,
         };
         if !is_split && copies > 1 {
             return Err(line.alone());
@@ -239,6 +276,10 @@ impl Pipeline {
         self.graph
             .filter_by(&line.name, copies, ports, factory)
             .map_err(|error| (at, error.to_string()))?;
+        if on_error != OnError::Fail {
+            let set = self.graph.on_error(&line.name, on_error);
+            set.map_err(|error| (on_error_at, error.to_string()))?;
+        }
         if is_idempotent && line.run == "exec" {
             let why = format!(
                 "filter {} cannot be idempotent: the program of exec may keep what it has read, and \
@@ -297,7 +338,11 @@ impl Pipeline {
     fn add_stream(&mut self, table: Spanned<DeTable<'_>>) -> Result<(), Fault> {
         let at = table.span();
         let mut options = Options::new("the stream".to_owned(), at.clone(), table.into_inner());
-        let from = options.required("from")?;
+        let mut from = options.required("from")?;
+        let main = self.filters.iter().find(|line| line.name == from);
+        if let Some(port) = main.and_then(|line| line.main.as_ref()) {
+            from = format!("{from}.{port}");
+        }
         let to = options.required("to")?;
         let policy = options.word("policy", &POLICIES)?.unwrap_or_default();
         let limit = options.size("limit")?.unwrap_or(DEFAULT_LIMIT);
@@ -343,6 +388,13 @@ impl Pipeline {
         promised.map_err(|error| (at, error.to_string()))?;
         self.guarantee = Some(guarantee);
         Ok(())
+    }
+
+    /// Whether this host has the programs of all filters; those that are placed may be meant for others.
+    pub(crate) fn check_programs(&self) -> Result<()> {
+        let here = self.filters.iter().filter(|line| matches!(line.placement, Placement::Front));
+        let checked = here.filter_map(|line| line.program.as_ref()).try_for_each(Program::check);
+        Ok(checked.map_err(|(span, why)| Wrong::new(&self.file, &self.source, span, why))?)
     }
 
     /// Its filters and streams, for people.

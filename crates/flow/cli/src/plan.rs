@@ -1,5 +1,6 @@
 //! Runs a part of a pipeline, without its sinks, and says how fast all of it can be.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use seekwire_program::table::{self, Align, printable};
 use crate::arguments::FlowPlan;
 use crate::builtin::exec;
 use crate::prediction::{self, Cost, Predicted};
-use crate::{pipeline, run, words};
+use crate::{argument, pipeline, run, words};
 
 /// Columns of a sentence: as a narrow terminal has them.
 const WIDTH: usize = 79;
@@ -67,8 +68,8 @@ pub(crate) fn plan(options: &FlowPlan) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(running: &Arc<Running>, units: &[String], longest: Duration) -> Result<Sample> {
-    let once = [String::new()];
+fn measure(running: &Arc<Running>, units: &[OsString], longest: Duration) -> Result<Sample> {
+    let once = [OsString::new()];
     let units = if units.is_empty() { &once[..] } else { units };
     let began = Instant::now();
     let sample = |is_whole, units| Sample {
@@ -80,7 +81,7 @@ fn measure(running: &Arc<Running>, units: &[String], longest: Duration) -> Resul
     };
     let mut done_units = Vec::new();
     for argument in units {
-        let unit = running.submit(Unit::new(argument.clone()));
+        let unit = running.submit(Unit::new(argument::to_text(argument)));
         let (done, outcome) = channel();
         let wait = move || {
             // Nobody asks for it once the time is over.

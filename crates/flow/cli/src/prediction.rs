@@ -168,6 +168,7 @@ mod tests {
             blocked: none,
             blocks: 1,
             bytes,
+            rejected: 0,
         }
     }
 

@@ -1,14 +1,16 @@
 //! Runs a pipeline, once for each unit of work.
 
+use std::ffi::OsString;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result};
-use seekwire_flow::{Failure, Running, Unit};
+use seekwire_flow::{Failure, OnReject, Running, Unit};
 use seekwire_program::table::printable;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -22,7 +24,7 @@ use crate::watch::screen::{self, Target};
 use crate::watch::status::Watched;
 use crate::watch::trace::Trace;
 use crate::watch::{self, server, sockets};
-use crate::{job, pipeline, shares, words};
+use crate::{argument, job, pipeline, shares, words};
 
 pub(crate) fn run(options: &FlowRun) -> Result<ExitCode> {
     let launched = job::launched(options)?;
@@ -59,6 +61,7 @@ fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode>
     if let Some(trace) = &trace {
         pipeline.graph.observe(Arc::<Trace>::clone(trace));
     }
+    pipeline.graph.tell_of_rejects(rejects());
     end_well_at_signals(trace.clone())?;
     let started = match &membership.job {
         Some(job) => pipeline.graph.start_in(job, pipeline.source.as_bytes()),
@@ -82,6 +85,21 @@ fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode>
     let outcome = outcome?;
     membership.finish()?;
     Ok(outcome)
+}
+
+/// So many lines tell of what a process has rejected. All of it is counted.
+const LINES: usize = 100;
+
+fn rejects() -> OnReject {
+    let told = AtomicUsize::new(0);
+    Arc::new(move |rejected| match told.fetch_add(1, Ordering::Relaxed) {
+        before if before < LINES => {
+            let line = printable(&rejected.to_string());
+            screen::tell(format_args!("seekwire: rejected: {line}"));
+        }
+        LINES => screen::tell("seekwire: rejected: more of them, which are only counted"),
+        _ => {}
+    })
 }
 
 /// Of a process that is not the front, a file of its own.
@@ -153,13 +171,15 @@ fn watch_all(
 }
 
 fn run_all(options: &FlowRun, running: &Running, watched: &Watched) -> Result<ExitCode> {
-    let once = [String::new()];
+    let once = [OsString::new()];
     let arguments = if options.units.is_empty() { &once[..] } else { &options.units };
     let mut failed = 0;
     for argument in arguments {
+        let argument = argument::to_text(argument);
+        let shown = argument::shown(&argument);
         // One after the other: what several write to one place would mix.
-        watched.unit_begins(argument);
-        let unit = running.submit(Unit::new(argument.clone()));
+        watched.unit_begins(&shown);
+        let unit = running.submit(Unit::new(argument));
         let outcome = unit.wait();
         watched.unit_ends(outcome.is_ok());
         if let Err(failure) = outcome {
@@ -168,15 +188,19 @@ fn run_all(options: &FlowRun, running: &Running, watched: &Watched) -> Result<Ex
                 return Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
             failed += 1;
-            let which = if argument.is_empty() { String::new() } else { format!("{argument}: ") };
+            let which = if shown.is_empty() { String::new() } else { format!("{shown}: ") };
             let line = printable(&format!("{which}{failure}"));
             screen::tell(format_args!("seekwire: {line}"));
         }
     }
     screen::close();
+    let (copies, streams) = running.report();
     if !options.quiet && failed < arguments.len() {
-        let (copies, streams) = running.report();
         seekwire_program::tell(shares::table(&copies, &streams));
+    }
+    let rejected = shares::rejected(&copies);
+    for (filter, count) in &rejected {
+        seekwire_program::tell(format_args!("seekwire: filter {filter} has rejected {count}"));
     }
     if let Some(report) = running.guarantee() {
         // Also to those who want to hear nothing else: it is why they asked.
@@ -188,8 +212,16 @@ fn run_all(options: &FlowRun, running: &Running, watched: &Watched) -> Result<Ex
         let all = arguments.len();
         seekwire_program::tell(format_args!("seekwire: {failed} of {all} units of work failed"));
     }
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(match (failed, rejected.is_empty()) {
+        (0, true) => ExitCode::SUCCESS,
+        (0, false) => ExitCode::from(REJECTED),
+        _ => ExitCode::FAILURE,
+    })
 }
+
+/// The exit status where all units were done, but something of the input was rejected. 2 is that of
+/// arguments which make no sense.
+const REJECTED: u8 = 3;
 
 /// The reader of standard output has gone (`seekwire flow run ... | head`), and nothing is wrong.
 fn is_unread(failure: &Failure) -> bool {

@@ -48,6 +48,17 @@ pub(crate) fn table(copies: &[CopyReport], streams: &[StreamReport]) -> String {
     text
 }
 
+/// How much each filter has rejected that has rejected something.
+pub(crate) fn rejected(copies: &[CopyReport]) -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::new();
+    for copy in copies.iter().filter(|copy| copy.rejected > 0) {
+        let count: &mut u64 = all.entry(table::printable(&copy.filter).to_string()).or_default();
+        // Another process may have sent any number.
+        *count = count.saturating_add(copy.rejected);
+    }
+    all
+}
+
 /// The number of a copy, and where it is, if there are several places.
 pub(crate) fn place(copy: &CopyReport) -> String {
     match &copy.host {
@@ -134,6 +145,7 @@ mod tests {
             blocked: time(blocked),
             blocks: 1,
             bytes: 1,
+            rejected: 0,
         }
     }
 

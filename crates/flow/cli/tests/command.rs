@@ -246,6 +246,35 @@ fn what_is_wrong_is_shown_in_its_line() {
     assert!(filters.contains("\nexec\n    any program, from"), "{filters}");
 }
 
+#[test]
+fn a_program_that_is_missing_is_named_before_anything_runs() {
+    for (run, command, expected) in [
+        ("exec", "[\"no-such-program\"]", Some("there is no program no-such-program in the dir")),
+        (
+            "framed",
+            "[\"./no-such\", \"cat\"]",
+            Some("there is no program ./no-such that can be run"),
+        ),
+        ("exec", "[\"./bad.toml\"]", Some("there is no program ./bad.toml that can be run")),
+        ("exec", "[\"/\"]", Some("there is no program / that can be run")),
+        ("exec", "[\"no-such-program\"]\nranks = [0, 1]", None),
+        ("exec", "[\"cat\"]", None),
+        ("exec", "[\"/bin/cat\"]", None),
+    ] {
+        let filter = format!("run = \"{run}\"\ncommand = {command}");
+        let filters =
+            [("read", "run = \"read\""), ("step", &*filter), ("write", "run = \"write\"")];
+        let directory = place("bad.toml", &chain(&filters, ""));
+        let output = flow(directory.path(), &["check", "bad.toml"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.success(), expected.is_none(), "{command}: {said}");
+        if let Some(expected) = expected {
+            assert!(said.contains(expected) && said.contains("--> bad.toml:5:11"), "{said}");
+            assert!(output.stdout.is_empty(), "{said}");
+        }
+    }
+}
+
 /// The example of the help is one that runs.
 #[test]
 fn the_example_in_the_help_is_a_pipeline() {

@@ -3,7 +3,9 @@
 mod harness;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -249,4 +251,95 @@ fn what_a_unit_reads_it_does_not_write() {
     assert_eq!(fs::read(directory.path().join("b.copy")).unwrap(), b"some");
     let nowhere = copying("path = \"/dev/null\"", "path = \"/dev/null\"", "");
     assert!(run(&nowhere, &[]).status.success());
+}
+
+/// As cat(1) refuses it: what is read would never end.
+#[test]
+fn what_the_shell_redirects_to_is_not_read() {
+    let cat = chain(&[("read", "run = \"read\""), ("write", "run = \"write\"")], "");
+    let tree =
+        chain(&[("read", "run = \"read\"\nfiles = [\"*\"]"), ("write", "run = \"write\"")], "");
+    let directory = place("cat.toml", &cat);
+    let path = |name: &str| directory.path().join(name);
+    fs::write(path("tree.toml"), tree).unwrap();
+    fs::create_dir(path("below")).unwrap();
+    let content = "line\n".repeat(100_000);
+    let reset = || {
+        fs::write(path("own"), &content).unwrap();
+        fs::write(path("below/b"), &content).unwrap();
+        fs::write(path("below/a"), "a\n").unwrap();
+    };
+    reset();
+    symlink("own", path("link")).unwrap();
+    fs::hard_link(path("own"), path("hard")).unwrap();
+    let run = |script: &str| {
+        let script =
+            script.replace("flow", concat!(env!("CARGO_BIN_EXE_seekwire-flow"), " flow run -q"));
+        let output = Command::new("sh")
+            .args(["-c", &script])
+            .current_dir(directory.path())
+            .output()
+            .unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    for script in [
+        "flow cat.toml own >> own",
+        "flow cat.toml link >> hard",
+        "flow cat.toml - < own >> own",
+        "flow cat.toml own 1<> own",
+        "flow tree.toml below >> below/b",
+        "flow cat.toml own --trace own",
+    ] {
+        let (status, said) = run(script);
+        assert_eq!(status, Some(1), "{script}: {said}");
+        assert!(said.contains("what the unit writes cannot be read; write to another"), "{said}");
+        // The file that comes first was written.
+        let grown = fs::metadata(path("below/b")).unwrap().len() as usize - content.len();
+        assert!(grown <= 2, "{script}: {grown}");
+        if !script.contains("trace") {
+            assert_eq!(fs::metadata(path("own")).unwrap().len() as usize, content.len());
+        }
+        reset();
+    }
+    let (status, said) = run("flow cat.toml below/a >> own");
+    assert_eq!(status, Some(0), "{said}");
+    assert!(fs::read_to_string(path("own")).unwrap().ends_with("line\na\n"));
+}
+
+/// A path is bytes.
+#[test]
+fn names_that_are_no_text_are_read_and_written() {
+    let name = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+    for read in ["", "files = [\"*\"]"] {
+        let directory = copying(read, "path = \"{name}.copy\"", "");
+        let given = directory.path().join(name(b"a\xff\xf4\x8f\xbf\x80.log"));
+        match read {
+            "" => fs::write(&given, "content").unwrap(),
+            _ => {
+                fs::create_dir(&given).unwrap();
+                fs::write(given.join(name(b"\xfe")), "content").unwrap();
+            }
+        }
+        let output = Command::new(env!("CARGO_BIN_EXE_seekwire-flow"))
+            .args(["flow", "run", "-q", "copy.toml"])
+            .arg(given.file_name().unwrap())
+            .current_dir(directory.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let copy = directory.path().join(name(b"a\xff\xf4\x8f\xbf\x80.copy"));
+        assert_eq!(fs::read_to_string(copy).unwrap(), "content");
+    }
+    let directory = copying("", "", "");
+    let output = Command::new(env!("CARGO_BIN_EXE_seekwire-flow"))
+        .args(["flow", "run", "-q", "copy.toml"])
+        .arg(name(b"none\xff"))
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    assert!(
+        said.starts_with("seekwire: none\u{fffd}: unit 0: filter read, copy 0: none\u{fffd}: No"),
+        "{said}"
+    );
 }

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use bytes::Bytes;
+
 use crate::block::Block;
 use crate::dealing::BATCH;
-use crate::filter::{Factory, Filter, FilterError, Step};
+use crate::filter::{Factory, Filter, FilterError, OnError, Step};
+use crate::graph::OnReject;
 use crate::hand::Hand;
 use crate::hedging::Finished;
 use crate::lanes::Taken;
@@ -41,6 +44,8 @@ pub(crate) struct Copy {
     pub(crate) watch: Watch,
     pub(crate) wakeup: Arc<Wakeup>,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) on_error: OnError,
+    pub(crate) on_reject: Option<OnReject>,
 }
 
 /// The filter's value for one unit of work.
@@ -233,7 +238,7 @@ impl Copy {
                 }
             }
             if is_batch {
-                self.outputs(&instance.unit, &mut instance.filling, 0).settle();
+                self.outputs(&instance.unit, &mut instance.filling, 0, &|_| {}).settle();
             }
             if is_ended {
                 self.end_instance(unit, instances);
@@ -261,7 +266,7 @@ impl Copy {
     fn end_for(&self, copy: usize, unit: UnitId) {
         let Some(open) = self.shared.units.find(unit) else { return };
         let mut filling = Filling::new(&self.outlets);
-        let mut out = self.outputs(&open, &mut filling, merge::last_of(copy));
+        let mut out = self.outputs(&open, &mut filling, merge::last_of(copy), &|_| {});
         out.copy = copy;
         out.begin_last();
         out.end();
@@ -317,11 +322,17 @@ impl Copy {
     fn turn_to(&self, unit: UnitId, instances: &mut Instances, last: &mut Option<UnitId>) {
         let Some(before) = last.replace(unit).filter(|before| *before != unit) else { return };
         if let Some(instance) = instances.get_mut(&before) {
-            self.outputs(&instance.unit, &mut instance.filling, 0).flush(true);
+            self.outputs(&instance.unit, &mut instance.filling, 0, &|_| {}).flush(true);
         }
     }
 
-    fn outputs<'c>(&'c self, unit: &'c Open, filling: &'c mut Filling, group: u64) -> Outputs<'c> {
+    fn outputs<'c>(
+        &'c self,
+        unit: &'c Open,
+        filling: &'c mut Filling,
+        group: u64,
+        tell: &'c dyn Fn(&str),
+    ) -> Outputs<'c> {
         Outputs {
             outlets: &self.outlets,
             filling,
@@ -335,6 +346,8 @@ impl Copy {
             meter: &self.meter,
             watch: &self.watch,
             wakeup: &self.wakeup,
+            held: None,
+            tell,
         }
     }
 
@@ -370,7 +383,19 @@ impl Copy {
         // What comes out after the last block comes last.
         let group = block.unwrap_or_else(|| merge::last_of(self.index));
         let is_end = matches!(call, Call::Finalize);
-        let mut out = self.outputs(unit, &mut instance.filling, group);
+        let tell = |why: &str| {
+            if let Some(tell) = &self.on_reject {
+                tell(&self.failure(unit.rank.unit, block, why));
+            }
+        };
+        let mut out = self.outputs(unit, &mut instance.filling, group, &tell);
+        let mut rejectable = None;
+        if let Call::Process(block, ..) = &call {
+            if self.on_error != OnError::Fail {
+                rejectable = Some(block.bytes().clone());
+                out.held = Some(Vec::new());
+            }
+        }
         if let Call::Process(.., in_hand) = &call {
             out.in_hand = *in_hand;
         }
@@ -390,6 +415,14 @@ impl Copy {
             Call::Generate => filter.generate(&mut out),
             Call::Finalize => filter.finalize(&mut out).map(|()| Step::Done),
         });
+        let outcome = match (outcome, rejectable) {
+            (Ok(Ok(step)), Some(_)) => Ok(out.release().map(|()| step)),
+            (Ok(Err(error)), Some(bytes)) => match self.text_of(error, unit) {
+                Some(why) => Ok(self.reject(&mut out, &why, bytes)),
+                None => Ok(Err(Ended.into())),
+            },
+            (outcome, _) => outcome,
+        };
         let outcome = match outcome {
             Ok(Ok(step)) => {
                 if block.is_some() || is_end {
@@ -419,6 +452,16 @@ impl Copy {
         }
         self.fail(unit.rank.unit, block, &error);
         None
+    }
+
+    /// The unit goes on without what the filter has made of a block.
+    fn reject(&self, out: &mut Outputs<'_>, why: &str, bytes: Bytes) -> Result<Step, FilterError> {
+        out.held = None;
+        if let OnError::To(port) = self.on_error {
+            out.send(port, bytes)?;
+        }
+        out.reject(why);
+        Ok(Step::More)
     }
 
     /// What an error says; `None`: that the unit has ended, which is so. Its own code may panic.

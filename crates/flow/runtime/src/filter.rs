@@ -8,6 +8,18 @@ use crate::output::Outputs;
 /// An error of a filter, which ends the unit of work.
 pub type FilterError = Box<dyn std::error::Error + Send + Sync>;
 
+/// The handling of a block for which a filter returns an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// The unit of work ends.
+    #[default]
+    Fail,
+    /// It is rejected: what the filter has sent for it is dropped, and the unit goes on.
+    Skip,
+    /// The same, and it goes as it came to the output port with this number.
+    To(usize),
+}
+
 /// Whether a source has more to give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use crate::cut::Cut;
 use crate::dealing::Policy;
-use crate::filter::{Factory, Filter};
+use crate::filter::{Factory, Filter, OnError};
 use crate::graph_error::GraphError;
 use crate::guarantee::Guarantee;
 use crate::observer::Observer;
 use crate::remote::place;
+use crate::report::Failure;
 
 /// How much a stream may hold if nothing else is said: 64 MiB.
 pub const DEFAULT_LIMIT: usize = 64 << 20;
@@ -83,7 +84,11 @@ pub(crate) struct FilterSpec {
     pub(crate) is_idempotent: bool,
     /// So many blocks of a hundred may go to a second copy.
     pub(crate) hedge: Option<u32>,
+    pub(crate) on_error: OnError,
 }
+
+/// Called for each rejection in this process, with the failure that it would have been.
+pub type OnReject = Arc<dyn Fn(&Failure) + Send + Sync>;
 
 impl FilterSpec {
     pub(crate) fn rank_of(&self, copy: usize) -> u32 {
@@ -121,6 +126,7 @@ pub struct Graph {
     pub(crate) streams: Vec<StreamSpec>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) guarantee: Option<Guarantee>,
+    pub(crate) on_reject: Option<OnReject>,
 }
 
 impl Graph {
@@ -172,6 +178,7 @@ impl Graph {
             ranks: Vec::new(),
             is_idempotent: false,
             hedge: None,
+            on_error: OnError::Fail,
         });
         Ok(())
     }
@@ -237,6 +244,31 @@ impl Graph {
         }
         spec.hedge = Some(percent);
         Ok(())
+    }
+
+    /// Sets how blocks are handled for which that filter returns an error. A filter whose blocks do not all
+    /// end the unit has to treat each by itself. What it makes of one is held until it is done with
+    /// it, and has to fit into the limit of each stream that it goes to.
+    ///
+    /// A block that two copies were given counts twice if both reject it.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError::NoFilter`]; [`GraphError::NoReject`]: a source, or an output port that it does
+    /// not have.
+    pub fn on_error(&mut self, filter: &str, on_error: OnError) -> Result<(), GraphError> {
+        let spec = self.find(filter)?;
+        let is_port = !matches!(on_error, OnError::To(port) if port >= spec.ports.outputs.len());
+        if spec.ports.inputs.is_empty() || !is_port {
+            return Err(GraphError::NoReject(filter.to_owned()));
+        }
+        spec.on_error = on_error;
+        Ok(())
+    }
+
+    /// Sets a function that is called for each rejection in this process. A copy waits until it has returned.
+    pub fn tell_of_rejects(&mut self, tell: OnReject) {
+        self.on_reject = Some(tell);
     }
 
     fn find(&mut self, filter: &str) -> Result<&mut FilterSpec, GraphError> {

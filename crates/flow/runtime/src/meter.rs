@@ -20,6 +20,7 @@ pub(crate) struct Meter {
     phase: AtomicU8,
     blocks: AtomicU64,
     bytes: AtomicU64,
+    rejected: AtomicU64,
     /// Nanoseconds of waiting for room, without the wait that has not ended.
     blocked: AtomicU64,
     times: Mutex<Times>,
@@ -32,6 +33,7 @@ pub(crate) struct Times {
     spent: [Duration; 3],
     pub(crate) blocks: u64,
     pub(crate) bytes: u64,
+    pub(crate) rejected: u64,
 }
 
 impl Times {
@@ -51,6 +53,7 @@ impl Meter {
             phase: AtomicU8::new(Phase::Starved as u8),
             blocks: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
             blocked: AtomicU64::new(0),
             times: Mutex::new(Times {
                 phase: Phase::Starved,
@@ -58,6 +61,7 @@ impl Meter {
                 spent: [Duration::ZERO; 3],
                 blocks: 0,
                 bytes: 0,
+                rejected: 0,
             }),
         }
     }
@@ -88,6 +92,10 @@ impl Meter {
         add(&self.bytes, bytes as u64);
     }
 
+    pub(crate) fn rejected(&self) {
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// The waits for room that have ended.
     pub(crate) fn blocked(&self) -> Duration {
         Duration::from_nanos(self.blocked.load(Ordering::Relaxed))
@@ -99,6 +107,7 @@ impl Meter {
         times.count(Instant::now());
         times.blocks = self.blocks.load(Ordering::Relaxed);
         times.bytes = self.bytes.load(Ordering::Relaxed);
+        times.rejected = self.rejected.load(Ordering::Relaxed);
         *times
     }
 }

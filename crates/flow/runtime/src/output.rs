@@ -219,6 +219,10 @@ pub struct Outputs<'a> {
     pub(crate) meter: &'a Meter,
     pub(crate) watch: &'a Watch,
     pub(crate) wakeup: &'a Arc<Wakeup>,
+    /// Output of a block that may still be rejected.
+    pub(crate) held: Option<Vec<(usize, Bytes)>>,
+    /// Called for each rejection, with its reason.
+    pub(crate) tell: &'a dyn Fn(&str),
 }
 
 impl Outputs<'_> {
@@ -238,7 +242,41 @@ impl Outputs<'_> {
     ///
     /// If there is no such port.
     pub fn send(&mut self, port: usize, bytes: impl Into<Bytes>) -> Result<(), FilterError> {
-        let mut bytes = bytes.into();
+        let bytes = bytes.into();
+        match self.held {
+            Some(_) => self.hold(port, bytes),
+            None => self.send_now(port, bytes),
+        }
+    }
+
+    /// Tells that something of the input was rejected, for that reason, and counts it; the unit goes
+    /// on.
+    pub fn reject(&mut self, why: &str) {
+        self.meter.rejected();
+        (self.tell)(why);
+    }
+
+    /// As [`send`](Self::send), when it is known that the block is not rejected.
+    fn hold(&mut self, port: usize, bytes: Bytes) -> Result<(), FilterError> {
+        let held = self.held.iter().flatten().filter(|(to, _)| *to == port);
+        let all = held.map(|(_, bytes)| bytes.len()).sum::<usize>();
+        for outlet in &self.outlets[port] {
+            let stream = &outlet.stream;
+            self.check_size(stream, all + bytes.len() + OVERHEAD, stream.largest())?;
+        }
+        self.held.get_or_insert_default().push((port, bytes));
+        Ok(())
+    }
+
+    /// Sends what is held.
+    pub(crate) fn release(&mut self) -> Result<(), FilterError> {
+        for (port, bytes) in self.held.take().unwrap_or_default() {
+            self.send_now(port, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn send_now(&mut self, port: usize, mut bytes: Bytes) -> Result<(), FilterError> {
         // Before it is anybody else's, too.
         let is_looked_at = |outlet: &Outlet| {
             let len = bytes.len();

@@ -123,6 +123,8 @@ pub struct CopyReport {
     pub blocks: u64,
     /// Bytes of these.
     pub bytes: u64,
+    /// How often it has [rejected](crate::Outputs::reject) some of its input.
+    pub rejected: u64,
 }
 
 /// What one stream has carried.

@@ -184,6 +184,8 @@ impl Graph {
                 watch: Watch { observer: self.observer.clone(), copy: known.number },
                 wakeup: Arc::clone(&known.wakeup),
                 shared: Arc::clone(&shared),
+                on_error: filter.on_error,
+                on_reject: self.on_reject.clone(),
             };
             let thread = Builder::new().name(format!("{}.{index}", filter.name));
             let thread = thread
@@ -233,6 +235,7 @@ fn copies_of(copies: &[Known], node: Option<&Arc<Node>>) -> Vec<CopyReport> {
             blocked: times.of(Phase::Blocked),
             blocks: times.blocks,
             bytes: times.bytes,
+            rejected: times.rejected,
         }
     };
     copies.iter().map(report).collect()

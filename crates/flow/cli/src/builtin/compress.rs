@@ -1,13 +1,14 @@
 //! gzip and Zstandard, both ways. The coders write into a buffer, from which blocks are sent.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use bytes::Bytes;
+use flate2::write::GzDecoder;
 use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports};
-
-use zstd::stream::{raw, zio};
+use zstd::stream::raw::{self, InBuffer, Operation, OutBuffer};
 
 use super::Built;
+use super::members::{Format, Members};
 use crate::options::{Fault, Options};
 
 pub(super) fn gzip(options: &mut Options<'_>) -> Result<Built, Fault> {
@@ -18,7 +19,7 @@ pub(super) fn gzip(options: &mut Options<'_>) -> Result<Built, Fault> {
 }
 
 pub(super) fn gunzip(_: &mut Options<'_>) -> Result<Built, Fault> {
-    Ok(coder(|| Ok(flate2::write::MultiGzDecoder::new(Vec::new()))))
+    Ok(coder(|| Ok(Members::new(Gunzip(GzDecoder::new(Vec::new()))))))
 }
 
 pub(super) fn zstd(options: &mut Options<'_>) -> Result<Built, Fault> {
@@ -27,7 +28,7 @@ pub(super) fn zstd(options: &mut Options<'_>) -> Result<Built, Fault> {
 }
 
 pub(super) fn unzstd(_: &mut Options<'_>) -> Result<Built, Fault> {
-    Ok(coder(|| Ok(Unzstd::new(Vec::new(), raw::Decoder::new()?))))
+    Ok(coder(|| Ok(Members::new(Unzstd { decoder: raw::Decoder::new()?, buffer: Vec::new() }))))
 }
 
 fn level(
@@ -43,7 +44,7 @@ fn level(
 }
 
 fn coder<C: Coder + Send + 'static>(
-    make: impl Fn() -> std::io::Result<C> + Send + Sync + Clone + 'static,
+    make: impl Fn() -> io::Result<C> + Send + Sync + Clone + 'static,
 ) -> Built {
     // The state of a stream is one: copies would each see a part.
     Built::new(Ports::step(), move || Coding { make: make.clone(), coder: None }).alone()
@@ -52,25 +53,16 @@ fn coder<C: Coder + Send + 'static>(
 /// What takes bytes and puts others into a buffer.
 trait Coder: Write {
     fn buffer(&mut self) -> &mut Vec<u8>;
-    /// The rest of the buffer.
-    fn end(self) -> std::io::Result<Vec<u8>>;
+    /// The rest of the buffer, and how many bytes behind the data are no part of it.
+    fn end(self) -> io::Result<(Vec<u8>, u64)>;
 }
 
 impl Coder for flate2::write::GzEncoder<Vec<u8>> {
     fn buffer(&mut self) -> &mut Vec<u8> {
         self.get_mut()
     }
-    fn end(self) -> std::io::Result<Vec<u8>> {
-        self.finish()
-    }
-}
-
-impl Coder for flate2::write::MultiGzDecoder<Vec<u8>> {
-    fn buffer(&mut self) -> &mut Vec<u8> {
-        self.get_mut()
-    }
-    fn end(self) -> std::io::Result<Vec<u8>> {
-        self.finish()
+    fn end(self) -> io::Result<(Vec<u8>, u64)> {
+        Ok((self.finish()?, 0))
     }
 }
 
@@ -78,21 +70,103 @@ impl Coder for zstd::stream::write::Encoder<'static, Vec<u8>> {
     fn buffer(&mut self) -> &mut Vec<u8> {
         self.get_mut()
     }
-    fn end(self) -> std::io::Result<Vec<u8>> {
-        self.finish()
+    fn end(self) -> io::Result<(Vec<u8>, u64)> {
+        Ok((self.finish()?, 0))
     }
 }
 
-/// Unlike the decoder that the crate offers for writing, it tells a frame that is not whole.
-type Unzstd = zio::Writer<Vec<u8>, raw::Decoder<'static>>;
-
-impl Coder for Unzstd {
-    fn buffer(&mut self) -> &mut Vec<u8> {
-        self.writer_mut()
+impl<F: Format> Write for Members<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.decode(bytes).map(|()| bytes.len())
     }
-    fn end(mut self) -> std::io::Result<Vec<u8>> {
-        self.finish()?;
-        Ok(self.into_inner().0)
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<F: Format> Coder for Members<F> {
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        Members::buffer(self)
+    }
+    fn end(mut self) -> io::Result<(Vec<u8>, u64)> {
+        let behind = Members::end(&mut self)?;
+        Ok((std::mem::take(self.buffer()), behind))
+    }
+}
+
+/// The decoder of one member.
+struct Gunzip(GzDecoder<Vec<u8>>);
+
+impl Format for Gunzip {
+    const MAGIC: usize = 2;
+
+    fn can_begin(bytes: &[u8]) -> bool {
+        [0x1f, 0x8b].starts_with(bytes)
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        let buffer = std::mem::take(self.0.get_mut());
+        self.0 = GzDecoder::new(buffer);
+        Ok(())
+    }
+
+    fn decode(&mut self, bytes: &[u8]) -> io::Result<(usize, bool)> {
+        // It takes no more when it has the checksum.
+        let taken = self.0.write(bytes)?;
+        if taken == 0 {
+            self.0.try_finish()?;
+        }
+        Ok((taken, taken == 0))
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        self.0.try_finish()
+    }
+
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        self.0.get_mut()
+    }
+}
+
+/// Unlike the decoders that the crate offers for writing, it tells where a frame ends.
+struct Unzstd {
+    decoder: raw::Decoder<'static>,
+    buffer: Vec<u8>,
+}
+
+impl Format for Unzstd {
+    const MAGIC: usize = 4;
+
+    /// A frame, or one that is skipped.
+    fn can_begin(bytes: &[u8]) -> bool {
+        let skipped = |number: u8| [number, 0x2a, 0x4d, 0x18].starts_with(bytes);
+        [0x28, 0xb5, 0x2f, 0xfd].starts_with(bytes) || (0x50..=0x5f).any(skipped)
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        self.decoder.reinit()
+    }
+
+    fn decode(&mut self, bytes: &[u8]) -> io::Result<(usize, bool)> {
+        let mut input = InBuffer::around(bytes);
+        loop {
+            self.buffer.reserve(zstd::zstd_safe::DCtx::out_size());
+            let at = self.buffer.len();
+            let mut output = OutBuffer::around_pos(&mut self.buffer, at);
+            let is_end = self.decoder.run(&mut input, &mut output)? == 0;
+            let is_full = output.pos() == output.capacity();
+            if is_end || !is_full && input.pos() == bytes.len() {
+                return Ok((input.pos(), is_end));
+            }
+        }
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        Err(io::Error::new(io::ErrorKind::UnexpectedEof, "incomplete frame"))
+    }
+
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
     }
 }
 
@@ -119,7 +193,7 @@ fn taken(buffer: &mut Vec<u8>) -> Bytes {
 
 impl<M, C> Filter for Coding<M, C>
 where
-    M: Fn() -> std::io::Result<C> + Send,
+    M: Fn() -> io::Result<C> + Send,
     C: Coder + Send,
 {
     fn init(&mut self, _: &str, _: &mut Outputs<'_>) -> Result<(), FilterError> {
@@ -146,9 +220,14 @@ where
 
     fn finalize(&mut self, out: &mut Outputs<'_>) -> Result<(), FilterError> {
         let Some(coder) = self.coder.take() else { return Ok(()) };
-        let rest = coder.end()?;
+        let (rest, behind) = coder.end()?;
         if !rest.is_empty() {
             out.send(0, rest)?;
+        }
+        if behind > 0 {
+            out.reject(&format!(
+                "the data are whole; {behind} bytes behind them are of another kind and were left out"
+            ));
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ pub(crate) use super::process::end_all;
 const BLOCK: usize = 64 << 10;
 
 pub(super) fn exec(options: &mut Options<'_>) -> Result<Built, Fault> {
-    let command = process::command("exec", options)?;
+    let (command, program) = process::command("exec", options)?;
     let success = options.numbers("success")?.unwrap_or_else(|| vec![0]);
     if success.is_empty() || success.iter().any(|status| *status > 255) {
         let message = "success must list exit statuses from 0 to 255, at least one".to_owned();
@@ -29,7 +29,7 @@ pub(super) fn exec(options: &mut Options<'_>) -> Result<Built, Fault> {
         scratch: Scratch::new(BLOCK),
     });
     // Nothing tells for which block it has written something.
-    Ok(Built { knows_order: false, ..built })
+    Ok(Built { knows_order: false, program: Some(program), ..built })
 }
 
 struct Exec {

@@ -1,7 +1,7 @@
 //! Files: where blocks come from and go to.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use super::Built;
 use super::scratch::Scratch;
 use super::tree::Tree;
 use super::uses;
+use crate::argument;
 use crate::options::{Fault, Options};
 use crate::watch::screen;
 
@@ -53,7 +54,7 @@ pub(super) fn read(options: &mut Options<'_>) -> Result<Built, Fault> {
     let plan = Arc::new(Plan { path, files, is_names, ends_lines });
     Ok(Built::new(Ports::source(), move || ReadFiles {
         plan: Arc::clone(&plan),
-        root: String::new(),
+        root: PathBuf::new(),
         tree: None,
         from: None,
         has_found: false,
@@ -75,6 +76,11 @@ pub(super) fn write(options: &mut Options<'_>) -> Result<Built, Fault> {
             format!("path has {{{unknown}}}; it can have {{}}, {{name}} and {{block}}"),
         ));
     }
+    if path.is_none() {
+        // Also where another process runs this filter: the shell may have redirected both.
+        uses::written_throughout(io::stdout());
+    }
+    let path = path.map(|path| argument::to_text(OsStr::new(&path)));
     let before = Arc::default();
     let make =
         move || WriteFile { path: path.clone(), to: To::Nowhere, before: Arc::clone(&before) };
@@ -104,7 +110,7 @@ static WAS_READ: AtomicBool = AtomicBool::new(false);
 
 struct ReadFiles {
     plan: Arc<Plan>,
-    root: String,
+    root: PathBuf,
     tree: Option<Tree>,
     from: Option<Reading>,
     has_found: bool,
@@ -135,11 +141,12 @@ impl Reading {
         Ok(Self { file: Box::new(file), path, length, last: None })
     }
 
-    fn standard_input() -> Result<Self, FilterError> {
+    fn standard_input(unit: UnitId) -> Result<Self, FilterError> {
         if WAS_READ.swap(true, Ordering::SeqCst) {
             return Err("standard input was read already, by another unit or filter".into());
         }
-        let path = "standard input".into();
+        let path = PathBuf::from("standard input");
+        uses::reads(unit, io::stdin(), &path)?;
         Ok(Self { file: Box::new(io::stdin()), path, length: 0, last: None })
     }
 
@@ -182,20 +189,23 @@ impl Reading {
 
 impl Filter for ReadFiles {
     fn init(&mut self, argument: &str, out: &mut Outputs<'_>) -> Result<(), FilterError> {
-        let path = self.plan.path.as_deref().unwrap_or(argument);
+        let path = match &self.plan.path {
+            Some(path) => OsString::from(path),
+            None => argument::of_text(argument),
+        };
         if path.is_empty() {
             return Err("no file to read: set path, or name files after the pipeline".into());
         }
         match &self.plan.files {
             Some(patterns) => {
-                let tree = Tree::new(path, patterns);
+                let tree = Tree::new(&path, patterns);
                 if !self.plan.is_names {
                     uses::reads_tree(out.unit(), tree.clone());
                 }
                 self.tree = Some(tree);
-                self.root = path.to_owned();
+                self.root = path.into();
             }
-            None if path == "-" => self.from = Some(Reading::standard_input()?),
+            None if path == "-" => self.from = Some(Reading::standard_input(out.unit())?),
             None => self.from = Some(Reading::open(path.into(), out.unit())?),
         }
         Ok(())
@@ -233,7 +243,8 @@ impl Filter for ReadFiles {
             None if self.has_found => Ok(Step::Done),
             None => {
                 let patterns = self.plan.files.as_deref().unwrap_or_default().join(" or ");
-                Err(format!("there is no file called {patterns} below {}", self.root).into())
+                Err(format!("there is no file called {patterns} below {}", self.root.display())
+                    .into())
             }
         }
     }
@@ -305,17 +316,19 @@ impl WriteFile {
         let Some(path) = &self.path else { return Ok(To::StandardOutput) };
         let mut path = path.clone();
         if path.contains("{name}") {
-            let name = Path::new(argument).file_stem().and_then(OsStr::to_str);
+            let argument = argument::of_text(argument);
+            let name = Path::new(&argument).file_stem();
             let name =
                 name.ok_or("{name} in path stands for the file of the unit, which has none")?;
-            path = path.replace("{name}", name);
+            path = path.replace("{name}", &argument::to_text(name));
         }
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         // The number of a unit is nobody else's.
         let is_units = path.contains("{}");
         if let Some(before) = before.get(&path).filter(|_| !is_units) {
             let error = format!(
-                "{path} has what unit {before} wrote: put {{}}, for the number of the unit, into path"
+                "{} has what unit {before} wrote: put {{}}, for the number of the unit, into path",
+                argument::shown(&path)
             );
             return Err(error.into());
         }
@@ -323,7 +336,7 @@ impl WriteFile {
         let to = if numbered.contains("{block}") {
             To::Files(numbered)
         } else {
-            To::File(Written::open(numbered.into(), unit)?)
+            To::File(Written::open(argument::of_text(&numbered).into(), unit)?)
         };
         if !is_units {
             before.insert(path, unit);
@@ -358,7 +371,7 @@ impl Filter for WriteFile {
             To::File(to) => to.write(&block),
             To::Files(path) => {
                 let path = path.replace("{block}", &block.sequence().to_string());
-                let mut file = Written::open(path.into(), out.unit())?;
+                let mut file = Written::open(argument::of_text(&path).into(), out.unit())?;
                 file.write(&block)?;
                 file.close()
             }

@@ -1,6 +1,7 @@
 //! A program as a filter that is given frames and answers with frames: what it sends belongs to the
 //! block that it was given. One process serves a copy, unit after unit.
 
+use std::ffi::OsString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use super::Built;
 use super::conversation::{Conversation, Program};
 use super::frames::{self, Header};
 use super::process;
-use crate::options::{Fault, Options};
+use crate::argument;
+use crate::options::{Fault, Options, is_name};
 
 /// As much as a stream holds if nothing is said.
 const LARGEST: usize = 64 << 20;
@@ -20,7 +22,7 @@ const MOST: usize = 1 << 30;
 const START: Duration = Duration::from_secs(60);
 
 pub(super) fn framed(options: &mut Options<'_>) -> Result<Built, Fault> {
-    let command = process::command("framed", options)?;
+    let (command, executable) = process::command("framed", options)?;
     let ports = Ports {
         inputs: ports("inputs", options)?.unwrap_or_else(|| vec!["in".to_owned()]),
         outputs: ports("outputs", options)?.unwrap_or_else(|| vec!["out".to_owned()]),
@@ -36,9 +38,13 @@ pub(super) fn framed(options: &mut Options<'_>) -> Result<Built, Fault> {
     let (inputs, outputs) = (ports.inputs.len(), ports.outputs.len());
     let program = Program { command, inputs, outputs, largest, start, timeout };
     let shared = Arc::new(Shared { program, idle: Mutex::default() });
-    let built =
-        Built::new(ports, move || Framed { shared: Arc::clone(&shared), conversation: None });
-    Ok(if is_source { built.alone() } else { built })
+    let built = Built::new(ports, move || Framed {
+        shared: Arc::clone(&shared),
+        argument: OsString::new(),
+        conversation: None,
+    });
+    let built = Built { program: Some(executable), ..built };
+    Ok(if is_source { built.alone() } else { built.blockwise() })
 }
 
 fn seconds(name: &'static str, options: &mut Options<'_>) -> Result<Option<Duration>, Fault> {
@@ -54,10 +60,11 @@ fn ports(name: &'static str, options: &mut Options<'_>) -> Result<Option<Vec<Str
     const PORTS: usize = 64;
     let at = options.place(name);
     let Some(ports) = options.strings(name)? else { return Ok(None) };
-    let is_plain = |letter: char| letter.is_alphanumeric() || letter == '-' || letter == '_';
-    let is_name = |name: &String| !name.is_empty() && name.chars().all(is_plain);
     let is_twice = |(at, name): (usize, &String)| ports[..at].contains(name);
-    if !ports.iter().all(is_name) || ports.iter().enumerate().any(is_twice) || ports.len() > PORTS {
+    if !ports.iter().all(|name| is_name(name))
+        || ports.iter().enumerate().any(is_twice)
+        || ports.len() > PORTS
+    {
         let message = format!(
             "{name} must be names of ports, at most {PORTS}, none of them twice: letters, digits, - and _"
         );
@@ -81,11 +88,26 @@ impl Shared {
 
 struct Framed {
     shared: Arc<Shared>,
-    /// While the unit is under way. Whatever goes wrong ends the process, too.
+    argument: OsString,
+    /// While the unit is under way. Whatever goes wrong ends the process, too; where the unit goes on,
+    /// another one takes its place.
     conversation: Option<Conversation>,
 }
 
 impl Framed {
+    /// With a process that has begun the unit.
+    fn begin(&self, out: &mut Outputs<'_>) -> Result<Conversation, FilterError> {
+        let idle = self.shared.idle().pop();
+        let mut conversation = match idle {
+            Some(conversation) => conversation,
+            None => Conversation::begin(&self.shared.program, out)?,
+        };
+        let (bytes, number) = (self.argument.as_encoded_bytes(), number_of(out)?);
+        let request = Header { kind: frames::INIT, port: 0, number, length: bytes.len() as u64 };
+        conversation.ask(&self.shared.program, request, bytes, out)?;
+        Ok(conversation)
+    }
+
     /// The kind of the last frame of the answer.
     fn ask(
         &mut self,
@@ -95,7 +117,7 @@ impl Framed {
     ) -> Result<u32, FilterError> {
         let mut conversation = match self.conversation.take() {
             Some(conversation) => conversation,
-            None => Conversation::begin(&self.shared.program, out)?,
+            None => self.begin(out)?,
         };
         let request = Header { kind, port: port as u32, number, length: bytes.len() as u64 };
         let answer = conversation.ask(&self.shared.program, request, bytes, out)?;
@@ -106,8 +128,8 @@ impl Framed {
 
 impl Filter for Framed {
     fn init(&mut self, argument: &str, out: &mut Outputs<'_>) -> Result<(), FilterError> {
-        self.conversation = self.shared.idle().pop();
-        self.ask((frames::INIT, 0, number_of(out)?), argument.as_bytes(), out)?;
+        self.argument = argument::of_text(argument);
+        self.conversation = Some(self.begin(out)?);
         Ok(())
     }
 

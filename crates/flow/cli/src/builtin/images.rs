@@ -115,7 +115,7 @@ fn each<M>(make: M) -> Built
 where
     M: Fn(&[u8]) -> Result<Vec<u8>, FilterError> + Clone + Send + Sync + 'static,
 {
-    Built::new(Ports::step(), move || Each(make.clone()))
+    Built::new(Ports::step(), move || Each(make.clone())).blockwise()
 }
 
 /// Makes one block of each.

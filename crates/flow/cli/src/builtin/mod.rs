@@ -7,11 +7,12 @@ pub(crate) mod files;
 mod framed;
 mod frames;
 mod images;
-mod process;
+mod members;
+pub(crate) mod process;
 mod scratch;
 mod sums;
 mod tree;
-mod uses;
+pub(crate) mod uses;
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use seekwire_flow::{Factory, Filter, Ports};
 
+use self::process::Program;
 use crate::options::{Fault, Options};
 
 /// A filter as its options want it.
@@ -29,6 +31,10 @@ pub(crate) struct Built {
     pub(crate) is_split: bool,
     /// What it sends belongs to the block that it was given, or is sent at the end.
     pub(crate) knows_order: bool,
+    /// It treats each block by itself, so that it can go on after an error.
+    pub(crate) is_blockwise: bool,
+    /// That it starts.
+    pub(crate) program: Option<Program>,
     /// How long it takes for a byte, where its options say so.
     pub(crate) nanoseconds_per_byte: Option<u64>,
 }
@@ -39,7 +45,20 @@ impl Built {
         make: impl Fn() -> F + Send + Sync + 'static,
     ) -> Self {
         let factory: Factory = Arc::new(move || Box::new(make()));
-        Self { ports, factory, is_split: true, knows_order: true, nanoseconds_per_byte: None }
+        Self {
+            ports,
+            factory,
+            is_split: true,
+            knows_order: true,
+            is_blockwise: false,
+            program: None,
+            nanoseconds_per_byte: None,
+        }
+    }
+
+    /// What it makes of a block depends on no other.
+    fn blockwise(self) -> Self {
+        Self { is_blockwise: true, ..self }
     }
 
     /// Each copy would do all of the work, or needs to see all of it.

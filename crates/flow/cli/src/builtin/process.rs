@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{Access, OFlags, access, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid,
@@ -27,14 +29,50 @@ pub(super) struct Process {
     pub(super) output: Option<ChildStdout>,
 }
 
+/// A program that a filter starts, and where the pipeline file names it.
+pub(crate) struct Program {
+    name: String,
+    at: Range<usize>,
+}
+
+impl Program {
+    /// Whether this host has it, as it is looked for when it is started.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        let name = &self.name;
+        let is_program = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
+        let has = if name.contains('/') {
+            is_program(name.as_ref())
+        } else {
+            let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+            std::env::split_paths(&path).any(|directory| is_program(&directory.join(name)))
+        };
+        if has {
+            return Ok(());
+        }
+        let place = if name.contains('/') { "" } else { " in the directories of PATH" };
+        let why = format!(
+            "there is no program {name}{place} that can be run: install it, or correct the name"
+        );
+        Err((self.at.clone(), why))
+    }
+}
+
 /// The option `command` of that filter.
-pub(super) fn command(filter: &str, options: &mut Options<'_>) -> Result<Vec<String>, Fault> {
+pub(super) fn command(
+    filter: &str,
+    options: &mut Options<'_>,
+) -> Result<(Vec<String>, Program), Fault> {
+    let at = options.place("command");
     let command = options.strings("command")?.unwrap_or_default();
     if command.first().is_none_or(String::is_empty) {
         let message = format!("{filter} needs command: a list of the program and its arguments");
         return Err((options.span(), message));
     }
-    Ok(command)
+    let program = Program { name: command[0].clone(), at };
+    Ok((command, program))
 }
 
 /// How it ended, if that is not by an exit status of these.

@@ -22,7 +22,7 @@ pub(super) fn count(options: &mut Options<'_>) -> Result<Built, Fault> {
 
 pub(super) fn burn(options: &mut Options<'_>) -> Result<Built, Fault> {
     let per_byte = options.number("nanoseconds-per-byte")?.unwrap_or(18);
-    let built = Built::new(Ports::step(), move || Burn { per_byte });
+    let built = Built::new(Ports::step(), move || Burn { per_byte }).blockwise();
     Ok(Built { nanoseconds_per_byte: Some(per_byte), ..built })
 }
 

@@ -1,5 +1,6 @@
 //! The files below a directory, in an order that is always the same.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn new(root: &str, patterns: &[String]) -> Self {
+    pub(super) fn new(root: &OsStr, patterns: &[String]) -> Self {
         Self { patterns: patterns.to_vec(), left: vec![(root.into(), true)] }
     }
 

@@ -1,13 +1,15 @@
 //! The files that a unit of work reads and writes in this process, so that none is both: what is
 //! written from its beginning is lost for who reads it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
+use rustix::fd::AsFd;
+use rustix::fs::{FileType, fstat};
 use seekwire_flow::{FilterError, UnitId};
 
 use super::files::named;
@@ -36,7 +38,8 @@ impl Uses {
         static USES: LazyLock<Mutex<Uses>> = LazyLock::new(Mutex::default);
         let mut uses = USES.lock().unwrap_or_else(PoisonError::into_inner);
         if uses.unit != Some(unit) {
-            *uses = Uses { unit: Some(unit), ..Uses::default() };
+            let all = throughout().iter().map(|identity| (*identity, Use::Written)).collect();
+            *uses = Uses { unit: Some(unit), all, trees: Vec::new() };
         }
         uses
     }
@@ -60,20 +63,35 @@ impl Uses {
     }
 }
 
-fn identity(file: &File) -> io::Result<Identity> {
-    let metadata = file.metadata()?;
-    Ok(metadata.is_file().then_some((metadata.dev(), metadata.ino())))
+fn identity(file: impl AsFd) -> io::Result<Identity> {
+    let status = fstat(file)?;
+    let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
+    Ok(is_file.then_some((status.st_dev, status.st_ino)))
+}
+
+/// Files that are written while this process runs, whichever unit is under way.
+fn throughout() -> MutexGuard<'static, HashSet<(u64, u64)>> {
+    static THROUGHOUT: LazyLock<Mutex<HashSet<(u64, u64)>>> = LazyLock::new(Mutex::default);
+    THROUGHOUT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on no unit reads this file: it would read for ever what it makes.
+pub(crate) fn written_throughout(file: impl AsFd) {
+    // What is closed cannot be read, either.
+    throughout().extend(identity(file).ok().flatten());
 }
 
 /// The unit reads this file.
 ///
 /// # Errors
-/// It writes it.
-pub(super) fn reads(unit: UnitId, file: &File, path: &Path) -> Result<(), FilterError> {
-    match Uses::of(unit).note(identity(file).map_err(named(path))?, Use::Read) {
-        true => Ok(()),
-        false => Err(format!("{}: what the unit writes cannot be read", path.display()).into()),
+/// It is written.
+pub(super) fn reads(unit: UnitId, file: impl AsFd, path: &Path) -> Result<(), FilterError> {
+    let identity = identity(file).map_err(named(path))?;
+    if Uses::of(unit).note(identity, Use::Read) {
+        return Ok(());
     }
+    let path = path.display();
+    Err(format!("{path}: what the unit writes cannot be read; write to another file").into())
 }
 
 /// The unit reads the files of this tree.
@@ -96,7 +114,10 @@ pub(super) fn writes(unit: UnitId, file: &File, path: &Path) -> Result<(), Filte
     }
     drop(uses);
     if is_read {
-        let error = format!("{}: what the unit reads cannot be written", path.display());
+        let error = format!(
+            "{}: what the unit reads cannot be written; write to another file",
+            path.display()
+        );
         return Err(error.into());
     }
     if identity.is_some() {

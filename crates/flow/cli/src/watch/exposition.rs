@@ -38,9 +38,12 @@ pub(crate) fn text(status: &Status) -> String {
             }
         }
     });
-    let copies: [(&str, &str, Count<CopyStatus>); 2] = [
+    let copies: [(&str, &str, Count<CopyStatus>); 3] = [
         ("copy_blocks_total", "Blocks that a copy of a filter has taken.", |copy| copy.blocks),
         ("copy_bytes_total", "Bytes of these.", |copy| copy.bytes),
+        ("copy_rejected_total", "Blocks and other input that it has rejected.", |copy| {
+            copy.rejected
+        }),
     ];
     for (name, about, of) in copies {
         text.family(name, "counter", about, |metric| {

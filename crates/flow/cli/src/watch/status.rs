@@ -52,6 +52,8 @@ pub(crate) struct CopyStatus {
     pub(crate) blocked_seconds: f64,
     pub(crate) blocks: u64,
     pub(crate) bytes: u64,
+    #[serde(default)]
+    pub(crate) rejected: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -118,6 +120,7 @@ impl From<&CopyReport> for CopyStatus {
             blocked_seconds: copy.blocked.as_secs_f64(),
             blocks: copy.blocks,
             bytes: copy.bytes,
+            rejected: copy.rejected,
         }
     }
 }
@@ -157,6 +160,7 @@ impl CopyStatus {
             blocked: time(self.blocked_seconds, before.blocked_seconds),
             blocks: self.blocks.saturating_sub(before.blocks),
             bytes: self.bytes.saturating_sub(before.bytes),
+            rejected: self.rejected.saturating_sub(before.rejected),
         }
     }
 }

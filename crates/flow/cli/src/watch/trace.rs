@@ -16,6 +16,7 @@ use anyhow::{Context, Result};
 use seekwire_flow::{Deal, Graph, Hedge, Observer, SizeDecision, Span};
 use serde_json::json;
 
+use crate::builtin::uses;
 use crate::watch::screen;
 
 /// Bytes that are written at once.
@@ -46,7 +47,7 @@ struct State {
 impl Trace {
     /// Creates the file; what was there is lost.
     pub(crate) fn create(path: &Path, pipeline: &str, graph: &Graph) -> Result<Self> {
-        let file = File::create(path);
+        let file = File::create(path).inspect(|file| uses::written_throughout(file));
         let file = file.with_context(|| format!("cannot write the trace {}", path.display()))?;
         let mut buffer = String::from("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
         let named = |what: &str, of: usize, name: &str| {

@@ -269,6 +269,7 @@ fn copy() -> CopyReport {
         blocked: Duration::ZERO,
         blocks: 0,
         bytes: 0,
+        rejected: 0,
     }
 }
 

@@ -147,6 +147,7 @@ mod tests {
             blocked: Duration::from_nanos(1),
             blocks: u64::MAX,
             bytes: 0,
+            rejected: 0,
         }
     }
 

@@ -1,0 +1,63 @@
+//! Arguments of units: any bytes, as paths are, in text, as the runtime and the processes of a job pass
+//! it on.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+/// The characters from here on stand for one byte each, by its value: of what is no UTF-8, and of these
+/// characters themselves.
+const BYTES: u32 = 0x10_ff00;
+
+fn byte(letter: char) -> Option<u8> {
+    u32::from(letter).checked_sub(BYTES).and_then(|byte| u8::try_from(byte).ok())
+}
+
+pub(crate) fn to_text(argument: &OsStr) -> String {
+    let mut text = String::new();
+    let add = |text: &mut String, bytes: &[u8]| {
+        text.extend(bytes.iter().filter_map(|byte| char::from_u32(BYTES + u32::from(*byte))));
+    };
+    for chunk in argument.as_bytes().utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match byte(letter) {
+                Some(_) => add(&mut text, letter.encode_utf8(&mut [0; 4]).as_bytes()),
+                None => text.push(letter),
+            }
+        }
+        add(&mut text, chunk.invalid());
+    }
+    text
+}
+
+pub(crate) fn of_text(text: &str) -> OsString {
+    let mut bytes = Vec::new();
+    for letter in text.chars() {
+        match byte(letter) {
+            Some(byte) => bytes.push(byte),
+            None => bytes.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+/// For people.
+pub(crate) fn shown(text: &str) -> String {
+    of_text(text).to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_bytes_come_back_as_they_were() {
+        for bytes in
+            [&b"plain"[..], b"", "\u{e4}\u{10ff41}\u{10fffd}".as_bytes(), b"a\xff\xc3b\xf4\x8f\xbf"]
+        {
+            let text = to_text(OsStr::from_bytes(bytes));
+            assert_eq!(of_text(&text).as_bytes(), bytes);
+        }
+        assert_eq!(to_text(OsStr::new("log-\u{e4}.gz")), "log-\u{e4}.gz");
+        assert_eq!(shown(&to_text(OsStr::from_bytes(b"a\xffb"))), "a\u{fffd}b");
+    }
+}
