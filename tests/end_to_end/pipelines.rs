@@ -57,7 +57,7 @@ fn partial_updates_have_a_latency_while_complete_ones_are_due() {
         let is_there = |row: &Value| {
             row["variant"] == way
                 && row["metric"] == "complete updates done"
-                && row["case"] == "no computation, 2 updates/s"
+                && row["case"].as_str().is_some_and(|case| case.starts_with("no computation, "))
         };
         assert!(rows.iter().any(is_there), "{way} is missing");
     }
