@@ -16,8 +16,8 @@ use anyhow::Result;
 use rustix::fs::{MemfdFlags, SealFlags};
 use seekwire_endpoint::Config;
 use seekwire_endpoint::registry::Registry;
-use seekwire_program::library;
 use seekwire_program::table::{self, Align};
+use seekwire_program::{library, standard};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::signal::without_signals;
 use seekwire_transport::sys::{Fd, diag, filter, host, proof, unix};
@@ -84,7 +84,7 @@ pub(crate) fn doctor(options: &arguments::Doctor) -> Result<ExitCode> {
     ];
     findings.extend(links::all());
 
-    let mut out = io::stdout().lock();
+    let mut out = standard::output()?.lock();
     if options.json {
         serde_json::to_writer_pretty(&mut out, &findings)?;
         out.write_all(b"\n")?;

@@ -4,7 +4,7 @@
 //! definitions, and joins them. The scripts start no program when a user presses Tab.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use clap_complete::Shell;
 use seekwire_program::description::Description;
-use seekwire_program::{generate, manual, tell};
+use seekwire_program::{generate, manual, standard, tell};
 
 use crate::{definitions, elsewhere};
 
@@ -42,7 +42,7 @@ pub(crate) fn generate(words: &[OsString]) -> Result<()> {
             // clap_complete panics if it cannot write.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut joined()?, "seekwire", &mut script);
-            Ok(io::stdout().lock().write_all(&script)?)
+            Ok(standard::output()?.lock().write_all(&script)?)
         }
     }
 }

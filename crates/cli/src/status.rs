@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use seekwire_endpoint::config::THRESHOLD_BYTES;
 use seekwire_endpoint::registry::{Entry, Registry};
 use seekwire_endpoint::{Carrier, Config, Reason};
+use seekwire_program::standard;
 use seekwire_program::table::{self, Align};
 use seekwire_transport::sys::socket::namespace;
 use seekwire_transport::sys::{Fd, diag};
@@ -73,7 +74,7 @@ struct Bytes {
 ///
 /// Those of writing to standard output; the registry being another user's or damaged.
 pub(crate) fn status(options: &arguments::Status) -> Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = standard::output()?.lock();
     let redraws = options.watch.is_some() && !options.json && out.is_terminal();
     loop {
         let rows = rows(options)?;

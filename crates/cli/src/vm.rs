@@ -28,12 +28,13 @@ pub(crate) mod state;
 mod status;
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
 use seekwire_link::{Definition, Map, Provider};
+use seekwire_program::standard;
 
 use crate::arguments::{VmCommand, VmMapEdit};
 
@@ -80,7 +81,8 @@ fn find<'m>(map: &'m Map, path: &std::path::Path, name: &str) -> Result<&'m Defi
 
 /// Writes what was asked for to standard output.
 fn print(text: &str) -> Result<()> {
-    io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")
+    let written = standard::output().and_then(|out| out.lock().write_all(text.as_bytes()));
+    written.context("cannot write to standard output")
 }
 
 /// Says there what was done, which stays done when nobody can be told: the exit status says that it

@@ -1,6 +1,6 @@
 //! `PROGRAM generate ...`: manual pages and definitions, for `make install`. No help lists it.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::{Command, Parser};
 
 use crate::description::Description;
-use crate::manual;
+use crate::{manual, standard};
 
 /// The word after the program's name.
 pub const NAME: &str = "generate";
@@ -46,7 +46,7 @@ fn generate(what: Generate, definitions: Command) -> Result<()> {
         }
         Generate::Definitions => {
             let text = serde_json::to_string(&Description::of(&definitions))?;
-            Ok(writeln!(io::stdout().lock(), "{text}")?)
+            Ok(writeln!(standard::output()?.lock(), "{text}")?)
         }
     }
 }

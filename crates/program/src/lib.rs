@@ -6,10 +6,11 @@
 //! generate     `PROGRAM generate`: the files that are installed beside a program
 //! manual       manual pages
 //! description  definitions of commands as JSON, for completions
+//! standard     standard input and output, unless they are closed
 //! here         where the other programs are, what a program says, and how it ends
 //! ```
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 // They panic if the stream cannot be written.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -17,6 +18,7 @@ pub mod description;
 pub mod generate;
 pub mod library;
 pub mod manual;
+pub mod standard;
 pub mod table;
 
 use std::fmt::Display;
