@@ -245,8 +245,8 @@ Pipeline files:
   units-per-second  so many units are done in a second
 
   on_error     of a filter that treats each block by itself: what an error does. \"fail\" (default)
-               ends the unit; with \"skip\" it goes on without the block; with { to = \"rejects\" }
-               the block goes to an output port of that name besides, FILTER.rejects
+               ends the unit; \"skip\" goes on without the block; { to = \"rejects\" } also sends
+               the block to an output port of that name, FILTER.rejects
 
   Where several processes run the pipeline, a filter is placed by one of these; otherwise it runs on
   rank 0. `copies` counts those on each process.
@@ -275,8 +275,8 @@ Exit status:
      is left is not begun, as with a program that is ended by SIGPIPE
   1  one of them failed, or the pipeline cannot run
   3  every unit was done, but filters have rejected something of the input: blocks by their
-     `on_error`, or bytes behind compressed data. The first lines on standard error say what, and the
-     last ones how much
+     `on_error`, or trailing garbage behind compressed data. The first lines on standard error say
+     what, and the last ones how much
 
 Examples:
   seekwire flow run count.toml

@@ -11,12 +11,14 @@ use seekwire_launch::{Ending, Error, Launcher, Secret};
 use sha2::{Digest, Sha256};
 
 use crate::arguments::FlowRun;
+use crate::outputs::Files;
 
 /// One of them, as places of filters name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) host: String,
     pub(crate) role: String,
+    pub(crate) files: Files,
 }
 
 /// This process among them.
@@ -45,7 +47,8 @@ impl Membership {
         let (rank, size) = (launched.rank(), launched.size());
         if size == 1 {
             let role = wishes.role.clone();
-            let members = vec![Member { host: launched.host().to_owned(), role }];
+            let (host, files) = (launched.host().to_owned(), Files::here());
+            let members = vec![Member { host, role, files }];
             return Ok(Self { launched, job: None, members });
         }
         let (listener, addresses) = network::listen(wishes.interface.as_deref())?;
@@ -56,6 +59,7 @@ impl Membership {
         launched.publish("host", &host)?;
         launched.publish("network", &network.name)?;
         launched.publish("role", &wishes.role)?;
+        launched.publish("files", &Files::here().to_text())?;
         let digest = Sha256::digest(pipeline);
         let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         launched.publish("pipeline", &digest)?;
@@ -84,7 +88,8 @@ impl Membership {
                 launched.lookup(other, "address")?
             );
             let role = launched.lookup(other, "role")?;
-            members.push(Member { host: peer.host.clone(), role });
+            let files = Files::of_text(&launched.lookup(other, "files")?);
+            members.push(Member { host: peer.host.clone(), role, files });
             peers.push(peer);
         }
         let [limit, patience] = [wishes.meet_within, wishes.patience]

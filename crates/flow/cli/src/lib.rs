@@ -17,6 +17,7 @@ mod arguments;
 mod builtin;
 mod job;
 mod options;
+mod outputs;
 mod pipeline;
 mod placement;
 mod plan;
@@ -32,6 +33,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches};
+use seekwire_program::standard;
 
 use crate::arguments::{Arguments, Command, Flow};
 
@@ -66,12 +68,12 @@ pub fn main() -> ExitCode {
 fn check(file: &std::path::Path) -> Result<ExitCode> {
     let pipeline = pipeline::read(file)?;
     pipeline.check_programs()?;
-    writeln!(std::io::stdout().lock(), "{}", pipeline.summary())?;
+    writeln!(standard::output()?.lock(), "{}", pipeline.summary())?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn filters() -> Result<ExitCode> {
-    std::io::stdout().lock().write_all(builtin::help().as_bytes())?;
+    standard::output()?.lock().write_all(builtin::help().as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -143,7 +143,7 @@ impl<'a> Options<'a> {
         })
     }
 
-    /// What becomes of blocks that are errors: `fail`, `skip`, or the output port that they go to.
+    /// The handling of blocks that are errors: `fail`, `skip`, or the output port that they go to.
     pub(crate) fn on_error(&mut self) -> Result<Option<Rejects>, Fault> {
         let expected = "\"fail\", \"skip\", or a port for the blocks such as { to = \"rejects\" }";
         let found = self.with("on_error", expected, |value| match value.as_table() {

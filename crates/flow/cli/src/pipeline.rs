@@ -15,9 +15,10 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::builtin::process::Program;
-use crate::builtin::{self, Built};
+use crate::builtin::{self, Blockwise, Built};
 use crate::job::Member;
 use crate::options::{Fault, Options, Rejects, is_name};
+use crate::outputs::Destination;
 use crate::placement::Placement;
 use crate::text::Wrong;
 use crate::words;
@@ -53,6 +54,7 @@ pub(crate) struct Line {
     /// The one output port besides that for rejected blocks, if it has this.
     main: Option<String>,
     program: Option<Program>,
+    destination: Option<Destination>,
 }
 
 const POLICIES: [(&str, Policy); 3] = [
@@ -230,11 +232,12 @@ impl Pipeline {
             factory,
             is_split,
             knows_order,
-            is_blockwise,
+            blockwise,
             program,
+            destination,
             nanoseconds_per_byte,
         } = builtin::build((&run, run_at), options)?;
-        if rejects.is_some() && (!is_blockwise || ports.inputs.is_empty()) {
+        if rejects.is_some() && (blockwise == Blockwise::Never || ports.inputs.is_empty()) {
             let why = format!(
                 "{run} does not treat each block by itself, so it cannot go on after an error: leave \
                  on_error out, or let framed run a program that can"
@@ -269,6 +272,7 @@ impl Pipeline {
             nanoseconds_per_byte,
             main,
             program,
+            destination,
         };
         if !is_split && copies > 1 {
             return Err(line.alone());
@@ -276,6 +280,11 @@ impl Pipeline {
         self.graph
             .filter_by(&line.name, copies, ports, factory)
             .map_err(|error| (at, error.to_string()))?;
+        let is_declared = on_error != OnError::Fail || is_idempotent;
+        if blockwise == Blockwise::Always || blockwise == Blockwise::Declared && is_declared {
+            let declared = self.graph.blockwise(&line.name);
+            declared.map_err(|error| (line.place.clone(), error.to_string()))?;
+        }
         if on_error != OnError::Fail {
             let set = self.graph.on_error(&line.name, on_error);
             set.map_err(|error| (on_error_at, error.to_string()))?;
@@ -317,13 +326,19 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Puts the filters on the processes of a job.
-    pub(crate) fn place(&mut self, members: &[Member], launcher: Launcher) -> Result<()> {
-        let placed = self.place_all(members, launcher);
+    /// Puts the filters on the processes of a job, of which this one has that rank.
+    pub(crate) fn place(
+        &mut self,
+        members: &[Member],
+        rank: u32,
+        launcher: Launcher,
+    ) -> Result<()> {
+        let placed = self.place_all(members, rank, launcher);
         Ok(placed.map_err(|(span, why)| Wrong::new(&self.file, &self.source, span, why))?)
     }
 
-    fn place_all(&mut self, members: &[Member], launcher: Launcher) -> Result<(), Fault> {
+    fn place_all(&mut self, members: &[Member], own: u32, launcher: Launcher) -> Result<(), Fault> {
+        let at = |rank: u32| members.get(rank as usize);
         for line in &self.filters {
             let ranks = line.placement.ranks(members, launcher)?;
             let copies = ranks.iter().flat_map(|rank| std::iter::repeat_n(*rank, line.copies));
@@ -331,6 +346,11 @@ impl Pipeline {
             self.check_copies(line, ranks.len())?;
             let placed = self.graph.place(&line.name, &ranks);
             placed.map_err(|error| (line.place.clone(), error.to_string()))?;
+            for (destination, rank) in line.destination.iter().zip(ranks) {
+                if let (Some(here), Some(writer)) = (at(own), at(rank)) {
+                    here.files.note(destination, &writer.files, rank == own);
+                }
+            }
         }
         Ok(())
     }

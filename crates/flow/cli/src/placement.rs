@@ -119,6 +119,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outputs::Files;
 
     #[test]
     fn patterns_match_whole_names() {
@@ -138,7 +139,11 @@ mod tests {
 
     #[test]
     fn places_are_found_or_what_there_is_is_told() {
-        let member = |host: &str, role: &str| Member { host: host.into(), role: role.into() };
+        let member = |host: &str, role: &str| Member {
+            host: host.into(),
+            role: role.into(),
+            files: Files::default(),
+        };
         let members = [member("a1", ""), member("b1", "worker"), member("b2", "worker")];
         let ranks = |place: Placement| place.ranks(&members, Launcher::Hydra);
         assert_eq!(ranks(Placement::Front), Ok(vec![0]));

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use seekwire_flow::{
     Block, CopyReport, Filter, FilterError, Guarantee, Outputs, Running, StreamReport, Unit,
 };
+use seekwire_program::standard;
 use seekwire_program::table::{self, Align, printable};
 
 use crate::arguments::FlowPlan;
@@ -64,7 +65,7 @@ pub(crate) fn plan(options: &FlowPlan) -> Result<ExitCode> {
     if let Some(guarantee) = pipeline.guarantee {
         text += &filled(&[kept(guarantee, &sample, &predicted, sent)]);
     }
-    std::io::stdout().lock().write_all(text.as_bytes())?;
+    standard::output()?.lock().write_all(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -51,7 +51,7 @@ fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode>
     let metrics = options.metrics.as_deref().filter(|_| rank == 0).map(listen).transpose()?;
     let name = options.file.display().to_string();
     let membership = Membership::new(launched, options, &pipeline.source)?;
-    if let Err(error) = pipeline.place(&membership.members, membership.launcher()) {
+    if let Err(error) = pipeline.place(&membership.members, rank, membership.launcher()) {
         membership.decline();
         return Err(error);
     }
@@ -87,7 +87,7 @@ fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode>
     Ok(outcome)
 }
 
-/// So many lines tell of what a process has rejected. All of it is counted.
+/// At most this many rejections of a process are reported by a line each. All are counted.
 const LINES: usize = 100;
 
 fn rejects() -> OnReject {

@@ -159,7 +159,7 @@ fn each_block_can_be_a_file() {
     let directory = copying(files, "path = \"none/{block}\"", "");
     logs(&directory);
     let said = text(&run(&directory, &["logs"]).stderr);
-    assert!(said.contains("filter write, copy 0, block 0: none/0: No such file"), "{said}");
+    assert!(said.contains("copy 0, block 0 (logs/a.log): none/0: No such file"), "{said}");
 }
 
 /// Names go to as many copies of a program that opens the files itself as there are.
@@ -197,7 +197,7 @@ fn the_pipelines_in_the_documents_can_run() {
     let page = fs::read_to_string(page).unwrap();
     let examples = page.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
     let examples: Vec<&str> = examples.collect();
-    assert_eq!(examples.len(), 5);
+    assert_eq!(examples.len(), 6);
     for example in &examples {
         let directory = place("copy.toml", example);
         let output = flow(directory.path(), &["check", "copy.toml"]);

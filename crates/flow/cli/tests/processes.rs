@@ -32,6 +32,16 @@ impl Group {
         pipeline: &str,
         arguments: impl Fn(usize) -> &'a [&'a str],
     ) -> Self {
+        Self::start_to(size, pipeline, arguments, |_| Stdio::piped())
+    }
+
+    /// The same, each with a standard output of its own.
+    fn start_to<'a>(
+        size: usize,
+        pipeline: &str,
+        arguments: impl Fn(usize) -> &'a [&'a str],
+        output: impl Fn(usize) -> Stdio,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("pipeline.toml");
         let here = directory.path().to_str().unwrap();
@@ -54,7 +64,7 @@ impl Group {
                 .env("SEEKWIRE_FLOW_LIMIT", "60")
                 .env("SEEKWIRE_FLOW_ROLE", if rank == 0 { "" } else { "worker" })
                 .stdin(Stdio::null())
-                .stdout(Stdio::piped())
+                .stdout(output(rank))
                 .stderr(Stdio::piped())
                 .spawn()
                 .unwrap()
@@ -91,8 +101,13 @@ fn stdout(output: &Output) -> String {
 
 /// Waits until the file has that many bytes: so far the pipeline has come.
 fn has_grown(path: &Path, bytes: u64, group: &mut Group) {
-    while fs::metadata(path).map_or(0, |known| known.len()) < bytes {
-        assert!(group.processes[0].try_wait().unwrap().is_none(), "it has ended before");
+    loop {
+        // It may grow to its end, and the process end, while this one is not running.
+        let has_ended = group.processes[0].try_wait().unwrap().is_some();
+        if fs::metadata(path).map_or(0, |known| known.len()) >= bytes {
+            break;
+        }
+        assert!(!has_ended, "it has ended before");
         std::thread::yield_now();
     }
 }
@@ -437,4 +452,99 @@ to = \"write\"
     assert_eq!(outputs[0].status.code(), Some(1));
     assert!(stdout(&outputs[0]).is_empty());
     assert!(outputs[1].status.success(), "{}", stderr(&outputs[1]));
+}
+
+/// A reader and a writer in two processes.
+const APART: &str = "
+[filter.read]
+run = \"read\"
+[filter.write]
+run = \"write\"
+role = \"worker\"
+[[stream]]
+from = \"read\"
+to = \"write\"
+";
+
+/// A process does not read a file that another one writes.
+#[test]
+fn what_another_process_writes_is_not_read() {
+    let content = "line\n".repeat(100_000);
+    let place = tempfile::tempdir().unwrap();
+    let here = place.path().to_str().unwrap();
+    fs::create_dir(place.path().join("below")).unwrap();
+    let files = ["own", "below/own", "below/other"].map(|name| place.path().join(name));
+    let reset = || files.iter().for_each(|file| fs::write(file, &content).unwrap());
+    let link = place.path().join("link");
+    reset();
+    fs::hard_link(&files[0], &link).unwrap();
+    let to =
+        |path: &str| APART.replace("\"worker\"", &format!("\"worker\"\npath = \"{here}/{path}\""));
+    let tree = |pipeline: &str| pipeline.replace("\"read\"\n[", "\"read\"\nfiles = [\"*\"]\n[");
+    let [own, below] = ["own", "below"].map(|name| format!("{here}/{name}"));
+    for (pipeline, unit, appends, is_refused) in [
+        (APART.to_owned(), &own, Some(&link), true),
+        (tree(APART), &below, Some(&files[1]), true),
+        (to("own"), &own, None, true),
+        (to("{name}"), &own, None, true),
+        (tree(&to("below/own")), &below, None, true),
+        (to("other"), &own, None, false),
+        (APART.to_owned(), &own, Some(&files[1]), false),
+    ] {
+        reset();
+        let output = |rank: usize| match appends {
+            Some(file) if rank == 1 => fs::File::options().append(true).open(file).unwrap().into(),
+            _ => Stdio::piped(),
+        };
+        let arguments = ["-q", unit];
+        let group = Group::start_to(2, &pipeline, |_| &arguments, output);
+        let (outputs, _directory) = group.end();
+        let said = stderr(&outputs[0]);
+        assert_eq!(outputs[0].status.success(), !is_refused, "{pipeline}{said}");
+        if is_refused {
+            assert!(said.contains(" another "), "{said}");
+            for file in &files {
+                // The first file of a tree is written before the reader comes to the second one.
+                let length = fs::metadata(file).unwrap().len() as usize;
+                assert!((content.len()..=2 * content.len()).contains(&length), "{said}: {length}");
+                assert!(fs::read_to_string(file).unwrap().starts_with(&content), "{said}");
+            }
+        }
+    }
+}
+
+/// Where the file is known, every process knows it.
+#[test]
+fn an_error_in_another_process_names_the_file() {
+    let place = tempfile::tempdir().unwrap();
+    for (name, content) in
+        [("a.pgm", "P5 1 1 255\nx"), ("b.pgm", "no image"), ("c.pgm", "nor this")]
+    {
+        fs::write(place.path().join(name), content).unwrap();
+    }
+    let here = place.path().to_str().unwrap();
+    let pipeline = |on_error: &str| {
+        format!(
+            "[filter.read]\nrun = \"read\"\nfiles = [\"*.pgm\"]\nwhole = true\n\
+             [filter.pass]\nrun = \"burn\"\nnanoseconds-per-byte = 0\nranks = [1]\n\
+             [filter.decode]\nrun = \"decode-image\"\nranks = [2]\n{on_error}\n\
+             [filter.write]\nrun = \"write\"\n\
+             [[stream]]\nfrom = \"read\"\nto = \"pass\"\n\
+             [[stream]]\nfrom = \"pass\"\nto = \"decode\"\n\
+             [[stream]]\nfrom = \"decode\"\nto = \"write\"\n"
+        )
+    };
+    let (outputs, _directory) = Group::start(3, &pipeline(""), &["-q", here]).end();
+    let said = stderr(&outputs[0]);
+    assert!(!outputs[0].status.success());
+    assert!(said.contains(&format!(", block 1 ({here}/b.pgm): ")), "{said}");
+    let skip = pipeline("on_error = \"skip\"");
+    let (outputs, _directory) = Group::start(3, &skip, &["-q", here]).end();
+    let said = stderr(&outputs[0]);
+    assert_eq!(outputs[0].status.code(), Some(3), "{said}");
+    assert!(said.contains("filter decode has rejected 2\n"), "{said}");
+    let said = stderr(&outputs[2]);
+    for (block, name) in [(1, "b"), (2, "c")] {
+        assert!(said.contains(&format!(", block {block} ({here}/{name}.pgm): ")), "{said}");
+    }
 }

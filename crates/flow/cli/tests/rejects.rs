@@ -13,7 +13,7 @@ use crate::harness::{chain, flow, place, text};
 
 const REJECTED: Option<i32> = Some(3);
 
-/// What that program makes of the bytes.
+/// The output of that program for these bytes.
 fn through(program: &str, bytes: &[u8]) -> Vec<u8> {
     let mut child = Command::new(program)
         .arg("-c")
@@ -44,7 +44,7 @@ fn what_stands_behind_compressed_data_loses_none_of_them() {
             (&[&zeros[..512], b"text"].concat(), &content, REJECTED),
             (&[&zeros[..512], &member].concat(), &content, REJECTED),
         ] {
-            // However the bytes come: they end in the middle of a member's beginning, too.
+            // Some blocks end in the middle of a member's beginning.
             for block in ["1", "7", "64KiB"] {
                 let filters = [
                     ("read", &*format!("run = \"read\"\nblock = \"{block}\"")),
@@ -58,7 +58,7 @@ fn what_stands_behind_compressed_data_loses_none_of_them() {
                 let what = format!("{run}, {} bytes behind, by {block}: {said}", behind.len());
                 assert!(text(&output.stdout) == *expected, "{what}");
                 assert_eq!(output.status.code(), status, "{what}");
-                let told = said.contains("filter back, copy 0: the data are whole; ")
+                let told = said.contains("filter back, copy 0: the data are complete; ")
                     && said.contains("seekwire: filter back has rejected 1\n");
                 assert_eq!(told, status == REJECTED, "{what}");
             }
@@ -127,7 +127,7 @@ fn blocks_that_are_errors_are_left_out_and_counted() {
             let lines =
                 said.lines().filter(|line| line.starts_with("seekwire: rejected: unit 0: "));
             assert_eq!(lines.count(), bad, "{said}");
-            assert!(said.contains(", block 28: "), "{said}");
+            assert!(said.contains(", block 28 (images/28.pgm): "), "{said}");
             assert!(said.ends_with(&format!("filter decode has rejected {bad}\n")), "{said}");
             let rejected =
                 |at: usize| fs::read_to_string(directory.path().join(format!("rejected-{at}")));
@@ -146,7 +146,62 @@ fn blocks_that_are_errors_are_left_out_and_counted() {
             let output = flow(directory.path(), &["run", "-q", "decode.toml", "images"]);
             let said = text(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{said}");
+            let named =
+                [1, 4, 7, 10].map(|number| format!("block {number} (images/{number:02}.pgm): "));
+            assert!(named.iter().any(|named| said.contains(named)), "{said}");
         }
+    }
+}
+
+/// Behind filters that treat each block by itself, blocks still have the names of their files.
+#[test]
+fn an_error_names_the_file_and_the_position() {
+    let error = |filters: &[(&str, &str)], stream: &str, unit: &str| {
+        let directory = place("error.toml", &chain(filters, stream));
+        images(directory.path());
+        fs::write(directory.path().join("text"), "twelve bytes".repeat(1000)).unwrap();
+        let output = flow(directory.path(), &["run", "-q", "error.toml", unit]);
+        assert!(!output.status.success());
+        text(&output.stderr)
+    };
+    let pass = "run = \"burn\"\nnanoseconds-per-byte = 0";
+    let images = "run = \"read\"\nfiles = [\"*.pgm\"]\nwhole = true";
+    let decode = ("decode", "run = \"decode-image\"");
+    let write = ("write", "run = \"write\"");
+    let said = error(&[("read", images), ("pass", pass), decode, write], "", "images");
+    assert!(said.contains("filter decode, copy 0, block 1 (images/01.pgm): "), "{said}");
+    // Whoever cuts it, a block begins where it begins. The first one is no image, either.
+    let second = "block = \"5000\"";
+    for (read, stream) in [("run = \"read\"", second), (&*format!("run = \"read\"\n{second}"), "")]
+    {
+        let skip = "run = \"decode-image\"\non_error = \"skip\"";
+        let said = error(&[("read", read), ("decode", skip), write], stream, "text");
+        for named in ["block 0 (text): ", "block 1 (text from byte 5000): ", "from byte 10000): "] {
+            assert!(said.contains(named), "{said}");
+        }
+    }
+}
+
+/// The pipeline of the documents does what is said of it.
+#[test]
+fn the_pipeline_in_the_documents_keeps_rejects() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/pipelines.md");
+    let page = fs::read_to_string(page).unwrap();
+    let mut examples =
+        page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let directory = place("photos.toml", examples.find(|it| it.contains("on_error")).unwrap());
+    let path = |name: &str| directory.path().join(name);
+    fs::create_dir(path("photos")).unwrap();
+    fs::write(path("photos/a.ppm"), "P6 1 1 255\nabc").unwrap();
+    fs::write(path("photos/b.png"), "no image").unwrap();
+    fs::write(path("photos/c.ppm"), "P6 1 1 255\nabc").unwrap();
+    let output = flow(directory.path(), &["run", "-q", "photos.toml", "photos"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), REJECTED, "{said}");
+    assert!(said.contains("block 1 (photos/b.png): "), "{said}");
+    assert_eq!(fs::read(path("rejected-0")).unwrap(), b"no image");
+    for name in ["photos-0.jpg", "photos-1.jpg"] {
+        assert!(fs::read(path(name)).unwrap().starts_with(&[0xff, 0xd8]), "{name}");
     }
 }
 

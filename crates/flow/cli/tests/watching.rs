@@ -463,3 +463,27 @@ fn silent_connections_do_not_keep_others_from_being_answered() {
     running.input = None;
     assert!(running.process.wait().unwrap().success());
 }
+
+#[test]
+fn rejected_blocks_are_counted_while_it_runs() {
+    let directory = place();
+    let decode = "run = \"decode-image\"\non_error = \"skip\"";
+    let pipeline = PIPELINE.replace("run = \"burn\"\nnanoseconds-per-byte = 1", decode);
+    fs::write(directory.path().join("pass.toml"), pipeline).unwrap();
+    let mut running = Running::start(directory.path(), &["-q"]);
+    running.input.as_mut().unwrap().write_all(b"no image").unwrap();
+    let mut line = String::new();
+    running.errors.read_line(&mut line).unwrap();
+    assert!(line.contains(", block 0 (standard input): "), "{line}");
+    let (_, metrics) = running.get("/metrics");
+    let counts =
+        metrics.lines().filter(|line| line.starts_with("seekwire_flow_copy_rejected_total{"));
+    let counts = counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+    assert_eq!(counts.sum::<u64>(), 1, "{metrics}");
+    let top = flow(directory.path(), &["top", "--json", &running.pid()]);
+    let top: Value = serde_json::from_slice(&top.stdout).unwrap();
+    assert!(top.to_string().contains("\"rejected\":1"), "{top}");
+    let (status, said) = running.end();
+    assert_eq!(status.code(), Some(3));
+    assert_eq!(said, "seekwire: filter pass has rejected 1\n");
+}

@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::hedging::Share;
 use crate::ledger::{Charge, Ledger};
+use crate::origin::Origin;
 use crate::remote::later;
 use crate::remote::link::Link;
 use crate::remote::message::End;
@@ -20,6 +21,7 @@ use crate::unit::UnitId;
 /// room from those that send to it; a filter that sends it on takes room of the next stream instead.
 pub struct Block {
     bytes: Bytes,
+    origin: Option<Origin>,
     unit: UnitId,
     sequence: u64,
     ledger: &'static Ledger,
@@ -32,8 +34,8 @@ pub struct Block {
 impl Block {
     /// Of one that was queued, and took room of that ledger.
     pub(crate) fn new(queued: Queued, unit: UnitId, ledger: &'static Ledger) -> Self {
-        let Queued { bytes, sequence, held, receipt } = queued;
-        Self { bytes, unit, sequence, ledger, held, receipt }
+        let Queued { bytes, origin, sequence, held, receipt } = queued;
+        Self { bytes, origin, unit, sequence, ledger, held, receipt }
     }
 
     /// Its bytes, which it is without from then on. It still takes its share of the limit.
@@ -47,7 +49,7 @@ impl Block {
             return Arc::clone(share);
         }
         let charge = Charge::new(self.ledger, std::mem::take(&mut self.held));
-        let share = Arc::new(Share::new(charge, self.receipt.take()));
+        let share = Arc::new(Share::new(charge, self.receipt.take(), self.origin.clone()));
         self.receipt = Some(Box::new(Receipt::Shared { share: Arc::clone(&share) }));
         share
     }
@@ -56,7 +58,8 @@ impl Block {
     pub(crate) fn into_queued(mut self) -> Queued {
         let held = std::mem::take(&mut self.held);
         let bytes = std::mem::take(&mut self.bytes);
-        Queued { bytes, sequence: self.sequence, held, receipt: self.receipt.take() }
+        let (origin, receipt) = (self.origin.take(), self.receipt.take());
+        Queued { bytes, origin, sequence: self.sequence, held, receipt }
     }
 
     /// The unit of work that it is part of.
@@ -70,6 +73,12 @@ impl Block {
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.sequence
+    }
+
+    /// Where its first byte comes from, or the block that it was made from, if that is known.
+    #[must_use]
+    pub fn origin(&self) -> Option<&Origin> {
+        self.origin.as_ref()
     }
 
     /// The bytes. A clone of them shares the memory, but takes no share of any limit.
@@ -91,6 +100,7 @@ impl Drop for Block {
 #[derive(Debug)]
 pub(crate) struct Queued {
     pub(crate) bytes: Bytes,
+    pub(crate) origin: Option<Origin>,
     pub(crate) sequence: u64,
     pub(crate) held: usize,
     pub(crate) receipt: Option<Box<Receipt>>,
@@ -106,13 +116,14 @@ impl Queued {
 
     /// Of a process of its own.
     pub(crate) fn new(bytes: Bytes, held: usize) -> Self {
-        Self { bytes, sequence: 0, held, receipt: None }
+        Self { bytes, origin: None, sequence: 0, held, receipt: None }
     }
 
     /// Of a block that several copies have.
     pub(crate) fn shared(bytes: Bytes, sequence: u64, share: Arc<Share>) -> Self {
+        let origin = share.origin.clone();
         let receipt = Some(Box::new(Receipt::Shared { share }));
-        Self { bytes, sequence, held: 0, receipt }
+        Self { bytes, origin, sequence, held: 0, receipt }
     }
 }
 

@@ -18,6 +18,7 @@ use crate::lanes::Taken;
 use crate::merge;
 use crate::meter::{Meter, Phase};
 use crate::observer::{Span, Watch};
+use crate::origin::Origin;
 use crate::output::{Ended, Filling, Outlet, Outputs};
 use crate::panics::caught;
 use crate::remote;
@@ -44,6 +45,7 @@ pub(crate) struct Copy {
     pub(crate) watch: Watch,
     pub(crate) wakeup: Arc<Wakeup>,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) is_blockwise: bool,
     pub(crate) on_error: OnError,
     pub(crate) on_reject: Option<OnReject>,
 }
@@ -79,6 +81,13 @@ impl Call {
     }
 }
 
+/// The block that it is asked to process, in an error.
+#[derive(Clone, Default)]
+struct Place {
+    block: Option<u64>,
+    origin: Option<Origin>,
+}
+
 type Instances = BTreeMap<UnitId, Instance>;
 
 /// The units of one copy.
@@ -104,7 +113,7 @@ impl Copy {
         // what the copy had stays where it is, and no unit can be done without it.
         std::mem::forget(work);
         let error = format!("its copy can do no more: it {error}");
-        self.shared.break_for(|unit| self.failure(unit, None, &error));
+        self.shared.break_for(|unit| self.failure(unit, Place::default(), &error));
     }
 
     fn work(&self, work: &mut Work) {
@@ -152,7 +161,7 @@ impl Copy {
     fn let_go(&self, instance: Instance) {
         let unit = instance.unit.rank.unit;
         if let Err(error) = caught(|| drop(instance)) {
-            self.fail(unit, None, &error);
+            self.fail(unit, Place::default(), &error);
         }
     }
 
@@ -348,6 +357,8 @@ impl Copy {
             wakeup: &self.wakeup,
             held: None,
             tell,
+            origin: None,
+            is_source: false,
         }
     }
 
@@ -357,7 +368,7 @@ impl Copy {
         let filter = match caught(|| (self.factory)()) {
             Ok(filter) => filter,
             Err(error) => {
-                self.fail(unit.rank.unit, None, &error);
+                self.fail(unit.rank.unit, Place::default(), &error);
                 return None;
             }
         };
@@ -376,16 +387,18 @@ impl Copy {
         if unit.is_closed() {
             return None;
         }
-        let block = match &call {
-            Call::Process(block, ..) => Some(block.sequence()),
-            _ => None,
+        let place = match &call {
+            Call::Process(block, ..) => {
+                Place { block: Some(block.sequence()), origin: block.origin().cloned() }
+            }
+            _ => Place::default(),
         };
         // What comes out after the last block comes last.
-        let group = block.unwrap_or_else(|| merge::last_of(self.index));
+        let group = place.block.unwrap_or_else(|| merge::last_of(self.index));
         let is_end = matches!(call, Call::Finalize);
         let tell = |why: &str| {
             if let Some(tell) = &self.on_reject {
-                tell(&self.failure(unit.rank.unit, block, why));
+                tell(&self.failure(unit.rank.unit, place.clone(), why));
             }
         };
         let mut out = self.outputs(unit, &mut instance.filling, group, &tell);
@@ -398,6 +411,9 @@ impl Copy {
         }
         if let Call::Process(.., in_hand) = &call {
             out.in_hand = *in_hand;
+        }
+        if self.is_blockwise {
+            out.origin = place.origin.clone();
         }
         out.is_init = matches!(call, Call::Init);
         let tells_of_end = is_end && self.ender().is_none();
@@ -425,10 +441,10 @@ impl Copy {
         };
         let outcome = match outcome {
             Ok(Ok(step)) => {
-                if block.is_some() || is_end {
+                if place.block.is_some() || is_end {
                     out.flush(is_end);
                 }
-                if block.is_some() {
+                if place.block.is_some() {
                     out.end_group();
                 }
                 if tells_of_end {
@@ -450,7 +466,7 @@ impl Copy {
             // It was late, and what it was at was done without it.
             return None;
         }
-        self.fail(unit.rank.unit, block, &error);
+        self.fail(unit.rank.unit, place, &error);
         None
     }
 
@@ -471,11 +487,11 @@ impl Copy {
         text.unwrap_or_else(Some)
     }
 
-    fn fail(&self, unit: UnitId, block: Option<u64>, error: &str) {
-        self.shared.end_early(unit, self.failure(unit, block, error));
+    fn fail(&self, unit: UnitId, place: Place, error: &str) {
+        self.shared.end_early(unit, self.failure(unit, place, error));
     }
 
-    fn failure(&self, unit: UnitId, block: Option<u64>, error: &str) -> Failure {
+    fn failure(&self, unit: UnitId, Place { block, origin }: Place, error: &str) -> Failure {
         let error = match error.char_indices().nth(LONGEST_TEXT / 4) {
             Some((end, _)) => &error[..end],
             None => error,
@@ -486,6 +502,7 @@ impl Copy {
             copy: self.index,
             host: self.shared.host(),
             block,
+            origin,
             error: error.into(),
         }
     }

@@ -84,6 +84,7 @@ pub(crate) struct FilterSpec {
     pub(crate) is_idempotent: bool,
     /// So many blocks of a hundred may go to a second copy.
     pub(crate) hedge: Option<u32>,
+    pub(crate) is_blockwise: bool,
     pub(crate) on_error: OnError,
 }
 
@@ -178,6 +179,7 @@ impl Graph {
             ranks: Vec::new(),
             is_idempotent: false,
             hedge: None,
+            is_blockwise: false,
             on_error: OnError::Fail,
         });
         Ok(())
@@ -246,20 +248,32 @@ impl Graph {
         Ok(())
     }
 
-    /// Sets how blocks are handled for which that filter returns an error. A filter whose blocks do not all
-    /// end the unit has to treat each by itself. What it makes of one is held until it is done with
-    /// it, and has to fit into the limit of each stream that it goes to.
+    /// Declares that what a filter sends while it processes a block was made from that block alone, and
+    /// that an error with one block does not affect the next. What it sends then has the
+    /// [origin](crate::Block::origin) of the block.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError::NoFilter`].
+    pub fn blockwise(&mut self, filter: &str) -> Result<(), GraphError> {
+        self.find(filter)?.is_blockwise = true;
+        Ok(())
+    }
+
+    /// Sets what happens with a block for which a [`blockwise`](Self::blockwise) filter returns an error.
+    /// Unless an error ends the unit, what the filter makes from a block is held until it is done with
+    /// the block, and has to fit into the limit of each stream that it goes to.
     ///
     /// A block that two copies were given counts twice if both reject it.
     ///
     /// # Errors
     ///
-    /// [`GraphError::NoFilter`]; [`GraphError::NoReject`]: a source, or an output port that it does
-    /// not have.
+    /// [`GraphError::NoFilter`]; [`GraphError::NoReject`]: a source, a filter that is not blockwise, or
+    /// an output port that it does not have.
     pub fn on_error(&mut self, filter: &str, on_error: OnError) -> Result<(), GraphError> {
         let spec = self.find(filter)?;
         let is_port = !matches!(on_error, OnError::To(port) if port >= spec.ports.outputs.len());
-        if spec.ports.inputs.is_empty() || !is_port {
+        if spec.ports.inputs.is_empty() || !spec.is_blockwise || !is_port {
             return Err(GraphError::NoReject(filter.to_owned()));
         }
         spec.on_error = on_error;

@@ -18,7 +18,9 @@ pub enum GraphError {
     #[error("there is no filter called {0}")]
     NoFilter(String),
     /// It cannot reject a block.
-    #[error("filter {0} cannot reject blocks: it takes none, or has no output port for them")]
+    #[error(
+        "filter {0} cannot reject blocks: it takes none, is not blockwise, or has no output port for them"
+    )]
     NoReject(String),
     /// The filter has no such port.
     #[error("filter {filter} has no {kind} port{}; it has {}", called(.port), listed(.ports))]

@@ -29,6 +29,7 @@ use crate::hand::Hand;
 use crate::lanes::{Event, State, Taken, count_over};
 use crate::late::Ends;
 use crate::ledger::Charge;
+use crate::origin::Origin;
 use crate::remote::distant::Distant;
 use crate::stream::Stream;
 use crate::unit::{Rank, UnitId};
@@ -69,15 +70,20 @@ pub struct Hedge {
     pub hedges: u64,
 }
 
-/// The room that a block takes, which several copies have.
+/// The room that a block takes, which several copies have, and where the block comes from.
 pub(crate) struct Share {
     _charge: Charge,
     _receipt: Option<Box<Receipt>>,
+    pub(crate) origin: Option<Origin>,
 }
 
 impl Share {
-    pub(crate) fn new(charge: Charge, receipt: Option<Box<Receipt>>) -> Self {
-        Self { _charge: charge, _receipt: receipt }
+    pub(crate) fn new(
+        charge: Charge,
+        receipt: Option<Box<Receipt>>,
+        origin: Option<Origin>,
+    ) -> Self {
+        Self { _charge: charge, _receipt: receipt, origin }
     }
 }
 
@@ -199,9 +205,9 @@ impl Hedges {
     /// The copy has taken that block. What it takes of the limit, it takes until all who have it are
     /// through with it.
     fn took(&mut self, copy: usize, rank: Rank, block: Queued, ledger: Charge) -> Queued {
-        let share = Arc::new(Share::new(ledger, block.receipt));
+        let Queued { bytes, origin, sequence, receipt, .. } = block;
+        let share = Arc::new(Share::new(ledger, receipt, origin));
         self.dealt();
-        let Queued { bytes, sequence, .. } = block;
         self.put(
             copy,
             At {

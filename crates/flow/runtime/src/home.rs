@@ -9,6 +9,7 @@ use crate::block::{Queued, Receipt};
 use crate::cut::OVERHEAD;
 use crate::hand::Hand;
 use crate::lanes::{Lane, State, Taken, count_over};
+use crate::origin::Origin;
 use crate::remote::distant::{Back, Distant, Done};
 use crate::remote::link::Link;
 use crate::remote::message::{Garbled, Message, Sequences};
@@ -40,7 +41,7 @@ impl Stream {
         link: &Arc<Link>,
         unit: Option<&Open>,
         at: (u64, u32),
-        payload: Bytes,
+        (payload, origin): (Bytes, Option<Origin>),
         has_lost: impl FnOnce() -> bool,
     ) -> Result<(), Garbled> {
         let bytes = payload.len() + OVERHEAD;
@@ -50,7 +51,7 @@ impl Stream {
             held <= self.foreign.limit() || self.is_replayed() && (is_hedged || has_lost());
         let (link, stream) = (Arc::clone(link), self.remote.number);
         let receipt = Receipt::Room { link, stream, bytes, ledger: self.foreign };
-        let block = Queued { receipt: Some(Box::new(receipt)), ..Queued::new(payload, 0) };
+        let block = Queued { origin, receipt: Some(Box::new(receipt)), ..Queued::new(payload, 0) };
         if !is_within {
             return Err(Garbled::Unexpected("more than there was room for"));
         }
@@ -410,7 +411,7 @@ mod tests {
         for unit in [&urgent, &other] {
             for index in 0..4 {
                 assert!(stream.ledger.reserve(200, usize::MAX));
-                stream.send(unit, 0, (index, 0), Bytes::from_static(b"x"), 200);
+                stream.send(unit, 0, (index, 0), Queued::new(Bytes::from_static(b"x"), 200));
             }
         }
         stream.state().take(0, true, &mut hand);

@@ -287,6 +287,7 @@ impl Looker {
             copy: 0,
             host: self.shared.host(),
             block: None,
+            origin: None,
             error: Arc::clone(&error),
         });
     }

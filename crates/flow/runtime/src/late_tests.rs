@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use bytes::Bytes;
 
 use super::*;
+use crate::block::Queued;
 use crate::dealing::Policy;
 use crate::remote::meet::PATIENCE;
 use crate::remote::message::Sequences;
@@ -76,7 +77,7 @@ impl Scene {
 
     fn send(&self) {
         assert!(self.stream.ledger.reserve(HELD, usize::MAX));
-        self.stream.send(&self.unit, 0, (0, 0), Bytes::from_static(b"x"), HELD);
+        self.stream.send(&self.unit, 0, (0, 0), Queued::new(Bytes::from_static(b"x"), HELD));
     }
 
     fn holders(&self) -> Vec<usize> {

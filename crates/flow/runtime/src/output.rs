@@ -13,6 +13,7 @@ use crate::ledger::{Charge, Ledger};
 use crate::merge;
 use crate::meter::{Meter, Phase};
 use crate::observer::{Span, Watch};
+use crate::origin::Origin;
 use crate::remote;
 use crate::remote::message::LONGEST_PAYLOAD;
 use crate::shared::Input;
@@ -190,6 +191,8 @@ struct Slot {
 
 struct Partial {
     bytes: Vec<u8>,
+    /// Of the first byte.
+    origin: Option<Origin>,
     /// Of the whole block.
     size: usize,
     charge: Charge,
@@ -223,6 +226,10 @@ pub struct Outputs<'a> {
     pub(crate) held: Option<Vec<(usize, Bytes)>>,
     /// Called for each rejection, with its reason.
     pub(crate) tell: &'a dyn Fn(&str),
+    /// Of the bytes that are sent.
+    pub(crate) origin: Option<Origin>,
+    /// The position in the source of each byte that is sent is known.
+    pub(crate) is_source: bool,
 }
 
 impl Outputs<'_> {
@@ -247,6 +254,22 @@ impl Outputs<'_> {
             Some(_) => self.hold(port, bytes),
             None => self.send_now(port, bytes),
         }
+    }
+
+    /// Tells where the bytes of the next [`send`](Self::send) come from: they follow one another there.
+    /// An error of a filter behind then names the source.
+    ///
+    /// A [`blockwise`](crate::Graph::blockwise) filter need not call this: all that it sends has the origin of
+    /// its block.
+    pub fn begins_at(&mut self, origin: Origin) {
+        self.origin = Some(origin);
+        self.is_source = true;
+    }
+
+    /// The origin of what comes so many bytes behind the beginning.
+    fn origin_after(&self, bytes: usize) -> Option<Origin> {
+        let origin = self.origin.as_ref()?;
+        Some(if self.is_source { origin.skip(bytes as u64) } else { origin.clone() })
     }
 
     /// Tells that something of the input was rejected, for that reason, and counts it; the unit goes
@@ -289,12 +312,16 @@ impl Outputs<'_> {
         for at in 0..last {
             self.send_to(port, at, bytes.clone())?;
         }
-        self.send_to(port, last, bytes)
+        self.send_to(port, last, bytes)?;
+        if std::mem::take(&mut self.is_source) {
+            self.origin = None;
+        }
+        Ok(())
     }
 
     fn send_to(&mut self, port: usize, at: usize, bytes: Bytes) -> Result<(), FilterError> {
         match self.outlets[port][at].cut {
-            Cut::Whole => self.emit(port, at, bytes),
+            Cut::Whole => self.emit(port, at, bytes, self.origin.clone()),
             Cut::Bytes(_) | Cut::Auto(_) => self.cut(port, at, bytes),
             Cut::Lines(size) => self.cut_lines(port, at, &bytes, size),
         }
@@ -312,28 +339,34 @@ impl Outputs<'_> {
         self.unit.is_closed()
     }
 
-    fn emit(&mut self, port: usize, at: usize, bytes: Bytes) -> Result<(), FilterError> {
+    fn emit(
+        &mut self,
+        port: usize,
+        at: usize,
+        bytes: Bytes,
+        origin: Option<Origin>,
+    ) -> Result<(), FilterError> {
         let held = bytes.len() + OVERHEAD;
         self.reserve(port, at, held)?;
-        self.give(port, at, bytes, held);
+        self.give(port, at, Queued { origin, ..Queued::new(bytes, held) });
         Ok(())
     }
 
-    fn give(&mut self, port: usize, at: usize, bytes: Bytes, held: usize) {
+    fn give(&mut self, port: usize, at: usize, queued: Queued) {
         let slot = &mut self.filling.0[port][at];
         let block = (self.group, slot.index);
         slot.index = slot.index.wrapping_add(1);
         if let Some(stream) = self.batches(port, at) {
-            return self.send_later(stream, port, at, Queued::new(bytes, held));
+            return self.send_later(stream, port, at, queued);
         }
         let sizes = self.outlets[port][at].stream.sizing().map(|sizing| &sizing.sizes);
         let began = sizes.is_some_and(Sizes::is_timed).then(Instant::now);
         if let Some(sizes) = sizes {
-            sizes.passed(bytes.len());
+            sizes.passed(queued.bytes.len());
         }
         match &self.outlets[port][at].stream {
-            Way::Here(stream) => stream.send(self.unit, self.copy, block, bytes, held),
-            Way::Elsewhere(outlet) => outlet.send(self.unit, self.copy, block, bytes, held),
+            Way::Here(stream) => stream.send(self.unit, self.copy, block, queued),
+            Way::Elsewhere(outlet) => outlet.send(self.unit, self.copy, block, queued),
         }
         if let Some(began) = began {
             match &self.outlets[port][at].stream {
@@ -344,17 +377,19 @@ impl Outputs<'_> {
     }
 
     fn cut(&mut self, port: usize, at: usize, mut bytes: Bytes) -> Result<(), FilterError> {
+        let all = bytes.len();
         while !bytes.is_empty() {
             if self.filling.0[port][at].partial.is_none() {
+                let origin = self.origin_after(all - bytes.len());
                 let size = self.next_size(port, at);
                 if bytes.len() >= size {
-                    self.emit(port, at, bytes.split_to(size))?;
+                    self.emit(port, at, bytes.split_to(size), origin)?;
                     continue;
                 }
                 // Room for all of it, before it is filled.
                 let charge = self.charge(port, at, size + OVERHEAD)?;
                 let bytes = Vec::with_capacity(size);
-                self.filling.0[port][at].partial = Some(Partial { bytes, size, charge });
+                self.filling.0[port][at].partial = Some(Partial { bytes, origin, size, charge });
             }
             let Some(partial) = &mut self.filling.0[port][at].partial else { continue };
             let part = bytes.split_to(bytes.len().min(partial.size - partial.bytes.len()));
@@ -382,16 +417,19 @@ impl Outputs<'_> {
         bytes: &[u8],
         size: usize,
     ) -> Result<(), FilterError> {
+        let mut before = 0;
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
             let room = match &self.filling.0[port][at].partial {
                 Some(partial) => partial.charge.bytes() - OVERHEAD - partial.bytes.len(),
                 None => {
                     let charge = self.charge(port, at, size + OVERHEAD)?;
-                    let bytes = Vec::new();
-                    self.filling.0[port][at].partial = Some(Partial { bytes, size, charge });
+                    let origin = self.origin_after(before);
+                    let partial = Partial { bytes: Vec::new(), origin, size, charge };
+                    self.filling.0[port][at].partial = Some(partial);
                     size
                 }
             };
+            before += line.len();
             let more = line.len().saturating_sub(room);
             let held = &self.filling.0[port][at].partial;
             let held = held.as_ref().map_or(0, |held| held.charge.bytes());
@@ -495,7 +533,8 @@ impl Outputs<'_> {
     fn flush_one(&mut self, port: usize, at: usize) {
         let Some(mut partial) = self.filling.0[port][at].partial.take() else { return };
         let charge = partial.charge.split(partial.bytes.len() + OVERHEAD);
-        self.give(port, at, tight::gathered(partial.bytes), charge.into_bytes());
+        let block = Queued::new(tight::gathered(partial.bytes), charge.into_bytes());
+        self.give(port, at, Queued { origin: partial.origin, ..block });
     }
 
     /// What was begun is sent: all of it at the end of the unit, else where groups must not be

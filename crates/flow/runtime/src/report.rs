@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::deal::CopyState;
+use crate::origin::Origin;
 use crate::remote::message::{MOST_COPIES, maybe_text, text};
 use crate::remote::told::few;
 use crate::sizing::SizeReport;
@@ -26,7 +27,11 @@ pub struct UnitReport {
 #[non_exhaustive]
 pub enum Failure {
     /// A filter returned an error, or panicked.
-    #[error("unit {unit}: filter {filter}, copy {copy}{}{}: {error}", on(.host.as_deref()), at(*.block))]
+    #[error(
+        "unit {unit}: filter {filter}, copy {copy}{}{}: {error}",
+        on(.host.as_deref()),
+        at(*.block, .origin.as_ref())
+    )]
     Filter {
         /// The unit that ended.
         unit: UnitId,
@@ -41,6 +46,8 @@ pub enum Failure {
         /// The sequence number of the block that it was given; `None` in `init`, `generate` and
         /// `finalize`.
         block: Option<u64>,
+        /// The [origin](crate::Block::origin) of that block.
+        origin: Option<Origin>,
         /// What it returned, or its panic.
         #[serde(with = "text")]
         error: Arc<str>,
@@ -96,8 +103,9 @@ fn on(host: Option<&str>) -> String {
     host.map(|host| format!(" on {host}")).unwrap_or_default()
 }
 
-fn at(block: Option<u64>) -> String {
-    block.map(|block| format!(", block {block}")).unwrap_or_default()
+fn at(block: Option<u64>, origin: Option<&Origin>) -> String {
+    let origin = origin.map(|origin| format!(" ({origin})")).unwrap_or_default();
+    block.map(|block| format!(", block {block}{origin}")).unwrap_or_default()
 }
 
 /// Where the time of one copy of a filter went. The three add up to the time since it was started.

@@ -184,6 +184,7 @@ impl Graph {
                 watch: Watch { observer: self.observer.clone(), copy: known.number },
                 wakeup: Arc::clone(&known.wakeup),
                 shared: Arc::clone(&shared),
+                is_blockwise: filter.is_blockwise,
                 on_error: filter.on_error,
                 on_reject: self.on_reject.clone(),
             };

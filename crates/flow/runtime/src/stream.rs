@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use crate::block::Queued;
 use crate::cut::Cut;
 use crate::dealing::{BATCH_BLOCKS, Dealer, Policy};
@@ -237,9 +235,8 @@ impl Stream {
         if has_turn { self.ledger.most() } else { limit - kept(limit, self.is_replayed()) }
     }
 
-    /// Block `index` of that group. `held` was taken of the limit for it.
-    pub(crate) fn send(&self, unit: &Open, copy: usize, at: (u64, u32), bytes: Bytes, held: usize) {
-        let block = Queued::new(bytes, held);
+    /// Block `index` of that group.
+    pub(crate) fn send(&self, unit: &Open, copy: usize, at: (u64, u32), block: Queued) {
         if self.inboxes.is_empty() {
             return self.add(unit, at, block);
         }

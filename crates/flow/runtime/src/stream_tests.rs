@@ -37,7 +37,7 @@ impl Scene {
     fn send(&self, blocks: usize) {
         for _ in 0..blocks {
             assert!(self.stream.ledger.reserve(HELD, usize::MAX));
-            self.stream.send(&self.unit, 0, (0, 0), Bytes::new(), HELD);
+            self.stream.send(&self.unit, 0, (0, 0), Queued::new(bytes::Bytes::new(), HELD));
         }
     }
 

@@ -226,7 +226,7 @@ where
         }
         if behind > 0 {
             out.reject(&format!(
-                "the data are whole; {behind} bytes behind them are of another kind and were left out"
+                "the data are complete; {behind} bytes of trailing garbage ignored"
             ));
         }
         Ok(())

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use nix::unistd::close;
-use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports, Step, UnitId};
+use seekwire_flow::{Block, Filter, FilterError, Origin, Outputs, Ports, Step, UnitId};
+use seekwire_program::standard;
 
 use super::Built;
 use super::scratch::Scratch;
@@ -18,6 +19,7 @@ use super::tree::Tree;
 use super::uses;
 use crate::argument;
 use crate::options::{Fault, Options};
+use crate::outputs::Destination;
 use crate::watch::screen;
 
 const BLOCK: usize = 64 << 10;
@@ -54,6 +56,7 @@ pub(super) fn read(options: &mut Options<'_>) -> Result<Built, Fault> {
     let plan = Arc::new(Plan { path, files, is_names, ends_lines });
     Ok(Built::new(Ports::source(), move || ReadFiles {
         plan: Arc::clone(&plan),
+        argument: String::new(),
         root: PathBuf::new(),
         tree: None,
         from: None,
@@ -76,15 +79,13 @@ pub(super) fn write(options: &mut Options<'_>) -> Result<Built, Fault> {
             format!("path has {{{unknown}}}; it can have {{}}, {{name}} and {{block}}"),
         ));
     }
-    if path.is_none() {
-        // Also where another process runs this filter: the shell may have redirected both.
-        uses::written_throughout(io::stdout());
-    }
     let path = path.map(|path| argument::to_text(OsStr::new(&path)));
+    let destination = path.clone().map_or(Destination::StandardOutput, Destination::Path);
     let before = Arc::default();
     let make =
         move || WriteFile { path: path.clone(), to: To::Nowhere, before: Arc::clone(&before) };
-    Ok(Built::new(Ports::sink(), make).alone())
+    let built = Built::new(Ports::sink(), make).alone();
+    Ok(Built { destination: Some(destination), ..built })
 }
 
 fn path(options: &mut Options<'_>) -> Result<Option<String>, Fault> {
@@ -110,6 +111,7 @@ static WAS_READ: AtomicBool = AtomicBool::new(false);
 
 struct ReadFiles {
     plan: Arc<Plan>,
+    argument: String,
     root: PathBuf,
     tree: Option<Tree>,
     from: Option<Reading>,
@@ -122,6 +124,8 @@ struct ReadFiles {
 struct Reading {
     file: Box<dyn Read + Send>,
     path: PathBuf,
+    /// Of the next byte.
+    origin: Origin,
     /// As far as it is known.
     length: u64,
     /// The last byte that came.
@@ -134,20 +138,25 @@ pub(super) fn named(path: &Path) -> impl Fn(io::Error) -> FilterError + '_ {
 }
 
 impl Reading {
-    fn open(path: PathBuf, unit: UnitId) -> Result<Self, FilterError> {
+    fn open(path: PathBuf, unit: (UnitId, &str)) -> Result<Self, FilterError> {
         let file = File::open(&path).map_err(named(&path))?;
         let length = file.metadata().map_err(named(&path))?.len();
         uses::reads(unit, &file, &path)?;
-        Ok(Self { file: Box::new(file), path, length, last: None })
+        Ok(Self { length, ..Self::new(Box::new(file), path) })
     }
 
-    fn standard_input(unit: UnitId) -> Result<Self, FilterError> {
+    fn standard_input(unit: (UnitId, &str)) -> Result<Self, FilterError> {
         if WAS_READ.swap(true, Ordering::SeqCst) {
             return Err("standard input was read already, by another unit or filter".into());
         }
-        let path = PathBuf::from("standard input");
-        uses::reads(unit, io::stdin(), &path)?;
-        Ok(Self { file: Box::new(io::stdin()), path, length: 0, last: None })
+        let (input, path) = (standard::input()?, PathBuf::from("standard input"));
+        uses::reads(unit, &input, &path)?;
+        Ok(Self::new(Box::new(input), path))
+    }
+
+    fn new(file: Box<dyn Read + Send>, path: PathBuf) -> Self {
+        let origin = Origin::new(&path.to_string_lossy());
+        Self { file, path, origin, length: 0, last: None }
     }
 
     fn error(&self, error: io::Error) -> FilterError {
@@ -193,6 +202,8 @@ impl Filter for ReadFiles {
             Some(path) => OsString::from(path),
             None => argument::of_text(argument),
         };
+        argument.clone_into(&mut self.argument);
+        let unit = (out.unit(), argument);
         if path.is_empty() {
             return Err("no file to read: set path, or name files after the pipeline".into());
         }
@@ -200,13 +211,13 @@ impl Filter for ReadFiles {
             Some(patterns) => {
                 let tree = Tree::new(&path, patterns);
                 if !self.plan.is_names {
-                    uses::reads_tree(out.unit(), tree.clone());
+                    uses::reads_tree((out.unit(), argument), tree.clone())?;
                 }
                 self.tree = Some(tree);
                 self.root = path.into();
             }
-            None if path == "-" => self.from = Some(Reading::standard_input(out.unit())?),
-            None => self.from = Some(Reading::open(path.into(), out.unit())?),
+            None if path == "-" => self.from = Some(Reading::standard_input(unit)?),
+            None => self.from = Some(Reading::open(path.into(), unit)?),
         }
         Ok(())
     }
@@ -215,9 +226,14 @@ impl Filter for ReadFiles {
         if let Some(from) = &mut self.from {
             let ends_lines = self.plan.ends_lines;
             match &mut self.scratch {
-                None => out.send(0, from.whole(ends_lines)?)?,
+                None => {
+                    out.begins_at(from.origin.clone());
+                    out.send(0, from.whole(ends_lines)?)?;
+                }
                 Some(scratch) => {
                     if let Some(block) = from.block(scratch)? {
+                        let behind = from.origin.skip(block.len() as u64);
+                        out.begins_at(std::mem::replace(&mut from.origin, behind));
                         out.send(0, block)?;
                         return Ok(Step::More);
                     }
@@ -237,7 +253,7 @@ impl Filter for ReadFiles {
             }
             Some(path) => {
                 self.has_found = true;
-                self.from = Some(Reading::open(path, out.unit())?);
+                self.from = Some(Reading::open(path, (out.unit(), &self.argument))?);
                 Ok(Step::More)
             }
             None if self.has_found => Ok(Step::Done),
@@ -311,17 +327,29 @@ impl Written {
     }
 }
 
+/// With the name of the unit's file.
+fn with_name(path: &str, argument: &str) -> Result<String, FilterError> {
+    if !path.contains("{name}") {
+        return Ok(path.to_owned());
+    }
+    let argument = argument::of_text(argument);
+    let name = Path::new(&argument).file_stem();
+    let name = name.ok_or("{name} in path stands for the file of the unit, which has none")?;
+    Ok(path.replace("{name}", &argument::to_text(name)))
+}
+
+/// The path that the unit writes. The numbers of blocks are not in it yet.
+pub(super) fn expanded(path: &str, unit: UnitId, argument: &str) -> Result<String, FilterError> {
+    Ok(with_name(path, argument)?.replace("{}", &unit.to_string()))
+}
+
 impl WriteFile {
     fn open(&self, unit: UnitId, argument: &str) -> Result<To, FilterError> {
-        let Some(path) = &self.path else { return Ok(To::StandardOutput) };
-        let mut path = path.clone();
-        if path.contains("{name}") {
-            let argument = argument::of_text(argument);
-            let name = Path::new(&argument).file_stem();
-            let name =
-                name.ok_or("{name} in path stands for the file of the unit, which has none")?;
-            path = path.replace("{name}", &argument::to_text(name));
-        }
+        let Some(path) = &self.path else {
+            standard::output()?;
+            return Ok(To::StandardOutput);
+        };
+        let path = with_name(path, argument)?;
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         // The number of a unit is nobody else's.
         let is_units = path.contains("{}");

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports, Step};
 
-use super::Built;
 use super::conversation::{Conversation, Program};
 use super::frames::{self, Header};
 use super::process;
+use super::{Blockwise, Built};
 use crate::argument;
 use crate::options::{Fault, Options, is_name};
 
@@ -44,7 +44,7 @@ pub(super) fn framed(options: &mut Options<'_>) -> Result<Built, Fault> {
         conversation: None,
     });
     let built = Built { program: Some(executable), ..built };
-    Ok(if is_source { built.alone() } else { built.blockwise() })
+    Ok(if is_source { built.alone() } else { built.blockwise(Blockwise::Declared) })
 }
 
 fn seconds(name: &'static str, options: &mut Options<'_>) -> Result<Option<Duration>, Fault> {

@@ -12,7 +12,7 @@ use image::{
 };
 use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports};
 
-use super::Built;
+use super::{Blockwise, Built};
 use crate::options::{Fault, Options};
 
 /// So many pixels may an image have, if nothing is said.
@@ -115,7 +115,7 @@ fn each<M>(make: M) -> Built
 where
     M: Fn(&[u8]) -> Result<Vec<u8>, FilterError> + Clone + Send + Sync + 'static,
 {
-    Built::new(Ports::step(), move || Each(make.clone())).blockwise()
+    Built::new(Ports::step(), move || Each(make.clone())).blockwise(Blockwise::Always)
 }
 
 /// Makes one block of each.

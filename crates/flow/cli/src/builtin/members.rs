@@ -20,7 +20,7 @@ pub(super) trait Format: Send {
     /// The member has to be whole.
     fn end(&mut self) -> io::Result<()>;
 
-    /// What has been decoded.
+    /// The decoded bytes.
     fn buffer(&mut self) -> &mut Vec<u8>;
 }
 

@@ -22,6 +22,17 @@ use seekwire_flow::{Factory, Filter, Ports};
 
 use self::process::Program;
 use crate::options::{Fault, Options};
+use crate::outputs::Destination;
+
+/// Whether a filter treats each block by itself, so that it can go on after an error, and what it sends
+/// comes from where its block comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blockwise {
+    Never,
+    /// If the pipeline says so, by `on_error` or `idempotent`.
+    Declared,
+    Always,
+}
 
 /// A filter as its options want it.
 pub(crate) struct Built {
@@ -31,10 +42,11 @@ pub(crate) struct Built {
     pub(crate) is_split: bool,
     /// What it sends belongs to the block that it was given, or is sent at the end.
     pub(crate) knows_order: bool,
-    /// It treats each block by itself, so that it can go on after an error.
-    pub(crate) is_blockwise: bool,
-    /// That it starts.
+    pub(crate) blockwise: Blockwise,
+    /// The program that it starts.
     pub(crate) program: Option<Program>,
+    /// Of one that writes.
+    pub(crate) destination: Option<Destination>,
     /// How long it takes for a byte, where its options say so.
     pub(crate) nanoseconds_per_byte: Option<u64>,
 }
@@ -50,15 +62,15 @@ impl Built {
             factory,
             is_split: true,
             knows_order: true,
-            is_blockwise: false,
+            blockwise: Blockwise::Never,
             program: None,
+            destination: None,
             nanoseconds_per_byte: None,
         }
     }
 
-    /// What it makes of a block depends on no other.
-    fn blockwise(self) -> Self {
-        Self { is_blockwise: true, ..self }
+    fn blockwise(self, blockwise: Blockwise) -> Self {
+        Self { blockwise, ..self }
     }
 
     /// Each copy would do all of the work, or needs to see all of it.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports};
 use sha2::{Digest, Sha256};
 
-use super::Built;
+use super::{Blockwise, Built};
 use crate::options::{Fault, Options};
 
 pub(super) fn sha256(_: &mut Options<'_>) -> Result<Built, Fault> {
@@ -22,7 +22,7 @@ pub(super) fn count(options: &mut Options<'_>) -> Result<Built, Fault> {
 
 pub(super) fn burn(options: &mut Options<'_>) -> Result<Built, Fault> {
     let per_byte = options.number("nanoseconds-per-byte")?.unwrap_or(18);
-    let built = Built::new(Ports::step(), move || Burn { per_byte }).blockwise();
+    let built = Built::new(Ports::step(), move || Burn { per_byte }).blockwise(Blockwise::Always);
     Ok(Built { nanoseconds_per_byte: Some(per_byte), ..built })
 }
 

@@ -1,8 +1,8 @@
-//! The files that a unit of work reads and writes in this process, so that none is both: what is
-//! written from its beginning is lost for who reads it.
+//! The files that a unit of work reads here, and those that it writes here or in processes that see the
+//! same files, so that none is both: a file that is written anew is lost to its reader.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -12,11 +12,12 @@ use rustix::fd::AsFd;
 use rustix::fs::{FileType, fstat};
 use seekwire_flow::{FilterError, UnitId};
 
-use super::files::named;
+use super::files::{expanded, named};
 use super::tree::Tree;
+use crate::argument;
 
 /// Device and inode; none for a pipe or a device.
-type Identity = Option<(u64, u64)>;
+pub(crate) type Identity = Option<(u64, u64)>;
 
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Use {
@@ -54,7 +55,7 @@ impl Uses {
         for mut tree in self.trees.iter().cloned() {
             while let Some(path) = tree.next()? {
                 let metadata = path.metadata().map_err(named(&path))?;
-                if (metadata.dev(), metadata.ino()) == identity {
+                if number(&metadata) == identity {
                     return Ok(true);
                 }
             }
@@ -63,7 +64,11 @@ impl Uses {
     }
 }
 
-fn identity(file: impl AsFd) -> io::Result<Identity> {
+pub(crate) fn number(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+pub(crate) fn identity(file: impl AsFd) -> io::Result<Identity> {
     let status = fstat(file)?;
     let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
     Ok(is_file.then_some((status.st_dev, status.st_ino)))
@@ -76,27 +81,65 @@ fn throughout() -> MutexGuard<'static, HashSet<(u64, u64)>> {
 }
 
 /// From now on no unit reads this file: it would read for ever what it makes.
-pub(crate) fn written_throughout(file: impl AsFd) {
-    // What is closed cannot be read, either.
-    throughout().extend(identity(file).ok().flatten());
+pub(crate) fn written_throughout(file: Identity) {
+    throughout().extend(file);
+}
+
+/// The options `path` of filters that write in processes for which a path leads to the same file.
+fn elsewhere() -> MutexGuard<'static, Vec<String>> {
+    static ELSEWHERE: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on no unit reads what another process writes to that path.
+pub(crate) fn written_elsewhere(path: &str) {
+    elsewhere().push(path.to_owned());
+}
+
+/// The existing files that other processes are going to write for this unit.
+fn written_by_others(unit: UnitId, argument: &str) -> Vec<Metadata> {
+    let paths = elsewhere().clone();
+    let numbered = paths.iter().filter_map(|path| expanded(path, unit, argument).ok());
+    let there = numbered.filter_map(|path| fs::metadata(argument::of_text(&path)).ok());
+    there.filter(Metadata::is_file).collect()
 }
 
 /// The unit reads this file.
 ///
 /// # Errors
 /// It is written.
-pub(super) fn reads(unit: UnitId, file: impl AsFd, path: &Path) -> Result<(), FilterError> {
+pub(super) fn reads(
+    (unit, argument): (UnitId, &str),
+    file: impl AsFd,
+    path: &Path,
+) -> Result<(), FilterError> {
     let identity = identity(file).map_err(named(path))?;
-    if Uses::of(unit).note(identity, Use::Read) {
-        return Ok(());
+    let is_others =
+        |identity| written_by_others(unit, argument).iter().any(|other| number(other) == identity);
+    if !Uses::of(unit).note(identity, Use::Read) || identity.is_some_and(is_others) {
+        let path = path.display();
+        let error = format!("{path}: what the unit writes cannot be read; write to another file");
+        return Err(error.into());
     }
-    let path = path.display();
-    Err(format!("{path}: what the unit writes cannot be read; write to another file").into())
+    Ok(())
 }
 
 /// The unit reads the files of this tree.
-pub(super) fn reads_tree(unit: UnitId, tree: Tree) {
-    Uses::of(unit).trees.push(tree);
+///
+/// # Errors
+/// Another process writes one of them. That the tree cannot be read.
+pub(super) fn reads_tree((unit, argument): (UnitId, &str), tree: Tree) -> Result<(), FilterError> {
+    let mut uses = Uses::of(unit);
+    uses.trees.push(tree);
+    // Of an empty one nothing is lost before its turn comes, and trees can be large.
+    let others = written_by_others(unit, argument);
+    for other in others.iter().filter(|other| other.len() > 0) {
+        if uses.is_in_trees(number(other))? {
+            let error = "the unit reads a file that another process writes: write to another place";
+            return Err(error.into());
+        }
+    }
+    Ok(())
 }
 
 /// The unit writes this file, which begins anew.

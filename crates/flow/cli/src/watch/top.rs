@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use anyhow::{Context, Result, bail};
+use seekwire_program::standard;
 use seekwire_program::table::{self, Align};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -22,7 +23,7 @@ pub(crate) fn top(options: &FlowTop) -> Result<ExitCode> {
         Some(named) => vec![ask(&client, place(named)?)?],
         None => all(&client),
     };
-    let mut out = io::stdout();
+    let mut out = standard::output()?;
     if options.json {
         for (_, status) in &asked {
             writeln!(out, "{}", serde_json::to_string(status)?)?;

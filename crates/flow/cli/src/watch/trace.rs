@@ -47,7 +47,9 @@ struct State {
 impl Trace {
     /// Creates the file; what was there is lost.
     pub(crate) fn create(path: &Path, pipeline: &str, graph: &Graph) -> Result<Self> {
-        let file = File::create(path).inspect(|file| uses::written_throughout(file));
+        let file = File::create(path).inspect(|file| {
+            uses::written_throughout(uses::identity(file).ok().flatten());
+        });
         let file = file.with_context(|| format!("cannot write the trace {}", path.display()))?;
         let mut buffer = String::from("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
         let named = |what: &str, of: usize, name: &str| {

@@ -279,6 +279,40 @@ serve(Picky())";
     );
 }
 
+/// Another process takes the place of the one that has reported the error.
+#[test]
+fn a_unit_goes_on_without_a_block_that_is_an_error() {
+    let python = "
+from redact import serve
+class Picky:
+    def init(self, argument, unit, send):
+        print('begins', argument, file=sys.stderr)
+    def process(self, block, port, sequence, send):
+        send(f'{sequence}\\n'.encode())
+        if sequence == 2:
+            raise ValueError('I do not like it')
+    def finalize(self, send):
+        send(b'end\\n')
+serve(Picky())";
+    for (on_error, status, expected) in
+        [("\"skip\"", 3, "0\n1\n3\nend\n"), ("\"fail\"", 1, "0\n1\n")]
+    {
+        let options = format!("on_error = {on_error}");
+        let directory = through(&PYTHON, &options, "ordered = true", python);
+        let pipeline = directory.path().join("own.toml");
+        let blocks = fs::read_to_string(&pipeline).unwrap().replace("256KiB", "400000");
+        fs::write(pipeline, blocks).unwrap();
+        let output = run(&directory, &["data"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{said}");
+        assert!(expected.starts_with(&text(&output.stdout)), "{said}");
+        assert_eq!(status == 3, text(&output.stdout) == expected, "{said}");
+        let place = "filter own, copy 0, block 2 (data from byte 800000): ";
+        assert!(said.contains(place), "{said}");
+        assert_eq!(said.matches("begins data").count(), if status == 3 { 2 } else { 1 }, "{said}");
+    }
+}
+
 /// Whoever sends without end is stopped by the stream behind it, and by the end of its reader.
 #[test]
 fn a_flood_is_held_back() {

@@ -189,7 +189,7 @@ impl Distant {
     pub(crate) fn send(&mut self, rank: Rank, mut block: Block, is_again: bool, is_kept: bool) {
         let (unit, sequence) = (block.unit(), block.sequence());
         let payload = if is_kept { block.bytes().clone() } else { block.take_bytes() };
-        let bytes = payload.len();
+        let (bytes, origin) = (payload.len(), block.origin().cloned());
         let (sent, progress) = (Instant::now(), Progress::Sent);
         let is_first = self.unfinished == 0;
         self.held += bytes;
@@ -213,7 +213,7 @@ impl Distant {
         if is_first {
             self.is_at_next(sent);
         }
-        let message = Message::Block { to: self.to, unit, sequence, is_again };
+        let message = Message::Block { to: self.to, unit, sequence, is_again, origin };
         self.outgoing.push(Frame { message, payload });
     }
 

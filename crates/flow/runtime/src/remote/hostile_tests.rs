@@ -186,7 +186,7 @@ fn what_does_not_fit_ends_the_link() {
         ),
         (
             |unit| {
-                let sent = Message::Sent { from: (1, 0), unit, group: 0, index: 0 };
+                let sent = Message::Sent { from: (1, 0), unit, group: 0, index: 0, origin: None };
                 vec![frame(sent, LIMIT + 1)]
             },
             "is larger than any stream takes",
@@ -201,8 +201,12 @@ fn what_does_not_fit_ends_the_link() {
 fn nobody_sends_more_than_there_is_room_for() {
     let text = ends_with(|unit, _| {
         // It never becomes the turn of these.
-        let sent =
-            |index| frame(Message::Sent { from: (1, 0), unit, group: 1 << 40, index }, 1 << 10);
+        let sent = |index| {
+            frame(
+                Message::Sent { from: (1, 0), unit, group: 1 << 40, index, origin: None },
+                1 << 10,
+            )
+        };
         (0..64).map(sent).collect()
     });
     assert_ends(&text, "more than there was room for");

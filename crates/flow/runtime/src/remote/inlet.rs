@@ -17,6 +17,7 @@ use crate::hand::Hand;
 use crate::hedging::Finished;
 use crate::lanes::Taken;
 use crate::ledger::Ledger;
+use crate::origin::Origin;
 use crate::unit::{Open, Rank, UnitId};
 use crate::wakeup::Wakeup;
 
@@ -127,7 +128,7 @@ impl Inlet {
         to: End,
         unit: &Open,
         (sequence, is_again): (u64, bool),
-        bytes: Bytes,
+        (bytes, origin): (Bytes, Option<Origin>),
         has_lost: impl FnOnce() -> bool,
     ) -> Result<Option<Arc<Wakeup>>, Garbled> {
         let link = Arc::clone(&self.home);
@@ -135,7 +136,7 @@ impl Inlet {
         let receipt = Receipt::Memory { link, to, unit: unit_id, sequence, is_begun: false };
         let held = bytes.len();
         let receipt = Some(Box::new(receipt));
-        let block = Queued { sequence, receipt, ..Queued::new(bytes, held) };
+        let block = Queued { sequence, origin, receipt, ..Queued::new(bytes, held) };
         let may_be_more = || self.is_hedged || self.is_replayed && has_lost();
         if self.ledger.add(held) > self.ledger.limit() && !may_be_more() {
             self.ledger.give(held);
@@ -507,7 +508,7 @@ mod tests {
         let mut hand = Hand::new(inlet.ledger);
         let come = |unit: &Open, sequence, is_again| {
             let at = (sequence, is_again);
-            let bell = inlet.block((0, 0), unit, at, Bytes::new(), || false).unwrap();
+            let bell = inlet.block((0, 0), unit, at, (Bytes::new(), None), || false).unwrap();
             bell.iter().for_each(|wakeup| wakeup.ring());
         };
         let mut take = || {

@@ -51,7 +51,8 @@ fn whose_turn_it_was_is_not_told() {
 #[test]
 fn what_a_lost_process_was_to_do_is_not_kept() {
     let (link, _other) = link();
-    let message = Message::Block { to: (0, 0), unit: UnitId(0), sequence: 0, is_again: false };
+    let message =
+        Message::Block { to: (0, 0), unit: UnitId(0), sequence: 0, is_again: false, origin: None };
     link.send(Frame { message: message.clone(), payload: Bytes::from_static(b"block") });
     let dead = Message::Dead { rank: 1, why: "gone".to_owned() };
     link.send(dead.clone());
@@ -67,7 +68,8 @@ fn what_a_lost_process_was_to_do_is_not_kept() {
 fn a_part_of_a_block_is_a_sign_of_life() {
     let (link, mut other) = link();
     let largest = 1 << 20;
-    let message = Message::Block { to: (0, 0), unit: UnitId(0), sequence: 0, is_again: false };
+    let message =
+        Message::Block { to: (0, 0), unit: UnitId(0), sequence: 0, is_again: false, origin: None };
     let mut head = Vec::new();
     message.write(largest, &mut head).unwrap();
     thread::scope(|scope| {

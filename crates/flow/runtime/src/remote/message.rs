@@ -7,7 +7,7 @@
 //! Numbers of the frame are little-endian; the message is one of [`Message`] in postcard's format.
 //! Only a [`Message::Block`] and a [`Message::Sent`] have a payload. A process that has proved that
 //! it belongs to the job is believed, but no frame makes another one panic or take more memory than
-//! the stream's limit: what does not fit ends the link.
+//! the stream's limit and a short origin for each block: what does not fit ends the link.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use super::told::Told;
 use crate::cut::OVERHEAD;
 use crate::dealing::BATCH_BLOCKS;
 use crate::fit::Cost;
+use crate::origin::Origin;
 use crate::report::Failure;
 use crate::unit::UnitId;
 
@@ -115,7 +116,7 @@ pub(crate) enum Message {
     // From a copy that sends, to the home of the stream. Of a copy that is hedged, `Last` and `SentAll`
     // come from the home of the stream that it receives.
     /// A block.
-    Sent { from: End, unit: UnitId, group: u64, index: u32 },
+    Sent { from: End, unit: UnitId, group: u64, index: u32, origin: Option<Origin> },
     /// The group has no more blocks.
     GroupEnd { from: End, unit: UnitId, group: u64 },
     /// Nothing more comes but what is sent at the end of the unit.
@@ -135,7 +136,7 @@ pub(crate) enum Message {
 
     // From the home to a copy that receives.
     /// A block: one that was dealt before, perhaps, to a copy that is lost.
-    Block { to: End, unit: UnitId, sequence: u64, is_again: bool },
+    Block { to: End, unit: UnitId, sequence: u64, is_again: bool, origin: Option<Origin> },
     /// It is to give back a block, if it has not begun it: `Dropped` is the answer.
     Recall { to: End, unit: UnitId, sequence: u64 },
     /// It gets no more blocks of the unit.
@@ -282,7 +283,13 @@ mod tests {
     fn what_is_written_is_read_again() {
         let messages = [
             Message::Begin { unit: UnitId(7), argument: "slide".into(), time_left: None },
-            Message::Block { to: (3, 1), unit: UnitId(1 << 40), sequence: 9, is_again: true },
+            Message::Block {
+                to: (3, 1),
+                unit: UnitId(1 << 40),
+                sequence: 9,
+                is_again: true,
+                origin: Some(Origin::new("a.log").skip(7)),
+            },
             Message::Done {
                 to: (0, 0),
                 unit: UnitId(0),

@@ -11,6 +11,7 @@ use super::message::{End, Frame, Garbled, LONGEST_TEXT, Message, Sequences};
 use super::outlet::Outlet;
 use super::told::{Known, Told};
 use crate::home::TOO_MANY_GROUPS;
+use crate::origin::Origin;
 use crate::panics::caught;
 use crate::report::Failure;
 use crate::shared::Shared;
@@ -86,9 +87,16 @@ struct Heard {
     unit: Option<Arc<Open>>,
     /// Copies that have got blocks: they are rung when nothing more is there, or before it waits.
     to_ring: Vec<Arc<Wakeup>>,
+    /// The source of the last block that has one.
+    source: Option<Arc<str>>,
 }
 
 impl Heard {
+    /// Blocks of one source share the memory of its name.
+    fn origin(&mut self, origin: Option<Origin>) -> Option<Origin> {
+        origin.map(|origin| origin.share(&mut self.source))
+    }
+
     fn ring(&mut self) {
         self.to_ring.drain(..).for_each(|wakeup| wakeup.ring());
     }
@@ -346,11 +354,12 @@ impl Node {
         match message {
             // Time has passed.
             Message::Beat => self.homes.iter().flatten().for_each(|home| home.look_again()),
-            Message::Sent { from, unit, group, index } => {
+            Message::Sent { from, unit, group, index, origin } => {
                 let home = self.home_for(link, from)?;
                 self.find_again(link, unit, heard)?;
                 let has_lost = || self.hears_of_a_loss(link.patience);
-                home.sent(link, heard.unit.as_deref(), (group, index), payload, has_lost)?;
+                let block = (payload, heard.origin(origin));
+                home.sent(link, heard.unit.as_deref(), (group, index), block, has_lost)?;
             }
             Message::GroupEnd { from, unit, group } => {
                 let home = self.home_for(link, from)?;
@@ -388,14 +397,14 @@ impl Node {
                     source.confirmed(from.1, &open, group);
                 }
             }
-            Message::Block { to, unit, sequence, is_again } => {
+            Message::Block { to, unit, sequence, is_again, origin } => {
                 let inlet = self.inlet(to.0, link)?;
                 self.find_again(link, unit, heard)?;
+                let block = (payload, heard.origin(origin));
                 match &heard.unit {
                     Some(open) => {
                         let has_lost = || self.hears_of_a_loss(link.patience);
-                        let idle =
-                            inlet.block(to, open, (sequence, is_again), payload, has_lost)?;
+                        let idle = inlet.block(to, open, (sequence, is_again), block, has_lost)?;
                         heard.to_ring.extend(idle);
                     }
                     None => {

@@ -7,11 +7,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
-
 use super::inlet::Inlet;
 use super::link::Link;
 use super::message::{Frame, Garbled, LARGEST_ELSEWHERE, Message};
+use crate::block::Queued;
 use crate::cut::Cut;
 use crate::ledger::Ledger;
 use crate::observer::Observer;
@@ -118,17 +117,11 @@ impl Outlet {
         if turn >= group { self.ledger.most() } else { limit - kept(limit, self.keeps_groups) }
     }
 
-    pub(crate) fn send(
-        &self,
-        unit: &Open,
-        copy: usize,
-        (group, index): (u64, u32),
-        bytes: Bytes,
-        held: usize,
-    ) {
+    pub(crate) fn send(&self, unit: &Open, copy: usize, (group, index): (u64, u32), block: Queued) {
+        let Queued { bytes, origin, held, .. } = block;
         self.held.fetch_add(held, Ordering::Relaxed);
         let from = (self.stream, copy as u16);
-        let message = Message::Sent { from, unit: unit.rank.unit, group, index };
+        let message = Message::Sent { from, unit: unit.rank.unit, group, index, origin };
         self.home.send_of(unit.rank, Frame { message, payload: bytes });
     }
 
