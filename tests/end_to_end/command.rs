@@ -22,6 +22,27 @@ fn exit_status_is_the_programs() {
     assert_eq!(status(&["--no-such-option", "true"]), Some(2));
 }
 
+/// Also through a program that this command becomes or starts.
+#[test]
+fn closed_standard_streams_stay_closed() {
+    for (words, expected) in [
+        ("status >&-", 1),
+        ("status >/dev/null", 0),
+        ("flow filters >&-", 1),
+        ("flow filters 1</dev/null", 1),
+        ("flow filters >/dev/null", 0),
+        ("run sh -c 'echo text' >&-", 1),
+        ("run cat <&-", 1),
+        ("run cat </dev/null >&-", 0),
+    ] {
+        let script = format!("exec {} {words}", seekwire().display());
+        let output = Command::new("sh").args(["-c", &script]).output().expect("a shell");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(expected), "{words}: {said}");
+        assert_eq!(said.is_empty(), expected == 0, "{words}: {said}");
+    }
+}
+
 #[test]
 fn options_of_the_program_are_left_alone() {
     let stage = Stage::new(Mode::Accelerated);

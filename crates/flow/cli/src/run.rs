@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use seekwire_flow::{Failure, OnReject, Running, Unit};
 use seekwire_program::table::printable;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::arguments::FlowRun;
-use crate::builtin::exec;
 use crate::builtin::files::UNREAD;
+use crate::builtin::{exec, uses};
 use crate::job::Membership;
 use crate::text::Wrong;
 use crate::watch::screen::{self, Target};
@@ -56,6 +56,9 @@ fn run_as(options: &FlowRun, launched: seekwire_launch::Job) -> Result<ExitCode>
         return Err(error);
     }
     let trace = options.trace.as_deref().map(|path| own_file(path, rank));
+    if let Some(path) = &trace {
+        check_trace(path, options)?;
+    }
     let trace = trace.map(|path| Trace::create(&path, &name, &pipeline.graph)).transpose()?;
     let trace = trace.map(Arc::new);
     if let Some(trace) = &trace {
@@ -100,6 +103,19 @@ fn rejects() -> OnReject {
         LINES => screen::tell("seekwire: rejected: more of them, which are only counted"),
         _ => {}
     })
+}
+
+/// The trace overwrites its file, so that must not be a file that is read.
+fn check_trace(path: &Path, options: &FlowRun) -> Result<()> {
+    let number = |path: &Path| {
+        fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| uses::number(&file))
+    };
+    let Some(trace) = number(path) else { return Ok(()) };
+    let mut read = options.units.iter().map(Path::new).chain([&*options.file]);
+    if let Some(read) = read.find(|read| number(read) == Some(trace)) {
+        bail!("the trace would overwrite {}, which is read; choose another file", read.display());
+    }
+    Ok(())
 }
 
 /// Of a process that is not the front, a file of its own.

@@ -116,7 +116,7 @@ fn units_that_fail_are_named_and_the_others_done() {
         "{said}"
     );
     assert!(
-        lines[1].starts_with("seekwire: bad.gz: unit 1: filter unzip, copy 0, block 0: "),
+        lines[1].starts_with("seekwire: bad.gz: unit 1: filter unzip, copy 0, block 0 (bad.gz): "),
         "{said}"
     );
     assert_eq!(lines[2], "seekwire: 2 of 3 units of work failed");

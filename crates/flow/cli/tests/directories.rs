@@ -288,7 +288,6 @@ fn what_the_shell_redirects_to_is_not_read() {
         "flow cat.toml - < own >> own",
         "flow cat.toml own 1<> own",
         "flow tree.toml below >> below/b",
-        "flow cat.toml own --trace own",
     ] {
         let (status, said) = run(script);
         assert_eq!(status, Some(1), "{script}: {said}");
@@ -296,11 +295,22 @@ fn what_the_shell_redirects_to_is_not_read() {
         // The file that comes first was written.
         let grown = fs::metadata(path("below/b")).unwrap().len() as usize - content.len();
         assert!(grown <= 2, "{script}: {grown}");
-        if !script.contains("trace") {
-            assert_eq!(fs::metadata(path("own")).unwrap().len() as usize, content.len());
-        }
+        assert_eq!(fs::metadata(path("own")).unwrap().len() as usize, content.len());
         reset();
     }
+    for read in ["own", "cat.toml"] {
+        let (status, said) = run(&format!("flow cat.toml own --trace {read}"));
+        assert_eq!(status, Some(1), "{said}");
+        assert!(
+            said.contains(&format!("the trace would overwrite {read}, which is read")),
+            "{said}"
+        );
+        assert_eq!(fs::metadata(path("own")).unwrap().len() as usize, content.len());
+    }
+    let (status, said) = run("flow tree.toml below --trace below/b");
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("what the unit writes cannot be read"), "{said}");
+    reset();
     let (status, said) = run("flow cat.toml below/a >> own");
     assert_eq!(status, Some(0), "{said}");
     assert!(fs::read_to_string(path("own")).unwrap().ends_with("line\na\n"));

@@ -110,7 +110,7 @@ int main(int count, char **arguments)
         assert_eq!((len, &*said), (1_600_000, "told data\n"));
         assert_eq!(try_it("\"1000\", \"fixed\"", 1000).0, 1_600_000);
         let (_, said) = try_it("\"5\"", 1000);
-        assert!(said.contains(&format!("block 0: {program}: that is too much")), "{said}");
+        assert!(said.contains(&format!("block 0 (data): {program}: that is too much")), "{said}");
         let (_, said) = try_it("\"5000\", \"fixed\"", 1001);
         assert!(said.contains("a block is larger than the buffer"), "{said}");
         let alone = Command::new(&program).arg("1").current_dir(directory.path()).output().unwrap();

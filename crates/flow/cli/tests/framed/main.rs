@@ -305,8 +305,9 @@ serve(Picky())";
         let output = run(&directory, &["data"]);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(status), "{said}");
-        assert!(expected.starts_with(&text(&output.stdout)), "{said}");
-        assert_eq!(status == 3, text(&output.stdout) == expected, "{said}");
+        // Where the unit fails, not all of it may have been written.
+        let out = text(&output.stdout);
+        assert!(out == expected || status == 1 && expected.starts_with(&out), "{out}: {said}");
         let place = "filter own, copy 0, block 2 (data from byte 800000): ";
         assert!(said.contains(place), "{said}");
         assert_eq!(said.matches("begins data").count(), if status == 3 { 2 } else { 1 }, "{said}");
