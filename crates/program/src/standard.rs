@@ -2,7 +2,7 @@
 //!
 //! Before `main`, Rust opens /dev/null for reading and writing in place of a closed descriptor 0, 1 or
 //! 2, and its [`Stdout`] reports success for a write to a descriptor that is not open for writing. So a
-//! program whose standard output is closed (`>&-`) would write nothing and succeed. [`prepare`] comes
+//! program whose standard output is closed (`>&-`) would write nothing and succeed. `prepare` comes
 //! first, and does what glibc does in a program with special rights: it opens /dev/null the wrong way.
 
 use std::io::{self, Stdin, Stdout};
