@@ -243,6 +243,10 @@ fn wait_for_ours<'a>(
             match count(fds) {
                 0 if !answered => return Some(-1),
                 0 if (slept || is_for_kernel) && !timeout.is_over() => slept = false,
+                1.. if guarded_raw(|| ours.make_room(fds)).unwrap_or(false) => {
+                    is_for_kernel = true;
+                    continue;
+                }
                 ready => return Some(ready),
             }
             is_for_kernel = false;
@@ -440,6 +444,20 @@ impl Ours<'_> {
             socket.connection.is_for_kernel(interest(&fds[at]))
         };
         self.sockets.iter().any(socket)
+    }
+
+    /// Leaves full rings where the answer would report nothing but ends: a program that gets such
+    /// an answer may drop bytes that it has yet to forward. Returns whether the kernel has to be
+    /// asked for room.
+    fn make_room(&self, fds: &[pollfd]) -> bool {
+        const ENDS: c_short = POLLHUP | POLLRDHUP | POLLERR;
+        if fds.iter().any(|entry| entry.revents & !ENDS != 0) {
+            return false;
+        }
+        let make = |&(at, socket): &(usize, &SocketRef)| {
+            fds[at].events & WRITE != 0 && socket.connection.make_room_by_tcp()
+        };
+        self.sockets.iter().fold(false, |any, socket| make(socket) || any)
     }
 
     fn attend(&self) {

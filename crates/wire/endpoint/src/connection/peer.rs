@@ -275,12 +275,27 @@ impl Connection {
         if (!patient && is_little)
             || (link.has_stood_full() && (!patient || self.is_for_tcp_to_say(link)))
         {
-            let is_reset = self.has_hung_up() && self.is_reset_by_killed(link);
-            if !is_reset {
-                self.overflow(link)?;
-            }
+            self.leave_full(link)?;
         }
         Ok(!link.ring.queue.tx_on_ring())
+    }
+
+    fn leave_full(&self, link: &Link) -> Result<(), Errno> {
+        if self.has_hung_up() && self.is_reset_by_killed(link) {
+            return Ok(());
+        }
+        self.overflow(link)
+    }
+
+    /// Leaves a ring on which there is no room; returns whether it did. A wait calls it that would
+    /// otherwise report nothing but ends: with TCP alone there would be room to report.
+    pub fn make_room_by_tcp(&self) -> bool {
+        self.attached().is_some_and(|link| {
+            link.tx_on_ring()
+                && !link.ring.queue.has_room()
+                && self.leave_full(link).is_ok()
+                && !link.tx_on_ring()
+        })
     }
 
     /// Whether TCP may have something to say: the peer may be dead, of which a reset tells, or
