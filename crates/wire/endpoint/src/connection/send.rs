@@ -7,7 +7,8 @@ use seekwire_transport::Errno;
 use seekwire_transport::iov::Gather;
 use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{Full, Tx, Violation};
-use seekwire_transport::sys::poll::{self, Events};
+use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::socket::{self, KernelSend};
 use seekwire_transport::sys::thread;
 
@@ -181,7 +182,10 @@ impl Connection {
             return Err(Errno::CONNRESET);
         }
         if begun {
-            return Err(Errno::PIPE);
+            self.await_reset(link);
+            if link.ring.queue.is_shut() || self.has_error() {
+                return Err(Errno::PIPE);
+            }
         }
         if link.ring.queue.is_shut() {
             // The kernel may not have been told to shut down yet: that comes after what is to be
@@ -193,6 +197,8 @@ impl Connection {
                 return Err(Errno::PIPE);
             }
         }
+        // A send that has begun returns how much it sent, without a signal.
+        let flags = SendFlags { no_signal: flags.no_signal || begun, ..flags };
         match socket::send(self.fd(), &gather.rest(), kernel_flags(flags)) {
             Ok(n) => {
                 gather.take(n, |_| ());
@@ -200,6 +206,17 @@ impl Connection {
             }
             Err(Errno::AGAIN) => Ok(Sent::Wait(Carrier::Tcp)),
             Err(error) => Err(error),
+        }
+    }
+
+    /// A peer that closes with unread bytes says so on the ring before its kernel resets the
+    /// connection. A send that ends because of it ends after the reset, so that the next one fails.
+    /// The time is limited, since an unknown process may hold the peer's socket, too.
+    fn await_reset(&self, link: &Link) {
+        let q = &link.ring.queue;
+        if q.peer_has_closed() && q.unsent() > 0 {
+            let until = Deadline::after(Some(Self::ANSWER_LIMIT));
+            let _ = poll::wait(Fd::new(-1), self.fd(), Events::default(), until);
         }
     }
 
