@@ -17,6 +17,9 @@ use super::link::Link;
 use super::state::Connection;
 use super::terms::SendFlags;
 
+/// What Linux acknowledges on a new connection whose peer reads nothing: its receive window.
+const ACKNOWLEDGED: usize = 64 << 10;
+
 /// What one try to send came to.
 pub(super) enum Sent {
     /// Some bytes, or all.
@@ -211,7 +214,7 @@ impl Connection {
 
     /// A peer that closes with unread bytes says so on the ring before its kernel resets the
     /// connection. A send that ends because of it ends after the reset, so that the next one fails.
-    /// The time is limited, since an unknown process may hold the peer's socket, too.
+    /// The time is limited, since an unknown process may also hold the peer's socket.
     fn await_reset(&self, link: &Link) {
         let q = &link.ring.queue;
         if q.peer_has_closed() && q.unsent() > 0 {
@@ -241,14 +244,18 @@ impl Connection {
         }
     }
 
-    /// SIOCOUTQ: bytes sent that the peer's kernel has not acknowledged. What lies on the ring has
-    /// arrived, as bytes in the peer's receive queue have.
+    /// SIOCOUTQ: bytes sent that the peer's kernel has not acknowledged. With TCP alone, that is what
+    /// does not fit into the peer's receive buffer. So what lies on the ring counts from
+    /// [`ACKNOWLEDGED`] bytes on.
     ///
     /// # Errors
     /// Those of ioctl(2).
     pub fn unsent(&self) -> Result<usize, Errno> {
-        let recalled = self.attached().map_or(0, |link| link.ring.queue.to_retransmit());
-        Ok(socket::unsent(self.fd())? + recalled)
+        let on_ring = self.attached().map_or(0, |link| {
+            let q = &link.ring.queue;
+            q.to_retransmit().max(q.unsent().saturating_sub(ACKNOWLEDGED))
+        });
+        Ok(socket::unsent(self.fd())? + on_ring)
     }
 }
 
