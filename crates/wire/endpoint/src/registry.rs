@@ -97,9 +97,6 @@ pub enum OpenError {
         /// Why.
         source: io::Error,
     },
-    /// Something else is in the file.
-    #[error("{0}: not a registry of this version of Seekwire; delete the file")]
-    OtherLayout(PathBuf),
 }
 
 impl OpenError {
@@ -109,7 +106,7 @@ impl OpenError {
             Self::Directory { source, .. } | Self::File { source, .. } => {
                 scarcity::reason_of(source)
             }
-            Self::NotPrivate(_) | Self::OtherLayout(_) => None,
+            Self::NotPrivate(_) => None,
         }
     }
 }
@@ -198,12 +195,31 @@ impl Registry {
         }
         let path = dir.join(file_name());
         let memory = map(&path).map_err(|source| OpenError::File { path: path.clone(), source })?;
-        let magic = memory.word(0);
-        let first = magic.compare_exchange(0, MAGIC, Ordering::AcqRel, Ordering::Acquire);
-        if first.is_err_and(|found| found != MAGIC) {
-            return Err(OpenError::OtherLayout(path));
+        let registry = Self { memory, dir: dir.to_owned() };
+        let magic = registry.memory.word(0);
+        match magic.compare_exchange(0, MAGIC, Ordering::AcqRel, Ordering::Acquire) {
+            Err(found) if found != MAGIC => registry.begin_anew(found),
+            _ => {}
         }
-        Ok(Self { memory, dir: dir.to_owned() })
+        Ok(registry)
+    }
+
+    /// Clears a file that something else was written to, perhaps also over the slots: a process could
+    /// enter nothing there. The entries are hints, so none is missed. The file stays, since other
+    /// processes have it mapped. Only the process that replaces the word that was `found` clears it.
+    #[cold]
+    fn begin_anew(&self, found: u64) {
+        let magic = self.memory.word(0);
+        if magic.compare_exchange(found, MAGIC, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            return;
+        }
+        tracing::warn!(
+            "something else was in the registry in {:?}; its entries are lost",
+            self.dir
+        );
+        for index in 0..SLOTS {
+            self.word(index, STATE).store(0, Ordering::Release);
+        }
     }
 
     /// The table of this process's configuration, opened at the first call that can.
@@ -392,12 +408,16 @@ impl Registry {
         Some(slot)
     }
 
-    /// The state of a slot whose process does not listen any more. Asking the rendezvous works
-    /// across pid namespaces, where a process id would not.
+    /// The state of a slot whose process does not listen any more, or that none has written. Asking
+    /// the rendezvous works across pid namespaces, where a process id would not.
     fn is_stale(&self, index: u32) -> Option<u64> {
         let state = self.word(index, STATE).load(Ordering::Acquire);
         let path = rendezvous_path(&self.dir, (state >> 32) as u32, self.load(index, NONCE));
-        (state & 0xffff_ffff == LIVE && unix::is_abandoned(&path)).then_some(state)
+        let stale = match state & 0xffff_ffff {
+            LIVE => unix::is_abandoned(&path),
+            low => state != 0 && low & STATES != CLAIMED,
+        };
+        stale.then_some(state)
     }
 
     /// Tells the process behind a slot that a datagram waits for it.

@@ -244,9 +244,9 @@ impl Connection {
         }
     }
 
-    /// SIOCOUTQ: bytes sent that the peer's kernel has not acknowledged. With TCP alone, that is what
-    /// does not fit into the peer's receive buffer. So what lies on the ring counts from
-    /// [`ACKNOWLEDGED`] bytes on.
+    /// SIOCOUTQ: bytes sent that the peer's kernel has not acknowledged. With TCP alone, these are
+    /// the bytes that do not fit into the peer's receive buffer. So those on the ring count from
+    /// [`ACKNOWLEDGED`] on.
     ///
     /// # Errors
     /// Those of ioctl(2).

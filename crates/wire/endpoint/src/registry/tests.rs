@@ -129,10 +129,24 @@ fn a_directory_that_is_mended_is_used_by_the_next_connection() {
 }
 
 #[test]
-fn a_table_of_another_layout_is_refused() {
+fn a_table_that_was_written_over_is_used_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("r");
-    Registry::open(&path).unwrap();
-    fs::write(path.join(file_name()), vec![1; LEN]).unwrap();
-    assert!(matches!(Registry::open(&path), Err(OpenError::OtherLayout(_))));
+    let before = registry(&path);
+    for byte in [1, 2, 4, 255] {
+        fs::write(path.join(file_name()), vec![byte; LEN]).unwrap();
+        let after = registry(&path);
+        let _slot = before.enter(&tuple(9), Role::Accepted, 5).unwrap();
+        assert!(after.find_acceptor(&tuple(9)).is_some(), "after {byte}");
+    }
+}
+
+#[test]
+fn slots_in_a_state_that_nobody_writes_are_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = registry(&dir.path().join("r"));
+    for junk in [4, 3, 6, 1 << 32] {
+        (0..SLOTS).for_each(|index| registry.store(index, STATE, junk));
+        assert!(registry.enter(&tuple(9), Role::Accepted, 5).is_some(), "{junk}");
+    }
 }
