@@ -454,10 +454,11 @@ impl Ours<'_> {
         if fds.iter().any(|entry| entry.revents & !ENDS != 0) {
             return false;
         }
-        let make = |&(at, socket): &(usize, &SocketRef)| {
+        let has_left = |&&(at, socket): &&(usize, &SocketRef)| {
             fds[at].events & WRITE != 0 && socket.connection.make_room_by_tcp()
         };
-        self.sockets.iter().fold(false, |any, socket| make(socket) || any)
+        // All of them, not only the first.
+        self.sockets.iter().filter(has_left).count() > 0
     }
 
     fn attend(&self) {
