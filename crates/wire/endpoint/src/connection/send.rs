@@ -17,7 +17,7 @@ use super::link::Link;
 use super::state::Connection;
 use super::terms::SendFlags;
 
-/// What Linux acknowledges on a new connection whose peer reads nothing: its receive window.
+/// The receive window of a new connection. Linux acknowledges so many bytes that nobody reads.
 const ACKNOWLEDGED: usize = 64 << 10;
 
 /// What one try to send came to.
