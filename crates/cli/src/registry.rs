@@ -2,9 +2,13 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use rustix::process::geteuid;
 
 use crate::proc;
 
@@ -39,9 +43,8 @@ pub(crate) fn look_at(path: &Path) -> Result<bool, Unusable> {
         }
         Ok(false) => {
             let why = format!("{shown} is not a directory of this user with mode 0700");
-            // What belongs to others, or serves another purpose, must not be repaired.
-            let repair = format!("chown $USER {shown}; chmod 700 {shown}; or {CHOOSE}");
-            unusable(why, if is_of_seekwire(path) { repair } else { CHOOSE.to_owned() })
+            let owner = fs::symlink_metadata(path).map(|found| found.uid());
+            unusable(why, repair(path, owner.is_ok_and(|owner| owner == geteuid().as_raw())))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => match path.parent() {
             Some(parent) if parent.is_dir() && is_writable(parent) => Ok(false),
@@ -50,6 +53,16 @@ pub(crate) fn look_at(path: &Path) -> Result<bool, Unusable> {
             }
         },
         Err(error) => unusable(format!("{shown}: {error}"), CHOOSE.to_owned()),
+    }
+}
+
+/// A directory that serves another purpose must not be repaired, and one of another user, who may
+/// have made it before Seekwire did, cannot be.
+fn repair(path: &Path, is_own: bool) -> String {
+    if is_own && is_of_seekwire(path) {
+        format!("chmod 700 {}; or {CHOOSE}", path.display())
+    } else {
+        CHOOSE.to_owned()
     }
 }
 
@@ -65,7 +78,6 @@ fn is_writable(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
@@ -94,6 +106,8 @@ mod tests {
         };
         assert!(!advice("tmp").contains("chmod"));
         assert!(advice("seekwire-1000").contains("chmod 700"));
+        let of_another_user = repair(Path::new("/dev/shm/seekwire-1000"), false);
+        assert!(!of_another_user.contains("chmod") && of_another_user.contains("SEEKWIRE_DIR"));
         fs::write(parent.path().join("file"), "").unwrap();
         let file = look_at(&parent.path().join("file")).unwrap_err();
         assert!(file.why.ends_with("is not a directory") && !file.advice.contains("chmod"));
