@@ -147,8 +147,7 @@ fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     }
     let mut draft = path.to_owned().into_os_string();
     draft.push(format!(".{}", std::process::id()));
-    let written =
-        file::write(draft.as_ref(), text.as_bytes()).and_then(|()| std::fs::rename(&draft, path));
+    let written = file::replace(path, draft.as_ref(), text.as_bytes());
     if written.is_err() {
         let _ = std::fs::remove_file(&draft);
     }

@@ -265,6 +265,26 @@ fn counters_are_replaced_at_once() {
     assert_eq!(left, None);
 }
 
+/// Whenever a process is killed, it leaves no counters without a word in them.
+#[test]
+fn counters_are_never_empty() {
+    let directory = emptied("counters-killed");
+    let program = compile("counters", &directory, &[]);
+    let counters = directory.join("written");
+    fs::create_dir(&counters).unwrap();
+    let output = Command::new(&program)
+        .env_remove("LD_PRELOAD")
+        .env("LIBRARY", library())
+        .env("SEEKWIRE_DIR", directory.join("registry"))
+        .env("SEEKWIRE_STATS", &counters)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}: {text}", output.status);
+    assert_eq!(text, "empty at 0 stops\n");
+    assert!(counted(&counters, "tx_ring") > 0);
+}
+
 /// Files of the library's own that may not grow, or that nobody reads, are no reason for a signal
 /// to the program.
 #[test]

@@ -4,10 +4,11 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, Mode, OFlags, RawDir};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RawDir, linkat};
 
 use super::fd::Opened;
 use super::signal::without_signals;
@@ -125,14 +126,53 @@ pub fn names(directory: &Path) -> io::Result<Vec<OsString>> {
 ///
 /// # Errors
 /// Those of open(2) and write(2).
-pub fn write(path: &Path, mut bytes: &[u8]) -> io::Result<()> {
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let file = open(path, OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::TRUNC), 0o666)?;
+    write_all(&file, bytes)
+}
+
+fn write_all(file: &Opened, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         let n =
-            without_signals(|| Ok(rustix::io::retry_on_intr(|| rustix::io::write(&file, bytes))?))?;
+            without_signals(|| Ok(rustix::io::retry_on_intr(|| rustix::io::write(file, bytes))?))?;
         bytes = &bytes[n..];
     }
     Ok(())
+}
+
+/// Writes a file anew so that whoever reads it, at any time, finds all of the old bytes or all of
+/// the new. `draft` is a name beside it that it may have meanwhile.
+///
+/// # Errors
+/// Those of open(2), write(2) and rename(2).
+pub fn replace(path: &Path, draft: &Path, bytes: &[u8]) -> io::Result<()> {
+    // Not every file system has files without a name, and not every process /proc.
+    if link_whole(path, draft, bytes).is_ok() {
+        return Ok(());
+    }
+    write(draft, bytes)?;
+    Ok(rustix::fs::rename(draft, path)?)
+}
+
+/// Gives a file its name when all bytes are in it: of a process that ends before, nothing is left.
+fn link_whole(path: &Path, draft: &Path, bytes: &[u8]) -> io::Result<()> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let file = open(directory, OFlags::WRONLY.union(OFlags::TMPFILE), 0o666)?;
+    write_all(&file, bytes)?;
+    let nameless = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let link = |to: &Path| linkat(CWD, nameless.as_str(), CWD, to, AtFlags::SYMLINK_FOLLOW);
+    match link(path) {
+        Err(Errno::EXIST) => {
+            // A process that was killed here, with the same number, has left it.
+            let _ = rustix::fs::unlink(draft);
+            link(draft)?;
+            Ok(rustix::fs::rename(draft, path)?)
+        }
+        linked => Ok(linked?),
+    }
 }
 
 #[cfg(test)]
