@@ -20,7 +20,7 @@ use seekwire_program::table::{self, Align};
 use seekwire_program::{library, standard};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::signal::without_signals;
-use seekwire_transport::sys::{Fd, diag, filter, host, proof, unix};
+use seekwire_transport::sys::{Fd, diag, filter, host, limit, proof, unix};
 use serde::{Deserialize, Serialize};
 
 use crate::registry::{self, Unusable};
@@ -311,13 +311,11 @@ fn memory(registry: &Path) -> Finding {
 
 fn descriptors() -> Finding {
     const CHECK: &str = "open files";
-    // The library's own descriptors are two doorbells for each connection. They have numbers above
-    // the soft limit, or the last quarter below it where the hard limit is the same.
+    // The library's own descriptors are two doorbells for each connection.
     const BELLS: u64 = 2;
     const COMFORTABLE: u64 = 1000;
-    let (soft, hard) = seekwire_transport::sys::limit::descriptor_limit();
-    let room = if hard > soft { hard - soft } else { soft / 4 };
-    let connections = (room / BELLS).min(soft);
+    let (soft, hard) = limit::descriptor_limit();
+    let connections = (limit::own_descriptors() / BELLS).min(soft);
     let found = format!(
         "soft limit {soft}, hard limit {hard}: up to {connections} accelerated {} in a process",
         if connections == 1 { "connection" } else { "connections" }

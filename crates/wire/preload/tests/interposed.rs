@@ -5,7 +5,7 @@ mod common;
 
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -73,13 +73,21 @@ fn output(mut command: Command) -> Output {
     })
 }
 
+/// The counters that processes have written.
+fn counters(directory: &Path) -> impl Iterator<Item = String> {
+    let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
+    files
+        .filter(|path| path.extension().is_some_and(|kind| kind == "json"))
+        .map(|path| fs::read_to_string(path).unwrap())
+}
+
+fn says(directory: &Path, words: &str) -> bool {
+    counters(directory).any(|text| text.contains(words))
+}
+
 /// The sum of a counter over all processes that have written their counters.
 fn counted(directory: &Path, counter: &str) -> u64 {
-    let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
-    let texts = files
-        .filter(|path| path.extension().is_some_and(|kind| kind == "json"))
-        .map(|path| fs::read_to_string(path).unwrap());
-    texts
+    counters(directory)
         .map(|text| {
             let (_, rest) =
                 text.split_once(&format!("\"{counter}\":")).expect("the counter is there");
@@ -354,15 +362,30 @@ fn capacity() {
     same_outcome_of("capacity", &compile("capacity", &directory, &[]), &directory, true);
 }
 
+/// Of few descriptors, and no more to be had, the library takes none, and the counters say so.
+#[test]
+fn few() {
+    let directory = emptied("few");
+    let program = compile("few", &directory, &[]);
+    let limited = directory.join("limited");
+    fs::write(&limited, format!("#!/bin/sh\nulimit -n 40\nexec {}\n", program.display())).unwrap();
+    fs::set_permissions(&limited, fs::Permissions::from_mode(0o755)).unwrap();
+    let ring = &MODES[1];
+    let [plain, accelerated] = [None, Some(ring)].map(|mode| run(&limited, mode, &directory));
+    assert!(plain.status.success() && accelerated.status.success());
+    assert_eq!(
+        String::from_utf8_lossy(&accelerated.stdout),
+        String::from_utf8_lossy(&plain.stdout)
+    );
+    assert!(says(&directory, "\"file descriptor limit\":"));
+}
+
 /// Connections that are waited for unseen stay on TCP, and the counters say why.
 #[test]
 fn outside() {
     same_outcome("outside");
-    let files = fs::read_dir(Path::new(DIRECTORY).join("outside/ring")).unwrap();
-    let said = files.map(|file| file.unwrap().path()).any(|path| {
-        path.extension().is_some_and(|kind| kind == "json")
-            && fs::read_to_string(path).unwrap().contains("\"waited for outside the C library\":")
-    });
+    let said =
+        says(&Path::new(DIRECTORY).join("outside/ring"), "\"waited for outside the C library\":");
     assert!(said, "no connection says that it is waited for outside the C library");
 }
 

@@ -34,7 +34,7 @@ use seekwire_protocol::{FourTuple, Reason, Role};
 use seekwire_transport::queue::Start;
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::unix::{Channel, Delivery, Sender};
-use seekwire_transport::sys::{host, socket};
+use seekwire_transport::sys::{host, limit, socket};
 
 use super::link::Link;
 use super::negotiation::{Negotiation, Pending, Said, Side, all};
@@ -130,6 +130,9 @@ impl Connection {
     }
 
     fn advance(&self, negotiation: &mut Negotiation) -> Result<(), Reason> {
+        if limit::own_descriptors() == 0 {
+            return Err(Reason::FdLimit);
+        }
         let registry = Registry::of_process()?;
         let tuple = self.tuple(negotiation)?;
         let slot = self.enter_registry(registry, &tuple)?;
