@@ -204,7 +204,9 @@ impl Socket {
         to.set_tells_unread(from.tells_unread());
         if from.hears_kernel() {
             to.set_hears_kernel();
-            let _ = self.connection.fall_back(Reason::UnknownOption);
+        }
+        if from.reason() == Some(Reason::UnknownOption) {
+            let _ = to.fall_back(Reason::UnknownOption);
         }
     }
 

@@ -245,6 +245,7 @@ impl Generator {
             (SOCKET, libc::SO_LINGER, OptionValue::Pair(0, 0)),
             (SOCKET, libc::SO_KEEPALIVE, OptionValue::ON),
             (SOCKET, libc::SO_OOBINLINE, OptionValue::ON),
+            (SOCKET, libc::SO_TIMESTAMP, OptionValue::ON),
             (SOCKET, libc::SO_RCVTIMEO, OptionValue::Time { seconds: 0, microseconds: 2000 }),
             (SOCKET, libc::SO_RCVTIMEO, OptionValue::Time { seconds: -1, microseconds: 0 }),
             (SOCKET, libc::SO_RCVTIMEO, OptionValue::Time { seconds: 0, microseconds: 0 }),

@@ -151,7 +151,9 @@ impl Connection {
         let looked = rx.peek_across(&mut Scatter::new(bufs), || {
             // A buffer may be larger than all that the kernel can hold. Where memory is short, less
             // is seen.
-            let len = room.min(socket::unread(self.fd()).unwrap_or(0));
+            let there =
+                if socket::is_at_mark(self.fd()) { Ok(0) } else { socket::unread(self.fd()) };
+            let len = room.min(there.unwrap_or(0));
             by_tcp = zeros(len).or_else(|_| zeros(len.min(LITTLE))).unwrap_or_default();
             // With an error there are no bytes. A receive that comes so far returns it: the kernel
             // tells an error once, and only if no bytes come before it.

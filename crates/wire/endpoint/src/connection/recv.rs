@@ -267,8 +267,13 @@ impl Connection {
         if rx.void_left() > 0 && !self.discard_void(rx).map_err(Failure::Kernel)? {
             return Ok(Try::Wait(Carrier::Tcp));
         }
-        if scatter.filled() > 0 && socket::unread(self.fd()) == Ok(0) {
-            return Ok(self.behind_bytes(Carrier::Tcp));
+        if scatter.filled() > 0 {
+            if socket::is_at_mark(self.fd()) {
+                return Ok(Try::Over);
+            }
+            if socket::unread(self.fd()) == Ok(0) {
+                return Ok(self.behind_bytes(Carrier::Tcp));
+            }
         }
         let mut how = KernelRecv::empty();
         how.set(KernelRecv::PEEK, flags.peek);
@@ -301,7 +306,11 @@ impl Connection {
                     moved += n;
                     let full = n == wanted && n as u64 != left && scatter.remaining() > 0;
                     // An error behind the data is the next call's, so it must not be taken here.
-                    if flags.peek || !full || socket::unread(self.fd()).unwrap_or(0) == 0 {
+                    if flags.peek
+                        || !full
+                        || socket::unread(self.fd()).unwrap_or(0) == 0
+                        || socket::is_at_mark(self.fd())
+                    {
                         return Ok(Try::Moved(moved));
                     }
                 }

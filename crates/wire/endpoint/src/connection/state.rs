@@ -150,7 +150,9 @@ impl Connection {
         self.show_carriers();
     }
 
-    pub(super) fn reason(&self) -> Option<Reason> {
+    /// Why it does not travel on the ring, or not any more.
+    #[must_use]
+    pub fn reason(&self) -> Option<Reason> {
         Reason::from_code(self.reason.load(Ordering::Relaxed).into())
     }
 

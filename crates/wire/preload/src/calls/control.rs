@@ -7,6 +7,7 @@ use libc::{
     CMSG_DATA, CMSG_FIRSTHDR, CMSG_LEN, CMSG_NXTHDR, CMSG_SPACE, IPPROTO_TCP, MSG_CTRUNC,
     POLLRDHUP, TCP_INQ, cmsghdr, msghdr, pollfd,
 };
+use seekwire_endpoint::Reason;
 use seekwire_transport::sys::socket::Control;
 
 use crate::ffi::keeping_errno;
@@ -38,6 +39,11 @@ impl Messages {
         let (hears_kernel, tells_unread) = (connection.hears_kernel(), connection.tells_unread());
         (hears_kernel || tells_unread).then(|| {
             let said = if header.msg_control.is_null() { 0 } else { header.msg_controllen };
+            if hears_kernel && connection.reason() != Some(Reason::UnknownOption) {
+                // It knows nothing of bytes that come by the ring. Without room for its messages it
+                // says that they were cut off.
+                let _ = keeping_errno(|| socket.fall_back(Reason::UnknownOption));
+            }
             let room = pointers::writable(header.msg_control, said);
             let from_kernel = hears_kernel.then(|| Control::new(room));
             Messages { place: header.msg_control.cast(), said, room, from_kernel, tells_unread }

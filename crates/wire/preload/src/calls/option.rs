@@ -118,9 +118,9 @@ interpose! {
         if effect == Effect::LetGo && !is_tried && let Err(error) = before_letting_go(&socket) {
             return fail(error);
         }
-        if effect == Effect::Tcp {
+        if matches!(effect, Effect::Told | Effect::Tcp) {
             socket.connection.set_hears_kernel();
-            if !socket.is_listening() {
+            if effect == Effect::Tcp {
                 let _ = keeping_errno(|| socket.fall_back(Reason::UnknownOption));
             }
         }

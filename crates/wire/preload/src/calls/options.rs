@@ -13,6 +13,9 @@ pub(crate) enum Effect {
     Harmless,
     /// The library acts by it, too, or answers instead of the kernel.
     Followed,
+    /// The kernel adds control messages to received bytes. The connection goes back to TCP when the
+    /// application calls recvmsg, which returns them.
+    Told,
     /// The connection goes back to TCP, and what the kernel has to tell with received bytes comes
     /// through.
     Tcp,
@@ -21,7 +24,7 @@ pub(crate) enum Effect {
     LetGo,
 }
 
-use Effect::{Followed, Harmless, LetGo, Tcp};
+use Effect::{Followed, Harmless, LetGo, Tcp, Told};
 
 /// A level, numbers of it with their names, what they do, and why.
 pub(crate) type Row = (c_int, &'static [(c_int, &'static str)], Effect, &'static str);
@@ -61,10 +64,21 @@ pub(crate) const OPTIONS: &[Row] = &[
         &[
             (29, "SO_TIMESTAMP_OLD"),
             (35, "SO_TIMESTAMPNS_OLD"),
-            (37, "SO_TIMESTAMPING_OLD"),
             (63, "SO_TIMESTAMP_NEW"),
             (64, "SO_TIMESTAMPNS_NEW"),
-            (65, "SO_TIMESTAMPING_NEW"),
+        ],
+        Told,
+        "the kernel adds a control message to the bytes of a packet",
+    ),
+    (
+        SOCKET,
+        &[(37, "SO_TIMESTAMPING_OLD"), (65, "SO_TIMESTAMPING_NEW")],
+        Tcp,
+        "the kernel adds a control message to the bytes of a packet, and fills its error queue",
+    ),
+    (
+        SOCKET,
+        &[
             (40, "SO_RXQ_OVFL"),
             (41, "SO_WIFI_STATUS"),
             (75, "SO_RCVMARK"),
@@ -74,8 +88,8 @@ pub(crate) const OPTIONS: &[Row] = &[
             (76, "SO_PASSPIDFD"),
             (83, "SO_PASSRIGHTS"),
         ],
-        Tcp,
-        "the kernel tells of each packet, in control messages",
+        Harmless,
+        "control messages of datagrams and of UNIX sockets: TCP never sends them",
     ),
     (
         SOCKET,
@@ -85,7 +99,12 @@ pub(crate) const OPTIONS: &[Row] = &[
     ),
     (SOCKET, &[(61, "SO_TXTIME")], Tcp, "about when the kernel sends, which it tells of"),
     (SOCKET, &[(80, "SO_DEVMEM_DONTNEED")], Tcp, "bytes in the memory of a device"),
-    (SOCKET, &[(10, "SO_OOBINLINE")], Tcp, "where the urgent byte is, which only TCP has"),
+    (
+        SOCKET,
+        &[(10, "SO_OOBINLINE")],
+        Harmless,
+        "where the urgent byte is: its sender goes back to TCP for it",
+    ),
     (
         SOCKET,
         &[(45, "SO_SELECT_ERR_QUEUE")],

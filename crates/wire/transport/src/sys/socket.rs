@@ -386,6 +386,14 @@ pub fn unread(fd: Fd) -> Result<usize, Errno> {
     ioctl_int(fd, libc::FIONREAD)
 }
 
+/// SIOCATMARK: whether the kernel's queue has come to the urgent byte. A receive that has taken
+/// something ends there (tcp(7)).
+#[must_use]
+pub fn is_at_mark(fd: Fd) -> bool {
+    const SIOCATMARK: libc::c_ulong = 0x8905;
+    ioctl_int(fd, SIOCATMARK).is_ok_and(|at_mark| at_mark != 0)
+}
+
 /// SIOCOUTQ: bytes in the kernel's send queue, sent and unacknowledged ones included.
 ///
 /// # Errors
