@@ -362,6 +362,18 @@ fn capacity() {
     same_outcome_of("capacity", &compile("capacity", &directory, &[]), &directory, true);
 }
 
+/// With a small ring, or after it was left, it is TCP that finds more room now and then.
+#[test]
+fn full() {
+    let directory = emptied("full");
+    let program = compile("full", &directory, &[]);
+    let plain = run(&program, None, &directory);
+    assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stdout));
+    for mode in MODES.iter().filter(|mode| ["ring", "asleep"].contains(&mode.name)) {
+        assert_eq!(differences("full", &program, mode, &directory, &plain), None);
+    }
+}
+
 /// Of few descriptors, and no more to be had, the library takes none, and the counters say so.
 #[test]
 fn few() {

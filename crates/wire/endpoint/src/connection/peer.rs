@@ -7,6 +7,7 @@
 //! nothing more of its own accord, so the sender goes on by TCP, where a peer that is gone answers
 //! with a reset (RFC 9293, 3.10.7.1).
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{Full, Tx, Violation};
 use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket::KernelRecv;
-use seekwire_transport::sys::{host, socket, thread};
+use seekwire_transport::sys::{diag, host, socket, thread};
 
 use super::call::Call;
 use super::link::Link;
@@ -83,6 +84,22 @@ impl Link {
     fn has_stood_still(&self) -> bool {
         let taken = self.ring.queue.consumed_mark();
         self.watch.taken.swap(taken, Ordering::Relaxed) == taken
+    }
+
+    /// Whether there is no room for a send of whatever length, since one found none: to a program
+    /// that was refused, a ring with a place for a smaller message is full, as TCP's buffers are.
+    #[inline]
+    pub(super) fn is_still_full(&self) -> bool {
+        self.watch.refused.load(Ordering::Relaxed) && self.has_no_room_yet()
+    }
+
+    #[cold]
+    fn has_no_room_yet(&self) -> bool {
+        let has_room = self.ring.queue.has_room_beside_reserved();
+        if has_room {
+            self.watch.refused.store(false, Ordering::Relaxed);
+        }
+        !has_room
     }
 
     /// Whether nothing was taken off the ring for a while.
@@ -267,17 +284,41 @@ impl Connection {
     /// Leaves a ring on which there is no room, if that is due: at once if what lies there is
     /// little, less than TCP has room for from the start; else when nothing was taken for a while,
     /// since TCP's room grows with what is sent. A receiver that is merely slow has the ring to
-    /// itself, and so has one whose sender is `patient` ([`super::terms::SendFlags`]), unless TCP
-    /// has something to say of it. Returns whether the next send goes by TCP.
+    /// itself. So has one whose sender is `patient` ([`super::terms::SendFlags`]), or has sent more
+    /// than TCP has room for, unless TCP has something to say of it. Returns whether the next send
+    /// goes by TCP.
     #[cold]
     pub(super) fn overflow_if_due(&self, link: &Link, patient: bool) -> Result<bool, Errno> {
         let is_little = link.ring.queue.unsent() < AMPLE;
-        if (!patient && is_little)
-            || (link.has_stood_full() && (!patient || self.is_for_tcp_to_say(link)))
+        let stands = link.has_stood_full();
+        let is_due = stands || (is_little && !patient);
+        if is_due
+            && (!(patient || self.holds_more_than_tcp(link))
+                || (stands && self.is_for_tcp_to_say(link)))
         {
             self.leave_full(link)?;
         }
         Ok(!link.ring.queue.tx_on_ring())
+    }
+
+    /// Whether more lies on the ring than the kernel would take: the program has set small buffers,
+    /// and may know that they are full.
+    fn holds_more_than_tcp(&self, link: &Link) -> bool {
+        let unsent = link.ring.queue.unsent();
+        let Ok(mut room) = socket::send_buffer(self.fd()) else { return false };
+        if unsent <= room {
+            return false;
+        }
+        let (Ok((local, peer)), Ok(namespace)) = (self.names(), socket::namespace(self.fd()))
+        else {
+            return false;
+        };
+        let [local, peer] = [local, peer]
+            .map(|address| SocketAddr::new(address.ip().to_canonical(), address.port()));
+        // Of a peer on another machine nothing is known.
+        let Ok(Some(buffer)) = diag::receive_buffer(peer, local, namespace) else { return false };
+        room += buffer as usize;
+        unsent > room
     }
 
     fn leave_full(&self, link: &Link) -> Result<(), Errno> {

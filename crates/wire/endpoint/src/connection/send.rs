@@ -1,6 +1,7 @@
 //! Sending on an attached connection: by TCP or on the ring.
 
 use std::io::IoSlice;
+use std::sync::atomic::Ordering;
 
 use seekwire_protocol::Carrier;
 use seekwire_transport::Errno;
@@ -116,11 +117,18 @@ impl Connection {
                 return Tried::Nobody;
             }
             match self.due_carrier(link, tx, calls) {
-                Ok(Carrier::Ring) => match tx.push(gather) {
-                    Ok(0) => Tried::Ring(Sent::Wait(Carrier::Ring)),
-                    Ok(_) => Tried::Ring(Sent::Some),
-                    Err(violation) => Tried::Violation(violation),
-                },
+                Ok(Carrier::Ring) if link.is_still_full() => Tried::Ring(Sent::Wait(Carrier::Ring)),
+                Ok(Carrier::Ring) => {
+                    let pushed = tx.push(gather);
+                    if gather.remaining() > 0 {
+                        link.watch.refused.store(true, Ordering::Relaxed);
+                    }
+                    match pushed {
+                        Ok(0) => Tried::Ring(Sent::Wait(Carrier::Ring)),
+                        Ok(_) => Tried::Ring(Sent::Some),
+                        Err(violation) => Tried::Violation(violation),
+                    }
+                }
                 Ok(Carrier::Tcp) => Tried::Tcp(self.send_by_tcp(tx, link, gather, flags, begun)),
                 Err(Full::NoRoom) => Tried::Ring(Sent::Wait(Carrier::Ring)),
                 Err(Full::Violation(violation)) => Tried::Violation(violation),

@@ -1,6 +1,6 @@
 //! How the peer takes from the ring.
 
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 /// What a sender has seen of the peer's taking. In a cache line of its own: it changes with every
 /// send, and receivers read what lies beside it.
@@ -23,6 +23,8 @@ pub(super) struct Watch {
     /// in nanoseconds.
     pub(super) full_at: AtomicU64,
     pub(super) full_since: AtomicU64,
+    /// A send found no room for all of its bytes, and none was let through since.
+    pub(super) refused: AtomicBool,
     /// Since when a receiver that is inside a read keeps this end from TCP, in nanoseconds; 0 when
     /// none does.
     pub(super) held_up_since: AtomicU64,

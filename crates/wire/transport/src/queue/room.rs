@@ -35,6 +35,18 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             && segments < self.geometry.segments() as u64
     }
 
+    /// As [`Self::has_room`], apart from segments that the application has reserved.
+    #[must_use]
+    pub fn has_room_beside_reserved(&self) -> bool {
+        let used = self.get(layout::TX_POSITION).wrapping_sub(self.consumed_mark());
+        let out = self
+            .get(layout::ALLOTTED)
+            .wrapping_sub(self.peer.load(layout::RETURNED, Ordering::Acquire));
+        used <= most_used(self.geometry) as u64
+            && out.saturating_sub(self.get(layout::RESERVED_COUNT))
+                < self.geometry.segments() as u64
+    }
+
     /// Whether the receiver cannot see a part of so many bytes before all of them are published:
     /// they make one record, or the ring has room for all. A hint when taken without the lock.
     #[inline]

@@ -35,6 +35,9 @@ const INODE: usize = USER + 4;
 const ATTRIBUTES: usize = INODE + 4;
 const TCP_LISTEN: u8 = 10;
 const INET_DIAG_INFO: u8 = 2;
+const INET_DIAG_SKMEMINFO: u8 = 7;
+/// SK_MEMINFO_RCVBUF, of numbers of 4 bytes.
+const RECEIVE_BUFFER: usize = 4;
 /// Of struct tcp_info.
 const BYTES_ACKED: usize = 120;
 const BYTES_RECEIVED: usize = 128;
@@ -62,6 +65,23 @@ pub fn moved(local: SocketAddr, peer: SocketAddr, namespace: u64) -> io::Result<
         Ok(u64::from_ne_bytes(sent?).saturating_add(u64::from_ne_bytes(received?)))
     };
     Ok(found.map(|(_, attributes)| counts(attributes)).transpose()?)
+}
+
+/// The size of that socket's receive buffer (SO_RCVBUF); `None` if nobody holds it.
+///
+/// # Errors
+/// Those of [`find`].
+pub fn receive_buffer(
+    local: SocketAddr,
+    peer: SocketAddr,
+    namespace: u64,
+) -> io::Result<Option<u32>> {
+    let found = ask(local, peer, namespace, 1 << (INET_DIAG_SKMEMINFO - 1))?;
+    let size = |attributes: Vec<u8>| -> Result<u32, Errno> {
+        let sizes = attribute(&attributes, INET_DIAG_SKMEMINFO)?;
+        take(sizes, RECEIVE_BUFFER).map(u32::from_ne_bytes)
+    };
+    Ok(found.map(|(_, attributes)| size(attributes)).transpose()?)
 }
 
 /// The socket of that connection, and the attributes that the kernel adds.
@@ -267,6 +287,17 @@ mod tests {
         let moved = moved(to.local_addr().unwrap(), to.peer_addr().unwrap(), namespace).unwrap();
         // The kernel counts the first acknowledgement as a byte, perhaps.
         assert!(moved.is_some_and(|moved| (1500..=1502).contains(&moved)), "{moved:?}");
+    }
+
+    #[test]
+    fn a_receive_buffer_is_as_large_as_was_set() {
+        let (_listener, from, to) = ends("127.0.0.1:0");
+        rustix::net::sockopt::set_socket_recv_buffer_size(&to, 50_000).unwrap();
+        let size = rustix::net::sockopt::socket_recv_buffer_size(&to).unwrap();
+        let namespace = socket::namespace(Fd::from(&to)).unwrap();
+        let [local, peer] = [from.peer_addr(), from.local_addr()].map(Result::unwrap);
+        let found = receive_buffer(local, peer, namespace).unwrap();
+        assert_eq!(found.map(|found| found as usize), Some(size));
     }
 
     #[test]

@@ -439,6 +439,16 @@ pub fn timeouts(fd: Fd) -> Result<(Option<Duration>, Option<Duration>), Errno> {
     Ok((receive_timeout(fd)?, sockopt::socket_timeout(fd.borrow(), Timeout::Send)?))
 }
 
+/// SO_SNDBUF: how much the kernel keeps of what the peer has no room for, in bytes.
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn send_buffer(fd: Fd) -> Result<usize, Errno> {
+    let mut bytes: libc::c_int = 0;
+    getsockopt(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &mut bytes)?;
+    Ok(usize::try_from(bytes).unwrap_or(0))
+}
+
 /// TCP_USER_TIMEOUT, in milliseconds; 0 is the kernel's own.
 ///
 /// # Errors
