@@ -282,19 +282,20 @@ impl Connection {
     }
 
     /// Leaves a ring on which there is no room, if that is due: at once if what lies there is
-    /// little, less than TCP has room for from the start; else when nothing was taken for a while,
-    /// since TCP's room grows with what is sent. A receiver that is merely slow has the ring to
-    /// itself. So has one whose sender is `patient` ([`super::terms::SendFlags`]), or has sent more
-    /// than TCP has room for, unless TCP has something to say of it. Returns whether the next send
-    /// goes by TCP.
+    /// little, less than TCP has room for from the start, or if TCP_USER_TIMEOUT is set; else when
+    /// nothing was taken for a while, since TCP's room grows with what is sent. A receiver that is
+    /// merely slow has the ring to itself. So has one whose sender is `patient`
+    /// ([`super::terms::SendFlags`]), or has sent more than TCP has room for, unless TCP has
+    /// something to say of it. Returns whether the next send goes by TCP.
     #[cold]
     pub(super) fn overflow_if_due(&self, link: &Link, patient: bool) -> Result<bool, Errno> {
         let is_little = link.ring.queue.unsent() < AMPLE;
         let stands = link.has_stood_full();
         let is_due = stands || (is_little && !patient);
-        if is_due
-            && (!(patient || self.holds_more_than_tcp(link))
-                || (stands && self.is_for_tcp_to_say(link)))
+        if (!patient && self.limits_silence())
+            || (is_due
+                && (!(patient || self.holds_more_than_tcp(link))
+                    || (stands && self.is_for_tcp_to_say(link))))
         {
             self.leave_full(link)?;
         }
@@ -342,9 +343,13 @@ impl Connection {
     /// Whether TCP may have something to say: the peer may be dead, of which a reset tells, or
     /// TCP_USER_TIMEOUT limits how long its silence may last.
     fn is_for_tcp_to_say(&self, link: &Link) -> bool {
-        link.ring.queue.peer_is_shut()
-            || self.has_hung_up()
-            || socket::user_timeout(self.fd()).is_ok_and(|timeout| timeout > 0)
+        link.ring.queue.peer_is_shut() || self.has_hung_up() || self.limits_silence()
+    }
+
+    /// Whether TCP_USER_TIMEOUT is set. The kernel counts that time, whether the program makes calls
+    /// or not, from when it has bytes for which the peer has no room.
+    fn limits_silence(&self) -> bool {
+        socket::user_timeout(self.fd()).is_ok_and(|timeout| timeout > 0)
     }
 
     fn has_hung_up(&self) -> bool {
