@@ -178,14 +178,12 @@ static int inq_hint(struct sock *sk)
 	return inq ?: sock_flag(sk, SOCK_DONE);
 }
 
-int seek_recvmsg(struct sock *sk, struct msghdr *msg, size_t len, int flags,
-		 int *addr_len)
+/* recvmsg() */
+int seek_receive(struct sock *sk, struct msghdr *msg, size_t len, int flags)
 {
 	struct seek_stream *st = seek_stream(sk);
 	int ret;
 
-	if (unlikely(flags & MSG_ERRQUEUE))
-		return st->proto->recvmsg(sk, msg, len, flags, addr_len);
 	/* The urgent byte is one of the stream. */
 	if (flags & MSG_OOB)
 		return -EOPNOTSUPP;

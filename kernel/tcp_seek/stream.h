@@ -170,8 +170,7 @@ ssize_t seek_range(struct sock *sk, struct seek_stream *st,
 void seek_set_lowat(struct sock *sk, struct seek_stream *st);
 int seek_wait(struct sock *sk, struct seek_stream *st, long *timeo);
 void seek_taken(struct sock *sk, struct seek_stream *st);
-int seek_recvmsg(struct sock *sk, struct msghdr *msg, size_t len, int flags,
-		 int *addr_len);
+int seek_receive(struct sock *sk, struct msghdr *msg, size_t len, int flags);
 __poll_t seek_poll(struct file *file, struct socket *sock, poll_table *wait);
 int seek_unread(struct sock *sk);
 int seek_set_rcvlowat(struct sock *sk, int val);

@@ -94,6 +94,25 @@ static int seek_ioctl(struct sock *sk, int cmd, unsigned long arg)
 }
 #endif
 
+#ifdef SEEK_RECVMSG_ADDR_LEN
+static int seek_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
+			int flags, int *addr_len)
+{
+	if (unlikely(flags & MSG_ERRQUEUE))
+		return seek_stream(sk)->proto->recvmsg(sk, msg, len, flags,
+						       addr_len);
+	return seek_receive(sk, msg, len, flags);
+}
+#else
+static int seek_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
+			int flags)
+{
+	if (unlikely(flags & MSG_ERRQUEUE))
+		return seek_stream(sk)->proto->recvmsg(sk, msg, len, flags);
+	return seek_receive(sk, msg, len, flags);
+}
+#endif
+
 /*
  * The socket layer gives back the reference to the owner of the operations
  * after this, so that our code cannot go away under close().
