@@ -253,6 +253,106 @@ TEST(wait_signals)
 	pair_close(pair);
 }
 
+static struct {
+	int fd;
+	ssize_t result;
+	uint8_t buf[20];
+} taker;
+
+static void take_head(int signal)
+{
+	taker.result = recv(taker.fd, taker.buf, sizeof(taker.buf), 0);
+}
+
+/*
+ * The head moves on between a signal and the restart of the call that it ended:
+ * the offset counts from the head as it was at the call.
+ */
+TEST(wait_restart_behind_moved_head)
+{
+	struct sigaction action = { .sa_handler = take_head, .sa_flags = SA_RESTART };
+	struct pair pair = pair_default();
+	static struct sleeper s;
+
+	sigaction(SIGUSR2, &action, NULL);
+	taker.fd = pair.rx;
+	send_stream(pair.tx, 0, 50);
+	await_arrived(pair.rx, 50);
+	s = (struct sleeper){ .fd = pair.rx, .len = 10, .at = 60 };
+	start(&s);
+	for (uint64_t head = 20; head <= 40; head += 20) {
+		pthread_kill(s.thread, SIGUSR2);
+		while (extent(pair.rx).head < head)
+			sched_yield();
+		await_sleep(s.id);
+	}
+	send_stream(pair.tx, 50, 100);
+	join(&s);
+	ASSERT_EQ(s.result, 10);
+	ASSERT_EQ(s.out.position, 60);
+	ASSERT_STREAM(s.buf, 60, 10);
+	/* As the program has filled it in. */
+	ASSERT_EQ(s.out.at, 60);
+	ASSERT_EQ(s.out.flags, 0);
+
+	/* Bytes that somebody else has taken meanwhile are gone. */
+	ASSERT_EQ(recv(pair.rx, s.buf, 20, 0), 20);
+	s = (struct sleeper){ .fd = pair.rx, .len = 100 };
+	start(&s);
+	pthread_kill(s.thread, SIGUSR2);
+	join(&s);
+	ASSERT_EQ(s.result, -1);
+	ASSERT_EQ(s.error, ENXIO);
+	pair_close(pair);
+}
+
+/* A program that makes the call again goes on with it; another call is new. */
+TEST(wait_call_again)
+{
+	struct sigaction action = { .sa_handler = take_head };
+	struct pair pair = pair_default(), other = pair_default();
+	static struct sleeper s;
+	struct tcp_seek_recv call;
+	socklen_t size = sizeof(call);
+
+	sigaction(SIGUSR1, &action, NULL);
+	taker.fd = pair.rx;
+	send_stream(pair.tx, 0, 50);
+	send_stream(other.tx, 0, 200);
+	await_arrived(pair.rx, 50);
+	await_arrived(other.rx, 200);
+	ASSERT_EQ(recv(other.rx, s.buf, 5, 0), 5);
+	s = (struct sleeper){ .fd = pair.rx, .len = 10, .at = 60 };
+	start(&s);
+	pthread_kill(s.thread, SIGUSR1);
+	join(&s);
+	ASSERT_EQ(s.result, -1);
+	ASSERT_EQ(s.error, EINTR);
+	ASSERT_EQ(s.out.at, 60);
+	ASSERT(s.out.flags & TCP_SEEK_RESUME);
+	ASSERT_EQ(extent(pair.rx).head, 20);
+	send_stream(pair.tx, 50, 150);
+	await_arrived(pair.rx, 200);
+
+	call = s.out;
+	ASSERT_EQ(getsockopt(other.rx, SOL_TCP_SEEK, TCP_SEEK_RECV, &call, &size), 0);
+	ASSERT_EQ(call.position, 65);
+	call = s.out;
+	call.at = 61;
+	call.flags |= TCP_SEEK_PEEK;
+	ASSERT_EQ(getsockopt(pair.rx, SOL_TCP_SEEK, TCP_SEEK_RECV, &call, &size), 0);
+	ASSERT_EQ(call.position, 81);
+	call = s.out;
+	ASSERT_EQ(getsockopt(pair.rx, SOL_TCP_SEEK, TCP_SEEK_RECV, &call, &size), 0);
+	ASSERT_EQ(call.position, 60);
+	ASSERT_STREAM(s.buf, 60, 10);
+	ASSERT_EQ(call.flags, 0);
+	ASSERT_EQ(getsockopt(pair.rx, SOL_TCP_SEEK, TCP_SEEK_RECV, &call, &size), 0);
+	ASSERT_EQ(call.position, 80);
+	pair_close(pair);
+	pair_close(other);
+}
+
 TEST(wait_poll)
 {
 	struct pair pair = pair_default();

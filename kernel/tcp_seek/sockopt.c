@@ -46,6 +46,34 @@ static long timeout_of(const struct sock *sk, const struct tcp_seek_recv *recv)
 	return min_t(u64, jiffies, MAX_SCHEDULE_TIMEOUT - 1);
 }
 
+/* Whether this is a call that a signal has ended, made again. */
+static bool is_resumed(const struct seek_stream *st,
+		       const struct tcp_seek_recv *recv)
+{
+	return recv->flags & TCP_SEEK_RESUME &&
+	       !(recv->flags & TCP_SEEK_POSITION) &&
+	       recv->position - recv->head == recv->at &&
+	       recv->contiguous == st->id;
+}
+
+/*
+ * A signal came, and the kernel, or the program, will make the call again. The
+ * head may be another one then, so the position is kept with the program.
+ */
+static int interrupt(const struct seek_stream *st,
+		     struct tcp_seek_recv __user *user,
+		     struct tcp_seek_recv *recv, u64 start, int err)
+{
+	if (recv->flags & TCP_SEEK_POSITION)
+		return err;
+	recv->flags |= TCP_SEEK_RESUME;
+	recv->received = 0;
+	recv->head = start - recv->at;
+	recv->position = start;
+	recv->contiguous = st->id;
+	return copy_to_user(user, recv, sizeof(*recv)) ? -EINTR : err;
+}
+
 static int import_buffers(const struct tcp_seek_recv *recv,
 			  struct iovec *single, struct iovec **iov,
 			  struct iov_iter *to)
@@ -81,6 +109,7 @@ static int do_recv(struct sock *sk, char __user *optval, int size)
 	struct tcp_seek_recv recv;
 	struct seek_request req = {};
 	struct iov_iter to;
+	bool resumed;
 	ssize_t n;
 	int err;
 
@@ -91,12 +120,14 @@ static int do_recv(struct sock *sk, char __user *optval, int size)
 		return -EPROTONOSUPPORT;
 	if (recv.flags & ~TCP_SEEK_FLAGS || recv.reserved)
 		return -EINVAL;
+	resumed = is_resumed(st, &recv);
+	recv.flags &= ~TCP_SEEK_RESUME;
 	/* The bytes must not be lost because this memory is read-only. */
-	if (put_user(0, &user->received))
+	if (put_user(recv.flags, &user->flags) || put_user(0, &user->received))
 		return -EFAULT;
 
-	req.at = recv.at;
-	req.position = recv.flags & TCP_SEEK_POSITION;
+	req.at = resumed ? recv.position : recv.at;
+	req.position = resumed || recv.flags & TCP_SEEK_POSITION;
 	req.peek = recv.flags & TCP_SEEK_PEEK;
 	req.partial = recv.flags & TCP_SEEK_PARTIAL;
 	req.timeo = timeout_of(sk, &recv);
@@ -126,6 +157,8 @@ static int do_recv(struct sock *sk, char __user *optval, int size)
 	release_sock(sk);
 
 	kfree(iov);
+	if (n == -ERESTARTSYS || n == -EINTR)
+		return interrupt(st, user, &recv, req.start, n);
 	if (n < 0)
 		return n;
 	return copy_to_user(user, &recv, sizeof(recv)) ? -EFAULT : 0;

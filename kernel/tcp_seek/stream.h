@@ -44,6 +44,7 @@ struct seek_stream {
 	u64 front;			/* position of TCP's next byte */
 	u32 front_seq;			/* copied_seq when the front was set */
 	u32 gaps;			/* between segments */
+	u64 id;				/* no other socket has it */
 	u32 bytes;			/* in segments */
 	u32 sleepers;
 	int lowat;			/* the user's SO_RCVLOWAT */

@@ -32,6 +32,8 @@ static struct seek_family {
 
 static DEFINE_MUTEX(families_lock);
 
+static atomic64_t ids;
+
 static void seek_close(struct sock *sk, long timeout)
 {
 	struct seek_stream *st = seek_stream(sk);
@@ -222,6 +224,7 @@ static int seek_init(struct sock *sk)
 	if (!st)
 		return -ENOMEM;
 	INIT_LIST_HEAD(&st->segments);
+	st->id = atomic64_inc_return(&ids);
 	st->front_seq = tp->copied_seq;
 	st->lowat = sk->sk_rcvlowat;
 	st->proto = family->tcp_proto;

@@ -33,11 +33,18 @@
 #define TCP_SEEK_POSITION	0x20	/* at is a position, not an offset */
 #define TCP_SEEK_IOVEC		0x40	/* buf and len are an array of iovec */
 #define TCP_SEEK_TIMEOUT	0x80	/* timeout instead of SO_RCVTIMEO */
-#define TCP_SEEK_FLAGS		0xff
+#define TCP_SEEK_RESUME		0x100	/* set by a call that a signal ended */
+#define TCP_SEEK_FLAGS		0x1ff
 
 /*
  * Takes the bytes [at, at + len), all or none, and waits for them; fewer only
  * where the stream ends (0 behind its end) or with TCP_SEEK_PARTIAL.
+ * An offset counts from the head as it was when the call began, even if the
+ * call waits and the head moves on. A call that a signal ends leaves
+ * TCP_SEEK_RESUME in flags, and in the fields marked "out" the position that it
+ * waited for: if the call is made again with this struct, it goes on with that
+ * position. The flag has no effect with another at or on another socket.
+ *
  * On an error nothing is taken and the fields marked "out" mean nothing:
  *
  * EAGAIN	not all have arrived (with TCP_SEEK_PARTIAL: not one), and the
@@ -53,7 +60,7 @@
  * E2BIG	the struct is longer than the module knows and the rest is not 0,
  *		or it is longer than a page
  * EFAULT	a pointer is not valid
- * EINTR	a signal came
+ * EINTR	a signal came; a call with the same struct goes on
  * ECONNRESET and others as recv(2)
  */
 struct tcp_seek_recv {
