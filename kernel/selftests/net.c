@@ -178,13 +178,24 @@ struct tcp_mem get_tcp_mem(void)
 	return mem;
 }
 
+void set_sysctl(const char *name, const char *value)
+{
+	char path[128];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/sys/%s", name);
+	file = fopen(path, "w");
+	ASSERT(file);
+	fputs(value, file);
+	ASSERT_EQ(fclose(file), 0);
+}
+
 void set_tcp_mem(struct tcp_mem mem)
 {
-	FILE *file = fopen("/proc/sys/net/ipv4/tcp_mem", "w");
+	char value[64];
 
-	ASSERT(file);
-	fprintf(file, "%ld %ld %ld\n", mem.limits[0], mem.limits[1], mem.limits[2]);
-	ASSERT_EQ(fclose(file), 0);
+	snprintf(value, sizeof(value), "%ld %ld %ld", mem.limits[0], mem.limits[1], mem.limits[2]);
+	set_sysctl("net/ipv4/tcp_mem", value);
 }
 
 int get_option(int fd, int level, int name)

@@ -60,6 +60,8 @@ int unread(int fd);
 void await_arrived(int fd, uint64_t position);
 /* Memory charged to the socket's receive side. */
 uint32_t rmem(int fd);
+/* A file below /proc/sys. */
+void set_sysctl(const char *name, const char *value);
 /* Pages that all sockets of TCP may have: low, under pressure, at most. */
 struct tcp_mem {
 	long limits[3];

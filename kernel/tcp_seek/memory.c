@@ -156,13 +156,22 @@ void seek_compact(struct sock *sk, struct seek_stream *st,
 	}
 }
 
-/* Makes all memory free that can be had by copying. */
+/*
+ * Makes all memory free that can be had by copying. Segments before squeezed
+ * are as they were left by this: whoever asks again and again walks over what
+ * is new.
+ */
 void seek_squeeze(struct sock *sk, struct seek_stream *st)
 {
 	struct seek_segment *seg, *next, *prev = NULL;
 
 	seek_drain(sk, st, seek_arrived(sk, st));
-	list_for_each_entry_safe(seg, next, &st->segments, node) {
+	seg = seek_find(st, st->squeezed);
+	if (!seg)
+		return;
+	if (seg != seek_first(st))
+		prev = list_prev_entry(seg, node);
+	list_for_each_entry_safe_from(seg, next, &st->segments, node) {
 		if (prev && seek_end(prev) == seg->pos &&
 		    seek_is_wasteful(seg->skb, seg->len, SEEK_WASTE_SQUEEZED) &&
 		    seek_merge(sk, prev, seg->skb, seg->off, seg->len,
@@ -177,4 +186,5 @@ void seek_squeeze(struct sock *sk, struct seek_stream *st)
 		seek_compact(sk, st, seg, SEEK_WASTE_SQUEEZED);
 		prev = seg;
 	}
+	st->squeezed = seek_last(st)->pos;
 }

@@ -79,13 +79,9 @@ static bool is_stopped(struct sock *sk, struct seek_stream *st, long timeo,
 /* Position of the first byte that can be received, at or behind pos. */
 static u64 next_live(const struct seek_stream *st, u64 pos)
 {
-	const struct seek_segment *seg;
+	const struct seek_segment *seg = seek_find(st, pos);
 
-	list_for_each_entry(seg, &st->segments, node) {
-		if (seek_end(seg) > pos)
-			return max(pos, seg->pos);
-	}
-	return max(pos, st->front);
+	return max(pos, seg ? seg->pos : st->front);
 }
 
 /* Up to len bytes from the head on; -EFAULT if not one could be copied. */
@@ -97,7 +93,7 @@ static ssize_t receive(struct sock *sk, struct seek_stream *st, size_t len,
 	int err = 0;
 
 	while (done < len) {
-		u64 end = seek_contiguous(sk, st, pos, pos + len - done);
+		u64 end = seek_contiguous(sk, st, pos);
 		size_t want = min_t(u64, len - done, end - pos), n;
 
 		if (!want)

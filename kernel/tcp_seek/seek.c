@@ -28,7 +28,7 @@ static int find_range(const struct sock *sk, const struct seek_stream *st,
 
 	if (start < seek_head(st))
 		return -ENXIO;
-	live = seek_contiguous(sk, st, start, *end);
+	live = seek_contiguous(sk, st, start);
 	if (live >= *end || live >= st->front)
 		return 0;
 	if (!partial || live == start)

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The list of what was moved off TCP's queue: holes are the gaps in it. */
+/*
+ * The bytes that were moved off TCP's queue, in segments; holes are the gaps
+ * between them. The peer decides how many segments there are, so a call walks
+ * over those of its range at most: a tree finds the first one, and knows which
+ * of its parts have gaps.
+ */
+#include <linux/rbtree_augmented.h>
 #include <linux/slab.h>
 #include "stream.h"
 
@@ -27,21 +33,45 @@ void seek_segment_free(struct seek_segment *seg)
 		kmem_cache_free(segment_cache, seg);
 }
 
-/* 1 if neighbours do not follow each other in the stream. */
-u32 seek_gap(const struct seek_stream *st, const struct list_head *before,
-	     const struct list_head *after)
+static struct seek_segment *of_tree(const struct rb_node *node)
 {
-	if (before == &st->segments || after == &st->segments)
-		return 0;
-	return seek_end(list_entry(before, struct seek_segment, node)) !=
-	       list_entry(after, struct seek_segment, node)->pos;
+	return rb_entry_safe(node, struct seek_segment, tree);
 }
 
-static u32 gaps_around(const struct seek_stream *st,
-		       const struct seek_segment *seg)
+static u32 gaps_below(const struct rb_node *node)
 {
-	return seek_gap(st, seg->node.prev, &seg->node) +
-	       seek_gap(st, &seg->node, seg->node.next);
+	return node ? of_tree(node)->gaps : 0;
+}
+
+/* For the tree: whether nothing changes further up. */
+static bool count_gaps(struct seek_segment *seg, bool may_stop)
+{
+	u32 gaps = gaps_below(seg->tree.rb_left) + seg->gap +
+		   gaps_below(seg->tree.rb_right);
+
+	if (may_stop && seg->gaps == gaps)
+		return true;
+	seg->gaps = gaps;
+	return false;
+}
+
+RB_DECLARE_CALLBACKS(static, gap_callbacks, struct seek_segment, tree, gaps,
+		     count_gaps);
+
+/* After a change of the neighbours of a place in the list. */
+static void set_gap(struct seek_stream *st, struct list_head *node)
+{
+	struct seek_segment *seg = list_entry(node, struct seek_segment, node);
+	bool gap;
+
+	if (node == &st->segments)
+		return;
+	gap = seg != seek_first(st) &&
+	      seek_end(list_prev_entry(seg, node)) != seg->pos;
+	if (seg->gap == gap)
+		return;
+	seg->gap = gap;
+	gap_callbacks.propagate(&seg->tree, NULL);
 }
 
 static void set_bytes(struct seek_stream *st, u32 bytes)
@@ -50,21 +80,49 @@ static void set_bytes(struct seek_stream *st, u32 bytes)
 	WRITE_ONCE(st->bytes, bytes);
 }
 
+static void changed(struct seek_stream *st, const struct seek_segment *seg)
+{
+	st->squeezed = min(st->squeezed, seg->pos);
+}
+
+/* Right behind prev, or as the first one. */
+static void plant(struct seek_stream *st, struct seek_segment *seg,
+		  struct rb_node *prev)
+{
+	struct rb_node *parent = prev;
+	struct rb_node **link = prev ? &prev->rb_right : &st->tree.rb_node;
+
+	while (*link) {
+		parent = *link;
+		link = &parent->rb_left;
+	}
+	rb_link_node(&seg->tree, parent, link);
+	rb_insert_augmented(&seg->tree, &st->tree, &gap_callbacks);
+}
+
 void seek_link(struct seek_stream *st, struct seek_segment *seg,
 	       struct list_head *before)
 {
-	st->gaps -= seek_gap(st, before, before->next);
+	seg->gap = false;
+	seg->gaps = 0;
+	plant(st, seg, before == &st->segments ? NULL :
+	      &list_entry(before, struct seek_segment, node)->tree);
 	list_add(&seg->node, before);
-	st->gaps += gaps_around(st, seg);
+	set_gap(st, &seg->node);
+	set_gap(st, seg->node.next);
+	changed(st, seg);
 	set_bytes(st, st->bytes + seg->len);
 }
 
 /* The caller has moved or dropped the reference to the skb. */
 void seek_unlink(struct seek_stream *st, struct seek_segment *seg)
 {
-	st->gaps -= gaps_around(st, seg);
-	st->gaps += seek_gap(st, seg->node.prev, seg->node.next);
+	struct list_head *next = seg->node.next;
+
+	changed(st, seg);
+	rb_erase_augmented(&seg->tree, &st->tree, &gap_callbacks);
 	list_del(&seg->node);
+	set_gap(st, next);
 	set_bytes(st, st->bytes - seg->len);
 	seek_segment_free(seg);
 }
@@ -73,12 +131,13 @@ void seek_unlink(struct seek_stream *st, struct seek_segment *seg)
 void seek_resize(struct seek_stream *st, struct seek_segment *seg, u32 skip,
 		 u32 len)
 {
-	st->gaps -= gaps_around(st, seg);
+	changed(st, seg);
 	set_bytes(st, st->bytes - seg->len + len);
 	seg->pos += skip;
 	seg->off += skip;
 	seg->len = len;
-	st->gaps += gaps_around(st, seg);
+	set_gap(st, &seg->node);
+	set_gap(st, seg->node.next);
 }
 
 void seek_purge(struct seek_stream *st)
@@ -91,36 +150,63 @@ void seek_purge(struct seek_stream *st)
 	}
 }
 
+u32 seek_holes(const struct seek_stream *st)
+{
+	return gaps_below(st->tree.rb_node) + seek_tail_gap(st);
+}
+
 /* The first segment that ends behind pos; it may begin behind it, too. */
 struct seek_segment *seek_find(const struct seek_stream *st, u64 pos)
 {
-	struct seek_segment *seg = seek_first(st), *found = NULL;
+	struct seek_segment *seg = of_tree(st->tree.rb_node), *found = NULL;
 
-	if (seg && pos < seek_end(seg))
-		return seg;
-	list_for_each_entry_reverse(seg, &st->segments, node) {
-		if (seek_end(seg) <= pos)
-			break;
-		found = seg;
+	while (seg) {
+		if (pos < seek_end(seg)) {
+			found = seg;
+			seg = of_tree(seg->tree.rb_left);
+		} else {
+			seg = of_tree(seg->tree.rb_right);
+		}
 	}
 	return found;
 }
 
-/*
- * The first position at or behind from whose byte cannot be received. What lies
- * behind limit is not looked at.
- */
-u64 seek_contiguous(const struct sock *sk, const struct seek_stream *st,
-		    u64 from, u64 limit)
+/* The first segment behind this one that has a gap before it. */
+struct seek_segment *seek_next_gap(const struct seek_segment *seg)
 {
-	struct seek_segment *seg = seek_find(st, from);
+	const struct rb_node *node = &seg->tree, *parent;
+
+	/* Up, to where there is one on the right. */
+	while (!gaps_below(node->rb_right)) {
+		while ((parent = rb_parent(node)) && node == parent->rb_right)
+			node = parent;
+		if (!parent || of_tree(parent)->gap)
+			return of_tree(parent);
+		node = parent;
+	}
+	node = node->rb_right;
+	while (true) {
+		if (gaps_below(node->rb_left))
+			node = node->rb_left;
+		else if (of_tree(node)->gap)
+			return of_tree(node);
+		else
+			node = node->rb_right;
+	}
+}
+
+/* The first position at or behind from whose byte cannot be received. */
+u64 seek_contiguous(const struct sock *sk, const struct seek_stream *st,
+		    u64 from)
+{
+	struct seek_segment *seg = seek_find(st, from), *next;
 
 	if (seg) {
-		list_for_each_entry_from(seg, &st->segments, node) {
-			if (seg->pos > from || from >= limit)
-				return from;
-			from = seek_end(seg);
-		}
+		if (seg->pos > from)
+			return from;
+		next = seek_next_gap(seg);
+		from = seek_end(next ? list_prev_entry(next, node) :
+				seek_last(st));
 	}
 	return from < st->front ? from : max(from, seek_arrived(sk, st));
 }
@@ -134,16 +220,11 @@ bool seek_touches_hole(const struct seek_stream *st, u64 start, u64 end)
 		return true;
 	if (!seg)
 		return start == st->front && seek_tail_gap(st);
-	if (seg->pos == start &&
-	    seek_gap(st, seg->node.prev, &seg->node))
+	if (seg->pos == start && seg->gap)
 		return true;
-	list_for_each_entry_from(seg, &st->segments, node) {
-		if (end < seek_end(seg))
-			return false;
-		if (end == seek_end(seg))
-			return seek_gap(st, &seg->node, seg->node.next) ||
-			       (list_is_last(&seg->node, &st->segments) &&
-				end != st->front);
-	}
-	return false;
+	seg = seek_find(st, end - 1);
+	if (!seg || end != seek_end(seg))
+		return false;
+	return seg == seek_last(st) ? end != st->front :
+	       list_next_entry(seg, node)->gap;
 }

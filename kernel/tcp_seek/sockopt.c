@@ -151,7 +151,7 @@ static int do_recv(struct sock *sk, char __user *optval, int size)
 	recv.received = n;
 	recv.position = req.start;
 	recv.head = seek_head(st);
-	recv.contiguous = seek_contiguous(sk, st, recv.head, U64_MAX);
+	recv.contiguous = seek_contiguous(sk, st, recv.head);
 	recv.arrived = seek_arrived(sk, st);
 	recv.holes = seek_holes(st);
 	release_sock(sk);
@@ -164,24 +164,25 @@ static int do_recv(struct sock *sk, char __user *optval, int size)
 	return copy_to_user(user, &recv, sizeof(recv)) ? -EFAULT : 0;
 }
 
-static int put_spans(struct sock *sk, const struct seek_stream *st,
+/* The holes, of which there are no more than seek_max_holes. */
+static int put_spans(const struct seek_stream *st,
 		     struct tcp_seek_span __user *spans, u32 capacity)
 {
-	const struct seek_segment *seg;
-	struct tcp_seek_span span = { .start = seek_head(st) };
-	u32 n = 0;
+	const struct seek_segment *seg = seek_first(st);
+	struct tcp_seek_span span;
+	u32 n;
 
-	list_for_each_entry(seg, &st->segments, node) {
-		span.end = seg->pos;
-		if (span.start != span.end && n < capacity &&
-		    copy_to_user(&spans[n++], &span, sizeof(span)))
+	for (n = 0; seg && n < capacity; n++) {
+		const struct seek_segment *before;
+
+		seg = seek_next_gap(seg);
+		before = seg ? list_prev_entry(seg, node) : seek_last(st);
+		span.start = seek_end(before);
+		span.end = seg ? seg->pos : st->front;
+		if (span.start != span.end &&
+		    copy_to_user(&spans[n], &span, sizeof(span)))
 			return -EFAULT;
-		span.start = seek_end(seg);
 	}
-	span.end = st->front;
-	if (span.start != span.end && n < capacity &&
-	    copy_to_user(&spans[n], &span, sizeof(span)))
-		return -EFAULT;
 	return 0;
 }
 
@@ -201,9 +202,9 @@ static int do_extent(struct sock *sk, char __user *optval, int size)
 
 	lock_sock(sk);
 	seek_sync(sk, st);
-	err = put_spans(sk, st, u64_to_user_ptr(extent.spans), extent.capacity);
+	err = put_spans(st, u64_to_user_ptr(extent.spans), extent.capacity);
 	extent.head = seek_head(st);
-	extent.contiguous = seek_contiguous(sk, st, extent.head, U64_MAX);
+	extent.contiguous = seek_contiguous(sk, st, extent.head);
 	extent.arrived = seek_arrived(sk, st);
 	extent.holes = seek_holes(st);
 	release_sock(sk);

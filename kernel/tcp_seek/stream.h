@@ -23,6 +23,7 @@
 #define _TCP_SEEK_STREAM_H
 
 #include <linux/list.h>
+#include <linux/rbtree.h>
 #include <linux/skbuff.h>
 #include <linux/tcp.h>
 #include <linux/uio.h>
@@ -31,20 +32,24 @@
 /* Bytes [pos, pos + len) of the stream lie at off in skb. */
 struct seek_segment {
 	struct list_head node;
+	struct rb_node tree;
 	u64 pos;
 	struct sk_buff *skb;
 	u32 off;
 	u32 len;
+	u32 gaps;			/* in its part of the tree */
+	bool gap;			/* it does not follow its neighbour */
 	/* We have made skb, and nobody else refers to it. */
 	bool own;
 };
 
 struct seek_stream {
+	u64 id;				/* no other socket has it */
 	struct list_head segments;	/* by position */
+	struct rb_root tree;		/* the same, for finding one */
 	u64 front;			/* position of TCP's next byte */
 	u32 front_seq;			/* copied_seq when the front was set */
-	u32 gaps;			/* between segments */
-	u64 id;				/* no other socket has it */
+	u64 squeezed;			/* see seek_squeeze() */
 	u32 bytes;			/* in segments */
 	u32 sleepers;
 	int lowat;			/* the user's SO_RCVLOWAT */
@@ -94,18 +99,11 @@ static inline bool seek_tail_gap(const struct seek_stream *st)
 	return last && seek_end(last) != st->front;
 }
 
-static inline u32 seek_holes(const struct seek_stream *st)
-{
-	return st->gaps + seek_tail_gap(st);
-}
-
 /* segments.c */
 int seek_segments_init(void);
 void seek_segments_exit(void);
 struct seek_segment *seek_segment_alloc(gfp_t gfp);
 void seek_segment_free(struct seek_segment *seg);
-u32 seek_gap(const struct seek_stream *st, const struct list_head *before,
-	     const struct list_head *after);
 void seek_link(struct seek_stream *st, struct seek_segment *seg,
 	       struct list_head *before);
 void seek_unlink(struct seek_stream *st, struct seek_segment *seg);
@@ -113,8 +111,10 @@ void seek_resize(struct seek_stream *st, struct seek_segment *seg, u32 skip,
 		 u32 len);
 void seek_purge(struct seek_stream *st);
 struct seek_segment *seek_find(const struct seek_stream *st, u64 pos);
+struct seek_segment *seek_next_gap(const struct seek_segment *seg);
+u32 seek_holes(const struct seek_stream *st);
 u64 seek_contiguous(const struct sock *sk, const struct seek_stream *st,
-		    u64 from, u64 limit);
+		    u64 from);
 bool seek_touches_hole(const struct seek_stream *st, u64 start, u64 end);
 
 /* memory.c: less than truesize >> this of a buffer is left */

@@ -224,6 +224,7 @@ static int seek_init(struct sock *sk)
 	if (!st)
 		return -ENOMEM;
 	INIT_LIST_HEAD(&st->segments);
+	st->tree = RB_ROOT;
 	st->id = atomic64_inc_return(&ids);
 	st->front_seq = tp->copied_seq;
 	st->lowat = sk->sk_rcvlowat;
