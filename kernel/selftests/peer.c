@@ -139,10 +139,12 @@ static void configure(const char *name)
 	close(fd);
 }
 
-void peer_open(struct peer *peer, int rcvbuf)
+/* Maximum segment size 1460, window scale. */
+static const uint8_t syn_options[] = { 2, 4, 1460 >> 8, 1460 & 255, 3, 3, 7, 1 };
+
+/* The device, and a socket that listens. */
+static int peer_prepare(struct peer *peer, int rcvbuf)
 {
-	/* Maximum segment size 1460, window scale. */
-	static const uint8_t options[] = { 2, 4, 1460 >> 8, 1460 & 255, 3, 3, 7, 1 };
 	struct ifreq request = { .ifr_flags = IFF_TUN | IFF_NO_PI };
 	struct sockaddr_in address = { .sin_family = AF_INET };
 	socklen_t size = sizeof(address);
@@ -164,15 +166,46 @@ void peer_open(struct peer *peer, int rcvbuf)
 	ASSERT_EQ(listen(listener, 1), 0);
 	ASSERT_EQ(getsockname(listener, (void *)&address, &size), 0);
 	peer->local_port = ntohs(address.sin_port);
+	return listener;
+}
 
-	transmit(peer, peer->isn, options, sizeof(options), NULL, 0, PEER_SYN, 0);
+static void peer_connect(struct peer *peer, const void *data, size_t len)
+{
+	transmit(peer, peer->isn, syn_options, sizeof(syn_options), data, len, PEER_SYN, 0);
 	while (!peer->their_next)
 		peer_hear(peer);
-	peer_send(peer, 0, 0, PEER_ACK, 0);
+}
+
+static void peer_accept(struct peer *peer, int listener)
+{
 	peer->socket = accept(listener, NULL, NULL);
 	ASSERT(peer->socket >= 0);
 	close(listener);
+}
+
+void peer_open(struct peer *peer, int rcvbuf)
+{
+	int listener = peer_prepare(peer, rcvbuf);
+
+	peer_connect(peer, NULL, 0);
+	peer_send(peer, 0, 0, PEER_ACK, 0);
+	peer_accept(peer, listener);
 	ASSERT_EQ(attach(peer->socket), 0);
+}
+
+void peer_open_fast(struct peer *peer, size_t len)
+{
+	int listener = peer_prepare(peer, 0);
+	uint8_t data[1460];
+
+	ASSERT(len <= sizeof(data));
+	for (size_t i = 0; i < len; i++)
+		data[i] = stream_byte(i);
+	/* Without a cookie. */
+	set_sysctl("net/ipv4/tcp_fastopen", "515");
+	set_option(listener, SOL_TCP, TCP_FASTOPEN, 1);
+	peer_connect(peer, data, len);
+	peer_accept(peer, listener);
 }
 
 void peer_close(struct peer *peer)

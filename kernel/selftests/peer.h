@@ -24,6 +24,11 @@ struct peer {
 
 /* Skips the test where there is no tun device. */
 void peer_open(struct peer *peer, int rcvbuf);
+/*
+ * The peer sends stream bytes [0, len) with its SYN (TCP Fast Open), and has not
+ * completed the handshake; not attached.
+ */
+void peer_open_fast(struct peer *peer, size_t len);
 void peer_close(struct peer *peer);
 /* Sends stream bytes [at, at + len). */
 void peer_send(struct peer *peer, uint64_t at, size_t len, uint8_t flags, uint16_t urgent);
