@@ -7,24 +7,37 @@
 #include "stream.h"
 
 /*
- * Bytes in sk_receive_queue that were not read. The stream ends at a FIN: TCP
- * lets a peer repeat it one octet further on, with the octets before it, but
- * gives them to nobody. All buffers behind the first FIN have one.
+ * The sequence number behind the last byte. The stream ends at a FIN: TCP lets
+ * a peer repeat it one octet further on, with the octets before it, as often as
+ * memory allows, but gives them to nobody. All buffers behind the first FIN
+ * have one.
  */
-u32 seek_queued(const struct sock *sk)
+static u32 end_of_queue(const struct sock *sk, struct seek_stream *st)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 	const struct sk_buff *skb;
-	u32 end = tp->rcv_nxt;
 
-	if (sock_flag(sk, SOCK_DONE)) {
+	if (!sock_flag(sk, SOCK_DONE))
+		return tp->rcv_nxt;
+	if (!st->ended) {
+		st->ended = true;
+		st->end_seq = tp->rcv_nxt;
 		skb_queue_reverse_walk(&sk->sk_receive_queue, skb) {
 			if (!(TCP_SKB_CB(skb)->tcp_flags & TCPHDR_FIN))
 				break;
-			end = TCP_SKB_CB(skb)->end_seq - 1;
+			st->end_seq = TCP_SKB_CB(skb)->end_seq - 1;
 		}
 	}
-	return after(end, tp->copied_seq) ? end - tp->copied_seq : 0;
+	return st->end_seq;
+}
+
+/* Bytes in sk_receive_queue that were not read. */
+u32 seek_queued(const struct sock *sk)
+{
+	u32 end = end_of_queue(sk, seek_stream(sk));
+	u32 read = tcp_sk(sk)->copied_seq;
+
+	return after(end, read) ? end - read : 0;
 }
 
 u64 seek_arrived(const struct sock *sk, const struct seek_stream *st)

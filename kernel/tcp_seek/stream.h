@@ -49,6 +49,8 @@ struct seek_stream {
 	struct rb_root tree;		/* the same, for finding one */
 	u64 front;			/* position of TCP's next byte */
 	u32 front_seq;			/* copied_seq when the front was set */
+	u32 end_seq;			/* of the FIN, if ended */
+	bool ended;
 	u64 squeezed;			/* see seek_squeeze() */
 	u32 bytes;			/* in segments */
 	u32 sleepers;
