@@ -18,13 +18,13 @@ pub(crate) const MACHINES: [Side; 2] = [Side::Near, Side::Far];
 pub(crate) struct Machines {
     pub(crate) stage: Stage,
     bed: Testbed,
-    /// In memory: nothing is to be written to a disk.
-    region: tempfile::NamedTempFile,
+    /// In memory: nothing is to be written to a disk. `None` where a process of theirs holds it.
+    region: Option<tempfile::NamedTempFile>,
 }
 
 impl Machines {
     /// With a region of so many bytes, to which both are attached.
-    fn new(region: u64) -> Self {
+    pub(crate) fn new(region: u64) -> Self {
         let machines = Self::apart(region);
         for side in MACHINES {
             machines.vm(side, &["attach"]).success();
@@ -34,7 +34,12 @@ impl Machines {
 
     /// The same, attached by neither.
     fn apart(region: u64) -> Self {
-        let machines = Self::unknown(region);
+        Self::unknown(region).introduced()
+    }
+
+    /// With maps that say the addresses of the other one.
+    fn introduced(self) -> Self {
+        let machines = self;
         for (side, other) in [(Side::Near, Side::Far), (Side::Far, Side::Near)] {
             let map = machines.map(side) + &format!("{} pair\n", machines.address(other));
             machines.write_map(side, &map);
@@ -44,19 +49,35 @@ impl Machines {
 
     /// The same, where no map says which addresses the machines have.
     pub(crate) fn unknown(region: u64) -> Self {
-        let stage = Stage::new(Mode::Accelerated);
-        let bed = Testbed::new().expect("network namespaces, which take CAP_SYS_ADMIN");
         let file = tempfile::Builder::new().prefix("seekwire-region-").tempfile_in("/dev/shm");
         let file = file.expect("a file in memory");
         file.as_file().set_len(region).expect("room for a region");
-        let machines = Self { stage, bed, region: file };
+        let provider = format!("file {}", file.path().display());
+        Self { region: Some(file), ..Self::linked_by(&|_| provider.clone()) }
+    }
+
+    /// Two containers, of which one holds the memory; returns the process that does.
+    pub(crate) fn of_containers(size: &str) -> (Self, Child) {
+        let socket = |stage: &Stage| format!("memory {}", stage.path("socket").display());
+        let machines = Self::linked_by(&socket).introduced();
+        let mut holder = machines.start_vm(Side::Near, &["hold", "pair", "--size", size]);
+        assert_eq!(holder.line(), "pair: held and attached");
+        machines.vm(Side::Far, &["attach"]).success();
+        (machines, holder)
+    }
+
+    /// With a link of which the map says so much.
+    fn linked_by(provider: &dyn Fn(&Stage) -> String) -> Self {
+        let stage = Stage::new(Mode::Accelerated);
+        let bed = Testbed::new().expect("network namespaces, which take CAP_SYS_ADMIN");
+        let machines = Self { stage, bed, region: None };
         for (side, half) in [(Side::Near, "first"), (Side::Far, "second")] {
             for part in ["state", "stats"] {
                 fs::create_dir(machines.path(side, part)).expect("a directory");
             }
             let map = format!(
-                "link pair file {} {half}\nstate {}\n",
-                machines.region().display(),
+                "link pair {} {half}\nstate {}\n",
+                provider(&machines.stage),
                 machines.path(side, "state").display()
             );
             machines.write_map(side, &map);
@@ -69,7 +90,7 @@ impl Machines {
     }
 
     pub(crate) fn region(&self) -> &Path {
-        self.region.path()
+        self.region.as_ref().expect("a region that is a file").path()
     }
 
     /// A file or directory of one machine.
@@ -111,7 +132,7 @@ impl Machines {
         self.start(side, command).finish()
     }
 
-    fn script(&self, side: Side, script: &str, arguments: &[&str]) -> Command {
+    pub(crate) fn script(&self, side: Side, script: &str, arguments: &[&str]) -> Command {
         let mut command = self.command(side, python());
         command.arg(source(script)).args(arguments);
         command

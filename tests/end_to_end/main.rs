@@ -27,6 +27,7 @@ mod harness;
 mod idle;
 mod installation;
 mod links;
+mod links_damaged;
 mod messaging;
 mod netcat;
 mod node;

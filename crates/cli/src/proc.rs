@@ -57,22 +57,34 @@ pub(crate) fn that_map(path: &Path) -> Vec<u32> {
     let Ok(about) = fs::metadata(path) else {
         return Vec::new();
     };
-    let (major, minor) = (rustix::fs::major(about.dev()), rustix::fs::minor(about.dev()));
-    let (device, inode) = (format!("{major:02x}:{minor:02x}"), about.ino().to_string());
     // Where file systems are stacked, the table has the number of a lower one.
     let name = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let is_it = |line: &[u8]| {
+    let is_called_so = |line: &[u8]| {
+        line.strip_suffix(name.as_os_str().as_bytes()).is_some_and(|before| before.ends_with(b" "))
+    };
+    mapping((about.dev(), about.ino()), is_called_so)
+}
+
+/// Processes that have a file without a name mapped, by its device and its number.
+pub(crate) fn that_map_number(file: (u64, u64)) -> Vec<u32> {
+    mapping(file, |_| false)
+}
+
+/// Processes that map what has these numbers, or of which a line of the table says something else.
+fn mapping((device, inode): (u64, u64), is_it: impl Fn(&[u8]) -> bool) -> Vec<u32> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let (device, inode) = (format!("{major:02x}:{minor:02x}"), inode.to_string());
+    let has_numbers = |line: &[u8]| {
         let text = String::from_utf8_lossy(line);
         let mut fields = text.split_ascii_whitespace().skip(3);
         (fields.next(), fields.next()) == (Some(&device), Some(&inode))
-            || line
-                .strip_suffix(name.as_os_str().as_bytes())
-                .is_some_and(|before| before.ends_with(b" "))
     };
     let all = processes(|_| true).into_iter();
-    all.filter(|process| process.maps().split(|byte| *byte == b'\n').any(is_it))
-        .map(|process| process.pid)
-        .collect()
+    all.filter(|process| {
+        process.maps().split(|byte| *byte == b'\n').any(|line| has_numbers(line) || is_it(line))
+    })
+    .map(|process| process.pid)
+    .collect()
 }
 
 impl Process {

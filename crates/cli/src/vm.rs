@@ -100,6 +100,7 @@ fn say(line: impl Display) {
 pub(crate) fn provider(provider: &Provider) -> (&'static str, String) {
     match provider {
         Provider::File(path) => ("file", path.display().to_string()),
+        Provider::Memory(socket) => ("memory", socket.display().to_string()),
         Provider::Ivshmem(address) => ("ivshmem", address.clone()),
         Provider::Xen { domain, length } => ("xen", format!("{domain}/{}M", length >> 20)),
     }

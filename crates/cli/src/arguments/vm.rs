@@ -30,7 +30,7 @@ Files:
 Map:
   # link NAME PROVIDER WHERE SIDE
   link  db-web  ivshmem  0000:00:10.0    first
-  link  tests   file     /dev/shm/tests  second
+  link  tests   memory   /run/tests/socket  second
   link  cache   xen      3/64M           first
   # ADDRESS NAME: this address belongs to the machine at the other end
   10.0.0.2  db-web
@@ -73,9 +73,12 @@ Map:
   link NAME ivshmem PCI-ADDRESS SIDE
                      the region is the memory of this PCI device, as
                      DDDD:BB:DD.F
+  link NAME memory SOCKET SIDE
+                     the region is memory that `seekwire vm hold` hands
+                     out at this socket, for containers of one host
   link NAME file PATH SIDE
-                     the region is this file, for containers and network
-                     namespaces of one host
+                     the region is this file, for a host and its virtual
+                     machine, and for network namespaces
   link NAME xen DOMAIN/SIZE SIDE
                      the region is memory that a domain of Xen's, the
                      first side, grants to another. DOMAIN is the number
@@ -159,8 +162,8 @@ pub(crate) struct VmMapRemove {
 /// each start of the machine; a link that is attached already is left as it is, so attaching again
 /// disturbs nobody. The two machines attach independently, in any order.
 ///
-/// The second side of a link by Xen can attach once the first one holds its memory (`seekwire vm
-/// hold`), and attaches again after that has begun anew.
+/// Where one machine holds the memory of a link (`seekwire vm hold`), the other one can attach once
+/// it does, and attaches again after that has begun anew.
 ///
 /// --group and --mode say who may use the links. They are those of the state file and, with
 /// --group, of the memory of an ivshmem device or of /dev/xen/gntdev and /dev/xen/evtchn, which only
@@ -249,17 +252,22 @@ pub(crate) struct VmAgent {
     pub(crate) port: u16,
 }
 
-/// Hold the memory of a link by Xen, and attach it: on the machine that has its first side
+/// Hold the memory of a link that has no name, and attach it
 ///
-/// Allocates the memory, grants it to the other domain, and hands it to the programs of this machine
-/// that may use the link. It stays in the foreground and keeps the memory until it is ended. Then
-/// connections go on, as do programs that have the memory mapped; those that begin to use the link
-/// later stay on TCP. Begun anew, it has new memory, to which the other machine has to attach again.
+/// For a link by memory, between containers, it takes memory of this host that nobody can cut short,
+/// and hands it to the programs of both that may open the socket in the map. Either side can do it.
+/// For a link by Xen, the first side allocates the memory, grants it to the other domain, and hands
+/// it to the programs of this machine that may use the link.
 ///
-/// The memory is this machine's own, and cannot be had back before the other domain has let go of it.
+/// It stays in the foreground and keeps the memory until it is ended. Then connections go on, as do
+/// programs that have the memory mapped; those that begin to use the link later stay on TCP. Begun
+/// anew, it has new memory, to which the other machine has to attach again.
+///
+/// Memory that was granted is this machine's own, and cannot be had back before the other domain has
+/// let go of it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Limits:
+Limits by Xen:
   pages of 4096 bytes that the kernel may grant in all: the parameter
   `limit` of its module xen-gntalloc, which is 1024 by default; and what
   Xen allows the domain (max_grant_frames in xl.cfg(5))
@@ -272,13 +280,18 @@ Exit status:
      attached; stderr says why
 
 Examples:
+  sudo seekwire vm hold tests --size 256M --group seekwire
   sudo seekwire vm hold db-web --group seekwire")]
 pub(crate) struct VmHold {
     /// The link
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 
-    /// Group, by name or number, whose members may use the link; /dev/xen/evtchn, too
+    /// Bytes of a link by memory, such as 256M [default: 64M]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) size: Option<u64>,
+
+    /// Group, by name or number, whose members may use the link; by Xen, /dev/xen/evtchn, too
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<String>,
 

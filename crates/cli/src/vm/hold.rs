@@ -1,4 +1,5 @@
-//! `seekwire vm hold`: holds the memory that this machine grants to another domain of Xen's.
+//! `seekwire vm hold`: holds the memory of a link that has no name, or is granted to another domain of
+//! Xen's.
 
 use std::process::ExitCode;
 use std::thread;
@@ -14,13 +15,14 @@ use crate::arguments::VmHold;
 /// # Errors
 ///
 /// The map cannot be understood, or has no such link; there is no such group; the memory cannot be
-/// granted, or the link not be attached.
+/// had or granted, or the link not be attached.
 pub(super) fn hold(options: &VmHold) -> Result<ExitCode> {
     let (path, map) = read_map()?;
     let link = find(&map, &path, &options.name)?;
     let group = options.group.as_deref().map(attach::group).transpose()?;
     let access = Access { mode: options.mode, group };
-    let held = Link::hold(link, map.state(), access).map_err(|error| anyhow!("{error}"))?;
+    let held =
+        Link::hold(link, map.state(), options.size, access).map_err(|error| anyhow!("{error}"))?;
     let server = thread::spawn(move || held.serve());
     // Who attaches asks for the memory, as programs do.
     Link::attach(link, map.state(), access).map_err(|error| anyhow!("{error}"))?;

@@ -218,16 +218,18 @@ pub(crate) fn unread(link: &Link) -> Vec<Unread> {
 pub(crate) fn users(definition: &Definition, link: &Link) -> Users {
     let usage = link.usage();
     let (_, place) = words(&definition.provider);
-    let path = match &definition.provider {
-        Provider::File(path) => path.clone(),
-        Provider::Ivshmem(_) => format!("/sys/bus/pci/devices/{place}/resource2").into(),
+    let mut pids = match &definition.provider {
+        Provider::File(path) => proc::that_map(path),
+        Provider::Memory(_) => proc::that_map_number(link.file()),
+        Provider::Ivshmem(_) => {
+            proc::that_map(format!("/sys/bus/pci/devices/{place}/resource2").as_ref())
+        }
         // Which of its pages a process has mapped, nobody can see.
-        Provider::Xen { .. } => match definition.side {
-            Side::First => grants::ALLOCATOR.into(),
-            Side::Second => grants::MAPPER.into(),
-        },
+        Provider::Xen { .. } => proc::that_map(match definition.side {
+            Side::First => grants::ALLOCATOR.as_ref(),
+            Side::Second => grants::MAPPER.as_ref(),
+        }),
     };
-    let mut pids = proc::that_map(&path);
     pids.extend(usage.pids);
     pids.retain(|pid| *pid != std::process::id());
     pids.sort_unstable();

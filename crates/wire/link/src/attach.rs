@@ -14,6 +14,7 @@ use seekwire_transport::sys::{file, host};
 
 use crate::error::LinkError;
 use crate::half::HalfMemory;
+use crate::holder;
 use crate::layout::Layout;
 use crate::link::open_region;
 use crate::map::{Definition, Provider};
@@ -50,7 +51,7 @@ pub(crate) fn attach(
     make_directory(directory).map_err(of_directory)?;
     let _alone = alone(directory).map_err(of_directory)?;
     xen::prepare(definition, directory, access)?;
-    let (region, identity, layout) = open_region(definition, directory, xen::COMMANDS)?;
+    let (region, identity, layout) = open_region(definition, directory, holder::COMMANDS)?;
     let of_region = |source| LinkError::Region { place: definition.provider.to_string(), source };
     let own = half(definition, &region, layout).map_err(of_region)?;
     let path = state::path_of(definition, directory);

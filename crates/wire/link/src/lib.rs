@@ -3,8 +3,10 @@
 //!
 //! ```text
 //!   map         the file that says which links there are, and which addresses lie behind them
-//!   provider    where a region comes from: a file, an ivshmem device, or Xen
+//!   provider    where a region comes from: memory that is held, a file, an ivshmem device, or Xen
+//!     memory    sealed memory of this host
 //!     xen       pages that one domain grants to another: who holds them, and who maps them
+//!   holder      a process that holds memory, and hands it to programs
 //!   attach      a machine begins to use a link
 //!   link        what a program does with a link that its machine is attached to
 //!     entry       one connection's line in the directory of a half, and what the peer's says
@@ -52,9 +54,11 @@ mod attach;
 mod entry;
 mod error;
 mod half;
+mod holder;
 mod layout;
 mod link;
 pub mod map;
+mod memory;
 mod pages;
 mod peers;
 pub mod provider;
@@ -69,10 +73,11 @@ pub use attach::{Access, Attached};
 pub use entry::{Counts, Entry, Other, State, Word};
 pub use error::{EnterError, LinkError};
 pub use half::PeerHeader;
+pub use holder::{Held, HolderError};
 pub use layout::{Layout, LengthError};
 pub use link::Link;
 pub use map::{Definition, Map, MapError, Provider, Side};
 pub use peers::Peers;
 pub use provider::{Memory, ProviderError};
 pub use status::{Half, Listed, Room, Unread, Usage};
-pub use xen::{Held, XenError, try_channels};
+pub use xen::{XenError, try_channels};

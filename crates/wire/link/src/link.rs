@@ -14,13 +14,13 @@ use crate::attach::{self, Access, Attached};
 use crate::entry::{Entry, Other};
 use crate::error::{EnterError, LinkError};
 use crate::half::{HalfMemory, PeerHeader};
+use crate::holder::{self, Held};
 use crate::layout::Layout;
 use crate::map::{Definition, Provider, Side};
 use crate::peers::Peers;
 use crate::provider::{self, Memory};
 use crate::state::{self, Identity, StateFile};
 use crate::table::{self, PATIENCE, Table};
-use crate::xen::{self, Held};
 
 /// A link, mapped. Clones are the same link; any thread may use it, and forks of this process.
 #[derive(Clone, Debug)]
@@ -90,7 +90,7 @@ impl Link {
             }
             std::thread::yield_now();
         };
-        let link = Self::of(definition, state, directory, xen::PROGRAMS)?;
+        let link = Self::of(definition, state, directory, holder::PROGRAMS)?;
         if link.is_detached_here() { Err(LinkError::Detached(name())) } else { Ok(link) }
     }
 
@@ -101,7 +101,7 @@ impl Link {
     /// As [`Self::open`].
     pub fn inspect(definition: &Definition, directory: &Path) -> Result<Self, LinkError> {
         let state = open_state(definition, &state::path_of(definition, directory))?;
-        Self::of(definition, state, directory, xen::COMMANDS)
+        Self::of(definition, state, directory, holder::COMMANDS)
     }
 
     /// As [`Self::inspect`], for the agent of the link, which there is one of. Where this machine
@@ -123,22 +123,24 @@ impl Link {
         // it from here on.
         let of_peers = |error| LinkError::of(&Peers::path(definition, directory), error);
         Peers::remove(definition, directory).map_err(of_peers)?;
-        let link = Self::of(definition, state, directory, xen::COMMANDS)?;
+        let link = Self::of(definition, state, directory, holder::COMMANDS)?;
         if link.is_detached_here() { Err(LinkError::Detached(name())) } else { Ok(link) }
     }
 
-    /// Allocates the memory of a link, of which this machine has the first side, and grants it to
-    /// another domain of Xen's. It has to be [served](Held::serve) before anybody can use it here.
+    /// Makes the memory of a link, of `length` bytes if the map does not say how many. By Xen, this
+    /// machine has the first side, and grants it to the other domain. It has to be
+    /// [served](Held::serve) before anybody can use it.
     ///
     /// # Errors
-    /// [`LinkError::Provider`]: among others when the link is none by Xen, and when another process
-    /// holds it already.
+    /// [`LinkError::Provider`]: among others when the link is by neither memory nor Xen, and when
+    /// another process holds it already.
     pub fn hold(
         definition: &Definition,
         directory: &Path,
+        length: Option<u64>,
         access: Access,
     ) -> Result<Held, LinkError> {
-        xen::hold(definition, directory, access)
+        holder::hold(definition, directory, length, access)
     }
 
     fn of(
@@ -160,7 +162,8 @@ impl Link {
         let token = state.token();
         let own = HalfMemory::new(region.clone(), layout, side);
         let peer = HalfMemory::new(region, layout, side.other());
-        let is_on_this_host = matches!(definition.provider, Provider::File(_));
+        let is_on_this_host =
+            matches!(definition.provider, Provider::File(_) | Provider::Memory(_));
         let domain = match definition.provider {
             Provider::Xen { domain, .. } => Some(domain),
             _ => None,
@@ -198,6 +201,12 @@ impl Link {
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.0.layout
+    }
+
+    /// The device and the inode of a region that is a file.
+    #[must_use]
+    pub fn file(&self) -> (u64, u64) {
+        self.0.state.region()
     }
 
     /// The memory.

@@ -73,6 +73,8 @@ impl fmt::Display for Side {
 pub enum Provider {
     /// A file that both sides can open, as in /dev/shm.
     File(PathBuf),
+    /// Sealed memory that a process hands out at this socket.
+    Memory(PathBuf),
     /// A PCI device of QEMU's, by its address.
     Ivshmem(String),
     /// Pages that the first side grants to the second one, both domains of Xen's.
@@ -88,6 +90,7 @@ impl fmt::Display for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Memory(socket) => write!(f, "memory {}", socket.display()),
             Self::Ivshmem(address) => write!(f, "ivshmem {address}"),
             Self::Xen { domain, length } => write!(f, "xen {domain}/{}M", length >> 20),
         }
@@ -251,8 +254,8 @@ struct Reader {
     addresses: BTreeMap<IpAddr, (usize, String)>,
 }
 
-const LINK: &str = "expected: link NAME file PATH first|second, or: link NAME ivshmem \
-    PCI-ADDRESS first|second, or: link NAME xen DOMAIN/SIZE first|second";
+const LINK: &str = "expected: link NAME memory SOCKET first|second, or: link NAME file PATH \
+    first|second, or: link NAME ivshmem PCI-ADDRESS first|second, or: link NAME xen DOMAIN/SIZE first|second";
 
 impl Reader {
     fn line(&mut self, line: usize, fields: &[&str]) -> Result<(), String> {
@@ -277,11 +280,12 @@ impl Reader {
         }
         let provider = match provider {
             "file" => Provider::File(absolute(place)?),
+            "memory" => Provider::Memory(absolute(place)?),
             "ivshmem" => Provider::Ivshmem(pci_address(place)?),
             "xen" => domain_and_size(place)?,
             _ => {
                 return Err(format!(
-                    "{provider} is no provider of memory: use file, ivshmem or xen"
+                    "{provider} is no provider of memory: use memory, file, ivshmem or xen"
                 ));
             }
         };

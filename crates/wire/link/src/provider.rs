@@ -2,7 +2,7 @@
 //!
 //! `ivshmem` is QEMU's device of shared memory, ivshmem-plain (docs/specs/ivshmem-spec.rst in
 //! QEMU's source): its BAR 2 is the memory, which sysfs has as the file `resource2`. No module of
-//! the kernel is needed. `xen` has a module of this crate to itself.
+//! the kernel is needed. `memory` and `xen` have modules of this crate to themselves.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,12 @@ use std::time::Duration;
 use rustix::fd::AsFd;
 use rustix::fs::{FileType, Mode, OFlags};
 use seekwire_transport::mem::Region;
-use seekwire_transport::sys::fd::Opened;
+use seekwire_transport::sys::fd::{Opened, Placed};
 use seekwire_transport::sys::file;
 
+use crate::holder::{self, HolderError};
 use crate::map::{Definition, Provider};
+use crate::memory;
 use crate::xen::{self, Granted, XenError};
 
 const VENDOR: u32 = 0x1af4;
@@ -67,6 +69,9 @@ pub enum ProviderError {
         .0.display()
     )]
     SwitchedOff(PathBuf),
+    /// Another process holds the memory.
+    #[error(transparent)]
+    Holder(#[from] HolderError),
     /// The memory is one of Xen's.
     #[error(transparent)]
     Xen(#[from] XenError),
@@ -132,6 +137,8 @@ pub struct Memory(Kind);
 enum Kind {
     /// All of a file or device, so many bytes.
     File(Opened, u64),
+    /// All of a sealed file without a name, so many bytes.
+    Held(Placed, u64),
     /// Pages that one domain of Xen's grants to the other.
     Xen(Granted),
 }
@@ -141,7 +148,7 @@ impl Memory {
     #[must_use]
     pub fn length(&self) -> u64 {
         match &self.0 {
-            Kind::File(_, length) => *length,
+            Kind::File(_, length) | Kind::Held(_, length) => *length,
             Kind::Xen(granted) => granted.length,
         }
     }
@@ -150,7 +157,7 @@ impl Memory {
     pub(crate) fn file(&self) -> Option<&Opened> {
         match &self.0 {
             Kind::File(file, _) => Some(file),
-            Kind::Xen(_) => None,
+            Kind::Held(..) | Kind::Xen(_) => None,
         }
     }
 
@@ -158,18 +165,18 @@ impl Memory {
     pub(crate) fn identity(&self) -> io::Result<(u64, u64)> {
         /// No device has this number.
         const XEN: u64 = u64::MAX;
-        match &self.0 {
-            Kind::File(file, _) => {
-                let found = rustix::fs::fstat(file)?;
-                Ok((found.st_dev, found.st_ino))
-            }
-            Kind::Xen(granted) => Ok((XEN, granted.token)),
-        }
+        let found = match &self.0 {
+            Kind::File(file, _) => rustix::fs::fstat(file)?,
+            Kind::Held(file, _) => rustix::fs::fstat(file)?,
+            Kind::Xen(granted) => return Ok((XEN, granted.token)),
+        };
+        Ok((found.st_dev, found.st_ino))
     }
 
     pub(crate) fn map(&self, len: usize) -> io::Result<Region> {
         match &self.0 {
             Kind::File(file, _) => Region::of_file(file.as_fd(), len),
+            Kind::Held(file, _) => Region::of_file(file.as_fd(), len),
             Kind::Xen(granted) => granted.map(len),
         }
     }
@@ -180,7 +187,7 @@ impl Memory {
 /// # Errors
 /// [`ProviderError`].
 pub fn open(definition: &Definition, state: &Path) -> Result<Memory, ProviderError> {
-    open_within(definition, state, xen::COMMANDS)
+    open_within(definition, state, holder::COMMANDS)
 }
 
 /// As [`open`]. Waits at most so long for a process that has the region.
@@ -192,6 +199,10 @@ pub(crate) fn open_within(
     let (file, length) = match &definition.provider {
         Provider::File(path) => open_named(path)?,
         Provider::Ivshmem(address) => open_device("/sys/bus/pci/devices".as_ref(), address)?,
+        Provider::Memory(socket) => {
+            let (file, length) = memory::open(&definition.name, socket, patience)?;
+            return Ok(Memory(Kind::Held(file, length)));
+        }
         Provider::Xen { domain, length } => {
             let granted = xen::open(definition, *domain, *length, state, patience)?;
             return Ok(Memory(Kind::Xen(granted)));

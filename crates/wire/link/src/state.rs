@@ -195,6 +195,11 @@ impl StateFile {
         self.load(word::TOKEN)
     }
 
+    /// The numbers of the region that it belongs to: its device and its inode.
+    pub(crate) fn region(&self) -> (u64, u64) {
+        (self.load(word::DEVICE), self.load(word::INODE))
+    }
+
     /// Of the region that it belongs to.
     pub(crate) fn is_of(&self, identity: Identity) -> bool {
         self.load(word::DEVICE) == identity.device

@@ -1,7 +1,7 @@
 //! Memory that one domain of Xen's grants to another.
 //!
 //! ```text
-//!   holder   the machine of the first side: grants pages, and hands them to programs
+//!   holder   the machine of the first side: grants pages
 //!     lists  pages that say which pages the region has
 //!     store  xenstore, where the first of these pages is named
 //!   taken    the machine of the second side: learns which pages those are
@@ -45,14 +45,9 @@ use seekwire_transport::sys::{event_channel, file};
 
 use crate::attach::{Access, give_access_at};
 use crate::error::LinkError;
+use crate::holder::HolderError;
 use crate::map::{Definition, Provider, Side};
-pub use holder::Held;
 pub(crate) use holder::hold;
-
-/// For how long a program waits for who holds the memory, before it stays on TCP.
-pub(crate) const PROGRAMS: Duration = Duration::from_millis(250);
-/// For how long a command does.
-pub(crate) const COMMANDS: Duration = Duration::from_secs(10);
 
 /// Why memory cannot be had of another domain of Xen's, or be given to it. Each says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -94,38 +89,9 @@ pub enum XenError {
         /// Why.
         source: io::Error,
     },
-    /// Nobody holds the memory on this machine, the first side.
-    #[error("nobody holds the memory of this link; as root: seekwire vm hold {0}")]
-    NotHeld(String),
-    /// Somebody does already.
-    #[error("another process holds the memory of this link already; end that one first")]
-    Held,
-    /// Only the first side has something to hold.
-    #[error(
-        "there is nothing to hold; that is for links by xen, on the machine that has the first side"
-    )]
-    NothingToHold,
-    /// Who holds the memory may not be asked.
-    #[error(
-        "{path}: permission denied; as root: seekwire vm attach --group GROUP, where GROUP is a \
-         group of this user"
-    )]
-    Permission {
-        /// The socket.
-        path: String,
-    },
-    /// Who holds the memory does not answer.
-    #[error(
-        "who holds the memory of this link gives nothing out ({source}); try again. If that goes on, \
-         as root: start seekwire vm hold {name} anew, which grants other memory, and then on the \
-         other machine: seekwire vm attach {name}"
-    )]
-    Silent {
-        /// Of the link.
-        name: String,
-        /// What came instead.
-        source: io::Error,
-    },
+    /// The process that holds the memory on this machine, the first side.
+    #[error(transparent)]
+    Holder(#[from] HolderError),
     /// The map has changed since.
     #[error(
         "the memory that is held for this link has {found} bytes, and the map says {expected}; as \
@@ -237,7 +203,8 @@ pub(crate) fn open(
 ) -> Result<Granted, XenError> {
     match definition.side {
         Side::First => {
-            let handed = holder::ask(&definition.name, state, patience)
+            let path = holder::path_of(&definition.name, state);
+            let handed = crate::holder::ask(&definition.name, &path, patience)
                 .map_err(|error| explain(error, length))?;
             if handed.length != length {
                 return Err(XenError::Differs { found: handed.length, expected: length });
@@ -260,14 +227,14 @@ fn not_taken(domain: u16, name: &str) -> XenError {
 }
 
 /// Where nobody holds the memory, what would keep somebody from it is to be mended first.
-fn explain(error: XenError, length: u64) -> XenError {
-    if !matches!(error, XenError::NotHeld(_)) {
-        return error;
+fn explain(error: HolderError, length: u64) -> XenError {
+    if !matches!(error, HolderError::NotHeld(_)) {
+        return error.into();
     }
     if !Path::new(grants::ALLOCATOR).exists() {
         return XenError::NoDevice { device: grants::ALLOCATOR, module: holder::MODULE };
     }
-    holder::check_limit(length).err().unwrap_or(error)
+    holder::check_limit(length).err().unwrap_or(error.into())
 }
 
 /// What attaching has to do before the region can be opened; nothing unless it comes from Xen.

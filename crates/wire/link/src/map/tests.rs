@@ -11,6 +11,7 @@ state /run/other
 ::ffff:10.0.0.3 tests
 fd00::2    db-web
 link cache xen 3/64M second
+link pod memory /run/pod/socket second
 ";
 
 fn error(text: &str) -> (usize, String) {
@@ -25,12 +26,13 @@ fn ip(text: &str) -> IpAddr {
 #[test]
 fn links_and_their_addresses_are_found() {
     let map = Map::parse(GOOD).unwrap();
-    let [one, two, three] = map.links() else { panic!("{map:?}") };
+    let [one, two, three, four] = map.links() else { panic!("{map:?}") };
     assert_eq!((one.name.as_str(), one.side), ("db-web", Side::First));
     assert_eq!(one.provider, Provider::Ivshmem("0000:00:04.0".to_owned()));
     assert_eq!((two.name.as_str(), two.side), ("tests", Side::Second));
     assert_eq!(two.provider, Provider::File("/dev/shm/tests".into()));
     assert_eq!(three.provider, Provider::Xen { domain: 3, length: 64 << 20 });
+    assert_eq!(four.provider, Provider::Memory("/run/pod/socket".into()));
     assert_eq!(map.get("tests"), Some(two));
     assert_eq!(map.get("test"), None);
     assert_eq!(map.of_address(ip("10.0.0.2")), Some(one));
@@ -62,12 +64,12 @@ fn an_empty_map_has_a_place_for_state() {
 fn each_mistake_is_told_with_its_line_and_what_to_do() {
     let link = "link a file /a first\n";
     for (text, line, what) in [
-        ("link a file /a".to_owned(), 1, "expected: link NAME file PATH"),
+        ("link a file /a".to_owned(), 1, "expected: link NAME memory SOCKET"),
         ("\nlink a file /a first again".to_owned(), 2, "expected: link NAME"),
         ("link A file /a first".to_owned(), 1, "A is no name"),
         ("link -a file /a first".to_owned(), 1, "begins with no -"),
         (format!("link {} file /a first", "a".repeat(33)), 1, "1 to 32"),
-        ("link a shm /a first".to_owned(), 1, "use file, ivshmem or xen"),
+        ("link a shm /a first".to_owned(), 1, "use memory, file, ivshmem or xen"),
         ("link a file a first".to_owned(), 1, "has to begin with /"),
         ("link a ivshmem 00:04.0 first".to_owned(), 1, "one like 0000:00:04.0"),
         ("link a ivshmem 0000:00:04.8 first".to_owned(), 1, "one like 0000:00:04.0"),
@@ -163,7 +165,8 @@ fn maps() -> impl Strategy<Value = Map> {
         let links: Vec<_> = (0..count)
             .map(|at| Definition {
                 name: format!("link-{at}"),
-                provider: match at % 3 {
+                provider: match at % 4 {
+                    3 => Provider::Memory(format!("/run/{at}").into()),
                     0 => Provider::File(format!("/dev/shm/{at}").into()),
                     1 => Provider::Xen { domain: at as u16, length: (at as u64) << 20 },
                     _ => Provider::Ivshmem(format!("0000:00:{at:02x}.0")),

@@ -15,6 +15,7 @@ use seekwire_transport::sys::grants::{Grants, MAPPER};
 use super::store::{self, Store};
 use super::{XenError, lists, not_taken, pages_of};
 use crate::attach::{Access, give_access_at};
+use crate::holder::HolderError;
 use crate::state::replace;
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"SWTAKEN\0");
@@ -125,7 +126,7 @@ pub(super) fn try_mapper() -> Result<(), XenError> {
 fn refused(path: &Path, error: io::Error) -> XenError {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            XenError::Permission { path: path.display().to_string() }
+            HolderError::Permission { path: path.display().to_string() }.into()
         }
         _ => XenError::io(path, error),
     }

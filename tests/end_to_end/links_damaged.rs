@@ -1,0 +1,92 @@
+//! Links whose region somebody would damage while programs talk: memory that is held cannot be cut
+//! short.
+
+use std::fs::{self, File};
+
+use rustix::process::Signal;
+use seekwire_testbed::Side;
+
+use crate::harness::Child;
+use crate::links::{MACHINES, Machines, RING};
+
+const CONNECTIONS: usize = 6;
+
+/// Two programs that pass messages over so many connections, all of which are on the link.
+struct Talk {
+    server: Child,
+    client: Child,
+}
+
+impl Talk {
+    fn begin(machines: &Machines) -> Self {
+        let count = CONNECTIONS.to_string();
+        let address = machines.address(Side::Far);
+        let serve = ["serve", "0.0.0.0", &count];
+        let mut server =
+            machines.start(Side::Far, &mut machines.script(Side::Far, "rounds.py", &serve));
+        let port = server.line();
+        let call = ["call", &address, &port, &count];
+        let mut client =
+            machines.start(Side::Near, &mut machines.script(Side::Near, "rounds.py", &call));
+        assert_eq!(client.line(), "ready");
+        for side in MACHINES {
+            let carriers = machines.carriers(side);
+            assert_eq!(carriers, vec![RING.map(String::from); CONNECTIONS], "{side:?}");
+        }
+        Self { server, client }
+    }
+
+    /// Ends them, and returns how the connections have ended at either end.
+    fn end(mut self) -> [String; 2] {
+        let endings = [self.client.ask("enough"), self.server.line()];
+        self.client.finish().success();
+        self.server.finish().success();
+        endings
+    }
+}
+
+#[test]
+fn memory_that_is_held_cannot_be_cut_short() {
+    let (machines, holder) = Machines::of_containers("32M");
+    let talk = Talk::begin(&machines);
+    // Whoever may have it could try that by a descriptor of any process.
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", holder.pid())).expect("the holder lives");
+    let mut tried = 0;
+    for path in descriptors.map(|entry| entry.expect("an entry").path()) {
+        let name = fs::read_link(&path).unwrap_or_default();
+        if name.to_string_lossy().starts_with("/memfd:seekwire-link") {
+            let file = File::options().write(true).open(&path).expect("a descriptor");
+            assert!(file.set_len(0).is_err() && file.set_len(64 << 20).is_err());
+            tried += 1;
+        }
+    }
+    assert_eq!(tried, 1);
+    for (side, pid) in [(Side::Near, talk.client.pid()), (Side::Far, talk.server.pid())] {
+        let status = machines.status(side);
+        assert_eq!(
+            (&status["provider"], &status["length"]),
+            (&"memory".into(), &(32 << 20).into())
+        );
+        let mapped = status["processes"].as_array().expect("a list").iter();
+        assert!(
+            mapped.filter_map(|process| process["pid"].as_u64()).any(|it| it == u64::from(pid))
+        );
+        let doctor = machines.seekwire(side, &["doctor", "--json"]).stdout;
+        assert!(doctor.contains("attached at both ends"), "{doctor}");
+    }
+    // When the holder ends, those that have it go on, and others stay on TCP.
+    holder.stop(Signal::TERM);
+    let mut ends = machines.connected();
+    let tcp = ["tcp", "tcp", "", "link not attached"].map(String::from);
+    assert!(machines.carriers(Side::Near).contains(&tcp), "{:?}", machines.carriers(Side::Near));
+    ends.pass(100_000);
+    ends.finish();
+    let all = format!("{CONNECTIONS} ok");
+    assert_eq!(talk.end(), [all.clone(), all]);
+    // A new holder has new memory, to which both attach.
+    let mut holder = machines.start_vm(Side::Far, &["hold", "pair"]);
+    assert_eq!(holder.line(), "pair: held and attached");
+    machines.vm(Side::Near, &["attach"]).success();
+    Talk::begin(&machines).end();
+    holder.stop(Signal::TERM);
+}
