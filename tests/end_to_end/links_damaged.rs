@@ -1,5 +1,5 @@
-//! Links whose region somebody would damage while programs talk: memory that is held cannot be cut
-//! short.
+//! Links whose region somebody damages while programs talk: a file that is cut short. Connections end
+//! with an error, and programs go on. Memory that is held cannot be cut short.
 
 use std::fs::{self, File};
 
@@ -9,6 +9,7 @@ use seekwire_testbed::Side;
 use crate::harness::Child;
 use crate::links::{MACHINES, Machines, RING};
 
+const REGION: u64 = 64 << 20;
 const CONNECTIONS: usize = 6;
 
 /// Two programs that pass messages over so many connections, all of which are on the link.
@@ -43,6 +44,41 @@ impl Talk {
         self.server.finish().success();
         endings
     }
+}
+
+fn damaged(machines: &Machines) -> File {
+    File::options().read(true).write(true).open(machines.region()).expect("the region")
+}
+
+/// Each connection has ended with an error at one end or the other.
+fn are_broken(endings: &[String; 2]) {
+    let reset = format!("{CONNECTIONS} ECONNRESET");
+    assert_eq!(*endings, [reset.clone(), reset]);
+}
+
+#[test]
+fn a_region_that_is_cut_short_breaks_its_connections_and_ends_nobody() {
+    let machines = Machines::new(REGION);
+    let mut agents = MACHINES.map(|side| machines.start_vm(side, &["agent"]));
+    for agent in &mut agents {
+        while !agent.line().contains("attached") {}
+    }
+    let talk = Talk::begin(&machines);
+    damaged(&machines).set_len(0).expect("a shorter file");
+    are_broken(&talk.end());
+    for mut agent in agents {
+        while !agent.line().contains("cut its region short") {}
+        agent.stop(Signal::TERM).success();
+    }
+    // It is of no use any more, and says so.
+    let ends = machines.connected();
+    for side in MACHINES {
+        let carriers = machines.carriers(side);
+        assert_eq!(carriers[0][..2], ["tcp", "tcp"], "{side:?}: {carriers:?}");
+        let status = machines.vm(side, &["status"]);
+        assert!(status.stdout.contains("the memory has 0 bytes"), "{status:?}");
+    }
+    ends.finish();
 }
 
 #[test]
@@ -89,4 +125,19 @@ fn memory_that_is_held_cannot_be_cut_short() {
     machines.vm(Side::Near, &["attach"]).success();
     Talk::begin(&machines).end();
     holder.stop(Signal::TERM);
+}
+
+#[test]
+fn a_program_that_handles_its_own_faults_gets_these_alone() {
+    let machines = Machines::new(REGION);
+    let mut talk = Talk::begin(&machines);
+    // After the library has installed its own.
+    assert_eq!(talk.client.ask("handler"), "ok");
+    assert_eq!(talk.client.ask("fault"), "bus");
+    assert_eq!(talk.client.line(), "ok");
+    damaged(&machines).set_len(0).expect("a shorter file");
+    assert_eq!(talk.client.ask("handler"), "ok");
+    assert_eq!(talk.client.ask("fault"), "bus");
+    assert_eq!(talk.client.line(), "ok");
+    are_broken(&talk.end());
 }

@@ -47,7 +47,8 @@
 //! root's.
 //!
 //! Whoever may open the region or the state file is trusted by all who use that link on this
-//! machine: they could also truncate the file. On the other machine, the same holds for the region.
+//! machine with what goes over it. On the other machine, the same holds for the region. Should one
+//! of them cut the file short, connections are reset, and the link counts as detached.
 
 mod agent;
 mod attach;

@@ -104,7 +104,7 @@ impl StateFile {
         let is_regular = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
         let len = usize::try_from(found.st_size).ok().filter(|len| (PAGE..=LONGEST).contains(len));
         let len = len.filter(|_| is_regular).ok_or_else(other)?;
-        let memory = Common::of_file(file.as_fd(), len).map_err(io)?;
+        let memory = Common::of_foreign_file(file.as_fd(), len).map_err(io)?;
         let load = |word: usize| memory.word(word).load(Ordering::Acquire);
         let entries = usize::try_from(load(word::ENTRIES)).ok().filter(|n| *n <= MAX_ENTRIES);
         let entries = entries.filter(|n| load(word::MAGIC) == MAGIC && len == PAGE + n * ENTRY);
@@ -208,9 +208,10 @@ impl StateFile {
             && self.load(word::SIDE) == identity.side as u64
     }
 
+    /// Also where the file was cut short: nothing in it means anything any more.
     #[inline]
     pub(crate) fn is_detached(&self) -> bool {
-        self.load(word::FLAGS) & DETACHED != 0
+        self.load(word::FLAGS) & DETACHED != 0 || self.load(word::MAGIC) != MAGIC
     }
 
     pub(crate) fn set_detached(&self) {

@@ -112,6 +112,11 @@ impl Failure for () {
     const FAILURE: () = ();
 }
 
+/// SIG_ERR.
+impl Failure for usize {
+    const FAILURE: usize = usize::MAX;
+}
+
 impl Failure for isize {
     const FAILURE: isize = -1;
 }

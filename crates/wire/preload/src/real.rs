@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
     DIR, FILE, aiocb, epoll_event, fd_set, iovec, mmsghdr, mode_t, msghdr, nfds_t, off_t, pid_t,
-    pollfd, posix_spawn_file_actions_t, posix_spawnattr_t, sa_family_t, sigevent, sigset_t, size_t,
-    sockaddr, sockaddr_in, socklen_t, ssize_t, termios, timespec, timeval, winsize,
+    pollfd, posix_spawn_file_actions_t, posix_spawnattr_t, sa_family_t, sigaction as Action,
+    sigevent, sighandler_t, sigset_t, size_t, sockaddr, sockaddr_in, socklen_t, ssize_t, termios,
+    timespec, timeval, winsize,
 };
 use seekwire_transport::Errno;
 
@@ -391,6 +392,15 @@ real! {
     fn eventfd(count: c_uint, flags: c_int) -> c_int;
     fn memfd_create(name: *const c_char, flags: c_uint) -> c_int;
     fn timerfd_create(clock: c_int, flags: c_int) -> c_int;
+    fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int;
+    fn __sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int;
+    fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    fn bsd_signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    fn ssignal(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    fn sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    fn __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    fn sigignore(signal: c_int) -> c_int;
     fn signalfd(fd: c_int, mask: *const sigset_t, flags: c_int) -> c_int;
     fn inotify_init() -> c_int;
     fn inotify_init1(flags: c_int) -> c_int;

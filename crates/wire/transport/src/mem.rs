@@ -13,6 +13,9 @@
 //! memory of its machine, and only shows copies of them in the region: whatever the other machine
 //! makes of those, this end never reads them.
 //!
+//! Nor can a region that is a file be kept from being cut short, unless it is sealed: see
+//! [`crate::sys::fault`].
+//!
 //! Every access is range-checked here, so no value found in shared memory can lead outside a
 //! mapping. Words are atomics. Payload is copied by memcpy while the other process may change it:
 //! the copy may then hold any bytes, which is what a stream from a hostile peer may hold anyway.
@@ -32,6 +35,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::sync::Ordering;
+use crate::sys::fault::Guard;
 use crate::sys::fd::Placed;
 use crate::sys::signal::without_signals;
 
@@ -44,6 +48,8 @@ struct Mapping {
     base: NonNull<u8>,
     len: usize,
     whole: Option<Arc<Mapping>>,
+    /// Where the file may be cut short.
+    guard: Option<Guard>,
 }
 
 // SAFETY: the mapping belongs to this value alone and stays where it is until it is dropped; all
@@ -77,7 +83,28 @@ impl Mapping {
     fn at_base(base: *mut std::ffi::c_void, len: usize) -> io::Result<Self> {
         let base =
             NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
-        Ok(Self { base, len, whole: None })
+        Ok(Self { base, len, whole: None, guard: None })
+    }
+
+    /// The same, also of a file that others may cut short: then what is found here means nothing,
+    /// and [`Self::is_lost`] says so.
+    fn of_foreign_file(
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+    ) -> io::Result<Self> {
+        let mut mapping = Self::of_file(fd, offset, len, prot)?;
+        if !rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+            mapping.guard = Some(Guard::new(mapping.base.as_ptr(), len)?);
+        }
+        Ok(mapping)
+    }
+
+    /// Whether the file was cut short, so that this is not its memory any more.
+    #[inline]
+    fn is_lost(&self) -> bool {
+        self.guard.as_ref().is_some_and(Guard::is_lost)
     }
 
     /// So many bytes from `offset` on; `None` when they are not inside the mapping, or begin in the
@@ -85,7 +112,7 @@ impl Mapping {
     fn part(self: &Arc<Self>, offset: usize, len: usize) -> Option<Self> {
         let is_inside = offset <= self.len && len <= self.len - offset && offset % PAGE == 0;
         let base = is_inside.then(|| NonNull::new(self.at(offset, len)))??;
-        Some(Self { base, len, whole: Some(Arc::clone(self)) })
+        Some(Self { base, len, whole: Some(Arc::clone(self)), guard: None })
     }
 
     /// Address of `len` bytes at `offset`.
@@ -122,6 +149,7 @@ impl Drop for Mapping {
         if self.whole.is_some() {
             return;
         }
+        self.guard = None;
         // SAFETY: this range was mapped by `new` and nothing borrowed from it outlives `self`.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok());
@@ -458,7 +486,14 @@ impl Region {
     /// Those of mmap(2).
     pub fn of_file_from(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {
         let access = ProtFlags::READ.union(ProtFlags::WRITE);
-        Ok(Self { mapping: Arc::new(Mapping::of_file(fd, offset, len, access)?) })
+        Ok(Self { mapping: Arc::new(Mapping::of_foreign_file(fd, offset, len, access)?) })
+    }
+
+    /// Whether the file was cut short: this mapping is not the region any more.
+    #[inline]
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.mapping.is_lost()
     }
 
     /// Bytes mapped.
@@ -525,6 +560,15 @@ impl Common {
     /// Those of mmap(2).
     pub fn of_file(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
         Ok(Self { mapping: Mapping::new(Some(fd), len, ProtFlags::READ.union(ProtFlags::WRITE))? })
+    }
+
+    /// As [`Common::of_file`], of a file that others may cut short: then its words are zero.
+    ///
+    /// # Errors
+    /// Those of mmap(2); ENOMEM when there are too many.
+    pub fn of_foreign_file(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        let access = ProtFlags::READ.union(ProtFlags::WRITE);
+        Ok(Self { mapping: Mapping::of_foreign_file(fd, 0, len, access)? })
     }
 
     /// Maps the first `len` bytes of a file for reading: storing to its words is a fault.

@@ -126,8 +126,12 @@ impl Work {
             return if self.open.is_some() { Duration::ZERO } else { LOOK };
         };
         if open.link.is_detached_here() {
+            let why = match open.link.region().is_lost() {
+                true => "somebody has cut its region short",
+                false => "this machine has detached",
+            };
             self.let_go();
-            log::say(Some(&self.definition.name), format_args!("this machine has detached"));
+            log::say(Some(&self.definition.name), format_args!("{why}"));
             return TICK;
         }
         let own = self.agent.published();

@@ -111,6 +111,7 @@ impl Connection {
     /// TCP for.
     pub fn attend(&self) {
         let Some(link) = self.attached() else { return };
+        self.look_after(link);
         let q = &link.ring.queue;
         link.confirm_channel();
         link.ring.peer_doorbell.ring_owed();

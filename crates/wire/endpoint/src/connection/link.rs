@@ -200,6 +200,13 @@ impl Link {
         Some(self.ring.doorbell.is_over_by(Deadline::after(Some(patience))))
     }
 
+    /// Whether the file was cut short that has the memory of both ends: what is found there means
+    /// nothing.
+    #[inline]
+    pub(super) fn has_lost_memory(&self) -> bool {
+        self.across.as_ref().is_some_and(|across| across.far.link.region().is_lost())
+    }
+
     /// Whether the peer is on another machine.
     pub(super) fn is_across(&self) -> bool {
         self.across.is_some()

@@ -239,6 +239,14 @@ impl Connection {
         error
     }
 
+    /// Resets a connection whose memory was cut short: what both ends find there means nothing.
+    #[inline]
+    pub(super) fn look_after(&self, link: &Link) {
+        if link.has_lost_memory() && link.is_sound() {
+            self.violated(link, Violation);
+        }
+    }
+
     fn reset_by_killed(&self, link: &Link) {
         link.peer_is_gone();
         socket::reset(self.fd());
@@ -446,6 +454,7 @@ impl Connection {
             link.peer_is_gone();
             return Ok(());
         }
+        self.look_after(link);
         let hangup = Events { hangup: true, ..Events::default() };
         let Ok(events) = poll::look(self.fd(), hangup) else { return Ok(()) };
         if !(events.hangup || events.dead) {

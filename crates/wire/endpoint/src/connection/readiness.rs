@@ -56,6 +56,7 @@ impl Connection {
         let Some(link) = self.attached() else {
             return Readiness { read: drained, ..Readiness::default() };
         };
+        self.look_after(link);
         let q = &link.ring.queue;
         if !link.is_sound() {
             return Readiness { read: true, write: true, end: true, ..Readiness::default() };

@@ -103,6 +103,7 @@ impl Connection {
                 return if received > 0 { Ok(received) } else { self.end_of_shut() };
             }
             if limit.forbids(self, flags.dont_wait) {
+                self.look_after(link);
                 return stop(Errno::AGAIN);
             }
             let is_first = !limit.is_known();
@@ -166,6 +167,9 @@ impl Connection {
             Some(self.step(link, (rx, calls), scatter, flags, asks_kernel))
         });
         let Some(tried) = tried.ok_or(Errno::AGAIN)? else { return Ok(Try::Seeking) };
+        if link.has_lost_memory() {
+            return Err(self.violated(link, Violation));
+        }
         match tried {
             Ok(tried) => {
                 self.show_received(link);

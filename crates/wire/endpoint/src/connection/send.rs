@@ -134,7 +134,11 @@ impl Connection {
                 Err(Full::Violation(violation)) => Tried::Violation(violation),
             }
         });
-        match tried.ok_or(Errno::AGAIN)? {
+        let tried = tried.ok_or(Errno::AGAIN)?;
+        if link.has_lost_memory() {
+            return Err(self.violated(link, Violation));
+        }
+        match tried {
             Tried::Ring(sent) => {
                 self.show_sent(link);
                 Ok(sent)

@@ -24,6 +24,7 @@ mod receive;
 mod rpc;
 mod select;
 mod send;
+mod signal;
 mod stdio;
 mod system;
 mod uring;

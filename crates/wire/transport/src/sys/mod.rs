@@ -5,6 +5,7 @@ mod call;
 pub mod diag;
 pub mod doorbell;
 pub mod event_channel;
+pub mod fault;
 pub mod fd;
 pub mod file;
 pub mod filter;

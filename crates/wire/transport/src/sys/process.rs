@@ -73,9 +73,9 @@ fn close_range(numbers: RangeInclusive<u32>) {
 
 /// This process is one of its own in every respect that a terminal or a shell knows, and is called
 /// `name` by ps(1). Signals that ask it to end do so, whatever handlers the program had; all others
-/// wait for ever.
+/// but its own [faults](super::fault) wait for ever.
 pub fn stand_alone(name: &std::ffi::CStr) {
-    let blocked: u64 = !(1 << (libc::SIGTERM - 1));
+    let blocked: u64 = !(1 << (libc::SIGTERM - 1) | 1 << (libc::SIGBUS - 1));
     // The kernel's struct sigaction: the default, without flags, for SIGTERM.
     let default = [0u64; 4];
     let action = default.as_ptr().expose_provenance();

@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use std::ptr;
 
 use super::call;
+use super::thread::process_id;
 use crate::Errno;
 
 const fn bit(signal: i32) -> u64 {
@@ -45,29 +46,67 @@ pub enum Action {
     },
 }
 
+/// struct sigaction as the kernel has it on x86-64 and aarch64.
+#[repr(C)]
+pub(super) struct KernelAction {
+    pub(super) handler: usize,
+    pub(super) flags: libc::c_ulong,
+    restorer: usize,
+    /// One word of signals, in room for more.
+    mask: [u64; 2],
+}
+
+impl KernelAction {
+    /// The present one of a signal.
+    pub(super) fn of(signal: i32) -> Result<Self, Errno> {
+        let mut found = Self { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: [0; 2] };
+        let places =
+            [ptr::null::<Self>().expose_provenance(), (&raw mut found).expose_provenance()];
+        // SAFETY: the kernel writes a struct that is no larger than this one.
+        unsafe { call(libc::SYS_rt_sigaction, [signal as usize, places[0], places[1], 8, 0, 0]) }?;
+        Ok(found)
+    }
+
+    pub(super) fn mask(&self) -> u64 {
+        self.mask[0]
+    }
+}
+
 /// The present action of a signal.
 ///
 /// # Errors
 /// EINVAL if there is no such signal.
 pub fn action(signal: i32) -> Result<Action, Errno> {
-    /// struct sigaction as the kernel has it on x86-64 and aarch64.
-    #[repr(C)]
-    struct KernelAction {
-        handler: usize,
-        flags: libc::c_ulong,
-        /// SA_RESTORER's address where there is one, and the mask: not looked at.
-        rest: [u64; 4],
-    }
-    let mut found = KernelAction { handler: libc::SIG_DFL, flags: 0, rest: [0; 4] };
-    let places =
-        [ptr::null::<KernelAction>().expose_provenance(), (&raw mut found).expose_provenance()];
-    // SAFETY: the kernel writes a struct that is no larger than this one.
-    unsafe { call(libc::SYS_rt_sigaction, [signal as usize, places[0], places[1], 8, 0, 0]) }?;
+    let found = KernelAction::of(signal)?;
     Ok(match found.handler {
         libc::SIG_DFL => Action::Default,
         libc::SIG_IGN => Action::Ignore,
         _ => Action::Handler { restarts: found.flags & libc::SA_RESTART as libc::c_ulong != 0 },
     })
+}
+
+/// From now on a signal has its default action.
+pub(super) fn set_default(signal: i32) {
+    let default = KernelAction { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: [0; 2] };
+    let place = (&raw const default).expose_provenance();
+    // SAFETY: the kernel reads a struct that is no larger than this one.
+    let _ = unsafe { call(libc::SYS_rt_sigaction, [signal as usize, place, 0, 8, 0, 0]) };
+}
+
+/// Sends a signal to this thread.
+pub(super) fn raise(signal: i32) {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    let arguments = [process_id() as usize, thread as usize, signal as usize, 0, 0, 0];
+    // SAFETY: a process may say to itself what it likes.
+    let _ = unsafe { call(libc::SYS_tgkill, arguments) };
+}
+
+/// Does something that no handler of this thread interrupts.
+pub(super) fn with_all_blocked<T>(work: impl FnOnce() -> T) -> T {
+    let before = change(libc::SIG_BLOCK, u64::MAX);
+    let result = work();
+    change(libc::SIG_SETMASK, before);
+    result
 }
 
 /// The signals that do nothing now, of those that do nothing by default. Code that blocks signals
