@@ -1,7 +1,9 @@
-//! Links whose region somebody damages while programs talk: a file that is cut short. Connections end
-//! with an error, and programs go on. Memory that is held cannot be cut short.
+//! Links whose region somebody damages while programs talk: a file that is cut short, zeros, words
+//! that mean nothing. Connections end with an error, within a while, and programs go on. Memory that
+//! is held cannot be cut short.
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 
 use rustix::process::Signal;
 use seekwire_testbed::Side;
@@ -11,6 +13,7 @@ use crate::links::{MACHINES, Machines, RING};
 
 const REGION: u64 = 64 << 20;
 const CONNECTIONS: usize = 6;
+const PAGE: u64 = 4096;
 
 /// Two programs that pass messages over so many connections, all of which are on the link.
 struct Talk {
@@ -38,22 +41,33 @@ impl Talk {
     }
 
     /// Ends them, and returns how the connections have ended at either end.
-    fn end(mut self) -> [String; 2] {
-        let endings = [self.client.ask("enough"), self.server.line()];
+    fn end(self) -> [String; 2] {
+        self.end_by("enough")
+    }
+
+    fn end_by(mut self, word: &str) -> [String; 2] {
+        let endings = [self.client.ask(word), self.server.line()];
         self.client.finish().success();
         self.server.finish().success();
+        endings
+    }
+
+    /// Each connection ends by itself, with an error at both ends.
+    fn breaks(self) {
+        let reset = format!("{CONNECTIONS} ECONNRESET");
+        assert_eq!(self.end_by("broken"), [reset.clone(), reset]);
+    }
+
+    /// Each connection ends by itself, or with the programs. No message is cut off behind a clean end.
+    fn stands_nowhere(self) -> [String; 2] {
+        let endings = self.end();
+        assert!(endings.iter().all(|ending| !ending.contains("eof")), "{endings:?}");
         endings
     }
 }
 
 fn damaged(machines: &Machines) -> File {
     File::options().read(true).write(true).open(machines.region()).expect("the region")
-}
-
-/// Each connection has ended with an error at one end or the other.
-fn are_broken(endings: &[String; 2]) {
-    let reset = format!("{CONNECTIONS} ECONNRESET");
-    assert_eq!(*endings, [reset.clone(), reset]);
 }
 
 #[test]
@@ -65,7 +79,7 @@ fn a_region_that_is_cut_short_breaks_its_connections_and_ends_nobody() {
     }
     let talk = Talk::begin(&machines);
     damaged(&machines).set_len(0).expect("a shorter file");
-    are_broken(&talk.end());
+    talk.breaks();
     for mut agent in agents {
         while !agent.line().contains("cut its region short") {}
         agent.stop(Signal::TERM).success();
@@ -139,5 +153,39 @@ fn a_program_that_handles_its_own_faults_gets_these_alone() {
     assert_eq!(talk.client.ask("handler"), "ok");
     assert_eq!(talk.client.ask("fault"), "bus");
     assert_eq!(talk.client.line(), "ok");
-    are_broken(&talk.end());
+    talk.breaks();
+}
+
+#[test]
+fn connections_in_a_region_full_of_zeros_go_on_or_break_and_never_stand_still() {
+    let machines = Machines::new(REGION);
+    let talk = Talk::begin(&machines);
+    let region = damaged(&machines);
+    for at in (0..REGION).step_by(PAGE as usize) {
+        region.write_all_at(&[0; PAGE as usize], at).expect("a file in memory");
+    }
+    println!("{:?}", talk.stands_nowhere());
+}
+
+#[test]
+fn connections_whose_words_mean_nothing_go_on_or_break_and_never_stand_still() {
+    for value in [0, 1, u64::MAX, 0x0101_0101_0101_0101] {
+        let machines = Machines::new(REGION);
+        let talk = Talk::begin(&machines);
+        let region = damaged(&machines);
+        let mut ends = 0;
+        for at in (0..REGION).step_by(PAGE as usize) {
+            let mut magic = [0; 8];
+            region.read_exact_at(&mut magic, at).expect("a file in memory");
+            if magic == *b"SEEKWIRE" {
+                ends += 1;
+                // All that the two ends say to each other beside the bytes.
+                for word in (0x40..0x318).step_by(8) {
+                    region.write_all_at(&u64::to_ne_bytes(value), at + word).expect("a word");
+                }
+            }
+        }
+        assert_eq!(ends, 2 * CONNECTIONS);
+        println!("{value:#x}: {:?}", talk.stands_nowhere());
+    }
 }

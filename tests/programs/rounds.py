@@ -3,12 +3,16 @@
 usage: rounds.py serve ADDRESS CONNECTIONS | call ADDRESS PORT CONNECTIONS
 
     serve: prints the port, echoes what comes on so many connections, by epoll, and prints how they ended.
-    call:  prints `ready` when each connection has passed some hundred messages. A line of standard input ends it: no
-           message is begun any more, and those that are under way come back or fail. Then it prints how the connections
-           ended.
+    call:  prints `ready` when each connection has passed some hundred messages. Then it does what it is told, a line of
+           standard input at a time:
+           enough    begins no message any more; those that are under way come back or fail
+           broken    goes on until all connections have failed
+           handler   sets a handler for SIGBUS, which prints `bus` and mends what is broken; prints `ok`
+           fault     reads a byte of a file of its own that was cut short; prints `ok`
+           After one of the first two it prints how the connections ended.
 
 The endings of all connections are in one line, as `6 ECONNRESET` or `2 ok, 4 ECONNRESET`. What comes back is not
-compared. A program that has a handler for SIGBUS prints `bus` for each fault of its own.
+compared.
 """
 
 import collections
@@ -123,14 +127,15 @@ def call(address, port, count):
             caller.changed.wait_for(lambda: caller.passed >= READY or caller.ending)
     print("ready", flush=True)
     for line in sys.stdin:
-        if line.strip() == "handler":
+        word = line.strip()
+        if word == "handler":
             own_faults()
-        elif line.strip() == "fault":
+        elif word == "fault":
             fault()
         else:
             break
     for caller in callers:
-        caller.is_enough = True
+        caller.is_enough = word == "enough"
     for caller in callers:
         caller.join()
     say(collections.Counter(caller.ending for caller in callers))

@@ -510,8 +510,10 @@ impl Ours<'_> {
 
     /// How long the sleep may be, if perhaps nothing will end it when something becomes ready.
     fn doubt(&self, fds: &[pollfd]) -> Option<Duration> {
-        let socket =
-            |&(at, socket): &(usize, &SocketRef)| socket.connection.is_in_doubt(interest(&fds[at]));
+        let socket = |&(at, socket): &(usize, &SocketRef)| {
+            let connection = &socket.connection;
+            connection.is_in_doubt(interest(&fds[at])) || connection.is_untaken()
+        };
         let of_sockets = self.sockets.iter().any(socket).then_some(Connection::DOUBT);
         self.sets.iter().filter_map(|(_, set)| set.doubt()).chain(of_sockets).min()
     }

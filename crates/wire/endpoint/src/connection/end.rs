@@ -166,11 +166,13 @@ impl Link {
     }
 
     /// The last holder closes. Unread data must reach the peer as a reset, as with TCP (RFC 1122,
-    /// 4.2.2.13), and so must a linger time of zero; else the stream ends in order, unless TCP has
+    /// 4.2.2.13), and so must a linger time of zero and what was lost on the way; else the stream ends in order, unless TCP has
     /// ended before: then the kernel has told the peer how.
     fn close(&self, fd: Fd) {
         let unread = self.ring.queue.unread() > 0 || socket::unread(fd).unwrap_or(0) > 0;
-        if unread || socket::resets_on_close(fd) {
+        // The peer cannot take the rest any more: its stream has no end.
+        let is_lost = self.is_across() && self.ring.queue.is_untaken() && !self.is_intact();
+        if unread || is_lost || socket::resets_on_close(fd) {
             socket::reset_on_close(fd);
         } else if !socket::ends(fd).both {
             if let Some(tx) = self.ring.sending() {

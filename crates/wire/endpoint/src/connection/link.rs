@@ -207,6 +207,12 @@ impl Link {
         self.across.as_ref().is_some_and(|across| across.far.link.region().is_lost())
     }
 
+    /// Whether the peer can still take what this end has left on the ring. A signal handler that
+    /// has interrupted a send cannot tell.
+    pub(super) fn is_intact(&self) -> bool {
+        !self.has_lost_memory() && self.ring.sending().is_none_or(|tx| tx.is_intact())
+    }
+
     /// Whether the peer is on another machine.
     pub(super) fn is_across(&self) -> bool {
         self.across.is_some()

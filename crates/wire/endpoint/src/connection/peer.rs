@@ -14,7 +14,7 @@ use std::time::Duration;
 use seekwire_protocol::Carrier;
 use seekwire_transport::Errno;
 use seekwire_transport::mem::{Own, Peer};
-use seekwire_transport::queue::{Full, Tx, Violation};
+use seekwire_transport::queue::{Full, Rx, Tx, Violation};
 use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket::KernelRecv;
 use seekwire_transport::sys::{diag, host, socket, thread};
@@ -22,6 +22,7 @@ use seekwire_transport::sys::{diag, host, socket, thread};
 use super::call::Call;
 use super::link::Link;
 use super::outcome::Try;
+use super::recv::Failure;
 use super::state::Connection;
 use super::taking::Watch;
 use super::terms::Interest;
@@ -31,6 +32,8 @@ use super::terms::Interest;
 pub(super) const AMPLE: usize = 256 << 10;
 /// A receiver that takes nothing from the ring for so long stands still.
 pub(super) const STANDSTILL: Duration = Duration::from_millis(50);
+/// A peer on another machine that takes nothing for this time may not have heard of what there is.
+const UNHEARD: Duration = Duration::from_secs(1);
 /// Looks at a receiver that is inside a read, each with a turn for others.
 const LOOKS: u32 = 1000;
 /// How long a receiver may be inside a read that does not block; it may be stopped there.
@@ -191,8 +194,16 @@ impl Connection {
     /// received all, its kernel knows nothing of what lay on the ring and ended the connection in
     /// order; with TCP alone it would have reset it (RFC 1122, 4.2.2.13).
     #[cold]
-    pub(super) fn end_of_stream(&self, link: &Link) -> Result<Try, Errno> {
+    pub(super) fn end_of_stream(
+        &self,
+        link: &Link,
+        rx: &Rx<'_, Own, Peer>,
+    ) -> Result<Try, Failure> {
         let q = &link.ring.queue;
+        if !rx.is_intact() {
+            // Bytes may have been lost before the end.
+            return Err(Violation.into());
+        }
         // False where only this end was shut down for reading, by whatever process.
         let has_ended = socket::ends(self.fd()).peers;
         let in_order = !has_ended || q.peer_is_shut() || q.peer_has_closed();
@@ -210,7 +221,9 @@ impl Connection {
         // As in the kernel: once a receive has returned the end, later errors do not change it.
         // EPIPE is for sends.
         let told = |error: &Errno| *error != Errno::PIPE && !link.has_ended.load(Ordering::Relaxed);
-        socket::take_error(self.fd()).filter(told).map_or(Ok(Try::Moved(0)), Err)
+        socket::take_error(self.fd())
+            .filter(told)
+            .map_or(Ok(Try::Moved(0)), |error| Err(error.into()))
     }
 
     /// If both directions of TCP have ended, sends go to the kernel, even if the ring has room.
@@ -239,11 +252,37 @@ impl Connection {
         error
     }
 
-    /// Resets a connection whose memory was cut short: what both ends find there means nothing.
+    /// Looks after what a peer on another machine has not taken from the ring. All words of the two
+    /// ends lie in memory that others can write, even the wish to be woken. So the peer is rung for
+    /// after a while whether it has asked for that or not. If it can no longer find what this end has
+    /// left for it, neither of them would ever go on: the connection is reset.
     #[inline]
     pub(super) fn look_after(&self, link: &Link) {
-        if link.has_lost_memory() && link.is_sound() {
+        if link.is_across() && link.is_sound() {
+            self.look_after_untaken(link);
+        }
+    }
+
+    #[cold]
+    fn look_after_untaken(&self, link: &Link) {
+        let q = &link.ring.queue;
+        let Watch { untaken_at, untaken_since, rung_at, .. } = &link.watch;
+        if link.has_lost_memory() {
             self.violated(link, Violation);
+            return;
+        }
+        let taken = q.consumed_mark();
+        if !q.is_untaken() || untaken_at.swap(taken, Ordering::Relaxed) != taken {
+            untaken_since.store(0, Ordering::Relaxed);
+        }
+        if !q.is_untaken() || lasts(untaken_since) < UNHEARD {
+            return;
+        }
+        untaken_since.store(0, Ordering::Relaxed);
+        if !link.is_intact() {
+            self.violated(link, Violation);
+        } else if rung_at.swap(taken.wrapping_add(1), Ordering::Relaxed) != taken.wrapping_add(1) {
+            link.ring.peer_doorbell.ring();
         }
     }
 
@@ -391,6 +430,15 @@ impl Connection {
     #[must_use]
     pub fn is_in_doubt(&self, want: Interest) -> bool {
         self.is_starved(want) || (want.read && self.is_deaf())
+    }
+
+    /// Whether this end has left something on a ring to another machine that the peer has not taken.
+    /// Who waits for the connection looks again after [a while](Connection::DOUBT).
+    #[inline]
+    #[must_use]
+    pub fn is_untaken(&self) -> bool {
+        let is_untaken = |link: &Link| link.is_across() && link.ring.queue.is_untaken();
+        self.attached().is_some_and(is_untaken)
     }
 
     /// Whether a send of this end's was kept from TCP by a receiver that is inside a read, and none

@@ -20,9 +20,15 @@ use super::outcome::Try;
 use super::state::Connection;
 use super::terms::RecvFlags;
 
-enum Failure {
+pub(super) enum Failure {
     Violation(Violation),
     Kernel(Errno),
+}
+
+impl From<Errno> for Failure {
+    fn from(error: Errno) -> Self {
+        Self::Kernel(error)
+    }
 }
 
 impl From<Violation> for Failure {
@@ -223,7 +229,7 @@ impl Connection {
                     match read {
                         Ok(Try::Moved(0) | Try::Over) if rx.has_more() => {}
                         Ok(Try::Moved(0)) => {
-                            return self.end_of_stream(link).map_err(Failure::Kernel);
+                            return self.end_of_stream(link, rx);
                         }
                         read => return read,
                     }
@@ -251,7 +257,7 @@ impl Connection {
                             link.untold.store(error.raw_os_error(), Ordering::Relaxed);
                         }
                         _ if self.is_stale(link) => return Err(Failure::Kernel(Errno::STALE)),
-                        Ok(0) => return self.end_of_stream(link).map_err(Failure::Kernel),
+                        Ok(0) => return self.end_of_stream(link, rx),
                         Ok(_) => return Err(Failure::Violation(Violation)),
                         Err(error) => return Err(Failure::Kernel(error)),
                     }

@@ -25,6 +25,11 @@ pub(super) struct Watch {
     pub(super) full_since: AtomicU64,
     /// A send found no room for all of its bytes, and none was let through since.
     pub(super) refused: AtomicBool,
+    /// The position up to which a peer on another machine had taken when something was left to it,
+    /// since when, in nanoseconds, and the position, plus 1, at which it was rung for again.
+    pub(super) untaken_at: AtomicU64,
+    pub(super) untaken_since: AtomicU64,
+    pub(super) rung_at: AtomicU64,
     /// Since when a receiver that is inside a read keeps this end from TCP, in nanoseconds; 0 when
     /// none does.
     pub(super) held_up_since: AtomicU64,

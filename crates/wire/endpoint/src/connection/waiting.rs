@@ -99,7 +99,7 @@ impl Connection {
         until: Deadline,
         sleep: impl FnOnce(Deadline, Fd) -> Result<Events, Errno>,
     ) -> Result<Option<Events>, Errno> {
-        let short = self.is_deaf();
+        let short = self.is_deaf() || self.is_untaken();
         let asleep = call.sleep(if short { until.at_most(Self::DOUBT) } else { until });
         let slept = sleep(asleep.until, asleep.fd);
         drop(asleep);
@@ -306,7 +306,7 @@ impl Connection {
             let room = begun.retransmits || (want.write && !begun.tx_on_ring && !held_up);
             let of_socket = Events { write: room, ..wanted };
             let in_vain = call.begin_wait()?;
-            let short = in_vain || held_up || self.is_in_doubt(want);
+            let short = in_vain || held_up || self.is_in_doubt(want) || self.is_untaken();
             let sleep = call.sleep(if in_vain || held_up {
                 until.at_most(Self::MOMENT)
             } else if short {
@@ -369,7 +369,8 @@ impl Connection {
         };
         let room = !tx_on_ring && !held_up;
         let of_socket = Events { write: room || q.to_retransmit() > 0, ..either };
-        let short = held_up || self.is_starved(Interest { write: true, ..Interest::default() });
+        let is_starved = self.is_starved(Interest { write: true, ..Interest::default() });
+        let short = held_up || is_starved || self.is_untaken();
         let this_time = match held_up {
             true => until.at_most(Self::MOMENT),
             false if short => until.at_most(Self::DOUBT),

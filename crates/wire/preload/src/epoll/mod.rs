@@ -29,6 +29,7 @@
 //!   state, watch   its connections      ask, listed   the kernel        tag, events
 //!                                         typed   with the table's sockets
 //!                                         reminder   ends sleeps that nobody else does
+//!                                         untaken    what is to be looked after
 //!   seen           sets that the application waits on by calls that the library sees
 //! ```
 
@@ -49,6 +50,7 @@ mod state;
 mod tag;
 mod turns;
 mod typed;
+mod untaken;
 mod wait;
 pub(crate) mod watch;
 

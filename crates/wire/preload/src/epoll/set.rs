@@ -95,6 +95,7 @@ impl<S: Share> Set<S> {
         self.number().is_some_and(|epfd| {
             self.state.lock_in_handler().is_none_or(|mut state| {
                 state.heat_doubtful();
+                state.heat_untaken();
                 state.arm(epfd) || state.is_left_ready()
             })
         })

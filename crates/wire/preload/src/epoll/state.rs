@@ -15,6 +15,7 @@ use super::reminder::Reminder;
 use super::seen::Inner;
 use super::sharing::Sharing;
 use super::tag::{self, GENERATIONS, MAX_WATCHES, Op, Subject, Tag};
+use super::untaken::Untaken;
 use super::watch::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT, Sends, Share, Watch};
 use crate::look;
 use crate::registration::Registration;
@@ -42,6 +43,7 @@ pub(super) struct State<S> {
     pub(super) changes: u64,
     /// Watches that were armed and for which perhaps no doorbell will be rung.
     pub(super) in_doubt: Vec<u32>,
+    pub(super) untaken: Untaken,
     /// Passes of looks.
     pub(super) passes: u64,
     /// From the first fork on.
@@ -76,6 +78,7 @@ impl<S: Share> State<S> {
             laps: 0,
             changes: 0,
             in_doubt: Vec::new(),
+            untaken: Untaken::default(),
             passes: 0,
             sharing: None,
             left: Vec::new(),
@@ -387,14 +390,16 @@ impl<S: Share> State<S> {
         self.at(index).is_some_and(Watch::arm)
     }
 
-    /// Notes a watch that is in doubt; true if it was not known as one.
+    /// Notes a watch that is in doubt, or to be looked after; true if a sleep has to be shorter for
+    /// that than before.
     pub(super) fn note_doubt(&mut self, index: u32) -> bool {
+        let is_first = self.note_untaken(index);
         let is_new = self.at(index).is_some_and(|watch| watch.doubt().is_some())
             && !self.in_doubt.contains(&index);
         if is_new {
             self.in_doubt.push(index);
         }
-        is_new
+        is_new || is_first
     }
 
     /// Has the watches that are in doubt looked at again.
@@ -404,11 +409,12 @@ impl<S: Share> State<S> {
         }
     }
 
-    /// How long a sleep may be, if somebody is in doubt.
+    /// How long a sleep may be, if somebody is in doubt, or to be looked after.
     pub(super) fn doubt(&self) -> Option<Duration> {
         let watch = |index: &u32| self.watches.get(*index as usize)?.as_ref();
         let doubts = self.in_doubt.iter().map(|index| watch(index).and_then(Watch::doubt));
-        doubts.map(|doubt| doubt.unwrap_or(Connection::DOUBT)).min()
+        let doubts = doubts.map(|doubt| doubt.unwrap_or(Connection::DOUBT));
+        doubts.chain(self.untaken.left()).min()
     }
 
     /// Has the kernel tell of room from now on where a read is over that kept sends from TCP: of
@@ -447,8 +453,8 @@ impl<S: Share> State<S> {
         let has_new_doubt = self.arm_all(epfd);
         // Those who poll the set are not counted.
         let calls = if self.sleepers == 0 { has_new_doubt } else { self.watchful == 0 };
-        if calls && let Some(watch) = self.in_doubt.last().copied().and_then(|index| self.at(index))
-        {
+        let last = self.in_doubt.last().copied().or(self.untaken.last());
+        if calls && let Some(watch) = last.and_then(|index| self.at(index)) {
             watch.socket.connection.ring_own_doorbell();
         }
     }
@@ -460,7 +466,7 @@ impl<S: Share> State<S> {
             self.reminder = Reminder::new(epfd).ok();
         }
         let is_set = self.reminder.as_ref().is_some_and(|reminder| reminder.set(doubt).is_ok());
-        let last = self.in_doubt.last().copied();
+        let last = self.in_doubt.last().copied().or(self.untaken.last());
         if !is_set && let Some(watch) = last.and_then(|index| self.at(index)) {
             // Awake until then.
             watch.socket.connection.ring_own_doorbell();

@@ -161,6 +161,7 @@ fn look(
         // Of a direction that is on TCP only the kernel knows, and mostly at once.
         ask |= std::mem::take(&mut is_first) && state.is_for_kernel();
         state.refresh_doubtful(epfd);
+        state.heat_untaken();
         if state.is_watched_by_kernel {
             state.heat_doubtful();
         }

@@ -58,6 +58,8 @@ pub(super) struct Watch<S> {
     pub(super) found: u64,
     /// What the peer was asked to ring for.
     armed: Option<Armed>,
+    /// Among those that are to be looked after.
+    pub(super) is_untaken: bool,
     /// One-shot, and the shot is fired.
     pub(super) disabled: bool,
     /// Just added or changed: everything that is ready is news.
@@ -117,6 +119,7 @@ impl<S: Share> Watch<S> {
             overdue: false,
             found: 0,
             armed: None,
+            is_untaken: false,
             disabled: false,
             fresh: true,
             mark: 0,

@@ -201,7 +201,8 @@ impl Waiting {
         if want.write && connection.was_held_up() {
             return Some(Connection::MOMENT);
         }
-        (is_deaf || connection.is_in_doubt(want)).then_some(Connection::DOUBT)
+        let is_in_doubt = is_deaf || connection.is_in_doubt(want) || connection.is_untaken();
+        is_in_doubt.then_some(Connection::DOUBT)
     }
 
     fn wake_within(&self, soon: Duration) {

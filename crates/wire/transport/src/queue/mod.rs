@@ -28,6 +28,7 @@ mod arming;
 mod control;
 mod enough;
 mod holders;
+mod intact;
 mod kept;
 mod looks;
 mod pair;

@@ -68,7 +68,7 @@ pub fn shown_geometry(peer: &impl PeerMemory, mapped: usize) -> Result<Geometry,
     if geometry.shown_bytes() == mapped { Ok(geometry) } else { Err(GeometryError) }
 }
 
-fn announced(peer: &impl PeerMemory) -> Result<Geometry, GeometryError> {
+pub(super) fn announced(peer: &impl PeerMemory) -> Result<Geometry, GeometryError> {
     let magic = peer.load(layout::MAGIC_WORD, Ordering::Acquire);
     let words = [
         magic,

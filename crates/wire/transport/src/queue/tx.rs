@@ -495,23 +495,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     /// Shows the records that the peer may not have taken, and what it reads of this half besides.
     fn show_again(&self, end: u64) {
         let q = self.queue;
-        let g = q.geometry;
-        let mut position = q.get(layout::CONSUMED_SEEN);
-        while position < end {
-            let cell = g.cell_at(position);
-            let Head::Record(record) = Record::decode(q.get(cell), position, g.segment_size())
-            else {
-                break;
-            };
-            match record {
-                Record::Segment { .. } | Record::RingAt => q.show([cell + HEADER, cell]),
-                _ => q.show([cell]),
-            }
-            position += match record {
-                Record::Pad => (g.cells() - g.lap_offset(position)) as u64,
-                other => other.cells() as u64,
-            };
-        }
+        q.show(self.words_of_records(q.get(layout::CONSUMED_SEEN), end));
         q.show(layout::OF_SENDER.into_iter().flatten().step_by(8));
         // A signal handler may say so meanwhile: only that it is shut is shown.
         if q.is_shut() {
