@@ -387,7 +387,7 @@ fn doctor_says_what_keeps_connections_from_a_link() {
     first.write(&map);
 
     second.vm(&["detach", "db-web"]).success();
-    warns(&second, "db-web: detached", "seekwire vm status");
+    warns(&second, "db-web: detached", "sudo seekwire vm attach db-web");
     warns(&first, "the machine at the other end has detached", "seekwire vm attach db-web, there");
     second.vm(&["attach"]).success();
 

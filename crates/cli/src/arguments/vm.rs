@@ -309,8 +309,10 @@ pub(crate) struct VmHold {
 ///
 /// A process keeps the region mapped until its connections are closed, or it ends. Take the region
 /// away from a virtual machine only when no process has it mapped any more: the command and
-/// `seekwire vm status` name them. A link that was detached is attached again by `seekwire vm
-/// attach`, once no process has it mapped.
+/// `seekwire vm status` name them.
+///
+/// `seekwire vm attach` attaches a link again that was detached. Connections that have gone back to
+/// TCP stay there, and new ones use the link.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Permission:
@@ -354,8 +356,8 @@ JSON:
     state           attached, detached, `not attached` or unusable
     problem         null, or why the link cannot be used or looked at
     length          bytes of the region; null if it cannot be opened
-    peer            the machine at the other end: attached, detached or
-                    `not attached`; null if unknown
+    peer            the machine at the other end: attached, detached,
+                    `not attached` or `other version`; null if unknown
     agent           whether an agent of this machine keeps the addresses
     other_agent     {port, addresses} as the agent of the other machine
                     says, which need not be true; null if none does

@@ -75,12 +75,10 @@ fn judge(state: &State) -> Finding {
             return warn("this machine is not attached".to_owned(), advice);
         }
         Standing::Detached => {
-            let advice = format!(
-                "to use it again, end what seekwire vm status names here, and then: {attach}"
-            );
+            let advice = format!("to use it again: {attach}");
             return warn("detached, its connections stay on TCP".to_owned(), advice);
         }
-        Standing::Attached => {}
+        Standing::Attached | Standing::OtherVersion => {}
     }
     if let Some(own) = state.addresses.iter().find(|address| is_own(**address)) {
         return warn(
@@ -94,6 +92,12 @@ fn judge(state: &State) -> Finding {
         return warn(
             "the machine at the other end has detached, its connections stay on TCP".to_owned(),
             format!("when it is to be used again: {attach}, there"),
+        );
+    }
+    if state.peer == Some(Standing::OtherVersion) {
+        return warn(
+            "the machine at the other end has attached with another version of Seekwire".to_owned(),
+            format!("install the same version in both, and then in both: {attach}"),
         );
     }
     if state.peer != Some(Standing::Attached) {
@@ -270,7 +274,12 @@ mod tests {
                 "is not attached",
                 "vm attach db-web",
             ),
-            (State { standing: Standing::Detached, ..state() }, "detached", "vm status"),
+            (State { standing: Standing::Detached, ..state() }, "detached", "vm attach db-web"),
+            (
+                State { peer: Some(Standing::OtherVersion), ..state() },
+                "another version",
+                "the same version in both",
+            ),
             (
                 State { peer: Some(Standing::NotAttached), ..state() },
                 "other end is not",

@@ -16,6 +16,8 @@ pub(crate) enum Standing {
     Attached,
     Detached,
     NotAttached,
+    /// By another version, with which this one cannot share memory.
+    OtherVersion,
     /// Its region, or what this machine knows of it, is not there or not for this user.
     Unusable,
 }
@@ -26,6 +28,7 @@ impl Standing {
             Self::Attached => "attached",
             Self::Detached => "detached",
             Self::NotAttached => "not attached",
+            Self::OtherVersion => "other version",
             Self::Unusable => "unusable",
         }
     }
@@ -171,6 +174,7 @@ fn look_into(state: &mut State, link: &Definition, map: &Map) {
 fn fill(state: &mut State, definition: &Definition, map: &Map, link: &Link) {
     let usage = link.usage();
     state.peer = Some(match link.peer() {
+        None if link.other_layout().is_some() => Standing::OtherVersion,
         None => Standing::NotAttached,
         Some(peer) if peer.is_detached => Standing::Detached,
         Some(_) => Standing::Attached,

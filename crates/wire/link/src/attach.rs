@@ -65,7 +65,17 @@ pub(crate) fn attach(
             give_device(definition, &region, access).map_err(of_region)?;
             return Ok(Attached::Already);
         }
-        // Whoever uses it goes back to TCP.
+        if is_detached_as_it_is(old, &own, identity) {
+            // Connections that have gone back to TCP have their entries and places until they end;
+            // new ones get others.
+            own.set_attached();
+            old.set_attached();
+            give_access(old.file(), access).map_err(of_state)?;
+            give_device(definition, &region, access).map_err(of_region)?;
+            tracing::info!("link {}: attached again", definition.name);
+            return Ok(Attached::Anew);
+        }
+        // Its users go back to TCP.
         old.set_detached();
         if old.is_of(identity) {
             let is_free = old.lock_mapped(Kind::Exclusive).map_err(of_state)?
@@ -127,10 +137,21 @@ fn existing(definition: &Definition, path: &Path) -> Result<Option<StateFile>, L
 }
 
 fn is_in_use_as_it_is(old: &StateFile, own: &HalfMemory, identity: Identity) -> bool {
-    let header = own.read_header();
-    old.is_of(identity)
+    is_its_own(old, own, identity)
         && !old.is_detached()
-        && header.is_some_and(|header| header.token == old.token() && !header.is_detached)
+        && own.read_header().is_some_and(|header| !header.is_detached)
+}
+
+/// Whether this machine has detached, and everything is as it was otherwise.
+fn is_detached_as_it_is(old: &StateFile, own: &HalfMemory, identity: Identity) -> bool {
+    is_its_own(old, own, identity) && old.is_whole() && old.is_mapped().unwrap_or(true)
+}
+
+/// Whether this machine has attached the region, since its start, and nobody else since then.
+fn is_its_own(old: &StateFile, own: &HalfMemory, identity: Identity) -> bool {
+    old.is_of(identity)
+        && old.is_of_this_start()
+        && own.read_header().is_some_and(|header| header.token == old.token())
 }
 
 fn give_device(definition: &Definition, region: &Memory, access: Access) -> io::Result<()> {

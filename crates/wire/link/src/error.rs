@@ -40,7 +40,7 @@ pub enum LinkError {
     OtherLayout(PathBuf),
     /// Processes still have it mapped.
     #[error(
-        "the link {name} was detached, and processes still use it{}; end them, or wait for them, \
+        "processes still use the link {name} as it was attached before{}; end them, or wait for them, \
          and attach again", with_connections(.pids)
     )]
     InUse {

@@ -116,6 +116,18 @@ impl HalfMemory {
         (is_same && is_whole).then_some(PeerHeader { token, is_detached: flags & DETACHED != 0 })
     }
 
+    /// The layout by which another version of Seekwire has attached a machine here.
+    pub(crate) fn other_layout(&self) -> Option<u16> {
+        const NAME: u64 = MAGIC & 0xffff_ffff_ffff;
+        let found = self.header(header::MAGIC).load(Ordering::Acquire);
+        (found & 0xffff_ffff_ffff == NAME && found != MAGIC).then_some((found >> 48) as u16)
+    }
+
+    /// The machine uses the link again, from which it had detached.
+    pub(crate) fn set_attached(&self) {
+        self.header(header::FLAGS).fetch_and(!DETACHED, Ordering::SeqCst);
+    }
+
     /// Takes the header away: from now on nobody is attached.
     pub(crate) fn remove_header(&self) {
         self.header(header::MAGIC).store(0, Ordering::Relaxed);

@@ -55,12 +55,14 @@ impl Link {
     /// Has this machine use a link from now on: formats its half, and makes the state file with the
     /// mode and group of `access`. Places that the other machine still names stay as they are.
     ///
-    /// A machine that uses it already goes on ([`Attached::Already`]); only the access changes. Of
-    /// an ivshmem device, the group of `access` gets the memory, too: nobody but root has it.
+    /// A machine that uses it already goes on ([`Attached::Already`]); only the access changes. Where
+    /// one has detached, and processes still have the region mapped, their connections stay on TCP,
+    /// and new ones come to the link. Of an ivshmem device, the group of `access` also gets the
+    /// memory: only root has it otherwise.
     ///
     /// # Errors
-    /// [`LinkError`]; [`LinkError::InUse`] when it was detached, or the region has lost this
-    /// machine's header, and processes still have it mapped.
+    /// [`LinkError`]; [`LinkError::InUse`] when the region has lost this machine's header, and
+    /// processes still have it mapped.
     pub fn attach(
         definition: &Definition,
         state: &Path,
@@ -79,6 +81,9 @@ impl Link {
         let since = host::nanoseconds();
         let state = loop {
             let state = open_state(definition, &path)?;
+            if !state.is_of_this_start() {
+                return Err(LinkError::NotAttached(name()));
+            }
             let is_mapped =
                 state.lock_mapped(Kind::Shared).map_err(|error| LinkError::of(&path, error))?;
             // Attaching may give the path to another file meanwhile.
@@ -113,6 +118,9 @@ impl Link {
         let name = || definition.name.clone();
         let path = state::path_of(definition, directory);
         let state = open_state(definition, &path)?;
+        if !state.is_of_this_start() {
+            return Err(LinkError::NotAttached(name()));
+        }
         if state.is_detached() {
             return Err(LinkError::Detached(name()));
         }
@@ -239,6 +247,12 @@ impl Link {
     #[must_use]
     pub fn peer(&self) -> Option<PeerHeader> {
         self.0.peer.read_header()
+    }
+
+    /// The layout by which another version of Seekwire has attached the other machine, if one has.
+    #[must_use]
+    pub fn other_layout(&self) -> Option<u16> {
+        self.0.peer.other_layout()
     }
 
     /// Enters a connection. `port` is where an accepting end listens for the line.

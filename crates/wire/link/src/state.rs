@@ -54,6 +54,8 @@ mod word {
     pub(super) const HIGHEST: usize = 0x58;
     /// Where the next sweep begins.
     pub(super) const NEXT: usize = 0x60;
+    /// The start of the machine in which it attached: two words.
+    pub(super) const START: usize = 0x68;
 }
 
 const ENTRY: usize = 32;
@@ -86,6 +88,15 @@ fn open(path: &Path) -> io::Result<Placed> {
     // Neither what a link leads to, nor what has those wait who open it.
     let flags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
     Placed::place(file::open(path, flags, 0)?)
+}
+
+/// The number of this start of the machine (random(4)), if the kernel shows it.
+fn this_start() -> Option<[u64; 2]> {
+    let text = file::read("/proc/sys/kernel/random/boot_id".as_ref()).ok()?;
+    let digits: String =
+        std::str::from_utf8(text.trim_ascii()).ok()?.chars().filter(|it| *it != '-').collect();
+    let number = u128::from_str_radix(&digits, 16).ok()?;
+    Some([(number >> 64) as u64, number as u64])
 }
 
 /// Whether somebody has a link open by a file of this name, or an entry, whatever is in the file.
@@ -121,6 +132,7 @@ impl StateFile {
         access: Access,
     ) -> io::Result<()> {
         let mut bytes = vec![0; PAGE + layout.entries() * ENTRY];
+        let start = this_start().unwrap_or_default();
         for (at, value) in [
             (word::MAGIC, MAGIC),
             (word::TOKEN, token),
@@ -129,6 +141,8 @@ impl StateFile {
             (word::ENTRIES, layout.entries() as u64),
             (word::DEVICE, identity.device),
             (word::INODE, identity.inode),
+            (word::START, start[0]),
+            (word::START + 8, start[1]),
         ] {
             bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
         }
@@ -211,7 +225,23 @@ impl StateFile {
     /// Also where the file was cut short: nothing in it means anything any more.
     #[inline]
     pub(crate) fn is_detached(&self) -> bool {
-        self.load(word::FLAGS) & DETACHED != 0 || self.load(word::MAGIC) != MAGIC
+        self.load(word::FLAGS) & DETACHED != 0 || !self.is_whole()
+    }
+
+    /// Whether the file was not cut short.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.load(word::MAGIC) == MAGIC
+    }
+
+    /// Whether this machine has attached since its start. A machine that was started from a copy of
+    /// another one's disk has a state that is not its own. Where nobody can tell, it has.
+    pub(crate) fn is_of_this_start(&self) -> bool {
+        let start = [self.load(word::START), self.load(word::START + 8)];
+        start == [0; 2] || this_start().is_none_or(|now| now == start)
+    }
+
+    pub(crate) fn set_attached(&self) {
+        self.memory.word(word::FLAGS).fetch_and(!DETACHED, Ordering::SeqCst);
     }
 
     pub(crate) fn set_detached(&self) {

@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 use std::io::{IoSlice, IoSliceMut};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 
 use common::{ACCESS, Bed, MIB, PAGE, tuple};
 use seekwire_link::{Access, Attached, EnterError, Entry, Half, Link, LinkError, Provider, Side};
@@ -130,7 +130,7 @@ fn a_link_that_is_taken_back_is_left_by_both_sides() {
     let bed = Bed::new(16 * MIB);
     let [one, two] = bed.both();
     let ends = joined(&one, &two, 9);
-    let [(from, from_queue), (to, to_queue)] = &ends;
+    let [(_, from_queue), (_, to_queue)] = &ends;
     assert!(one.unread().is_empty());
     {
         let tx = from_queue.tx();
@@ -164,17 +164,64 @@ fn a_link_that_is_taken_back_is_left_by_both_sides() {
     }
     assert!(shown.unread().is_empty() && one.unread().is_empty());
 
-    // Not while somebody has it mapped.
-    let error = bed.attach(Side::First).unwrap_err();
-    assert!(error.to_string().contains(&format!("connections: {}", std::process::id())), "{error}");
-    from.clear();
-    to.clear();
-    drop(ends);
-    assert!(matches!(bed.attach(Side::First).unwrap_err(), LinkError::InUse { .. }));
+    // While connections have it that stay on TCP, others come, and get other places.
+    assert_eq!(bed.attach(Side::First).unwrap(), Attached::Anew);
+    assert_eq!(bed.attach(Side::First).unwrap(), Attached::Already);
+    assert!(!one.is_detached() && !two.is_detached());
+    let others = joined(&one, &bed.open(Side::Second).unwrap(), 10);
+    let wants_tcp = |ends: &[(Entry, Queue); 2]| ends.each_ref().map(|end| end.1.peer_wants_tcp());
+    assert_eq!((wants_tcp(&ends), wants_tcp(&others)), ([true; 2], [false; 2]));
+    let places: Vec<_> = one.entries(Half::Own).iter().map(|listed| listed.place).collect();
+    assert!(places.len() == 2 && places[0] != places[1], "{places:?}");
+    for (entry, _) in ends.iter().chain(&others) {
+        entry.clear();
+    }
+    drop((ends, others));
+
+    // Where nobody has it mapped any more, the half is a new one.
+    one.take_back();
     drop(one);
     assert_eq!(bed.attach(Side::First).unwrap(), Attached::Anew, "one that looks is in no way");
     assert!(shown.is_detached() && !two.is_detached());
-    bed.open(Side::First).unwrap().enter(&tuple(10), Role::Connected, 0).unwrap();
+    bed.open(Side::First).unwrap().enter(&tuple(11), Role::Connected, 0).unwrap();
+}
+
+#[test]
+fn a_machine_that_has_a_copy_of_anothers_disk_has_not_attached() {
+    let bed = Bed::new(MIB);
+    let [one, two] = bed.both();
+    let end = one.enter(&tuple(9), Role::Connected, 0).unwrap();
+    let state = bed.state(Side::First).join("test.link");
+    // In another start of a machine, the kernel has another number.
+    let file = fs::File::options().write(true).open(&state).unwrap();
+    file.write_all_at(&[7; 16], 0x68).unwrap();
+    assert!(matches!(bed.open(Side::First).unwrap_err(), LinkError::NotAttached(_)));
+    let keep = Link::keep(&bed.definition(Side::First), &bed.state(Side::First));
+    assert!(matches!(keep.unwrap_err(), LinkError::NotAttached(_)));
+
+    // The copy has no locks of the machine that it was taken from.
+    let copy = bed.path().join("copy");
+    fs::create_dir(&copy).unwrap();
+    fs::copy(&state, copy.join("test.link")).unwrap();
+    let attached = Link::attach(&bed.definition(Side::First), &copy, ACCESS).unwrap();
+    assert_eq!(attached, Attached::Anew);
+    // From then on the half is the copy's, and the other one is not there any more.
+    assert!(one.is_detached_here() && end.place(PAGE).is_none());
+    let copied = Link::open(&bed.definition(Side::First), &copy).unwrap();
+    assert_eq!(two.peer().map(|peer| peer.token), Some(copied.token()));
+}
+
+#[test]
+fn a_machine_that_another_version_has_attached_is_not_taken_for_none() {
+    let bed = Bed::new(MIB);
+    let [one, two] = bed.both();
+    assert_eq!(two.other_layout(), None);
+    let magic = one.region().word(0);
+    magic.fetch_add(1 << 48, std::sync::atomic::Ordering::SeqCst);
+    let layout = magic.load(std::sync::atomic::Ordering::SeqCst) >> 48;
+    assert_eq!((two.peer(), two.other_layout()), (None, Some(layout as u16)));
+    magic.store(0, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(two.other_layout(), None);
 }
 
 #[test]
