@@ -25,7 +25,7 @@ use crate::lock::{Guard, Lock, RawLock};
 use crate::socket::Socket;
 use crate::table::Set;
 use crate::table::{self, Object};
-use crate::{departure, hazard, process, stats};
+use crate::{departure, hazard, process, relay, stats};
 
 /// To be called once.
 pub(crate) fn start() {
@@ -67,7 +67,9 @@ fn locks(objects: &[Arc<Object>]) -> Vec<&RawLock> {
     let states = sets.map(|set| set.state_lock());
     let numbers = objects.iter().map(|object| object.numbers().raw());
     let loans = sockets().map(|socket| socket.loans().raw());
-    registrations.chain(states).chain(numbers).chain(loans).chain([stats::lock()]).collect()
+    let relayed = sockets().map(|socket| socket.relayed().raw());
+    let objects = registrations.chain(states).chain(numbers).chain(loans).chain(relayed);
+    objects.chain([relay::lock(), stats::lock()]).collect()
 }
 
 /// Waits until no fork is under way. One that begins once the library is leaving waits for that.

@@ -81,8 +81,8 @@ unsafe fn prepare_control(mut header: msghdr) -> Result<Option<Replaced>, Errno>
         each_right(&header, |at, fd| {
             if let Some(socket) = table::socket(fd)
                 && to_tcp_or_relay(&socket, Reason::FdPassed)? == HandedOver::Later
-                && ffi::guarded(|| relay::goes_on_in_place(fd)) != Some(true)
-                && let Some(Ok(relay)) = ffi::guarded(|| relay::begin(&socket, Takes::AtOnce))
+                && !ffi::guarded_own(|| relay::goes_on_in_place(fd))?
+                && let Some(relay) = ffi::guarded_own(|| relay::begin_or_refuse(&socket))?
             {
                 socket.keep();
                 relays.push((at, relay));

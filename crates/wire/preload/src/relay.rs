@@ -21,7 +21,7 @@ use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket::{self, KernelRecv, KernelSend};
 use seekwire_transport::sys::{Fd, pair, thread};
 
-use crate::lock::Lock;
+use crate::lock::{Lock, RawLock};
 use crate::numbers::Last;
 use crate::socket::Socket;
 use crate::table::{self, SharedSet, SocketRef};
@@ -59,6 +59,11 @@ struct ForActions {
 }
 
 static FOR_ACTIONS: Lock<Vec<ForActions>> = Lock::new(Vec::new());
+
+/// That of what is kept for actions.
+pub(crate) fn lock() -> &'static RawLock {
+    FOR_ACTIONS.raw()
+}
 
 /// Whether a relay has begun whose end is where it was put.
 pub(crate) fn is_begun(socket: &Socket) -> bool {
@@ -99,44 +104,71 @@ fn put_nothing(number: Fd) -> io::Result<()> {
     pair::unconnected(number).and_then(|end| fd::replace(number, &end))
 }
 
-/// Lets a relay take the place of the socket in this process, too: all numbers of it stand for the
-/// program's end, and are none of the library's. To be called before exec, which an epoll set that
-/// has the socket must not survive: it would go on with what the number was.
+/// Lets a relay take the place of the socket in this process, before exec, which an epoll set that
+/// has the socket must not survive: it would go on with what the number was. Where no relay can
+/// begin, what would be a false end of the stream becomes an error.
 pub(crate) fn take_place(socket: SocketRef, takes: Takes, survives: impl Fn(c_int) -> bool) {
-    let numbers: Vec<_> = socket.numbers().lock().all().collect();
     let is_watched = socket.registrations().lock().iter().any(|registration| {
         let set = SharedSet::find(&registration.set).and_then(|set| set.number());
         set.is_some_and(&survives)
     });
     let begun = if is_watched { Err(Errno::NOTSUP) } else { begin(&socket, takes) };
-    let has_ended = socket::ends(socket.connection.fd()).peers;
-    if begun.is_err() && !has_ended {
-        return;
+    if begun.is_ok() || socket::ends(socket.connection.fd()).peers {
+        replace_numbers(socket, begun.ok());
     }
+}
+
+/// All numbers of the socket stand for the program's end, or for nothing, and are none of the
+/// library's.
+fn replace_numbers(socket: SocketRef, begun: Option<Begun>) {
+    let of = socket::identity(socket.connection.fd());
+    let numbers: Vec<_> = socket.numbers().lock().all().collect();
     socket.keep();
     drop(socket);
     for number in numbers {
+        // Another thread may have closed it, and another file may have it.
+        if socket::identity(Fd::new(number)) != of {
+            continue;
+        }
         track::untrack(number, Last::Closing);
         let _ = match &begun {
-            Ok(begun) => fd::replace(Fd::new(number), &begun.theirs),
-            Err(_) => put_nothing(Fd::new(number)),
+            Some(begun) => fd::replace(Fd::new(number), &begun.theirs),
+            None => put_nothing(Fd::new(number)),
         };
     }
-    if let Ok(begun) = begun {
+    if let Some(begun) = begun {
         begun.open();
     }
 }
 
 /// Lets a relay take the place of the socket in this process, which goes on, with the kernel's calls
 /// or in the C library; what it reads is not the new holder's, as with one socket. False where it
-/// stays as it is; an epoll set that has it would go on with what it was.
-pub(crate) fn goes_on_in_place(fd: c_int) -> bool {
-    match table::socket(fd) {
-        Some(socket) if socket.registrations().lock().is_empty() => {
-            take_place(socket, Takes::AtOnce, |_set| true);
-            true
-        }
-        _ => false,
+/// stays as it is: an epoll set that has it would go on with what it was.
+///
+/// # Errors
+/// EBUSY where no relay can begin, and the new holder would find an end of the stream that is none.
+pub(crate) fn goes_on_in_place(fd: c_int) -> Result<bool, Errno> {
+    let Some(socket) = table::socket(fd) else { return Ok(false) };
+    if !socket.registrations().lock().is_empty() {
+        return Ok(false);
+    }
+    match begin_or_refuse(&socket)? {
+        Some(begun) => replace_numbers(socket, Some(begun)),
+        None => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// Begins a relay for a program that was given the socket. `None` where none can begin, and the
+/// program finds what the peer sends from now on.
+///
+/// # Errors
+/// As for [`goes_on_in_place`].
+pub(crate) fn begin_or_refuse(socket: &Socket) -> Result<Option<Begun>, Errno> {
+    match begin(socket, Takes::AtOnce) {
+        Ok(begun) => Ok(Some(begun)),
+        Err(_) if socket::ends(socket.connection.fd()).peers => Err(Errno::BUSY),
+        Err(_) => Ok(None),
     }
 }
 
@@ -144,8 +176,10 @@ pub(crate) fn goes_on_in_place(fd: c_int) -> bool {
 pub(crate) fn for_actions(socket: &Socket, actions: usize, to: c_int) -> Option<c_int> {
     let of = socket::identity(socket.connection.fd())?;
     let is_it = |known: &&ForActions| (known.actions, known.of) == (actions, of);
-    if let Some(known) = FOR_ACTIONS.lock().iter().find(is_it) {
-        return Some(known.end.fd().raw());
+    let known = FOR_ACTIONS.lock().iter().find(is_it).map(|known| known.end.fd().raw());
+    if known.is_some() {
+        socket.keep();
+        return known;
     }
     if !reads_from(to) {
         return None;
@@ -248,7 +282,7 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
         }
     };
     let outward = || {
-        if has_word(word) && outward(connection, near) {
+        if has_word(word) && outward(connection, near, &others) {
             // The direction ends when nobody else can send.
             wait_for_others();
             let _ = connection.shutdown(Shutdown::Write);
@@ -285,7 +319,7 @@ fn inward(connection: &Connection, near: Fd) -> bool {
 }
 
 /// From the program to the peer. Whether the program has ended its direction.
-fn outward(connection: &Connection, near: Fd) -> bool {
+fn outward(connection: &Connection, near: Fd, others: &[u32]) -> bool {
     let mut piece = vec![0; PIECE];
     loop {
         let _ = poll::wait(Fd::new(-1), near, Events::READ, Until::NEVER);
@@ -299,7 +333,11 @@ fn outward(connection: &Connection, near: Fd) -> bool {
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
             // It has closed its end with a reset.
-            Err(_) => return true,
+            Err(_) if connection.is_held_by(others) => return true,
+            Err(_) => {
+                socket::reset(connection.fd());
+                return false;
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use seekwire_transport::sys::fd::is_placed;
 use seekwire_transport::sys::thread;
 
 use super::interpose;
-use crate::ffi::{fail, guarded, keeping_errno};
+use crate::ffi::{fail, guarded, guarded_own, keeping_errno};
 use crate::hand_over::{to_holder_of, to_tcp_or_relay};
 use crate::numbers::Last;
 use crate::process::{self, Kind};
@@ -250,7 +250,7 @@ interpose! {
 pub(super) fn hand_to_libc(fd: c_int) -> Result<(), Errno> {
     if let Some(socket) = table::socket(fd) {
         let handed_over = to_tcp_or_relay(&socket, Reason::Stdio)?;
-        if handed_over == HandedOver::Later && relay::goes_on_in_place(fd) {
+        if handed_over == HandedOver::Later && guarded_own(|| relay::goes_on_in_place(fd))? {
             return Ok(());
         }
         keeping_errno(|| {

@@ -12,6 +12,7 @@ use std::ffi::{c_char, c_int, c_void};
 use libc::{AT_FDCWD, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use seekwire_endpoint::{HandedOver, Reason};
 use seekwire_transport::Errno;
+use seekwire_transport::sys::fd::with_all_numbers;
 
 use super::interpose;
 use crate::ffi::{guarded, keeping_errno};
@@ -205,8 +206,11 @@ interpose! {
             Err(error) => return error.raw_os_error(),
         };
         match relayed {
+            // The C library takes only numbers below the soft limit.
             // SAFETY: the caller's own arguments, but for the number.
-            Some(from) => unsafe { real::posix_spawn_file_actions_adddup2(actions, from, to) },
+            Some(from) => with_all_numbers(|| unsafe {
+                real::posix_spawn_file_actions_adddup2(actions, from, to)
+            }),
             None => kernel(),
         }
     };

@@ -213,24 +213,30 @@ impl AsFd for Placed {
 /// The kernel compares a number with the soft limit only when it hands it out, so the limit is
 /// lifted for that moment and the application never sees another one.
 fn duplicate_above(fd: BorrowedFd<'_>, floor: i32) -> io::Result<Opened> {
-    static LIMIT: Mutex<()> = Mutex::new(());
     let error = match rustix::io::fcntl_dupfd_cloexec(fd, floor) {
         Ok(placed) => return Ok(placed.into()),
         Err(error) => error,
     };
-    let _one_at_a_time = LIMIT.lock();
     let (soft, hard) = super::limit::descriptor_limit();
     // Some programs lower both limits to what they need themselves (memcached).
     let lowered = if hard > soft { soft } else { soft / 4 * 3 };
     let floor = i32::try_from(lowered).map_or(floor, |lowered| lowered.min(floor));
-    if hard > soft && super::limit::set_descriptor_limit(hard).is_err() {
-        return Err(error.into());
+    with_all_numbers(|| rustix::io::fcntl_dupfd_cloexec(fd, floor))
+        .map(Opened::from)
+        .map_err(|_| error.into())
+}
+
+/// Does something that needs numbers above the soft limit of descriptors.
+pub fn with_all_numbers<T>(work: impl FnOnce() -> T) -> T {
+    static LIMIT: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = LIMIT.lock();
+    let (soft, hard) = super::limit::descriptor_limit();
+    let is_lifted = hard > soft && super::limit::set_descriptor_limit(hard).is_ok();
+    let result = work();
+    if is_lifted {
+        let _ = super::limit::set_descriptor_limit(soft);
     }
-    let placed = rustix::io::fcntl_dupfd_cloexec(fd, floor);
-    if hard > soft {
-        super::limit::set_descriptor_limit(soft)?;
-    }
-    Ok(placed?.into())
+    result
 }
 
 #[cfg(test)]
