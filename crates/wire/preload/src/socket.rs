@@ -16,6 +16,7 @@ use crate::lock::Lock;
 use crate::numbers::Numbers;
 use crate::registration::Registration;
 use crate::relay::Relayed;
+use crate::table::SharedSet;
 
 /// A type of socket(2) that every Linux refuses: the kernel's own end below it, and only four bits
 /// are looked at.
@@ -104,7 +105,11 @@ impl Socket {
     /// To be called under the lock of the registrations whenever they change.
     pub(crate) fn note_registrations(&self, registrations: &[Registration]) {
         self.registered.store(registrations.len(), Ordering::Release);
-        self.connection.note_sets(registrations.iter().map(|registration| registration.is_seen));
+        // One that is closed keeps nobody from the ring.
+        let live = registrations.iter().filter(|registration| {
+            SharedSet::find(&registration.set).is_some_and(|set| set.number().is_some())
+        });
+        self.connection.note_sets(live.map(|registration| registration.is_seen));
     }
 
     /// What the epoll sets have to know about the connection.

@@ -69,13 +69,14 @@ impl SocketRef {
     }
 
     /// Ends a call of the library's: tells the sets what has changed, and takes the connection back
-    /// to TCP if the program is to wait for it unseen.
+    /// to TCP if the program is to wait for it unseen. True if it did: the call is to be made again,
+    /// for what the peer has done meanwhile.
     #[inline]
-    pub(crate) fn end_call(&self, error: Option<Errno>) {
-        if error == Some(Errno::AGAIN) {
-            ffi::guarded(|| self.connection.note_would_block());
-        }
+    pub(crate) fn end_call(&self, error: Option<Errno>) -> bool {
+        let has_left = error == Some(Errno::AGAIN)
+            && ffi::guarded(|| self.connection.note_would_block()) == Some(true);
         self.update_sets();
+        has_left
     }
 
     /// Moves the connection to TCP for good, before the caller sends by a call of its own.

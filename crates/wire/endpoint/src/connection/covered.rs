@@ -24,7 +24,13 @@ pub(super) struct Covered {
     flags: AtomicU8,
     /// Calls that had moved bytes when poll or select covered it last, and one; 0: never.
     polled: AtomicU32,
+    /// Receives in a row that found nothing, since so many calls had moved bytes.
+    looks: AtomicU32,
+    looks_since: AtomicU32,
 }
+
+/// After so many of them, a program that finds nothing does not sleep in between.
+const AWAKE: u32 = 3;
 
 impl Connection {
     /// The program waits for the socket itself, and says so by [`Connection::note_poll`] and
@@ -38,6 +44,18 @@ impl Connection {
     pub fn note_poll(&self) {
         let calls = self.gate.calls.load(Ordering::Relaxed);
         self.covered.polled.store(calls.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// A receive has found nothing. A program that looks again and again waits awake, and sees what
+    /// comes by the ring.
+    pub fn note_look_in_vain(&self) {
+        let calls = self.gate.calls.load(Ordering::Relaxed);
+        if self.covered.looks_since.swap(calls, Ordering::Relaxed) != calls {
+            self.covered.looks.store(0, Ordering::Relaxed);
+        }
+        if self.covered.looks.fetch_add(1, Ordering::Relaxed) + 1 >= AWAKE {
+            self.note_poll();
+        }
     }
 
     /// The calls are counted anew, in the child of a fork.

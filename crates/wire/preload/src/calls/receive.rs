@@ -16,7 +16,7 @@ use super::control::{Messages, Told};
 use super::flags::{self, About};
 use super::interpose;
 use crate::buffers::{Buffers, is_possible};
-use crate::ffi::{count, fail, guarded_raw, set_errno};
+use crate::ffi::{count, errno, fail, guarded_raw, set_errno};
 use crate::hazard::outside;
 use crate::table::SocketRef;
 use crate::timeout::Timeout;
@@ -71,8 +71,9 @@ fn receive_with(
                     }
                 }
                 Some(result) => {
-                    socket.end_call(result.err());
-                    return count(result);
+                    if !socket.end_call(result.err()) {
+                        return count(result);
+                    }
                 }
                 None => return kernel(),
             },
@@ -93,6 +94,8 @@ pub(super) fn by_kernel(
     let result = kernel();
     if result > 0 && !flags::leaves_stream(flags) {
         plain.received(result as usize);
+    } else if result < 0 && errno() == libc::EAGAIN {
+        socket.connection.note_look_in_vain();
     }
     socket.leave_plain(plain);
     socket.update_sets();

@@ -69,8 +69,9 @@ pub(crate) fn transmit(
                     return count(Ok(bytes));
                 }
                 Some(Err(error)) => {
-                    socket.end_call(Some(error));
-                    return fail(error);
+                    if !socket.end_call(Some(error)) {
+                        return fail(error);
+                    }
                 }
                 None => return kernel(),
             },

@@ -28,6 +28,9 @@ use crate::table::{self, SetRef, SharedSet};
 /// How deep sets may be in one another: the kernel's own limit (linux/eventpoll.c, EP_MAX_NESTS).
 pub(super) const MOST_LEVELS: u32 = 4;
 
+/// What the kernel does not tell again.
+const TOLD_ONCE: u32 = ONE_SHOT | libc::EPOLLET as u32;
+
 /// In place of a number: that of a socket whose number has changed.
 const ANY: c_int = -1;
 
@@ -39,7 +42,7 @@ pub(super) fn place_for(set: &SetRef, fd: c_int) -> (PlaceOfSet, bool) {
         // Under this lock it is decided who of both knows of the other.
         let is_seen = set.is_seen();
         if !is_seen {
-            state.early.push(fd);
+            state.early.insert(fd);
         }
         is_seen
     };
@@ -62,7 +65,7 @@ pub(super) fn replace(socket: &Socket, set: &Set, registration: &mut Registratio
     }
     let _ = tag::control(epfd, Op::Delete, registration.fd, 0, 0);
     registration.stand_in = Some(stand_in);
-    set.state.lock().early.push(ANY);
+    set.state.lock().early.insert(ANY);
     true
 }
 
@@ -82,11 +85,30 @@ fn notice(set: &SharedSet, levels: u32) {
         set.seen.store(true, Ordering::Release);
         std::mem::take(&mut state.early)
     };
-    let all = if early.contains(&ANY) { table::numbers().collect() } else { early };
-    for socket in all.into_iter().filter_map(table::socket) {
-        let mut registrations = socket.registrations().lock();
-        let of_set = registrations.iter_mut().filter(|registration| set.is(&registration.set));
-        of_set.for_each(|registration| registration.is_seen = true);
+    let missed = early.into_iter().filter(|&fd| !note_seen(set, fd)).count();
+    if missed > 0 {
+        // Another thread is closing a number, and others stand for the socket.
+        table::numbers().for_each(|fd| {
+            note_seen(set, fd);
+        });
+    }
+    if levels > 0 {
+        for (inner, _) in inner(set).iter().filter(|(inner, _)| !inner.is_seen()) {
+            notice(inner, levels - 1);
+        }
+    }
+}
+
+/// A wait on `set` was seen, in which the socket `fd` is; false if it is not.
+fn note_seen(set: &SharedSet, fd: c_int) -> bool {
+    let Some(socket) = table::socket(fd) else { return false };
+    let mut registrations = socket.registrations().lock();
+    let mut is_in_set = false;
+    for registration in registrations.iter_mut().filter(|it| set.is(&it.set)) {
+        registration.is_seen = true;
+        is_in_set = true;
+    }
+    if is_in_set {
         socket.note_registrations(&registrations);
         if socket.to_show() != 0 {
             let shown = show(&socket, &mut registrations);
@@ -94,11 +116,7 @@ fn notice(set: &SharedSet, levels: u32) {
             keep_or_leave(&socket, shown);
         }
     }
-    if levels > 0 {
-        for (inner, _) in inner(set).iter().filter(|(inner, _)| !inner.is_seen()) {
-            notice(inner, levels - 1);
-        }
-    }
+    is_in_set
 }
 
 /// A set inside another, as the application put it there.
@@ -148,7 +166,7 @@ pub(super) fn silence_inner(set: &Set, levels: u32) -> bool {
 }
 
 /// Takes the events of sets inside `set` out in which a doorbell has rung for something that is gone
-/// by now; returns how many events are left. One that was asked for by EPOLLONESHOT stays.
+/// by now; returns how many events are left. One that the kernel tells once stays.
 pub(super) fn keep_true(set: &Set, events: &mut [epoll_event]) -> usize {
     let count = events.len();
     if count == 0 || !silence_inner(set, MOST_LEVELS) {
@@ -156,10 +174,13 @@ pub(super) fn keep_true(set: &Set, events: &mut [epoll_event]) -> usize {
     }
     let is_void = |event: &epoll_event| {
         let told = event.events;
+        let sets = inner(set);
+        let mut of_event = sets.iter().filter(|(_, asked)| asked.u64 == event.u64).peekable();
         told & !READ == 0
-            && inner(set).iter().any(|(inner, asked)| {
+            && of_event.peek().is_some()
+            && of_event.all(|(inner, asked)| {
                 let number = inner.number().map(Fd::new);
-                (asked.u64, asked.events & ONE_SHOT) == (event.u64, 0)
+                asked.events & TOLD_ONCE == 0
                     && number.is_some_and(|number| look::state(number, POLLIN) == 0)
             })
     };

@@ -145,6 +145,7 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
             continue;
         };
         let event = epoll_event { events: note.events, u64: note.data };
+        let mut registrations = socket.registrations().lock();
         let place_of_set = seen::place_for(set, socket.number());
         let mut registration = Registration::new(place_of_set, place.entry.number, event);
         if is_heir {
@@ -159,7 +160,6 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
                 sharing.strike(tag.watch, tag.generation);
             }
         }
-        let mut registrations = socket.registrations().lock();
         registrations.push(registration);
         socket.note_registrations(&registrations);
         concerned.push(socket.number());

@@ -1,6 +1,6 @@
 //! The watches of a set.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub(super) struct State<S> {
     /// Somebody may sleep in the kernel until the set becomes readable, without a call on it.
     pub(super) is_watched_by_kernel: bool,
     /// Numbers of sockets that came into the set before a wait on it was seen.
-    pub(super) early: Vec<c_int>,
+    pub(super) early: BTreeSet<c_int>,
     /// The sets that are in it.
     pub(super) inner: Vec<Inner>,
     /// From the first doubt on that nobody else would look at again.
@@ -84,7 +84,7 @@ impl<S: Share> State<S> {
             left: Vec::new(),
             is_left_first: false,
             is_watched_by_kernel: false,
-            early: Vec::new(),
+            early: BTreeSet::new(),
             inner: Vec::new(),
             reminder: None,
         }
