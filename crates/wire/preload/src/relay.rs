@@ -18,6 +18,7 @@ use seekwire_endpoint::{Connection, Interest, RecvFlags, SendFlags, Until};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::{self, Opened, Placed};
 use seekwire_transport::sys::poll::{self, Events};
+use seekwire_transport::sys::process::begins_namespace;
 use seekwire_transport::sys::socket::{self, KernelRecv, KernelSend};
 use seekwire_transport::sys::{Fd, pair, thread};
 
@@ -253,7 +254,7 @@ pub(crate) fn begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
 
 fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
     let connection = &socket.connection;
-    if hold::is_interrupted() || filter::is_in_place() {
+    if hold::is_interrupted() || filter::is_in_place() || begins_namespace() {
         return Err(Errno::NOTSUP);
     }
     let [fd, doorbell, peer_doorbell] = connection.descriptors().ok_or(Errno::NOTSUP)?;
@@ -282,7 +283,13 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
         }
     };
     let outward = || {
-        if has_word(word) && outward(connection, near, &others) {
+        if !has_word(word) {
+            return;
+        }
+        // So is what the program has sent, to the peer.
+        socket::reset_on_close(connection.fd());
+        if outward(connection, near, &others) {
+            socket::close_in_order(connection.fd());
             // The direction ends when nobody else can send.
             wait_for_others();
             let _ = connection.shutdown(Shutdown::Write);

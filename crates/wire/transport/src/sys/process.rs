@@ -20,6 +20,19 @@ pub unsafe fn copy() -> Result<i32, Errno> {
     unsafe { call(libc::SYS_clone, [0; 6]) }.map(|pid| pid as i32)
 }
 
+/// Whether the first child of this process would be the first one of a namespace of processes, which
+/// ends when that child does: after unshare(CLONE_NEWPID).
+#[must_use]
+pub fn begins_namespace() -> bool {
+    let space = |name: &str| rustix::fs::stat(format!("/proc/thread-self/ns/{name}"));
+    match (space("pid"), space("pid_for_children")) {
+        (Ok(own), Ok(childrens)) => own.st_ino != childrens.st_ino,
+        // Before its first process there is nothing to look at.
+        (Ok(_), Err(error)) => error == Errno::NOENT,
+        _ => false,
+    }
+}
+
 /// Waits until a [`copy`] has ended; returns its status, unless another thread has waited for it.
 #[must_use]
 pub fn status(pid: i32) -> Option<i32> {
