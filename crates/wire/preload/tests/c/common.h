@@ -17,6 +17,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,6 +197,14 @@ __attribute__((unused)) static long milliseconds(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Awake, so that whoever waits goes on at once; where there is no processor for both, the other gets it. */
+__attribute__((unused)) static void await_round(atomic_int *rounds, int round)
+{
+    for (int turns = 0; atomic_load(rounds) < round; turns++)
+        if (turns > 1000000)
+            sched_yield();
 }
 
 /* A thread that does one thing once the others in this process are asleep in a system call. */

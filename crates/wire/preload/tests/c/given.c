@@ -4,10 +4,11 @@
  */
 #include "common.h"
 #include <spawn.h>
+#include <sys/resource.h>
 
 extern char **environ;
 
-static const size_t size = 100000;
+enum { size = 100000, FORKS = 100 };
 
 static char byte_at(size_t at)
 {
@@ -74,27 +75,42 @@ static void show_rest(const char *who, int fd, size_t from)
     printf("%s got up to %zu, then %s\n", who, from, n == 0 ? "the end" : strerrorname_np(errno));
 }
 
+static ssize_t send_fd(int by, int fd)
+{
+    char c = 'p', space[CMSG_SPACE(sizeof fd)] = {0};
+    struct iovec piece = {&c, 1};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+    struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+    *rights = (struct cmsghdr){CMSG_LEN(sizeof fd), SOL_SOCKET, SCM_RIGHTS};
+    memcpy(CMSG_DATA(rights), &fd, sizeof fd);
+    return sendmsg(by, &message, 0);
+}
+
+/* -1 where the other side has left. */
+static int receive_fd(int by)
+{
+    int fd;
+    char c, space[CMSG_SPACE(sizeof fd)];
+    struct iovec piece = {&c, 1};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+    if (recvmsg(by, &message, 0) != 1)
+        return -1;
+    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+    return fd;
+}
+
 /* The message that is to pass it finds no room. */
 static void not_passed(void)
 {
     int told, fd = begin_peer(&told), ends[2];
     static char junk[4096];
-    char c = 'p';
-    struct iovec iov = {&c, 1};
-    union {
-        struct cmsghdr header;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct msghdr message = {NULL, 0, &iov, 1, &control, sizeof control, 0};
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
     set_nonblocking(ends[0], 1);
     while (write(ends[0], junk, sizeof junk) > 0)
         ;
     while (write(ends[0], junk, 1) > 0)
         ;
-    control.header = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
-    memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
-    say("passed", sendmsg(ends[0], &message, 0));
+    say("passed", send_fd(ends[0], fd));
     show_rest("this one", fd, 0);
     close(fd), close(ends[0]), close(ends[1]);
     show_peer(told);
@@ -118,17 +134,144 @@ static void written_to(int by_vfork)
     show_peer(told);
 }
 
+static pid_t start(posix_spawn_file_actions_t *actions, char *command)
+{
+    pid_t child;
+    fflush(stdout);
+    CHECK(posix_spawnp(&child, "sh", actions, NULL, (char *[]){"sh", "-c", command, NULL}, environ) == 0);
+    return child;
+}
+
+static void join(pid_t child)
+{
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 /* The same memory serves for the actions of two, and is never given back. */
 static void by_the_same_actions(posix_spawn_file_actions_t *actions)
 {
-    int told, fd = begin_peer(&told), status;
-    pid_t child;
+    int told, fd = begin_peer(&told);
     CHECK(posix_spawn_file_actions_init(actions) == 0 && posix_spawn_file_actions_adddup2(actions, fd, 0) == 0);
-    fflush(stdout);
-    CHECK(posix_spawnp(&child, "sh", actions, NULL, (char *[]){"sh", "-c", "wc -c; echo done >&0", NULL}, environ) == 0);
+    pid_t child = start(actions, "wc -c; echo done >&0");
     close(fd);
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    join(child);
     show_peer(told);
+}
+
+/* The C library takes no number for the actions that is above this limit, which is a common one. */
+static void below_a_soft_limit(posix_spawn_file_actions_t *actions)
+{
+    struct rlimit before, low, after;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    low = before;
+    if (low.rlim_cur > 1024)
+        low.rlim_cur = 1024;
+    CHECK(setrlimit(RLIMIT_NOFILE, &low) == 0);
+    by_the_same_actions(actions);
+    CHECK(getrlimit(RLIMIT_NOFILE, &after) == 0 && after.rlim_cur == low.rlim_cur);
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
+/* The program leaves with everything unread, after this one has closed it. */
+static void left_with_a_reset(void)
+{
+    posix_spawn_file_actions_t actions;
+    int told, go[2], fd = begin_peer(&told);
+    CHECK(pipe2(go, O_CLOEXEC) == 0);
+    CHECK(posix_spawn_file_actions_init(&actions) == 0 && posix_spawn_file_actions_adddup2(&actions, fd, 0) == 0);
+    CHECK(posix_spawn_file_actions_adddup2(&actions, go[0], 5) == 0);
+    pid_t child = start(&actions, "read word <&5");
+    CHECK(posix_spawn_file_actions_destroy(&actions) == 0);
+    close(fd);
+    write_all(go[1], "\n", 1);
+    join(child);
+    show_peer(told);
+    close(go[0]), close(go[1]);
+}
+
+static void *make_actions(void *enough)
+{
+    posix_spawn_file_actions_t actions;
+    while (!atomic_load((atomic_int *)enough))
+        CHECK(posix_spawn_file_actions_init(&actions) == 0 && posix_spawn_file_actions_destroy(&actions) == 0);
+    return NULL;
+}
+
+/* A thread is in the midst of actions whenever a child of fork begins, which closes the socket. */
+static void forked_meanwhile(void)
+{
+    posix_spawn_file_actions_t actions;
+    atomic_int enough = 0;
+    pthread_t thread;
+    int told, fd = begin_peer(&told);
+    CHECK(posix_spawn_file_actions_init(&actions) == 0 && posix_spawn_file_actions_adddup2(&actions, fd, 0) == 0);
+    join(start(&actions, "wc -c"));
+    CHECK(posix_spawn_file_actions_destroy(&actions) == 0);
+    CHECK(pthread_create(&thread, NULL, make_actions, &enough) == 0);
+    for (int i = 0; i < FORKS; i++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0)
+            _exit(close(fd));
+        join(child);
+    }
+    atomic_store(&enough, 1);
+    CHECK(pthread_join(thread, NULL) == 0);
+    close(fd);
+    show_peer(told);
+}
+
+/* Reads everything until the end, and answers. */
+static void take_all(int fd, FILE *stream)
+{
+    static char bytes[size + 1];
+    size_t len = 0;
+    ssize_t n;
+    while ((n = stream ? (ssize_t)fread(bytes + len, 1, 1000, stream) : read(fd, bytes + len, 1000)) > 0)
+        CHECK((len += n) <= size);
+    CHECK(n == 0 && len == size && (!stream || !ferror(stream)));
+    for (size_t at = 0; at < size; at++)
+        CHECK(bytes[at] == byte_at(at));
+    write_all(fd, "answer", 6);
+    close(fd);
+}
+
+enum giving { BY_MESSAGE, BY_STDIO };
+
+/* No relay can begin. Refused or not, all bytes come, either to the new holder or to this one. */
+static void with_no_descriptor_left(enum giving how)
+{
+    int told, ends[2];
+    fflush(stdout);
+    pid_t giver = fork();
+    if (giver > 0) {
+        join(giver);
+        return;
+    }
+    CHECK(giver == 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    pid_t holder = fork();
+    if (holder == 0) {
+        close(ends[0]);
+        int got = receive_fd(ends[1]);
+        if (got >= 0)
+            take_all(got, NULL);
+        _exit(0);
+    }
+    int fd = begin_peer(&told);
+    struct rlimit none = {0, 0};
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    FILE *stream = how == BY_STDIO ? fdopen(fd, "r") : NULL;
+    int is_given = how == BY_MESSAGE && send_fd(ends[0], fd) == 1;
+    CHECK(stream || is_given || errno == EBUSY);
+    if (is_given)
+        close(fd);
+    else
+        take_all(fd, stream);
+    close(ends[0]);
+    printf("no descriptors, given by %s: ", how == BY_MESSAGE ? "a message" : "stdio");
+    show_peer(told);
+    exit(0);
 }
 
 /* This process becomes another program, and has it in an epoll set that ends with it. */
@@ -162,6 +305,11 @@ int main(int argc, char **argv)
     written_to(1);
     by_the_same_actions(&actions);
     by_the_same_actions(&actions);
+    below_a_soft_limit(&actions);
+    with_no_descriptor_left(BY_MESSAGE);
+    with_no_descriptor_left(BY_STDIO);
+    forked_meanwhile();
+    left_with_a_reset();
     in_a_set();
     return 0;
 }

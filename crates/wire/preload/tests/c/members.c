@@ -250,6 +250,48 @@ static void unwanted(void)
     close(a), close(b), close(set);
 }
 
+static atomic_int begun, arrived;
+static int sender, duplicate;
+
+static void *close_duplicates(void *rounds)
+{
+    for (int i = 1; i <= *(int *)rounds; i++) {
+        await_round(&begun, i);
+        for (volatile int delay = i * 53 % 4000; delay > 0; delay--)
+            ;
+        CHECK(close(duplicate) == 0);
+        write_all(sender, "x", 1);
+        atomic_store(&arrived, i);
+    }
+    return NULL;
+}
+
+/* Another thread closes the number that is in the set, not the last one, as the first wait on the set begins. */
+static void closed_meanwhile(void)
+{
+    int b, rounds = 400;
+    char c;
+    pthread_t thread;
+    pair(&sender, &b);
+    CHECK(pthread_create(&thread, NULL, close_duplicates, &rounds) == 0);
+    for (int i = 1; i <= rounds; i++) {
+        struct epoll_event event;
+        int set = epoll_create1(0);
+        duplicate = dup(b);
+        CHECK(duplicate >= 0 && ctl(set, EPOLL_CTL_ADD, duplicate, EPOLLIN | EPOLLET, 7) == 0);
+        atomic_store(&begun, i);
+        for (volatile int delay = 4000; delay > 0; delay--)
+            ;
+        CHECK(epoll_wait(set, &event, 1, -1) == 1 && event.data.u64 == 7);
+        await_round(&arrived, i);
+        read_all(b, &c, 1);
+        CHECK(close(set) == 0);
+    }
+    CHECK(pthread_join(thread, NULL) == 0);
+    printf("closed meanwhile: %d rounds\n", rounds);
+    close(sender), close(b);
+}
+
 int main(void)
 {
     static const uint32_t ways[] = {0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHOT};
@@ -262,5 +304,6 @@ int main(void)
     exclusive();
     strange();
     unwanted();
+    closed_meanwhile();
     return 0;
 }

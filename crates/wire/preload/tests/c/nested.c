@@ -70,6 +70,46 @@ static void try(int levels, uint32_t events, int nonblocking)
     CHECK(close(a) == 0 && close(b) == 0);
 }
 
+static int connected, accepted, end_of_pipe;
+
+static void take_and_tell(void *unused)
+{
+    char c;
+    (void)unused;
+    write_all(connected, "x", 1);
+    read_all(accepted, &c, 1);
+    write_all(end_of_pipe, "p", 1);
+}
+
+/* The two sets inside share one word of data: what was received in one does not hide what the other tells only once. */
+static void one_word(void)
+{
+    int sets[3], tube[2], rounds = 100;
+    char c;
+    pair(&connected, &accepted);
+    CHECK(pipe2(tube, O_NONBLOCK) == 0);
+    end_of_pipe = tube[1];
+    for (int i = 0; i < 3; i++)
+        CHECK((sets[i] = epoll_create1(EPOLL_CLOEXEC)) >= 0);
+    enter(sets[1], accepted, EPOLLIN);
+    enter(sets[2], tube[0], EPOLLIN);
+    CHECK(epoll_ctl(sets[0], EPOLL_CTL_ADD, sets[1], &(struct epoll_event){EPOLLIN, {.u64 = 0}}) == 0);
+    CHECK(epoll_ctl(sets[0], EPOLL_CTL_ADD, sets[2], &(struct epoll_event){EPOLLIN | EPOLLET, {.u64 = 0}}) == 0);
+    for (int i = 0; i < rounds; i++) {
+        struct later later;
+        struct epoll_event events[4];
+        do_later(&later, take_and_tell, NULL);
+        do
+            CHECK(epoll_wait(sets[0], events, 4, -1) > 0);
+        while (read(tube[0], &c, 1) != 1);
+        CHECK(pthread_join(later.thread, NULL) == 0);
+    }
+    printf("two sets with one word: %d rounds\n", rounds);
+    for (int i = 0; i < 3; i++)
+        CHECK(close(sets[i]) == 0);
+    CHECK(close(connected) == 0 && close(accepted) == 0 && close(tube[0]) == 0 && close(tube[1]) == 0);
+}
+
 int main(void)
 {
     for (int levels = 1; levels <= 3; levels++) {
@@ -77,5 +117,6 @@ int main(void)
         try(levels, EPOLLIN | EPOLLRDHUP, 1);
         try(levels, EPOLLIN | EPOLLET, 0);
     }
+    one_word();
     return 0;
 }

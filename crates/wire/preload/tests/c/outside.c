@@ -4,10 +4,12 @@
  */
 #include "common.h"
 #include "raw.h"
+#include <sys/mman.h>
 
 /* Nothing of the library's, and no address of the program's. */
 #define DATA(fd) (0xabcd000000000000 | (uint64_t)(fd) << 8)
 #define ROUNDS 200
+#define CONNECTIONS 100
 
 static int set;
 
@@ -186,6 +188,12 @@ static int is_on_ring(int fd)
     return seekwire_status && seekwire_status(fd, &status) == 0 && status.tx_ring > 0;
 }
 
+/* Whether connections whose waits are seen come to the ring here. */
+static int has_ring(void)
+{
+    return seekwire_status && !getenv("SEEKWIRE") && !getenv("SEEKWIRE_FALLBACK_AFTER");
+}
+
 static void try(const struct way *way)
 {
     int a, b;
@@ -199,7 +207,7 @@ static void try(const struct way *way)
     talk(way, a, b, ROUNDS);
     if (!way->is_seen)
         CHECK(!is_on_ring(a) && !is_on_ring(b));
-    else if (seekwire_status && !getenv("SEEKWIRE") && !getenv("SEEKWIRE_FALLBACK_AFTER"))
+    else if (has_ring())
         CHECK(is_on_ring(a) && is_on_ring(b));
     printf("%s: %d rounds\n", way->name, ROUNDS);
     CHECK(close(a) == 0 && read(b, &(char){0}, 1) == 0 && close(b) == 0);
@@ -247,6 +255,116 @@ static void connected_by_libc(void)
     CHECK(close(a) == 0 && close(b) == 0 && close(set) == 0);
 }
 
+/* A set in which they were before was closed, and nobody has waited for it. */
+static void after_another_set(void)
+{
+    const struct way *libc_epoll = &ways[7];
+    int a, b, first = epoll_create1(EPOLL_CLOEXEC), second = epoll_create1(EPOLL_CLOEXEC);
+    open_pair(&a, &b, 1);
+    set = first;
+    enter(a);
+    enter(b);
+    CHECK(close(first) == 0);
+    set = second;
+    enter(a);
+    enter(b);
+    talk(libc_epoll, a, b, ROUNDS);
+    CHECK(!has_ring() || (is_on_ring(a) && is_on_ring(b)));
+    printf("%s, after a set without a wait: %d rounds\n", libc_epoll->name, ROUNDS);
+    CHECK(close(a) == 0 && close(b) == 0 && close(second) == 0);
+}
+
+static char spin(int fd)
+{
+    char c;
+    ssize_t n;
+    while ((n = read(fd, &c, 1)) < 0)
+        CHECK(errno == EAGAIN);
+    CHECK(n == 1);
+    return c;
+}
+
+/* Two processes that never wait, until they have come to the ring. */
+static void by_spinning(void)
+{
+    struct sockaddr_in address;
+    int listener = listener_on(&address);
+    if (fork() == 0) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) == 0);
+        set_nonblocking(fd, 1);
+        for (char c = 'x'; c != 'e';) {
+            c = spin(fd);
+            write_all(fd, &c, 1);
+        }
+        _exit(0);
+    }
+    int fd = accept(listener, NULL, NULL), status;
+    CHECK(fd >= 0 && close(listener) == 0);
+    set_nonblocking(fd, 1);
+    for (int i = 0; i < ROUNDS || (has_ring() && !is_on_ring(fd)); i++) {
+        write_all(fd, "x", 1);
+        spin(fd);
+    }
+    write_all(fd, "e", 1);
+    spin(fd);
+    CHECK(wait(&status) > 0 && status == 0 && close(fd) == 0);
+    printf("spinning: done\n");
+}
+
+/* A byte arrives while a receive says that there is none and leaves the ring; the wait for it is not seen. */
+static void arrives_meanwhile(void)
+{
+    struct sockaddr_in address;
+    int listener = listener_on(&address), status;
+    atomic_int *rounds = mmap(NULL, 2 * sizeof *rounds, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const struct way *poll = &ways[3];
+    char c;
+    CHECK(rounds != MAP_FAILED);
+    pid_t peer = fork();
+    for (int i = 1; i <= CONNECTIONS; i++) {
+        int fd = peer == 0 ? socket(AF_INET, SOCK_STREAM, 0) : accept(listener, NULL, NULL);
+        if (peer == 0)
+            CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) == 0);
+        for (int j = 0; j < 32; j++) {
+            if (peer == 0)
+                write_all(fd, "x", 1);
+            read_all(fd, &c, 1);
+            if (peer > 0)
+                write_all(fd, "x", 1);
+        }
+        if (peer > 0) {
+            check_on_ring(fd);
+            set_nonblocking(fd, 1);
+        }
+        atomic_store(&rounds[peer == 0], i);
+        await_round(&rounds[peer > 0], i);
+        if (peer == 0) {
+            /* As long as the receive takes, about. */
+            for (volatile int delay = 2000 + i * 37 % 4000; delay > 0; delay--)
+                ;
+            write_all(fd, "y", 1);
+            /* No call that could bring the byte after all. */
+            poll->wait(fd);
+        } else {
+            ssize_t n = read(fd, &c, 1);
+            if (n < 0) {
+                CHECK(errno == EAGAIN);
+                poll->wait(fd);
+                n = read(fd, &c, 1);
+            }
+            CHECK(n == 1 && c == 'y');
+            write_all(fd, "z", 1);
+        }
+        CHECK(close(fd) == 0);
+    }
+    if (peer == 0)
+        _exit(0);
+    CHECK(waitpid(peer, &status, 0) == peer && status == 0 && close(listener) == 0);
+    CHECK(munmap(rounds, 2 * sizeof *rounds) == 0);
+    printf("arriving meanwhile: %d connections\n", CONNECTIONS);
+}
+
 int main(void)
 {
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
@@ -254,5 +372,8 @@ int main(void)
         try(&ways[i]);
     }
     connected_by_libc();
+    after_another_set();
+    by_spinning();
+    arrives_meanwhile();
     return 0;
 }
