@@ -173,6 +173,21 @@ static void below_a_soft_limit(posix_spawn_file_actions_t *actions)
     CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
+/* The program has it for what it reads and for what it writes. */
+static void by_two_actions(void)
+{
+    posix_spawn_file_actions_t actions;
+    int told, fd = begin_peer(&told);
+    CHECK(posix_spawn_file_actions_init(&actions) == 0 && posix_spawn_file_actions_adddup2(&actions, fd, 0) == 0);
+    CHECK(posix_spawn_file_actions_adddup2(&actions, fd, 1) == 0);
+    pid_t child = start(&actions, "wc -c");
+    CHECK(posix_spawn_file_actions_destroy(&actions) == 0);
+    join(child);
+    write_all(fd, "and a word of this one", 22);
+    close(fd);
+    show_peer(told);
+}
+
 /* The program leaves with everything unread, after this one has closed it. */
 static void left_with_a_reset(void)
 {
@@ -309,6 +324,7 @@ int main(int argc, char **argv)
     with_no_descriptor_left(BY_MESSAGE);
     with_no_descriptor_left(BY_STDIO);
     forked_meanwhile();
+    by_two_actions();
     left_with_a_reset();
     in_a_set();
     return 0;
