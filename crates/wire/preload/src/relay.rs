@@ -173,15 +173,16 @@ pub(crate) fn begin_or_refuse(socket: &Socket) -> Result<Option<Begun>, Errno> {
     }
 }
 
+/// What [`for_actions`] has given for these actions before: another number of the same socket.
+pub(crate) fn given_for(socket: &Socket, actions: usize) -> Option<c_int> {
+    let of = socket::identity(socket.connection.fd())?;
+    let is_it = |known: &&ForActions| (known.actions, known.of) == (actions, of);
+    FOR_ACTIONS.lock().iter().find(is_it).map(|known| known.end.fd().raw())
+}
+
 /// The program's end of a relay, for a program that is started by `actions` and gets it as `to`.
 pub(crate) fn for_actions(socket: &Socket, actions: usize, to: c_int) -> Option<c_int> {
     let of = socket::identity(socket.connection.fd())?;
-    let is_it = |known: &&ForActions| (known.actions, known.of) == (actions, of);
-    let known = FOR_ACTIONS.lock().iter().find(is_it).map(|known| known.end.fd().raw());
-    if known.is_some() {
-        socket.keep();
-        return known;
-    }
     if !reads_from(to) {
         return None;
     }

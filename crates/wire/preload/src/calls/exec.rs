@@ -199,10 +199,15 @@ interpose! {
         from: c_int,
         to: c_int,
     ) -> c_int = table::socket(from) => |socket, kernel| {
-        // These functions return their errors.
-        let relayed = match hand_over::to_tcp_or_relay(&socket, Reason::Exec) {
-            Ok(HandedOver::All) => None,
+        // A relay may have taken what was unread since the first of them.
+        let given = guarded(|| relay::given_for(&socket, actions as usize)).flatten();
+        let handed_over = if given.is_some() { Ok(HandedOver::All) } else {
+            hand_over::to_tcp_or_relay(&socket, Reason::Exec)
+        };
+        let relayed = match handed_over {
+            Ok(HandedOver::All) => given,
             Ok(HandedOver::Later) => guarded(|| relay::for_actions(&socket, actions as usize, to)).flatten(),
+            // These functions return their errors.
             Err(error) => return error.raw_os_error(),
         };
         match relayed {

@@ -27,7 +27,7 @@ pub fn begins_namespace() -> bool {
     let space = |name: &str| rustix::fs::stat(format!("/proc/thread-self/ns/{name}"));
     match (space("pid"), space("pid_for_children")) {
         (Ok(own), Ok(childrens)) => own.st_ino != childrens.st_ino,
-        // Before its first process there is nothing to look at.
+        // Before its first process begins, the kernel shows no such entry.
         (Ok(_), Err(error)) => error == Errno::NOENT,
         _ => false,
     }
