@@ -204,7 +204,7 @@ pub(crate) fn remain() {
 }
 
 /// Before another program starts beside this one: every connection of which an fd stays open there.
-/// Most likely it never uses them, so what is unread stays this one's.
+/// Most likely it never uses them, so this process keeps the unread bytes.
 pub(crate) fn prepare_heirs() {
     to_heirs(|_socket| false);
 }

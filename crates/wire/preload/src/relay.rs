@@ -61,7 +61,7 @@ struct ForActions {
 
 static FOR_ACTIONS: Lock<Vec<ForActions>> = Lock::new(Vec::new());
 
-/// That of what is kept for actions.
+/// The lock of the ends that are kept for actions.
 pub(crate) fn lock() -> &'static RawLock {
     FOR_ACTIONS.raw()
 }
@@ -119,8 +119,7 @@ pub(crate) fn take_place(socket: SocketRef, takes: Takes, survives: impl Fn(c_in
     }
 }
 
-/// All numbers of the socket stand for the program's end, or for nothing, and are none of the
-/// library's.
+/// Puts the program's end at all numbers of the socket, or nothing, and takes them out of the table.
 fn replace_numbers(socket: SocketRef, begun: Option<Begun>) {
     let of = socket::identity(socket.connection.fd());
     let numbers: Vec<_> = socket.numbers().lock().all().collect();
@@ -173,7 +172,7 @@ pub(crate) fn begin_or_refuse(socket: &Socket) -> Result<Option<Begun>, Errno> {
     }
 }
 
-/// What [`for_actions`] has given for these actions before: another number of the same socket.
+/// The end that [`for_actions`] has given for these actions before.
 pub(crate) fn given_for(socket: &Socket, actions: usize) -> Option<c_int> {
     let of = socket::identity(socket.connection.fd())?;
     let is_it = |known: &&ForActions| (known.actions, known.of) == (actions, of);
@@ -335,7 +334,7 @@ fn outward(connection: &Connection, near: Fd, others: &[u32]) -> bool {
             Ok(0) => return true,
             Ok(len) => {
                 if send(connection, &piece[..len]).is_err() {
-                    // The program hears of it when the other direction has ended.
+                    // The program learns of it when the other direction has ended.
                     return false;
                 }
             }

@@ -305,7 +305,7 @@ serve(Picky())";
         let output = run(&directory, &["data"]);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(status), "{said}");
-        // Where the unit fails, any part of what was sent may have been written.
+        // If the unit fails, any part of the output may have been written.
         let out = text(&output.stdout);
         assert!(out == expected || status == 1 && expected.starts_with(&out), "{out}: {said}");
         let place = "filter own, copy 0, block 2 (data from byte 800000): ";

@@ -135,7 +135,7 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
         }
         let lives_on =
             fd.is_some() && last == Last::Closing && own && registration.parked.is_none();
-        // Another process keeps it in the set, which only the kernel tells of it from now on.
+        // Another process keeps it in the set; from now on only the kernel reports events of it there.
         let goes_on_elsewhere =
             || own && last != Last::Gone && !socket.connection.ends_with_this_process();
         let Some(watch) = registration.watch else {

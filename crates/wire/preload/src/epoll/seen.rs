@@ -28,7 +28,7 @@ use crate::table::{self, SetRef, SharedSet};
 /// How deep sets may be in one another: the kernel's own limit (linux/eventpoll.c, EP_MAX_NESTS).
 pub(super) const MOST_LEVELS: u32 = 4;
 
-/// What the kernel does not tell again.
+/// An event that was asked for in one of these ways is reported once.
 const TOLD_ONCE: u32 = ONE_SHOT | libc::EPOLLET as u32;
 
 /// In place of a number: that of a socket whose number has changed.

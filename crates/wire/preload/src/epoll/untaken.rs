@@ -21,7 +21,7 @@ pub(super) struct Untaken {
 }
 
 impl Untaken {
-    /// How long a sleep may be; `None` if there is nothing to look after.
+    /// How long a sleep may be; `None` if no connection needs a look.
     pub(super) fn left(&self) -> Option<Duration> {
         self.since.map(|since| PERIOD.saturating_sub(since.elapsed()).max(LEAST))
     }

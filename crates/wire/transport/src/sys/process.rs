@@ -6,7 +6,7 @@ use super::{Fd, call};
 use crate::Errno;
 
 /// A copy of this process with this thread alone, by clone(2): no handler of pthread_atfork(3) runs,
-/// no SIGCHLD tells of its end, and only waits with __WALL find it. Returns its id; 0 in the copy.
+/// no SIGCHLD reports its end, and only waits with __WALL find it. Returns its id; 0 in the copy.
 ///
 /// # Errors
 /// Those of clone(2).
