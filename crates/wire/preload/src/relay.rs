@@ -288,11 +288,15 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
         }
         // So is what the program has sent, to the peer.
         socket::reset_on_close(connection.fd());
-        if outward(connection, near, &others) {
+        let Some(left) = outward(connection, near) else { return };
+        if left == Left::InOrder {
             socket::close_in_order(connection.fd());
-            // The direction ends when nobody else can send.
-            wait_for_others();
-            let _ = connection.shutdown(Shutdown::Write);
+        }
+        // The direction ends when nobody else can send.
+        wait_for_others();
+        match left {
+            Left::InOrder => drop(connection.shutdown(Shutdown::Write)),
+            Left::WithReset => socket::reset(connection.fd()),
         }
     };
     let kept = [fd, doorbell, peer_doorbell, near, word];
@@ -325,28 +329,36 @@ fn inward(connection: &Connection, near: Fd) -> bool {
     }
 }
 
-/// From the program to the peer. Whether the program has ended its direction.
-fn outward(connection: &Connection, near: Fd, others: &[u32]) -> bool {
+/// How the program has ended its direction.
+#[derive(Clone, Copy, PartialEq)]
+enum Left {
+    InOrder,
+    WithReset,
+}
+
+/// From the program to the peer; `None` if the peer takes no more.
+fn outward(connection: &Connection, near: Fd) -> Option<Left> {
     let mut piece = vec![0; PIECE];
     loop {
         let _ = poll::wait(Fd::new(-1), near, Events::READ, Until::NEVER);
         match socket::recv(near, &mut piece, KernelRecv::empty()) {
-            Ok(0) => return true,
-            Ok(len) => {
+            Ok(0) if !was_reset(near) => return Some(Left::InOrder),
+            Ok(len) if len > 0 => {
                 if send(connection, &piece[..len]).is_err() {
                     // The program learns of it when the other direction has ended.
-                    return false;
+                    return None;
                 }
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
-            // It has closed its end with a reset.
-            Err(_) if connection.is_held_by(others) => return true,
-            Err(_) => {
-                socket::reset(connection.fd());
-                return false;
-            }
+            _ => return Some(Left::WithReset),
         }
     }
+}
+
+/// Whether the program has reset its end, though the other process has got the error: it has not
+/// ended its direction in order.
+fn was_reset(near: Fd) -> bool {
+    socket::ends(near).both && socket::resets_on_close(near)
 }
 
 fn receive(connection: &Connection, piece: &mut [u8]) -> Result<usize, Errno> {

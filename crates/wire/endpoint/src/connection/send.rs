@@ -258,7 +258,7 @@ impl Connection {
 
     /// SIOCOUTQ: bytes sent that the peer's kernel has not acknowledged. With TCP alone, these are
     /// the bytes that do not fit into the peer's receive buffer. So those on the ring count from
-    /// [`ACKNOWLEDGED`] on.
+    /// `ACKNOWLEDGED` on.
     ///
     /// # Errors
     /// Those of ioctl(2).
