@@ -2,9 +2,9 @@
 //!
 //! An access behind the end of a mapped file raises SIGBUS, which ends the program. Anybody who may
 //! write to a file that is not sealed can do that to all processes that have it mapped. So such a
-//! mapping is [guarded](Guard): at a fault there, the handler puts zeroed memory of this process in
+//! mapping is guarded: at a fault there, the handler puts zeroed memory of this process in
 //! its place, and the interrupted instruction goes on. The zeros mean nothing. So the user of the
-//! mapping asks afterwards whether it [is lost](Guard::is_lost).
+//! mapping asks afterwards whether it is lost.
 //!
 //! All other faults are the program's. The handler is installed with the mask and the flags of the
 //! program's own action, which comes next. Where [`sigaction`] stands for that of the C library, it
