@@ -367,8 +367,14 @@ fn capacity() {
 fn full() {
     let directory = emptied("full");
     let program = compile("full", &directory, &[]);
-    let plain = run(&program, None, &directory);
+    let mut plain = run(&program, None, &directory);
     assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stdout));
+    let right = ["way 0: EAGAIN", "way 1: EAGAIN", "way 2: ECONNRESET"];
+    for (line, right) in String::from_utf8_lossy(&plain.stdout).lines().zip(right) {
+        // TCP may have found room in all tries.
+        assert!(line == right || line.ends_with(": 0"), "{line}");
+    }
+    plain.stdout = right.map(|line| format!("{line}\n")).concat().into_bytes();
     for mode in MODES.iter().filter(|mode| ["ring", "asleep"].contains(&mode.name)) {
         assert_eq!(differences("full", &program, mode, &directory, &plain), None);
     }
