@@ -85,7 +85,7 @@ pub(crate) fn put_at(socket: &Socket, number: c_int) {
         None => match begin(socket, Takes::AtOnce) {
             Ok(begun) => fd::replace(to, &begun.theirs).map(|()| begun.open()),
             // An error for the new holder, and no end of the stream that is none.
-            Err(_) if socket::ends(socket.connection.fd()).peers => put_nothing(to),
+            Err(_) if would_end_falsely(socket) => put_nothing(to),
             Err(_) => return,
         },
     };
@@ -114,7 +114,7 @@ pub(crate) fn take_place(socket: SocketRef, takes: Takes, survives: impl Fn(c_in
         set.is_some_and(&survives)
     });
     let begun = if is_watched { Err(Errno::NOTSUP) } else { begin(&socket, takes) };
-    if begun.is_ok() || socket::ends(socket.connection.fd()).peers {
+    if begun.is_ok() || would_end_falsely(&socket) {
         replace_numbers(socket, begun.ok());
     }
 }
@@ -159,6 +159,12 @@ pub(crate) fn goes_on_in_place(fd: c_int) -> Result<bool, Errno> {
     Ok(true)
 }
 
+/// Whether who gets the socket itself, with unread bytes on the ring, finds an end of the stream in
+/// place of them: the peer has ended its direction.
+pub(crate) fn would_end_falsely(socket: &Socket) -> bool {
+    socket::ends(socket.connection.fd()).peers
+}
+
 /// Begins a relay for a program that was given the socket. `None` where none can begin, and the
 /// program finds what the peer sends from now on.
 ///
@@ -167,7 +173,7 @@ pub(crate) fn goes_on_in_place(fd: c_int) -> Result<bool, Errno> {
 pub(crate) fn begin_or_refuse(socket: &Socket) -> Result<Option<Begun>, Errno> {
     match begin(socket, Takes::AtOnce) {
         Ok(begun) => Ok(Some(begun)),
-        Err(_) if socket::ends(socket.connection.fd()).peers => Err(Errno::BUSY),
+        Err(_) if would_end_falsely(socket) => Err(Errno::BUSY),
         Err(_) => Ok(None),
     }
 }
@@ -180,19 +186,25 @@ pub(crate) fn given_for(socket: &Socket, actions: usize) -> Option<c_int> {
 }
 
 /// The program's end of a relay, for a program that is started by `actions` and gets it as `to`.
-pub(crate) fn for_actions(socket: &Socket, actions: usize, to: c_int) -> Option<c_int> {
-    let of = socket::identity(socket.connection.fd())?;
-    if !reads_from(to) {
-        return None;
-    }
-    let begun = begin(socket, Takes::AtOnce).ok()?;
-    let end = Placed::place(Opened::duplicate(Fd::from(&begun.theirs.as_fd())).ok()?).ok()?;
+///
+/// # Errors
+/// As for [`goes_on_in_place`].
+pub(crate) fn for_actions(
+    socket: &Socket,
+    actions: usize,
+    to: c_int,
+) -> Result<Option<c_int>, Errno> {
+    let of = socket::identity(socket.connection.fd()).filter(|_| reads_from(to));
+    let Some(of) = of else { return Ok(None) };
+    let Some(begun) = begin_or_refuse(socket)? else { return Ok(None) };
+    let end = Opened::duplicate(Fd::from(&begun.theirs.as_fd())).and_then(Placed::place);
+    let end = end.map_err(|_| Errno::BUSY)?;
     begun.open();
     let number = end.fd();
     *socket.relayed().lock() = Relayed::at(number);
     socket.keep();
     FOR_ACTIONS.lock().push(ForActions { actions, of, end });
-    Some(number.raw())
+    Ok(Some(number.raw()))
 }
 
 /// Nothing is started any more by what was at this address.

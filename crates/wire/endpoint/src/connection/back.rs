@@ -230,9 +230,10 @@ impl Connection {
             // What the peer has asked for is to be retransmitted from now on.
             self.attend();
             // RFC 1122, 4.2.2.13: what was not received resets, and then what was not sent is lost
-            // with TCP, too.
+            // with TCP, too. A linger time of zero means nothing while others hold the socket.
+            let is_only = || link.ring.queue.is_only_holder(thread::process_id());
             self.retransmit_all(link, || {
-                socket::resets_on_close(fd) || socket::unread(fd).unwrap_or(0) > 0
+                (socket::resets_on_close(fd) && is_only()) || socket::unread(fd).unwrap_or(0) > 0
             });
         }
     }

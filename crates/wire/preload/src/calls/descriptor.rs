@@ -250,8 +250,13 @@ interpose! {
 pub(super) fn hand_to_libc(fd: c_int) -> Result<(), Errno> {
     if let Some(socket) = table::socket(fd) {
         let handed_over = to_tcp_or_relay(&socket, Reason::Stdio)?;
-        if handed_over == HandedOver::Later && guarded_own(|| relay::goes_on_in_place(fd))? {
-            return Ok(());
+        if handed_over == HandedOver::Later {
+            if guarded_own(|| relay::goes_on_in_place(fd))? {
+                return Ok(());
+            }
+            if relay::would_end_falsely(&socket) {
+                return Err(Errno::BUSY);
+            }
         }
         keeping_errno(|| {
             if process::kind() != Kind::Vfork {

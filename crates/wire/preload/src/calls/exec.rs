@@ -15,7 +15,7 @@ use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::with_all_numbers;
 
 use super::interpose;
-use crate::ffi::{guarded, keeping_errno};
+use crate::ffi::{guarded, guarded_own, keeping_errno};
 use crate::hazard::outside;
 use crate::loader::{Program, Strings, with_environment};
 use crate::track::fresh;
@@ -201,13 +201,16 @@ interpose! {
     ) -> c_int = table::socket(from) => |socket, kernel| {
         // A relay may have taken what was unread since the first of them.
         let given = guarded(|| relay::given_for(&socket, actions as usize)).flatten();
-        let handed_over = if given.is_some() { Ok(HandedOver::All) } else {
-            hand_over::to_tcp_or_relay(&socket, Reason::Exec)
+        let relayed = match given {
+            Some(_) => Ok(given),
+            None => hand_over::to_tcp_or_relay(&socket, Reason::Exec).and_then(|handed_over| match handed_over {
+                HandedOver::All => Ok(None),
+                HandedOver::Later => guarded_own(|| relay::for_actions(&socket, actions as usize, to)),
+            }),
         };
-        let relayed = match handed_over {
-            Ok(HandedOver::All) => given,
-            Ok(HandedOver::Later) => guarded(|| relay::for_actions(&socket, actions as usize, to)).flatten(),
-            // These functions return their errors.
+        // These functions return their errors.
+        let relayed = match relayed {
+            Ok(relayed) => relayed,
             Err(error) => return error.raw_os_error(),
         };
         match relayed {

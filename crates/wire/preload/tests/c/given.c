@@ -252,10 +252,10 @@ static void take_all(int fd, FILE *stream)
     close(fd);
 }
 
-enum giving { BY_MESSAGE, BY_STDIO };
+enum giving { BY_MESSAGE, BY_STDIO, BY_STDIO_IN_A_SET };
 
-/* No relay can begin. Refused or not, all bytes come, either to the new holder or to this one. */
-static void with_no_descriptor_left(enum giving how)
+/* No relay can begin without descriptors, or take the place of what is in a set. Refused or not, all bytes come, either to the new holder or to this one. */
+static void where_none_can_begin(enum giving how)
 {
     int told, ends[2];
     fflush(stdout);
@@ -275,8 +275,14 @@ static void with_no_descriptor_left(enum giving how)
     }
     int fd = begin_peer(&told);
     struct rlimit none = {0, 0};
-    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
-    FILE *stream = how == BY_STDIO ? fdopen(fd, "r") : NULL;
+    struct epoll_event event = {EPOLLIN, {.fd = fd}};
+    if (how == BY_STDIO_IN_A_SET) {
+        int set = epoll_create1(EPOLL_CLOEXEC);
+        CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0 && epoll_wait(set, &event, 1, -1) == 1);
+    } else {
+        CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    }
+    FILE *stream = how != BY_MESSAGE ? fdopen(fd, "r") : NULL;
     int is_given = how == BY_MESSAGE && send_fd(ends[0], fd) == 1;
     CHECK(stream || is_given || errno == EBUSY);
     if (is_given)
@@ -284,7 +290,7 @@ static void with_no_descriptor_left(enum giving how)
     else
         take_all(fd, stream);
     close(ends[0]);
-    printf("no descriptors, given by %s: ", how == BY_MESSAGE ? "a message" : "stdio");
+    printf("no relay, way %d: ", how);
     show_peer(told);
     exit(0);
 }
@@ -321,8 +327,9 @@ int main(int argc, char **argv)
     by_the_same_actions(&actions);
     by_the_same_actions(&actions);
     below_a_soft_limit(&actions);
-    with_no_descriptor_left(BY_MESSAGE);
-    with_no_descriptor_left(BY_STDIO);
+    where_none_can_begin(BY_MESSAGE);
+    where_none_can_begin(BY_STDIO);
+    where_none_can_begin(BY_STDIO_IN_A_SET);
     forked_meanwhile();
     by_two_actions();
     left_with_a_reset();
