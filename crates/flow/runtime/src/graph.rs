@@ -222,7 +222,8 @@ impl Graph {
     /// more than `percent` blocks of a hundred go to a second copy, and none to a third one while two
     /// have it. Either copy may be in any process, but a block that a copy in another process is late
     /// with does not go to one in the same process: that may have been stopped as a whole. If it seems
-    /// so, since the process does not even answer, what it has goes to others beyond these percent.
+    /// so, since the process does not even answer, what it has goes to others beyond these percent; so
+    /// does what a copy is late with by a second more than that.
     ///
     /// A copy that waits for room has not nothing to do. So in an ordered stream, what a copy is late
     /// with waits for that copy when the others have filled the limit with what comes after it.

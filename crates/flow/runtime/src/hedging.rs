@@ -3,8 +3,8 @@
 //! After J. Dean and L. Barroso, "The Tail at Scale", Communications of the ACM 56(2), 2013: the
 //! second request goes out when the first has taken longer than the 95th percentile, so that few do,
 //! and who is first wins. Here it goes out only where a copy has nothing to do and nothing else
-//! waits, and there is a budget. What both send is the same, since the filter is idempotent, and is
-//! taken from either once (remote, replays).
+//! waits, and there is a budget, which a block needs no more when it is late by far. Both send the
+//! same, since the filter is idempotent, and it is taken from either once (remote, replays).
 //!
 //! Where an order is kept, all that comes after a late block waits for it, and would soon take all the
 //! room that there is: then no copy can begin anything more, this block included. So there it goes to a
@@ -48,6 +48,10 @@ const COST: u32 = 100;
 
 /// So many hedges can be saved up: long work without any does not allow for a storm of them.
 const MOST_SAVED: u32 = 64;
+
+/// A block that is late by this much goes to a second copy though the budget is spent: the copy that
+/// has it may stand still for ever.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A block that was given to a second copy, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -362,7 +366,8 @@ impl Hedges {
 
     /// When something becomes unusual that is not yet.
     fn next_look(&self, distant: &[Option<Distant>], now: Instant) -> Option<Instant> {
-        self.alone(distant).map(|one| one.due).filter(|at| *at > now).min()
+        let looks = self.alone(distant).flat_map(|one| [one.due, one.due + PATIENCE]);
+        looks.filter(|at| *at > now).min()
     }
 
     /// The block that has been away for longest, if that is unusual, for this copy. Not if the one
@@ -378,12 +383,12 @@ impl Hedges {
         // on, it gives back what it has not begun.
         let has_budget = self.saved >= COST;
         let is_silent = |copy: usize| distant[copy].as_ref().is_some_and(|one| one.is_silent(now));
-        let may_cost = |copy: usize| has_budget || is_silent(copy);
+        let may_cost = |one: &Alone| has_budget || is_silent(one.copy) || now >= one.due + PATIENCE;
         let process = |copy: usize| distant[copy].as_ref().map(Distant::process);
         let is_other =
             |copy: usize| copy != to && (process(copy).is_none() || process(copy) != process(to));
         let late = self.alone(distant).filter(|one| is_other(one.copy) && now >= one.due);
-        let late = late.filter(|one| may_cost(one.copy));
+        let late = late.filter(may_cost);
         let is_stuck = |copy: usize| distant[copy].as_ref().is_some_and(Distant::is_stuck);
         let late = late.filter(|one| match which {
             Which::Any => true,

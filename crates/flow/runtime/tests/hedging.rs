@@ -12,18 +12,22 @@ use seekwire_flow::{
 
 use crate::jobs::jobs;
 
-const BLOCKS: u64 = 400;
+/// The blocks of a unit, and the one that a copy stands still with: the budget allows for it by then.
+const MANY: (u64, u64) = (400, 200);
 
-/// The one that a copy stands still with: the budget allows for it by then.
-const LATE: u64 = 200;
+/// So few that the budget allows for none.
+const SHORT: (u64, u64) = (15, 12);
 
-struct Numbers(u64);
+struct Numbers {
+    next: u64,
+    blocks: u64,
+}
 
 impl Filter for Numbers {
     fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
-        out.send(0, self.0.to_le_bytes().to_vec())?;
-        self.0 += 1;
-        Ok(if self.0 < BLOCKS { Step::More } else { Step::Done })
+        out.send(0, self.next.to_le_bytes().to_vec())?;
+        self.next += 1;
+        Ok(if self.next < self.blocks { Step::More } else { Step::Done })
     }
 }
 
@@ -71,6 +75,7 @@ impl Drop for Releases<'_> {
 /// Sends twice what it gets, one half before it stands still.
 struct Work {
     gate: Arc<Gate>,
+    late: u64,
     /// What it says when it goes on.
     error: Option<&'static str>,
 }
@@ -84,7 +89,7 @@ impl Filter for Work {
     ) -> Result<(), FilterError> {
         let number = u64::from_le_bytes(block[..].try_into()?);
         out.send(0, block.bytes().clone())?;
-        if number == LATE {
+        if number == self.late {
             let was = *self.gate.stage.lock().unwrap();
             self.gate.wait();
             if was == Stage::Armed {
@@ -109,6 +114,7 @@ impl Filter for Collect {
 }
 
 struct Kind {
+    blocks: (u64, u64),
     is_ordered: bool,
     cut: Cut,
     places: [&'static [u32]; 3],
@@ -122,9 +128,10 @@ const FEW: u32 = 5;
 
 fn graph(kind: &Kind, gate: &Arc<Gate>, seen: &Seen) -> Graph {
     let mut graph = Graph::new();
-    graph.filter("numbers", 1, Ports::source(), || Numbers(0)).unwrap();
+    let (blocks, late) = kind.blocks;
+    graph.filter("numbers", 1, Ports::source(), move || Numbers { next: 0, blocks }).unwrap();
     let (gate, error) = (Arc::clone(gate), kind.error);
-    let work = move || Work { gate: Arc::clone(&gate), error };
+    let work = move || Work { gate: Arc::clone(&gate), late, error };
     graph.filter("work", 1, Ports::step(), work).unwrap();
     let seen = Arc::clone(seen);
     graph.filter("collect", 1, Ports::sink(), move || Collect(Arc::clone(&seen))).unwrap();
@@ -145,7 +152,7 @@ fn check(kind: &Kind, seen: &Seen) {
     if !kind.is_ordered {
         seen.sort_unstable();
     }
-    let all: Vec<u64> = (0..BLOCKS).flat_map(|number| [number; 2]).collect();
+    let all: Vec<u64> = (0..kind.blocks.0).flat_map(|number| [number; 2]).collect();
     assert!(seen == all, "{:?} {}: {} of {}", kind.places, kind.is_ordered, seen.len(), all.len());
 }
 
@@ -166,10 +173,9 @@ fn three_units(kind: &Kind, running: &Running, gate: &Gate, seen: &Seen) {
     unit.wait().unwrap();
     check(kind, seen);
     let stream = into_work(running);
-    assert!(
-        (1..=3 * BLOCKS * u64::from(kind.percent) / 100).contains(&stream.hedged),
-        "{stream:?}"
-    );
+    // Beyond the budget, the one that a copy stands still with.
+    let most = 3 * kind.blocks.0 * u64::from(kind.percent) / 100 + 1;
+    assert!((1..=most).contains(&stream.hedged), "{stream:?}");
     assert!((1..=stream.hedged).contains(&stream.hedges_won), "{stream:?}");
     while running.streams().iter().any(|stream| stream.held > 0) {
         thread::yield_now();
@@ -184,7 +190,7 @@ fn no_unit_waits_for_a_copy_whose_block_another_one_is_done_with() {
     for (is_ordered, cut) in [(false, Cut::Whole), (true, Cut::Whole), (true, Cut::Bytes(24))] {
         for error in [None, Some("too late to matter")] {
             let places: [&[u32]; 3] = [&[0], &[0, 0, 0], &[0]];
-            let kind = Kind { is_ordered, cut, places, error, percent: FEW };
+            let kind = Kind { blocks: MANY, is_ordered, cut, places, error, percent: FEW };
             let (gate, seen) = Default::default();
             let running = graph(&kind, &gate, &seen).start().unwrap();
             three_units(&kind, &running, &gate, &seen);
@@ -200,7 +206,8 @@ fn copies_in_another_process_hedge_each_other() {
         (true, [&[1], &[0, 0], &[1]]),
     ] {
         let cut = Cut::Whole;
-        in_three_processes(&Kind { is_ordered, cut, places, error: None, percent: FEW });
+        let kind = Kind { blocks: MANY, is_ordered, cut, places, error: None, percent: FEW };
+        in_three_processes(&kind);
     }
 }
 
@@ -219,8 +226,19 @@ fn copies_in_several_processes_hedge_each_other() {
         (false, [&[1], &[2, 2, 0, 0], &[0]]),
     ] {
         for cut in [Cut::Whole, Cut::Bytes(24)] {
-            in_three_processes(&Kind { is_ordered, cut, places, error: None, percent: 100 });
+            let kind = Kind { blocks: MANY, is_ordered, cut, places, error: None, percent: 100 };
+            in_three_processes(&kind);
         }
+    }
+}
+
+/// Else the unit would never end.
+#[test]
+fn a_copy_that_stands_still_is_hedged_beyond_the_budget() {
+    for places in [[&[0][..], &[0, 0], &[0]], [&[0], &[1, 2], &[0]], [&[0], &[0, 1], &[2]]] {
+        let (is_ordered, cut) = (true, Cut::Whole);
+        let kind = Kind { blocks: SHORT, is_ordered, cut, places, error: None, percent: 1 };
+        in_three_processes(&kind);
     }
 }
 
@@ -243,8 +261,10 @@ fn in_three_processes(kind: &Kind) {
 #[test]
 fn only_what_is_idempotent_and_dealt_late_is_hedged() {
     let mut graph = Graph::new();
-    graph.filter("numbers", 1, Ports::source(), || Numbers(0)).unwrap();
-    graph.filter("work", 2, Ports::step(), || Work { gate: Arc::default(), error: None }).unwrap();
+    let numbers = || Numbers { next: 0, blocks: 1 };
+    graph.filter("numbers", 1, Ports::source(), numbers).unwrap();
+    let work = || Work { gate: Arc::default(), late: 0, error: None };
+    graph.filter("work", 2, Ports::step(), work).unwrap();
     graph.filter("collect", 1, Ports::sink(), || Collect(Arc::default())).unwrap();
     assert_eq!(graph.hedge("work", 5), Err(GraphError::NotHedged("work".to_owned())));
     graph.idempotent("work").unwrap();
@@ -264,7 +284,14 @@ fn only_what_is_idempotent_and_dealt_late_is_hedged() {
 fn what_is_not_hedged_is_not_given_to_a_second_copy() {
     let (gate, seen): (Arc<Gate>, Seen) = Default::default();
     let places: [&[u32]; 3] = [&[0], &[0, 0], &[0]];
-    let kind = Kind { is_ordered: false, cut: Cut::Whole, places, error: None, percent: FEW };
+    let kind = Kind {
+        blocks: MANY,
+        is_ordered: false,
+        cut: Cut::Whole,
+        places,
+        error: None,
+        percent: FEW,
+    };
     let mut graph = graph(&kind, &gate, &seen);
     let late = Arc::clone(&gate);
     // The same filters, with one that is not declared to be anything.
@@ -282,7 +309,7 @@ struct Late(Arc<Gate>);
 
 impl Filter for Late {
     fn process(&mut self, block: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
-        if u64::from_le_bytes(block[..].try_into()?) == BLOCKS - 1 {
+        if u64::from_le_bytes(block[..].try_into()?) == MANY.0 - 1 {
             self.0.set(Stage::Released);
         }
         Ok(())
