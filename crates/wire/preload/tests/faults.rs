@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{compile, library};
+use common::{compile, library, output};
 
 /// Random moments of each kind. A seed that finds something is to be kept here.
 const MOMENTS: &str = "60";
@@ -29,7 +29,8 @@ fn survive(faults: &[&str]) {
         if accelerated {
             command.arg("-l").arg(library());
         }
-        let output = command.args(faults).output().expect("the program runs");
+        command.args(faults);
+        let output = output(command);
         let text = String::from_utf8_lossy(&output.stdout);
         println!("accelerated: {accelerated}\n{text}");
         assert!(output.status.success(), "{}", output.status);

@@ -4,15 +4,13 @@
 mod common;
 
 use std::fs;
-use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
-use common::{compile, library};
-use rustix::process::{Pid, Signal, kill_process_group};
+use common::{compile, library, output};
 
 /// A way to run a program: variables, and whether bytes must have gone through the ring.
 struct Mode {
@@ -50,27 +48,6 @@ fn run(program: &Path, mode: Option<&Mode>, directory: &Path) -> Output {
             .envs(mode.variables.iter().copied());
     }
     output(command)
-}
-
-/// As `Command::output`, but the output ends with the program: a process that it leaves behind when it
-/// fails would keep the pipes open.
-fn output(mut command: Command) -> Output {
-    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut program = command.spawn().expect("the program runs");
-    let group = Pid::from_child(&program);
-    let (mut stdout, mut stderr) = (program.stdout.take().unwrap(), program.stderr.take().unwrap());
-    let read = |from: &mut dyn Read| {
-        let mut bytes = Vec::new();
-        from.read_to_end(&mut bytes).unwrap();
-        bytes
-    };
-    thread::scope(|scope| {
-        let stdout = scope.spawn(move || read(&mut stdout));
-        let stderr = scope.spawn(move || read(&mut stderr));
-        let status = program.wait().unwrap();
-        let _ = kill_process_group(group, Signal::KILL);
-        Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
-    })
 }
 
 /// The counters that processes have written.
@@ -280,13 +257,13 @@ fn counters_are_never_empty() {
     let program = compile("counters", &directory, &[]);
     let counters = directory.join("written");
     fs::create_dir(&counters).unwrap();
-    let output = Command::new(&program)
+    let mut command = Command::new(&program);
+    command
         .env_remove("LD_PRELOAD")
         .env("LIBRARY", library())
         .env("SEEKWIRE_DIR", directory.join("registry"))
-        .env("SEEKWIRE_STATS", &counters)
-        .output()
-        .unwrap();
+        .env("SEEKWIRE_STATS", &counters);
+    let output = output(command);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}: {text}", output.status);
     assert_eq!(text, "empty at 0 stops\n");

@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{compile, library};
+use common::{compile, library, output};
 
 const WAYS: [&str; 18] = [
     "execve",
@@ -45,7 +45,8 @@ fn said(starts: &Path, way: &str, program: &Path, variables: &[(&str, &str)]) ->
     let path = std::env::var("PATH").unwrap();
     command.arg(way).arg(program).env_remove("OTHER").env("SEEKWIRE_DIR", "/nowhere");
     command.env("PATH", format!("{}:{path}", program.parent().unwrap().display()));
-    let output = command.envs(variables.iter().copied()).output().unwrap();
+    command.envs(variables.iter().copied());
+    let output = output(command);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(7), "{way}: {errors}");
     String::from_utf8(output.stdout).unwrap()

@@ -5,9 +5,9 @@ mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use common::{compile, library};
+use common::{compile, library, output};
 
 /// A directory of a test's own.
 fn emptied(name: &str) -> PathBuf {
@@ -19,16 +19,14 @@ fn emptied(name: &str) -> PathBuf {
 
 /// Runs `command` plain and accelerated, and compares. Returns the accelerated one's log.
 fn log_of(name: &str, command: &dyn Fn() -> Command) -> String {
-    let run = |mut command: Command| {
-        command.env_remove("LD_PRELOAD").stdin(Stdio::null());
-        command
-    };
-    let plain = run(command()).output().expect("the program starts");
+    let mut plain = command();
+    plain.env_remove("LD_PRELOAD");
+    let plain = output(plain);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(plain.status.success(), "{name}, plain: {}\n{}", plain.status, text(&plain.stderr));
-    let mut accelerated = run(command());
+    let mut accelerated = command();
     accelerated.env("SEEKWIRE_LOG", "stderr:debug").env("LD_PRELOAD", library());
-    let accelerated = accelerated.output().expect("the program starts");
+    let accelerated = output(accelerated);
     let log = text(&accelerated.stderr);
     assert_eq!(accelerated.status, plain.status, "{name}: {log}");
     assert_eq!(text(&accelerated.stdout), text(&plain.stdout), "{name}: {log}");
@@ -96,7 +94,9 @@ fn who_must_sleep_now_and_then_does_not_wait_awake() {
     let directory = emptied("realtime");
     let program = compile("realtime", &directory, &[]);
     let command = || shell("", &program, &directory);
-    if command().env_remove("LD_PRELOAD").output().unwrap().status.code() == Some(77) {
+    let mut plain = command();
+    plain.env_remove("LD_PRELOAD");
+    if output(plain).status.code() == Some(77) {
         eprintln!("skipped: real-time processes need CAP_SYS_NICE");
         return;
     }
@@ -112,8 +112,9 @@ fn who_runs_out_of_address_space_does_not_blame_the_peer() {
     // From what the program itself needs, to what two ends need.
     for kib in (12_000..60_000).step_by(1_000) {
         let limited = || shell(&format!("ulimit -v {kib}"), &program, &directory);
-        let plain = limited().env("LD_PRELOAD", library()).env("SEEKWIRE", "off").output().unwrap();
-        if !plain.status.success() {
+        let mut plain = limited();
+        plain.env("LD_PRELOAD", library()).env("SEEKWIRE", "off");
+        if !output(plain).status.success() {
             continue;
         }
         let log = log_of(&format!("{kib} KiB"), &limited);
