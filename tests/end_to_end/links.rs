@@ -274,12 +274,18 @@ fn programs_on_two_machines_talk_through_the_region() {
 fn random_bytes_by_random_calls_arrive_over_a_link() {
     const CONNECTIONS: &str = "16";
     const BYTES: &str = "1000000";
+    // On a busy machine most of a connection may be over before it comes to the region.
+    const ENOUGH: u64 = 1_000_000;
+    const ROUNDS: usize = 6;
+    const MOST_ROUNDS: usize = 100;
     let mut machines = Machines::new(64 << 20);
     let program = machines.stage.compile("stress.c", "stress", &["-pthread"]);
-    let mut checked = 0;
-    for (round, (size, count)) in
-        [("32768", "64"), ("4096", "8")].iter().cycle().take(6).enumerate()
-    {
+    let (mut checked, mut ring) = (0, 0);
+    let sizes = [("32768", "64"), ("4096", "8")].iter().cycle().take(MOST_ROUNDS);
+    for (round, (size, count)) in sizes.enumerate() {
+        if round >= ROUNDS && ring > ENOUGH {
+            break;
+        }
         machines.stage.set("SEEKWIRE_SEGMENT_SIZE", size);
         machines.stage.set("SEEKWIRE_SEGMENTS", count);
         let seed = round.to_string();
@@ -293,10 +299,10 @@ fn random_bytes_by_random_calls_arrive_over_a_link() {
         let answers = [machines.run(Side::Near, &mut connect).success(), server.finish().success()];
         checked +=
             answers.iter().map(|answer| answer.trim().parse::<u64>().expect(answer)).sum::<u64>();
+        ring = MACHINES.iter().map(|side| machines.stats(*side).ring()).sum();
     }
-    let ring: u64 = MACHINES.iter().map(|side| machines.stats(*side).ring()).sum();
     println!("{checked} bytes checked, {ring} went through the region");
-    assert!(ring > 1_000_000, "{ring} bytes went through the region");
+    assert!(ring > ENOUGH, "{ring} bytes went through the region");
 }
 
 pub(crate) fn redis(machines: &Machines) -> (Child, [String; 4]) {
@@ -555,7 +561,16 @@ fn an_end_that_was_granted_a_ring_and_cannot_join_says_why_at_both_ends() {
         }
         for (side, reason) in [(Side::Near, "file descriptor limit"), (Side::Far, "peer refused")] {
             let by_tcp = [["tcp", "tcp", "pair", reason].map(String::from)];
-            assert_eq!(machines.carriers(side), by_tcp, "{side:?}, starved: {starved}");
+            // The other end learns of it through the link, which takes a moment.
+            let mut carriers = machines.carriers(side);
+            for _ in 0..CALLS {
+                if carriers == by_tcp {
+                    break;
+                }
+                ends.pass(300);
+                carriers = machines.carriers(side);
+            }
+            assert_eq!(carriers, by_tcp, "{side:?}, starved: {starved}");
         }
         if starved {
             assert_eq!(ends.client.ask("feed"), "ok");
