@@ -31,6 +31,8 @@ fn closed_standard_streams_stay_closed() {
         ("flow filters >&-", 1),
         ("flow filters 1</dev/null", 1),
         ("flow filters >/dev/null", 0),
+        ("nic show lo >&-", 1),
+        ("lab list >&-", 1),
         ("run sh -c 'echo text' >&-", 1),
         ("run cat <&-", 1),
         ("run cat </dev/null >&-", 0),

@@ -1,9 +1,10 @@
 //! Lists interfaces that were changed and not restored, for `seekwire doctor`.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use anyhow::Result;
 use seekwire_nic::{Error, Kernel, Store, left_behind};
+use seekwire_program::standard;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -33,7 +34,7 @@ pub(crate) fn tell(states: &Store) -> Result<()> {
         // Nothing of the library needs it.
         Err(error) => Finding::ok(format!("not checked: {error}")),
     };
-    Ok(writeln!(io::stdout().lock(), "{}", serde_json::to_string(&finding)?)?)
+    Ok(writeln!(standard::output()?.lock(), "{}", serde_json::to_string(&finding)?)?)
 }
 
 fn look(store: &Store) -> Result<Finding, Error> {

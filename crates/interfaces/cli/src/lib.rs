@@ -22,12 +22,13 @@ mod show;
 mod tune;
 mod words;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser};
 use seekwire_nic::{Error, Interface, Kernel, Plan, Report, Session, Store, Terms};
+use seekwire_program::standard;
 
 use crate::arguments::{Arguments, Command, Nic, NicApply, NicRestore};
 
@@ -80,7 +81,7 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
         } else {
             render::foreseen(&plan)
         };
-        io::stdout().lock().write_all(text.as_bytes())?;
+        standard::output()?.lock().write_all(text.as_bytes())?;
         if now.default_route && !options.default_route {
             seekwire_program::tell(format_args!("seekwire: {}", Error::DefaultRoute(name)));
         }
@@ -99,14 +100,14 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
     let text = rendered(&name, &report, options.json)?;
     match is_held {
         true => seekwire_program::tell(text.trim_end()),
-        false => io::stdout().lock().write_all(text.as_bytes())?,
+        false => standard::output()?.lock().write_all(text.as_bytes())?,
     }
     let code = status(&report);
     let Some(signals) = signals else {
         session.end()?;
         if !options.json && store.load(&now)?.is_some() {
             writeln!(
-                io::stdout().lock(),
+                standard::output()?.lock(),
                 "`seekwire nic restore {name}` restores the state before the first change."
             )?;
         }
@@ -155,7 +156,7 @@ fn put_back(session: Session<'_>, name: &str) -> Result<String> {
 fn restore(options: &NicRestore) -> Result<ExitCode> {
     let report =
         seekwire_nic::restore(&mut Kernel::open()?, &options.state.store(), &options.interface)?;
-    io::stdout()
+    standard::output()?
         .lock()
         .write_all(rendered(&options.interface, &report, options.json)?.as_bytes())?;
     Ok(status(&report))

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use seekwire_gauge::{Limits, Server};
+use seekwire_program::standard;
 
 use crate::arguments::NicServe;
 use crate::hold;
@@ -20,7 +21,7 @@ pub(crate) fn serve(options: &NicServe) -> Result<ExitCode> {
     let server = server?.limited(limits);
     let stop = server.stop();
     hold::at_interrupt(move || stop.stop())?;
-    let mut out = io::stdout().lock();
+    let mut out = standard::output()?.lock();
     writeln!(out, "listening on {}", server.local_addr())?;
     out.flush()?;
     server.serve(|event| {

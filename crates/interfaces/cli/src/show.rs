@@ -1,10 +1,11 @@
 //! `seekwire nic show`: prints the settings of interfaces.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use seekwire_nic::{Error, Feature, Interface, Kernel, Parameter, Read, Saved};
+use seekwire_program::standard;
 use seekwire_program::table::{self, Align};
 use serde::Serialize;
 
@@ -46,7 +47,7 @@ pub(crate) fn show(options: &NicShow) -> Result<ExitCode> {
     } else {
         shown.iter().map(render).collect::<Vec<_>>().join("\n")
     };
-    io::stdout().lock().write_all(text.as_bytes())?;
+    standard::output()?.lock().write_all(text.as_bytes())?;
     Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -1,7 +1,7 @@
 //! `seekwire nic tune`: finds the best settings of an interface by measuring.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,6 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustix::fs::{Access, AtFlags, CWD};
 use seekwire_gauge::Client;
 use seekwire_nic::{Kernel, Plan, Report, Session, Setting, Store, Terms};
+use seekwire_program::standard;
 use seekwire_tune::{LinkFile, Options, Outcome, Progress};
 use serde::Serialize;
 
@@ -92,7 +93,7 @@ pub(crate) fn tune(options: &NicTune) -> Result<ExitCode> {
     } else {
         words::result(&outcome, applied.as_ref(), written)
     };
-    let told = io::stdout().lock().write_all(text.as_bytes());
+    let told = standard::output().and_then(|out| out.lock().write_all(text.as_bytes()));
     followed?;
     told?;
     Ok(applied.as_ref().map_or(ExitCode::SUCCESS, crate::status))
@@ -132,7 +133,7 @@ fn foresee(options: &NicTune, now: &seekwire_nic::Interface) -> Result<ExitCode>
     } else {
         words::candidates(&candidates)
     };
-    io::stdout().lock().write_all(text.as_bytes())?;
+    standard::output()?.lock().write_all(text.as_bytes())?;
     if now.default_route && !options.default_route {
         seekwire_program::tell(format_args!(
             "seekwire: {}",

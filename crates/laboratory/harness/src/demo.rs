@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use seekwire_program::standard;
 
 use crate::context::{self, Context, Description};
 use crate::launch::interrupt;
@@ -93,7 +94,7 @@ pub fn run(options: &Options) -> Result<()> {
 
     let table =
         report::plain_text(&completed.result.rows, PLAIN, ACCELERATED, programs::is_headline);
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = standard::output()?.lock();
     writeln!(stdout, "{table}")?;
     match options.rounds {
         0 | 1 => write!(stdout, "One round; ratio: accelerated /")?,

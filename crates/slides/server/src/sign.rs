@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use seekwire_program::standard;
 
 use crate::arguments::Sign;
 use crate::server;
@@ -12,7 +13,7 @@ use crate::web::signed::{self, Key};
 pub(crate) fn command(options: &Sign) -> Result<()> {
     let key = Key::new(&server::secret(&options.secret_file)?);
     let until = signed::now().saturating_add(options.valid.as_secs());
-    let mut output = std::io::stdout().lock();
+    let mut output = standard::output()?.lock();
     for address in &options.addresses {
         writeln!(output, "{}", sign(&key, address, until)?)?;
     }

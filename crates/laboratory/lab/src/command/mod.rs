@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use arguments::{Arguments, Command};
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _};
-use seekwire_program::table;
+use seekwire_program::{standard, table};
 
 use crate::text;
 
@@ -64,7 +64,7 @@ fn refuse_strange_options(definitions: &clap::Command, words: &[OsString]) {
 
 fn calibrate(options: &arguments::Calibrate) -> Result<ExitCode> {
     let found = crate::calibrate::calibrate(options.file.as_deref())?;
-    let mut out = io::stdout().lock();
+    let mut out = standard::output()?.lock();
     writeln!(out, "receiver's processor time, microseconds a message")?;
     writeln!(out, "{:>10} {:>10} {:>10}", "bytes", "in bulk", "in place")?;
     for (size, bulk, place) in &found.sizes {
@@ -94,7 +94,7 @@ fn lab(command: &arguments::Lab) -> Result<ExitCode> {
 }
 
 fn list() -> Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = standard::output()?.lock();
     for experiment in crate::experiments() {
         let name = experiment.name();
         let time = |quick| text::minutes(experiment.duration(quick));
@@ -117,7 +117,7 @@ fn show(options: &arguments::LabShow) -> Result<()> {
         names.map(|name| crate::experiments::by_name(name)).collect::<Result<_>>()?;
     let lab = definitions().find_subcommand("lab").cloned().unwrap_or_default();
     let run = lab.find_subcommand("run").cloned().unwrap_or_default();
-    let mut out = io::stdout().lock();
+    let mut out = standard::output()?.lock();
     for (index, experiment) in asked.into_iter().enumerate() {
         if index > 0 {
             writeln!(out)?;
@@ -144,7 +144,7 @@ fn show(options: &arguments::LabShow) -> Result<()> {
 }
 
 fn pack(options: &arguments::LabPack) -> Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = standard::output()?.lock();
     for directory in &options.directories {
         let packed = crate::pack(directory).with_context(|| directory.display().to_string());
         let (before, after) = packed?;
@@ -182,7 +182,7 @@ fn run(options: &arguments::LabRun) -> Result<()> {
     let by_module = |name: &str| options.way.as_deref() == Some("module") && name == "seek";
     let names = options.names.iter().map(|name| if by_module(name) { "seek-module" } else { name });
     let completed = crate::run(&names.collect::<Vec<_>>(), &settings)?;
-    let mut out = io::stdout().lock();
+    let mut out = standard::output()?.lock();
     for experiment in completed {
         writeln!(out, "{}: {}", experiment.result.experiment, experiment.report().display())?;
         for (key, value) in &experiment.result.summary {
@@ -201,7 +201,7 @@ fn run_all(options: &arguments::LabRun, settings: &crate::Options) -> Result<()>
         bail!("`all` stands for every experiment; give no other name and no --way with it");
     }
     let all = crate::all::run(settings)?;
-    let mut out = io::stdout().lock();
+    let mut out = standard::output()?.lock();
     for experiment in &all.completed {
         writeln!(out, "{}: measured", experiment.result.experiment)?;
     }
@@ -229,14 +229,14 @@ fn report(options: &arguments::LabReport) -> Result<()> {
         return pages(options);
     }
     let site = crate::report(&options.directory, options.out.as_deref())?;
-    Ok(tell(&mut io::stdout().lock(), &site)?)
+    Ok(tell(&mut standard::output()?.lock(), &site)?)
 }
 
 fn pages(options: &arguments::LabReport) -> Result<()> {
     let what = if options.check { crate::Pages::Check } else { crate::Pages::Write };
     let changed = crate::write_pages(&options.directory, &options.markdown, what)?;
     let names: Vec<String> = changed.iter().map(|page| page.display().to_string()).collect();
-    let mut out = io::stdout().lock();
+    let mut out = standard::output()?.lock();
     match (what, &names[..]) {
         (_, []) => writeln!(out, "Every page has what the results have.")?,
         (crate::Pages::Write, _) => writeln!(out, "Written: {}", names.join(", "))?,
