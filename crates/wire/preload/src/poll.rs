@@ -263,6 +263,8 @@ fn wait_for_ours<'a>(
         // before where this would keep it away.
         sleep.forget();
         let armed = Armed { ours, interests: guarded_raw(|| ours.arm(fds)).unwrap_or_default() };
+        // Taken before the last look: bytes that are held back at the look are visible by then.
+        let held = guarded_raw(|| ours.held(fds)).flatten();
         let news = guarded_raw(|| ours.any_ready(fds)).unwrap_or(true)
             || guarded_raw(|| ours.sets.iter().any(|(_, set)| set.arm())).unwrap_or(true);
         if news {
@@ -271,7 +273,8 @@ fn wait_for_ours<'a>(
         }
         // Now: a look may have left a full ring for TCP.
         let (mut asked, held_up) = ours.masked(fds);
-        let mut short = if held_up { Some(Connection::MOMENT) } else { ours.doubt(fds) };
+        let doubt = if held_up { Some(Connection::MOMENT) } else { ours.doubt(fds) };
+        let mut short = held.into_iter().chain(doubt).min();
         for (at, socket) in &ours.sockets {
             let doorbell = socket.connection.doorbell_for(interest(&fds[*at]));
             let heard =
@@ -516,6 +519,13 @@ impl Ours<'_> {
         };
         let of_sockets = self.sockets.iter().any(socket).then_some(Connection::DOUBT);
         self.sets.iter().filter_map(|(_, set)| set.doubt()).chain(of_sockets).min()
+    }
+
+    /// How long the sleep may be, if peers hold bytes back.
+    fn held(&self, fds: &[pollfd]) -> Option<Duration> {
+        let held =
+            |&(at, socket): &(usize, &SocketRef)| socket.connection.held_for(interest(&fds[at]));
+        self.sockets.iter().filter_map(held).min()
     }
 
     fn arm(&self, fds: &[pollfd]) -> SmallVec<[Interest; 8]> {

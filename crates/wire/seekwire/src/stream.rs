@@ -50,8 +50,13 @@ pub struct Stream {
 }
 
 /// Waits as the socket's options say, and reports a broken pipe as an error.
-const WAITING: SendFlags =
-    SendFlags { dont_wait: false, no_signal: true, more: false, patient: false };
+const WAITING: SendFlags = SendFlags {
+    dont_wait: false,
+    no_signal: true,
+    more: false,
+    end_of_record: false,
+    patient: false,
+};
 
 /// Size in bytes of a private buffer, used while the ring is not the carrier.
 const BUFFER: usize = 64 << 10;

@@ -3,7 +3,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use seekwire::{Carrier, Listener, Stream};
 
@@ -186,6 +186,62 @@ fn a_read_timeout_is_kept() {
     let (mut client, _server) = upgraded();
     client.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     assert_eq!(client.read(&mut [0; 10]).unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+/// A pair on the ring whose first end is corked, and the socket of that end.
+fn corked() -> (TcpStream, Stream, Stream) {
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    rustix::net::sockopt::set_tcp_cork(&socket, true).unwrap();
+    let client = Stream::from_connected(socket.try_clone().unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| client.upgrade(LONG).unwrap());
+        assert!(server.upgrade(LONG).unwrap());
+        assert!(client.join().unwrap());
+    });
+    (socket, client, server)
+}
+
+#[test]
+fn what_is_corked_is_read_when_the_time_is_over() {
+    let (_socket, mut client, mut server) = corked();
+    let mut bytes = [0; 10];
+    for _ in 0..3 {
+        let begin = Instant::now();
+        client.write_all(b"corked").unwrap();
+        assert_eq!(client.status().unwrap().tx, Carrier::Ring);
+        assert_eq!(server.read(&mut bytes).unwrap(), 6);
+        assert!(begin.elapsed() > Duration::from_millis(150), "it was not held back");
+        let begin = Instant::now();
+        client.write_all(b"corked").unwrap();
+        assert!(server.wait_readable(None).unwrap());
+        assert!(begin.elapsed() > Duration::from_millis(150), "it was not held back");
+        assert_eq!(server.borrow().unwrap().len(), 6);
+        assert_eq!(server.read(&mut bytes).unwrap(), 6);
+    }
+}
+
+#[test]
+fn what_is_corked_is_read_before_the_end() {
+    let (socket, mut client, mut server) = corked();
+    client.write_all(b"corked").unwrap();
+    drop((client, socket));
+    let mut all = Vec::new();
+    server.read_to_end(&mut all).unwrap();
+    assert_eq!(all, b"corked");
+}
+
+#[test]
+fn a_cork_that_was_taken_out_unseen_holds_nothing_more() {
+    let (socket, mut client, mut server) = corked();
+    let mut bytes = [0; 10];
+    client.write_all(b"corked").unwrap();
+    assert_eq!(server.read(&mut bytes).unwrap(), 6);
+    rustix::net::sockopt::set_tcp_cork(&socket, false).unwrap();
+    client.write_all(b"free").unwrap();
+    server.set_nonblocking(true).unwrap();
+    assert_eq!(server.read(&mut bytes).unwrap(), 4);
 }
 
 #[test]

@@ -130,6 +130,43 @@ fn both_directions_at_a_time_on_the_ring() {
 }
 
 #[test]
+fn what_is_corked_is_read_when_the_time_is_over() {
+    on_both(|| async {
+        let streams = tokio::task::spawn_blocking(|| {
+            let listener = seekwire::Listener::bind("127.0.0.1:0").unwrap();
+            let socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            rustix::net::sockopt::set_tcp_cork(&socket, true).unwrap();
+            let client = seekwire::Stream::from_connected(socket).unwrap();
+            let (server, _) = listener.accept().unwrap();
+            std::thread::scope(|scope| {
+                let client = scope.spawn(|| client.upgrade(LONG).unwrap());
+                assert!(server.upgrade(LONG).unwrap());
+                assert!(client.join().unwrap());
+            });
+            (client, server)
+        });
+        let (client, server) = streams.await.unwrap();
+        let (mut client, mut server) = (Stream::new(client).unwrap(), Stream::new(server).unwrap());
+        for sleeps_first in [false, true] {
+            let mut bytes = [0; 6];
+            let (read, polls, waits) = Counted::new(server.read_exact(&mut bytes));
+            if sleeps_first {
+                let read = tokio::join!(read, async {
+                    waits.notified().await;
+                    client.write_all(b"corked").await.unwrap();
+                });
+                read.0.unwrap();
+            } else {
+                client.write_all(b"corked").await.unwrap();
+                read.await.unwrap();
+            }
+            assert!(polls.load(Ordering::SeqCst) > 1, "it was not held back");
+            assert_eq!(&bytes, b"corked");
+        }
+    });
+}
+
+#[test]
 fn with_a_peer_that_knows_nothing_of_it() {
     on_both(|| async {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

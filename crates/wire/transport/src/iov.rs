@@ -46,6 +46,12 @@ impl<'a> Gather<'a> {
         self.remaining -= len - left;
     }
 
+    /// The next `len` bytes, at most [`Self::remaining`]; they stay.
+    #[must_use]
+    pub fn front(&self, len: usize) -> Self {
+        Self { remaining: len.min(self.remaining), ..*self }
+    }
+
     /// What is left, as a list for the kernel.
     #[must_use]
     pub fn rest(&self) -> Vec<IoSlice<'a>> {

@@ -4,11 +4,12 @@
 //! | offset | written by | words                                                        |
 //! |--------|-----------|---------------------------------------------------------------|
 //! | 0x000  | once      | magic, layout and ring size, segment size and count           |
-//! | 0x040  | sender    | published position, published bytes                           |
+//! | 0x040  | sender    | published position, published bytes; what ends the hold       |
 //! | 0x080  | receiver  | consumed position, returned segments, consumed bytes          |
 //! | 0x0c0  | both      | control bits, data arm and the mark it waits for, processor,  |
-//! |        |           | unbounded read, recall                                        |
-//! | 0x100  | sender    | space arm and the two marks it waits for; what was recalled   |
+//! |        |           | unbounded read, recall, the hold that it knows                |
+//! | 0x100  | sender    | space arm and the two marks it waits for; what was recalled;  |
+//! |        |           | the hold                                                      |
 //! | 0x140  | sender    | private: lock, position, switch, free list, arm bookkeeping   |
 //! | 0x1c0  | receiver  | private: lock, position, switch, arm bookkeeping, SO_RCVLOWAT, |
 //! |        |           | what is told beside the bytes                                 |
@@ -39,6 +40,8 @@ pub const SEGMENTS_WORD: usize = 0x010;
 
 pub const PUBLISHED: usize = 0x040;
 pub const PUBLISHED_BYTES: usize = 0x048;
+/// With [`HELD_FROM`]: the hold ends when the receiver has sent so many bytes.
+pub const HELD_ANSWER: usize = 0x050;
 
 pub const CONSUMED: usize = 0x080;
 pub const RETURNED: usize = 0x088;
@@ -53,6 +56,8 @@ pub const WANT_PUBLISHED: usize = 0x0e8;
 /// With [`RECALL_FROM`]: bytes received by TCP, times 2, plus 1 if the next byte comes from the
 /// ring.
 pub const RECALL_TCP: usize = 0x0f0;
+/// The peer's [`HELD_FROM`], when all who wait for data know how long it lasts.
+pub const KNOWN_HOLD: usize = 0x0f8;
 
 pub const ARM_SPACE: usize = 0x100;
 pub const WANT_CONSUMED: usize = 0x108;
@@ -60,6 +65,12 @@ pub const WANT_RETURNED: usize = 0x110;
 pub const RECALLED: usize = 0x118;
 /// With [`RECALLED`]: bytes by TCP up to this position are sent again, too; 0 when none are.
 pub const VOID_UNTIL: usize = 0x120;
+/// The position, plus 1, from which on the receiver holds records back; 0 when it holds none. It
+/// lies beside what each receive reads of the peer's.
+pub const HELD_FROM: usize = 0x128;
+/// With [`HELD_FROM`]: until when, by the clock of this machine; and the bytes published before.
+pub const HELD_UNTIL: usize = 0x130;
+pub const HELD_BYTES: usize = 0x138;
 
 pub const TX_LOCK: usize = 0x140;
 pub const TX_POSITION: usize = 0x148;
@@ -77,6 +88,8 @@ pub const SPACE_SEQUENCE: usize = 0x198;
 pub const TX_SHUT: usize = 0x1a0;
 pub const TX_SWITCHING: usize = 0x1a8;
 pub const RESERVED_COUNT: usize = 0x1b0;
+/// Bits of [`holds`]. It lies beside what each send reads.
+pub const TX_HOLDS: usize = 0x1b8;
 
 pub const RX_LOCK: usize = 0x1c0;
 pub const RX_POSITION: usize = 0x1c8;
@@ -98,6 +111,8 @@ pub const RX_SHUT: usize = 0x218;
 /// What a receive tells beside the bytes, as far as processes that share this end have asked for
 /// it: bits of [`messages`].
 pub const MESSAGES: usize = 0x220;
+/// Not 0 once nothing is held back any more, whatever the peer says.
+pub const RX_UNHELD: usize = 0x228;
 
 pub const HOLDERS: usize = 0x240;
 
@@ -188,6 +203,16 @@ pub mod control {
             == 8,
         "each bit says one thing"
     );
+}
+
+/// Bits of [`TX_HOLDS`].
+pub mod holds {
+    /// The application has corked the socket (TCP_CORK).
+    pub const CORKED: u64 = 1;
+    /// [`HELD_FROM`](super::HELD_FROM) is not 0.
+    pub const HELD: u64 = 2;
+    /// The bytes that are held back end a record (MSG_EOR): they do not wait for those of another.
+    pub const ENDED: u64 = 4;
 }
 
 /// Bits of [`MESSAGES`].

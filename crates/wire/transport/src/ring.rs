@@ -129,6 +129,9 @@ impl Drop for Sending<'_> {
         if self.tx.announce() {
             self.due.calls.peer();
         }
+        if self.tx.ends_noted_hold() {
+            self.due.calls.own();
+        }
     }
 }
 
@@ -177,6 +180,9 @@ impl Ring {
         let calls = Calls::default();
         let result = send(&tx, &calls);
         let is_due = tx.announce();
+        if tx.ends_noted_hold() {
+            calls.own();
+        }
         drop(tx);
         if is_due {
             calls.peer();
@@ -326,15 +332,18 @@ impl Ring {
                 // heard of it now rings the ear.
                 self.make_room(u64::from(want.read) + u64::from(want.write));
             }
+            // Taken before the last look: bytes that are held back at the look are visible by then.
+            let held = if want.read { self.queue.note_hold() } else { None };
             if ready() {
                 break Ok(Events::default());
             }
+            let this_time = held.map_or(until, |held| until.at_most(held));
             // Even when nothing is left to wait for, this call is one sleep: a signal or the
             // deadline ends it.
             let slept = match &ear {
-                _ if !is_deaf => poll::wait(self.doorbell.fd(), socket, of_socket, until),
-                Some(ear) => poll::wait(ear.fd(), socket, of_socket, until),
-                None => poll::wait(Fd::new(-1), socket, of_socket, until.at_most(NAP)),
+                _ if !is_deaf => poll::wait(self.doorbell.fd(), socket, of_socket, this_time),
+                Some(ear) => poll::wait(ear.fd(), socket, of_socket, this_time),
+                None => poll::wait(Fd::new(-1), socket, of_socket, this_time.at_most(NAP)),
             };
             match slept {
                 Ok((true, Events { read: false, write: false, hangup: false, dead: false })) => {
@@ -343,6 +352,7 @@ impl Ring {
                         break Ok(Events::default());
                     }
                 }
+                Err(Errno::TIMEDOUT) if held.is_some() && !until.is_over() => continue,
                 Err(Errno::TIMEDOUT) if is_deaf => {}
                 Ok((_, events)) => break Ok(events),
                 Err(error) => break Err(error),

@@ -74,6 +74,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         5 => (any::<u8>(), 0u8..4, prop_oneof![0u32..1100, any::<u32>()])
             .prop_map(|(kind, after, len)| Operation::Header(kind, after, len)),
         2 => (0u8..3, 0u64..8).prop_map(|(more, segment)| Operation::Returned(more, segment)),
+        2 => (0u8..8, 0u16..300).prop_map(|(after, lasts)| Operation::Holds(after, lasts)),
         1 => (0u8..4, word()).prop_map(|(more, segment)| Operation::Returned(more, segment)),
         2 => proptest::collection::vec((0u8..6, word()), 1..8).prop_map(Operation::During),
     ]

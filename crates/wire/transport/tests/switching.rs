@@ -16,6 +16,8 @@ fn operation() -> impl Strategy<Value = Operation> {
     prop_oneof![
         2 => end().prop_map(Operation::Ready),
         20 => (end(), len()).prop_map(|(end, len)| Operation::Send(end, len)),
+        8 => (end(), len()).prop_map(|(end, len)| Operation::SendMore(end, len)),
+        2 => (end(), end()).prop_map(|(end, on)| Operation::Cork(end, on)),
         5 => (end(), len()).prop_map(|(end, len)| Operation::InPlace(end, len)),
         20 => (end(), len()).prop_map(|(end, len)| Operation::Recv(end, len)),
         4 => (end(), len()).prop_map(|(end, len)| Operation::Peek(end, len)),
@@ -38,10 +40,10 @@ const ROUNDS: usize = 40;
 
 #[test]
 fn what_goes_in_comes_out() {
-    let moved = Mutex::new([0; 4]);
+    let moved = Mutex::new([0; 5]);
     let enough = || {
-        let [tcp, ring, back, void] = *moved.lock().unwrap();
-        tcp > 100_000 && ring > 100_000 && back > 10_000 && void > 1000
+        let [tcp, ring, back, void, hidden] = *moved.lock().unwrap();
+        tcp > 100_000 && ring > 100_000 && back > 10_000 && void > 1000 && hidden > 20
     };
     for _ in 0..ROUNDS {
         let places = geometries().into_iter().flat_map(|ends| [(ends, false), (ends, true)]);
@@ -60,9 +62,9 @@ fn what_goes_in_comes_out() {
             break;
         }
     }
-    let [tcp, ring, back, void] = *moved.lock().unwrap();
+    let [tcp, ring, back, void, hidden] = *moved.lock().unwrap();
     report(&format!(
-        "switching: {tcp} bytes went by TCP and {ring} by the ring, of which {back} were recalled; {void} came by TCP in vain"
+        "switching: {tcp} bytes by TCP, {ring} by the ring, {back} of them recalled, {void} by TCP in vain; held back in {hidden} looks"
     ));
     assert!(enough());
 }

@@ -92,6 +92,7 @@ impl Connection {
             // A read that keeps it from TCP from now on is another one.
             link.watch.held_up_since.store(0, Ordering::Relaxed);
             socket::push(self.fd());
+            link.follow_cork(tx, self.fd());
         }
         carrier
     }

@@ -1,6 +1,6 @@
 //! The data path of an attached connection: the ring, and what this end knows about the peer.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub(super) struct Link {
     pub(super) peer_pid: u32,
     /// What the registry was last told about the carriers, a bit each.
     pub(super) shown: AtomicU8,
+    /// Bytes of a full segment, once the kernel was asked; 0 before.
+    pub(super) segment: AtomicUsize,
     /// What this end has seen the peer take off the ring.
     pub(super) watch: Watch,
     /// A receive has returned the end of the stream, and no error before it.
@@ -108,6 +110,7 @@ impl Link {
             broken: AtomicU8::new(SOUND),
             peer_pid,
             shown: AtomicU8::new(0),
+            segment: AtomicUsize::new(0),
             watch: Watch::default(),
             has_ended: AtomicBool::new(false),
             untold: AtomicI32::new(0),

@@ -15,6 +15,7 @@
 mod back;
 mod beside;
 mod call;
+mod cork;
 mod covered;
 mod end;
 mod forked;

@@ -172,8 +172,10 @@ impl Connection {
         let q = &link.ring.queue;
         let hangup = Events { hangup: true, ..Events::default() };
         let looked = poll::look(self.fd(), hangup);
-        q.peer_is_shut()
-            || q.peer_has_closed()
-            || looked.is_ok_and(|events| events.hangup || events.dead)
+        let has_hung_up = looked.is_ok_and(|events| events.hangup || events.dead);
+        if has_hung_up {
+            q.unhold();
+        }
+        q.peer_is_shut() || q.peer_has_closed() || has_hung_up
     }
 }

@@ -213,7 +213,7 @@ impl Connection {
             // an error.
             let _ = self.overflow(link);
         }
-        if in_order || q.unsent() == 0 || !link.peer_is_ending() {
+        if in_order || q.unsent_and_shown() == 0 || !link.peer_is_ending() {
             link.has_ended.fetch_or(has_ended, Ordering::Relaxed);
             return Ok(Try::Moved(0));
         }
@@ -299,7 +299,7 @@ impl Connection {
         let q = &link.ring.queue;
         let is_killed = !(q.peer_is_shut() || q.peer_has_closed())
             && socket::ends(self.fd()).peers
-            && q.unsent() > 0
+            && q.unsent_and_shown() > 0
             && q.unread() == 0
             && socket::unread(self.fd()) == Ok(0)
             && link.peer_is_ending()

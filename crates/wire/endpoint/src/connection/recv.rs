@@ -257,6 +257,8 @@ impl Connection {
                             link.untold.store(error.raw_os_error(), Ordering::Relaxed);
                         }
                         _ if self.is_stale(link) => return Err(Failure::Kernel(Errno::STALE)),
+                        // The bytes that the peer held back come before the end.
+                        Ok(0) if link.ring.queue.unhold() => {}
                         Ok(0) => return self.end_of_stream(link, rx),
                         Ok(_) => return Err(Failure::Violation(Violation)),
                         Err(error) => return Err(Failure::Kernel(error)),
@@ -346,6 +348,9 @@ impl Connection {
         }
         let Some(link) = self.attached() else { return socket::unread(self.fd()) };
         let q = &link.ring.queue;
+        if q.is_holding() && socket::ends(self.fd()).peers {
+            q.unhold();
+        }
         let Ok(rx) = self.rx(link) else {
             // In a signal handler that interrupted a receive the half cannot be taken: an estimate.
             return Ok(q.unread() + socket::unread(self.fd()).unwrap_or(0));

@@ -119,7 +119,11 @@ impl Connection {
             match self.due_carrier(link, tx, calls) {
                 Ok(Carrier::Ring) if link.is_still_full() => Tried::Ring(Sent::Wait(Carrier::Ring)),
                 Ok(Carrier::Ring) => {
-                    let pushed = tx.push(gather);
+                    let pushed = if flags.more || q.holds() {
+                        self.push_held(link, tx, gather, flags)
+                    } else {
+                        tx.push(gather)
+                    };
                     if gather.remaining() > 0 {
                         link.watch.refused.store(true, Ordering::Relaxed);
                     }
@@ -275,5 +279,6 @@ fn kernel_flags(flags: SendFlags) -> KernelSend {
     let mut how = KernelSend::empty();
     how.set(KernelSend::NOSIGNAL, flags.no_signal);
     how.set(KernelSend::MORE, flags.more);
+    how.set(KernelSend::EOR, flags.end_of_record);
     how
 }

@@ -53,8 +53,10 @@ pub struct SendFlags {
     pub dont_wait: bool,
     /// MSG_NOSIGNAL: no SIGPIPE when the peer is gone.
     pub no_signal: bool,
-    /// MSG_MORE: more follows soon; only TCP cares.
+    /// MSG_MORE: more follows soon, for which these bytes are held back.
     pub more: bool,
+    /// MSG_EOR: if these bytes are held back, they do not wait for those that follow.
+    pub end_of_record: bool,
     /// The caller also receives while it waits for room, so a full ring is no reason to go on by
     /// TCP.
     pub patient: bool,

@@ -8,9 +8,9 @@ use std::ffi::c_int;
 use std::sync::OnceLock;
 
 use libc::{
-    MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_FASTOPEN, MSG_MORE, MSG_NOSIGNAL, MSG_OOB,
-    MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RWF_APPEND, RWF_DSYNC, RWF_HIPRI, RWF_NOAPPEND, RWF_NOWAIT,
-    RWF_SYNC, off_t,
+    MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_EOR, MSG_ERRQUEUE, MSG_FASTOPEN, MSG_MORE, MSG_NOSIGNAL,
+    MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RWF_APPEND, RWF_DSYNC, RWF_HIPRI, RWF_NOAPPEND,
+    RWF_NOWAIT, RWF_SYNC, off_t,
 };
 use seekwire_endpoint::{RecvFlags, SendFlags};
 
@@ -67,6 +67,7 @@ pub(super) fn of_send(flags: c_int) -> About<SendFlags> {
             dont_wait: flags & MSG_DONTWAIT != 0,
             no_signal: flags & MSG_NOSIGNAL != 0,
             more: flags & MSG_MORE != 0,
+            end_of_record: flags & MSG_EOR != 0,
             patient: false,
         })
     }

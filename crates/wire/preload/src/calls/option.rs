@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
 use libc::{
-    IPPROTO_TCP, SO_ERROR, SO_PEEK_OFF, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, TCP_INQ,
-    TCP_ULP, TCP_ZEROCOPY_RECEIVE, socklen_t, timeval,
+    IPPROTO_TCP, SO_ERROR, SO_PEEK_OFF, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET,
+    TCP_CORK, TCP_INQ, TCP_NODELAY, TCP_ULP, TCP_ZEROCOPY_RECEIVE, socklen_t, timeval,
 };
 use seekwire_endpoint::{Reason, Settings};
 use seekwire_transport::Errno;
@@ -44,6 +44,12 @@ unsafe fn remember(
             // SAFETY: as the caller says; options need not be aligned.
             let on = unsafe { value.cast::<c_int>().read_unaligned() } != 0;
             socket.connection.set_tells_unread(on);
+        }
+        TCP_CORK | TCP_NODELAY if level == IPPROTO_TCP && len >= size_of::<c_int>() => {
+            // SAFETY: as above.
+            let on = unsafe { value.cast::<c_int>().read_unaligned() } != 0;
+            // Either sends what was held back: a cork that is taken out, or the other option.
+            socket.connection.follow_cork(on == (name == TCP_NODELAY));
         }
         _ if level != SOL_SOCKET => {}
         SO_RCVTIMEO | SO_SNDTIMEO | SO_RCVTIMEO_NEW | SO_SNDTIMEO_NEW

@@ -190,6 +190,12 @@ pub(crate) const OPTIONS: &[Row] = &[
     (TCP, &[(36, "TCP_INQ")], Followed, "how much is left unread, told with what is received"),
     (
         TCP,
+        &[(1, "TCP_NODELAY"), (3, "TCP_CORK")],
+        Followed,
+        "the receiver holds back on the ring what the kernel would not send yet",
+    ),
+    (
+        TCP,
         &[(35, "TCP_ZEROCOPY_RECEIVE")],
         Followed,
         "received by getsockopt: all of it is to be received in the usual way",
@@ -251,9 +257,7 @@ pub(crate) const OPTIONS: &[Row] = &[
     (
         TCP,
         &[
-            (1, "TCP_NODELAY"),
             (2, "TCP_MAXSEG"),
-            (3, "TCP_CORK"),
             (4, "TCP_KEEPIDLE"),
             (5, "TCP_KEEPINTVL"),
             (6, "TCP_KEEPCNT"),

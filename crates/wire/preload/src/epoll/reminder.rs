@@ -36,4 +36,9 @@ impl Reminder {
         timerfd_settime(self.0.as_fd(), TimerfdTimerFlags::empty(), &when)?;
         Ok(())
     }
+
+    /// Whether it has made the set readable, which it does no more.
+    pub(super) fn silence(&self) -> bool {
+        rustix::io::read(self.0.as_fd(), &mut [0; 8]).is_ok()
+    }
 }

@@ -514,8 +514,8 @@ impl<S: Share> State<S> {
         self.left.retain(|watch| watch.fd != number);
     }
 
-    /// Silences the doorbells that ring while no connection has anything to report; those
-    /// connections are to be looked at. And has the kernel speak of no more than is wanted.
+    /// Silences the doorbells that ring while no connection has anything to report, as the reminder
+    /// is; those connections are to be looked at. And has the kernel speak of no more than is wanted.
     pub(super) fn silence(&mut self, epfd: c_int) -> bool {
         let is_ready = |watch: &Watch<S>| !watch.parked && watch.look() != 0;
         if self.watches.iter().flatten().any(is_ready) {
@@ -543,7 +543,8 @@ impl<S: Share> State<S> {
             }
         }
         let asked = self.ask_no_more(epfd);
-        !doorbells.is_empty() || asked
+        let reminded = self.reminder.as_ref().is_some_and(Reminder::silence);
+        !doorbells.is_empty() || asked || reminded
     }
 
     /// Takes out of the kernel's set what is parked, shots that were fired without it, and what it

@@ -12,6 +12,7 @@ use libc::{
 use seekwire_endpoint::{Carrier, Connection, Interest};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::poll::Deadline;
 
 use super::sharing::Note;
 use super::tag::{self, Op, Subject, Tag};
@@ -58,6 +59,8 @@ pub(super) struct Watch<S> {
     pub(super) found: u64,
     /// What the peer was asked to ring for.
     armed: Option<Armed>,
+    /// When it was armed, the peer held bytes back until then at most.
+    held: Option<Deadline>,
     /// Among those that are to be looked after.
     pub(super) is_untaken: bool,
     /// One-shot, and the shot is fired.
@@ -119,6 +122,7 @@ impl<S: Share> Watch<S> {
             overdue: false,
             found: 0,
             armed: None,
+            held: None,
             is_untaken: false,
             disabled: false,
             fresh: true,
@@ -322,6 +326,9 @@ impl<S: Share> Watch<S> {
             self.socket.connection.arm(interest);
             self.armed = Some(Armed { interest, leaves_room });
         }
+        // Taken before the look: bytes that are held back at the look are visible by then.
+        let held = self.socket.connection.held_for(self.interest());
+        self.held = held.map(|held| Deadline::after(Some(held)));
         self.look() != 0
     }
 
@@ -347,10 +354,11 @@ impl<S: Share> Watch<S> {
     /// How long a sleep may be, if perhaps no doorbell will be rung for what it is armed for.
     pub(super) fn doubt(&self) -> Option<Duration> {
         let interest = self.armed.as_ref()?.interest;
-        match self.sends {
+        let doubt = match self.sends {
             Sends { held_up: true, .. } if interest.write => Some(Connection::MOMENT),
             _ => self.socket.connection.is_in_doubt(interest).then_some(Connection::DOUBT),
-        }
+        };
+        self.held.and_then(|held| held.left()).into_iter().chain(doubt).min()
     }
 
     pub(super) fn disarm(&mut self) {

@@ -18,7 +18,13 @@ use crate::socket_options::socket_options;
 
 const RECV: RecvFlags =
     RecvFlags { peek: false, wait_all: false, dont_wait: true, truncate: false };
-const SEND: SendFlags = SendFlags { dont_wait: true, no_signal: true, more: false, patient: false };
+const SEND: SendFlags = SendFlags {
+    dont_wait: true,
+    no_signal: true,
+    more: false,
+    end_of_record: false,
+    patient: false,
+};
 
 /// [`seekwire::Stream`](crate::Stream) for tasks. Its bytes travel through shared memory if both
 /// ends are on one host and use Seekwire, whether or not the other end uses tokio.

@@ -134,13 +134,16 @@ impl Waiting {
             if let Some(connection) = connection.filter(|_| attached) {
                 self.arm(connection, want);
             }
+            // Taken before the last try: bytes that are held back at the try are visible by then.
+            let held = connection.and_then(|connection| connection.held_for(want));
             if let Some(result) = attempt().transpose() {
                 break result;
             }
             // Brought to the ring by this attempt, or by another task meanwhile.
             let is_new = !attached && connection.is_some_and(Connection::is_attached);
             if !is_new {
-                if let Some(soon) = connection.and_then(|connection| self.doubt(connection, want)) {
+                let doubt = connection.and_then(|connection| self.doubt(connection, want));
+                if let Some(soon) = held.into_iter().chain(doubt).min() {
                     self.wake_within(soon);
                 }
                 return Poll::Pending;

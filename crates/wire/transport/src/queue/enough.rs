@@ -31,11 +31,11 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.get(layout::CONSUMED_BYTES).saturating_add(bytes)
     }
 
-    /// Whether the peer has published this many bytes in all, or it cannot be expected to: it is
+    /// Whether the peer has published this many bytes in all and holds none of them back, or it cannot be expected to: it is
     /// full, or has ended, or goes on by TCP.
     #[must_use]
     pub fn peer_has_published(&self, bytes: u64) -> bool {
-        self.peer.load(layout::PUBLISHED_BYTES, Ordering::Acquire) >= bytes
+        self.released_bytes() >= bytes
             || self.peer_is_full()
             || self.peer_is_shut()
             || (self.rx_on_ring()

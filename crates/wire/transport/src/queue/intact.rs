@@ -101,6 +101,7 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         }
         // The peer stores it behind the records.
         let published = q.peer.load(layout::PUBLISHED, Ordering::Acquire);
-        q.peer_is_itself() && (published <= q.get(layout::RX_POSITION) || q.has_record())
+        let position = q.get(layout::RX_POSITION);
+        q.peer_is_itself() && (published <= position || q.record_at(position) != Head::Empty)
     }
 }

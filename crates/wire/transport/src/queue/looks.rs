@@ -27,8 +27,19 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.look_at(self.get(layout::RX_POSITION)) != Head::Empty
     }
 
+    /// The record that the receiver sees at a position: none where it is held back.
     #[inline]
     pub(super) fn look_at(&self, position: u64) -> Head {
+        match self.record_at(position) {
+            Head::Empty => Head::Empty,
+            _ if self.is_held(position) => Head::Empty,
+            head => head,
+        }
+    }
+
+    /// The record that the peer has published at a position, held back or not.
+    #[inline]
+    pub(super) fn record_at(&self, position: u64) -> Head {
         let word = self.peer.load(self.peer_geometry.cell_at(position), Ordering::Acquire);
         Record::decode(word, position, self.peer_geometry.segment_size())
     }
@@ -113,20 +124,29 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.get(layout::TX_SHUT) != 0
     }
 
-    /// Changes whenever the peer publishes.
+    /// Changes whenever the peer publishes, or ceases to hold back what it has published.
     #[inline]
     #[must_use]
     pub fn published_mark(&self) -> u64 {
-        self.peer.load(layout::PUBLISHED, Ordering::Acquire)
+        // Before the hold is looked at, which begins before what it holds is published.
+        let published = self.peer.load(layout::PUBLISHED, Ordering::Acquire);
+        self.hold().map_or(published, |hold| hold.position.min(published))
     }
 
-    /// Changes whenever the peer publishes bytes or the end of the stream, and with no other
-    /// record.
+    /// Bytes that the peer has published in all and does not hold back.
+    #[inline]
+    pub(super) fn released_bytes(&self) -> u64 {
+        // As in `published_mark`.
+        let published = self.peer.load(layout::PUBLISHED_BYTES, Ordering::Acquire);
+        self.hold().map_or(published, |hold| hold.bytes.min(published))
+    }
+
+    /// Changes whenever the peer publishes bytes or the end of the stream, or ceases to hold bytes
+    /// back, and with no other record.
     #[inline]
     #[must_use]
     pub fn data_mark(&self) -> u64 {
-        self.peer.load(layout::PUBLISHED_BYTES, Ordering::Acquire) << 1
-            | u64::from(self.peer_is_shut())
+        self.released_bytes() << 1 | u64::from(self.peer_is_shut())
     }
 
     /// Whether the peer has given bytes to the kernel that this end has not received from there. A
@@ -140,7 +160,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// Bytes in the ring that this end has not taken; what the peer claims, bounded by what fits.
     #[must_use]
     pub fn unread(&self) -> usize {
-        let published = self.peer.load(layout::PUBLISHED_BYTES, Ordering::Acquire);
+        let published = self.released_bytes();
         let most = self.peer_geometry.cells() * seekwire_protocol::record::CELL
             + self.peer_geometry.segments() * self.peer_geometry.segment_size();
         let unread =

@@ -27,6 +27,7 @@
 mod arming;
 mod control;
 mod enough;
+mod hold;
 mod holders;
 mod intact;
 mod kept;

@@ -207,6 +207,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         // to be retransmitted.
         q.set_tcp_only();
         if q.tx_on_ring() && !q.is_shut() {
+            self.release();
             q.set(layout::LEFT_AT, q.get(layout::TX_TCP_BYTES));
             let mut switch = q.tx_switch();
             switch.left_ring();

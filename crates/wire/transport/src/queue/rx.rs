@@ -438,8 +438,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         let q = self.queue;
         let g = q.peer_geometry;
         let cell = g.cell_at(position);
-        let word = q.peer.load(cell, Ordering::Acquire);
-        let record = match Record::decode(word, position, g.segment_size()) {
+        let record = match q.look_at(position) {
             Head::Empty => return Ok(None),
             Head::Invalid => return Err(Violation),
             Head::Record(record) => record,

@@ -141,6 +141,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             TxStep::LeaveRing => (Record::Tcp, 0, Carrier::Tcp),
         };
         if carrier == Carrier::Tcp {
+            self.release();
             self.begin_to_keep();
         }
         // A switch to TCP may use the last free descriptor, as the end of the stream may: no record
@@ -201,6 +202,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         if q.is_shut() {
             return Ok(());
         }
+        self.release();
         q.set(layout::TX_SHUT, 1);
         if q.tx_on_ring() {
             self.publish_end()?;
@@ -294,6 +296,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     /// [`Full`]; the segment stays reserved.
     pub fn commit(&self, segment: usize, len: usize) -> Result<(), Full> {
         let q = self.queue;
+        self.release();
         let position = self.place(1)?;
         q.set(layout::RESERVED_COUNT, q.get(layout::RESERVED_COUNT) - 1);
         q.set_in_order(q.geometry.state_at(segment), position + 1);
@@ -379,7 +382,10 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         // SYNC POINT "data", sender: publish, fence, look at the arm; see `QueuePair::rearm_data`.
         q.own.store_fenced(layout::PUBLISHED, position);
         let armed = q.peer.load(layout::ARM_DATA, Ordering::SeqCst);
-        let ring = armed != 0 && armed != q.get(layout::RUNG_DATA) && self.is_enough();
+        let ring = armed != 0
+            && armed != q.get(layout::RUNG_DATA)
+            && self.is_enough()
+            && !self.is_known_hold();
         if ring {
             q.set(layout::RUNG_DATA, armed);
         }
@@ -462,6 +468,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     /// counts; a record without its header does not. The free list is built anew from the segments'
     /// states.
     fn recover(&self) {
+        self.release();
         let position = self.recover_position();
         self.show_again(position);
         self.recover_switch(position);

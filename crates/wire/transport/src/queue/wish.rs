@@ -12,6 +12,8 @@ pub(super) fn ask_recall(own: &impl OwnMemory) {
     let get = |offset| own.word(offset).load(Ordering::Relaxed);
     let set = |offset, value| own.store(offset, value, Ordering::Relaxed);
     let position = get(layout::RX_POSITION);
+    // From now on this end sees all records: an empty ring means that there are none.
+    set(layout::RX_UNHELD, 1);
     set(
         layout::RECALL_TCP,
         get(layout::RX_TCP_BYTES) << 1 | get(layout::RX_CARRIER) & Carrier::Ring as u64,

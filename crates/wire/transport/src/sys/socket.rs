@@ -405,14 +405,27 @@ pub fn unsent(fd: Fd) -> Result<usize, Errno> {
 /// Has the kernel send what it holds back for more that was announced (MSG_MORE), unless the
 /// application has corked the socket.
 pub fn push(fd: Fd) {
-    let mut corked: libc::c_int = 0;
-    if tcp_info(fd).is_ok_and(|info| info.not_sent > 0)
-        && getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, &mut corked).is_ok()
-        && corked == 0
-    {
+    if tcp_info(fd).is_ok_and(|info| info.not_sent > 0) && !is_corked(fd) {
         // As for a cork that is taken out.
         let _ = setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, &0);
     }
+}
+
+/// Whether the application has corked the socket (TCP_CORK).
+#[must_use]
+pub fn is_corked(fd: Fd) -> bool {
+    let mut corked: libc::c_int = 0;
+    getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, &mut corked).is_ok() && corked != 0
+}
+
+/// Bytes that the kernel sends in one segment (TCP_MAXSEG).
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn segment(fd: Fd) -> Result<usize, Errno> {
+    let mut bytes: libc::c_int = 0;
+    getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, &mut bytes)?;
+    Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
 /// Whether O_NONBLOCK is set.

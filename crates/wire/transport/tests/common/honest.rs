@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use seekwire_protocol::Carrier;
 use seekwire_protocol::switch::RxStep;
@@ -20,6 +21,10 @@ use super::{Pattern, queues};
 pub(crate) enum Operation {
     Ready(bool),
     Send(bool, u16),
+    /// Announces more, for which this is held back.
+    SendMore(bool, u16),
+    /// Cork or uncork.
+    Cork(bool, bool),
     /// Reserve a segment, fill it, commit so much of it; 0 cancels.
     InPlace(bool, u16),
     Recv(bool, u16),
@@ -55,7 +60,27 @@ struct Direction {
     received: u64,
     /// Bytes that were thrown away by the receiver, and came again.
     voided: u64,
+    corked: bool,
+    held: Option<Held>,
+    /// A hold may have ended that was not released: nothing is known of the next one's begin.
+    is_unsure: bool,
+    /// The receiver has asked for a recall: from then on it sees all that there is.
+    sees_all: bool,
+    hidden: u64,
 }
+
+/// The bytes that a receiver may not see yet.
+#[derive(Clone, Copy)]
+struct Held {
+    from: u64,
+    /// Just before the first of these bytes was published.
+    since: Instant,
+}
+
+/// Bytes of a full segment, which is never held back.
+const SEGMENT: usize = 3000;
+/// A hold lasts longer than this.
+const SURELY: Duration = Duration::from_millis(190);
 
 struct World {
     ends: [QueuePair<Own, Peer>; 2],
@@ -70,12 +95,12 @@ struct World {
 
 /// Plays the operations, then reads everything to its end. Returns how many bytes went by TCP, by
 /// the ring, by TCP after they had been recalled from the ring, and by TCP in vain, to be sent
-/// again.
+/// again; and how often the receiver found nothing although something was held back for it.
 pub(crate) fn play(
     geometries: (Geometry, Geometry),
     by_link: bool,
     operations: &[Operation],
-) -> [u64; 4] {
+) -> [u64; 5] {
     let (a, b) = geometries;
     let mut world = World {
         ends: queues(by_link, a, b),
@@ -104,7 +129,8 @@ pub(crate) fn play(
         assert_eq!(direction.sent, direction.received, "the end came early");
     }
     let [tcp, ring, back] = world.moved;
-    [tcp, ring, back, world.directions.iter().map(|direction| direction.voided).sum()]
+    let sum = |count: fn(&Direction) -> u64| world.directions.iter().map(count).sum();
+    [tcp, ring, back, sum(|direction| direction.voided), sum(|direction| direction.hidden)]
 }
 
 static PATTERN: LazyLock<Pattern> = LazyLock::new(|| Pattern::new(3));
@@ -121,7 +147,21 @@ impl World {
     fn step(&mut self, operation: &Operation) {
         match *operation {
             Operation::Ready(end) => self.ends[usize::from(end)].set_ready(),
-            Operation::Send(end, len) => self.send(end.into(), len.into()),
+            Operation::Send(end, len) => self.send(end.into(), len.into(), false),
+            Operation::SendMore(end, len) => self.send(end.into(), len.into(), true),
+            Operation::Cork(end, on) => {
+                let (q, direction) =
+                    (&self.ends[usize::from(end)], &mut self.directions[usize::from(end)]);
+                let tx = q.tx();
+                tx.set_corked(on);
+                direction.corked = on;
+                if !on {
+                    let _ = tx.release();
+                    assert!(!tx.release(), "once is enough");
+                    direction.held = None;
+                    direction.is_unsure = false;
+                }
+            }
             Operation::InPlace(end, len) => self.in_place(end.into(), len.into()),
             Operation::Recv(end, len) => drop(self.receive(end.into(), len.into(), Take::Pull)),
             Operation::Peek(end, len) => drop(self.receive(end.into(), len.into(), Take::Peek)),
@@ -135,6 +175,7 @@ impl World {
                 if !direction.handed_over {
                     self.ends[usize::from(end)].rx().ask_recall();
                     direction.asked = true;
+                    direction.sees_all = true;
                 }
             }
             Operation::HandOver(end) => self.hand_over(end.into(), false),
@@ -164,6 +205,25 @@ impl World {
                 let end = usize::from(end);
                 self.ends[end].tx().shutdown().expect("there is room for the end");
                 self.directions[end].tcp_ended = self.ends[end].to_retransmit() == 0;
+            }
+        }
+        let sends = match *operation {
+            Operation::Send(end, _)
+            | Operation::SendMore(end, _)
+            | Operation::Cork(end, _)
+            | Operation::InPlace(end, _)
+            | Operation::Attend(end, _)
+            | Operation::Shutdown(end) => Some(usize::from(end)),
+            _ => None,
+        };
+        for (at, (end, direction)) in self.ends.iter().zip(&mut self.directions).enumerate() {
+            // A send of the receiver's ends a hold, but not that of a cork.
+            if sends == Some(1 - at) && !direction.corked && direction.held.take().is_some() {
+                direction.is_unsure = true;
+            }
+            if !end.tx_on_ring() || end.is_shut() {
+                direction.held = None;
+                direction.is_unsure = false;
             }
         }
     }
@@ -213,7 +273,7 @@ impl World {
         direction.tcp_ended |= q.is_shut() && q.to_retransmit() == 0;
     }
 
-    fn send(&mut self, end: usize, len: usize) {
+    fn send(&mut self, end: usize, len: usize, more: bool) {
         let q = &self.ends[end];
         let direction = &mut self.directions[end];
         if q.is_shut() {
@@ -226,8 +286,32 @@ impl World {
         let sent = match tx.carrier() {
             Ok(Carrier::Ring) => {
                 let slices = [IoSlice::new(head), IoSlice::new(tail)];
-                let sent = tx.push(&mut Gather::new(&slices)).expect("the peer is honest");
+                let mut gather = Gather::new(&slices);
+                let since = Instant::now();
+                let pushed = if more || q.holds() {
+                    tx.push_held(&mut gather, more, SEGMENT)
+                } else {
+                    tx.push(&mut gather)
+                };
+                let sent = pushed.expect("the peer is honest");
                 self.moved[1] += sent as u64;
+                if len > 0 {
+                    let before = direction.held.unwrap_or(Held { from: direction.sent, since });
+                    let after = direction.sent + sent as u64;
+                    let is_kept = more || direction.corked;
+                    // Where the time may have been over meanwhile, nothing is known.
+                    let is_known = is_kept && sent == len && before.since.elapsed() < SURELY;
+                    let total = after - before.from;
+                    // Without a cork, the rest of full segments is not held back.
+                    let is_tail = direction.corked || total < SEGMENT as u64;
+                    let tail = if is_tail { total % SEGMENT as u64 } else { 0 };
+                    let from = after - tail;
+                    let since = if from > before.from { since } else { before.since };
+                    direction.is_unsure &= is_kept;
+                    direction.is_unsure |= is_kept && !is_known;
+                    let is_held = is_known && tail > 0 && q.has_room() && !direction.is_unsure;
+                    direction.held = is_held.then_some(Held { from, since });
+                }
                 sent
             }
             Ok(Carrier::Tcp) if q.to_retransmit() > 0 => {
@@ -264,6 +348,10 @@ impl World {
         };
         claim[..len].copy_from_slice(&self.pattern.bytes(direction.sent, len));
         drop(claim);
+        if len > 0 {
+            direction.held = None;
+            direction.is_unsure = false;
+        }
         if len > 0 && q.tx().commit(segment, len).is_ok() {
             direction.sent += len as u64;
             self.moved[1] += len as u64;
@@ -291,6 +379,7 @@ impl World {
             return n == 0 && len > 0 && direction.tcp_ended;
         }
         let mut there = true;
+        let held = direction.held.filter(|_| !direction.sees_all);
         let rx = q.rx();
         let n = match rx.step().expect("the peer is honest") {
             RxStep::Ring => {
@@ -358,6 +447,11 @@ impl World {
             direction.received += n as u64;
         }
         assert!(direction.received <= direction.sent);
+        if let Some(held) = held.filter(|held| held.since.elapsed() < SURELY) {
+            let seen = direction.received + if take == Take::Peek { n as u64 } else { 0 };
+            assert!(seen <= held.from, "seen up to {seen}, held from {}", held.from);
+            direction.hidden += u64::from(n == 0 && len > 0);
+        }
         !there
     }
 }

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use seekwire_protocol::span::Span;
 use seekwire_protocol::switch::RxStep;
@@ -12,14 +13,16 @@ use seekwire_transport::Errno;
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::layout::{
     ARM_DATA, ARM_SPACE, CONSUMED, CONSUMED_BYTES, CONSUMED_SEEN, CONTROL, FREE_COUNT, FREE_FIRST,
-    Geometry, PROCESSOR, PUBLISHED, PUBLISHED_BYTES, RECALL_FROM, RECALLED, RETURNED, TX_LOCK,
-    TX_POSITION, UNBOUNDED_READ, WANT_CONSUMED, WANT_RETURNED,
+    Geometry, HELD_BYTES, HELD_FROM, HELD_UNTIL, KNOWN_HOLD, PROCESSOR, PUBLISHED, PUBLISHED_BYTES,
+    RECALL_FROM, RECALLED, RETURNED, TX_LOCK, TX_POSITION, UNBOUNDED_READ, WANT_CONSUMED,
+    WANT_RETURNED,
 };
 use seekwire_transport::mem::{Own, OwnMemory, Peer, PeerMemory};
 use seekwire_transport::queue::{self, Full, QueuePair, Rx, Violation};
 use seekwire_transport::seek::{
     At, Engine, Look, RingSource, SeekOptions, SegmentLoan, SegmentLoans, Source,
 };
+use seekwire_transport::sys::host;
 
 use super::places::Place;
 use super::{joined, linked, memory};
@@ -92,13 +95,15 @@ pub(crate) enum Operation {
     Header(u8, u8, u32),
     /// It says that it returned so many segments more, this one first.
     Returned(u8, u64),
+    /// It holds back from so many descriptors on, for so many milliseconds.
+    Holds(u8, u16),
     /// What it will have written by the time that the honest end looks the next times: (how many
     /// looks later, what).
     During(Vec<(u8, u64)>),
 }
 
 /// Words of the layout that the honest end looks at.
-const KNOWN: [usize; 14] = [
+const KNOWN: [usize; 17] = [
     PUBLISHED,
     PUBLISHED_BYTES,
     CONSUMED,
@@ -113,6 +118,9 @@ const KNOWN: [usize; 14] = [
     WANT_RETURNED,
     RECALL_FROM,
     RECALLED,
+    HELD_FROM,
+    HELD_BYTES,
+    KNOWN_HOLD,
 ];
 
 /// More looks at the peer's memory than any operation has reason for.
@@ -334,6 +342,9 @@ impl World {
                     (q.unsent(), q.has_record(), q.has_room(), q.is_tcp_only(), q.peer_is_ready());
                 let _ = (q.peer_has_closed(), q.peer_processor(), q.published_mark(), q.carriers());
                 let _ = (q.peer_is_full(), q.peer_has_published(q.published_with(1)));
+                let _ = q.data_mark();
+                let most = Duration::from_millis(200);
+                assert!(q.note_hold().is_none_or(|left| left <= most), "held back for too long");
             }
             Operation::SeekRecv { len, peek } => self.with_engine(|engine, ring| {
                 let mut bytes = vec![0; usize::from(*len)];
@@ -531,6 +542,12 @@ impl World {
                 self.write(RETURNED, count.wrapping_add((*more).into()));
                 let consumed = self.hostile.own().word(CONSUMED).load(Ordering::Relaxed);
                 self.write(CONSUMED, consumed.wrapping_add((*more).into()));
+            }
+            Operation::Holds(after, milliseconds) => {
+                let position = self.peer_position.wrapping_sub(4).wrapping_add((*after).into());
+                let lasts = Duration::from_millis((*milliseconds).into());
+                self.write(HELD_UNTIL, host::nanoseconds() + lasts.as_nanos() as u64);
+                self.write(HELD_FROM, position.wrapping_add(1));
             }
             Operation::During(lies) => {
                 *self.honest.peer().lies.borrow_mut() = lies.iter().take(64).copied().collect();

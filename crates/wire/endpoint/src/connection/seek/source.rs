@@ -149,7 +149,8 @@ impl<'s, 'c> ReceivePathSource<'s, 'c> {
     /// Whether what the kernel has to say is that TCP has ended.
     fn kernel_says_end(&mut self) -> Result<bool, Errno> {
         match socket::recv(self.connection.fd(), &mut [0], KernelRecv::PEEK) {
-            Ok(0) => Ok(true),
+            // The bytes that the peer held back come before the end: the next look finds them.
+            Ok(0) => Ok(!self.connection.attached().is_some_and(|link| link.ring.queue.unhold())),
             Ok(_) => {
                 *self.violation = Some(Violation);
                 Err(Errno::CONNRESET)

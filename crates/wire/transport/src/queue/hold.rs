@@ -1,0 +1,289 @@
+//! Holding bytes back until more follows, as TCP does for TCP_CORK and MSG_MORE (tcp(7)): less than
+//! a full segment waits for the rest of it, for 200 ms at most.
+//!
+//! The sender publishes records as always, so nothing is lost whatever becomes of it. But first it
+//! writes down from which position on records are held back, and until when. The receiver finds
+//! nothing there ([`QueuePair::look_at`]) until the hold ends: the sender clears the position, its
+//! direction ends or leaves the ring, or the limit expires. A hold for MSG_MORE also ends when the
+//! receiver sends something: TCP goes on at the next acknowledgement, which may come with that.
+//!
+//! Nobody rings when the limit expires, so a receiver that sleeps has to know of the hold. The sender
+//! rings for the first record that it holds back. A receiver that goes to sleep arms, notes the hold
+//! ([`QueuePair::note_hold`]), looks, and sleeps no longer than the hold lasts.
+//!
+//! Both ends must read the same clock: ends on two machines hold nothing back. A peer that lies about
+//! the time can have its bytes seen early, or 200 ms late, as if it had sent them then.
+
+use std::time::Duration;
+
+use super::pair::{Memory, QueuePair, Violation};
+use super::tx::Tx;
+use crate::iov::Gather;
+use crate::layout::{self, holds};
+use crate::mem::PeerMemory;
+use crate::sync::Ordering;
+
+/// How long the kernel's TCP holds bytes back at most.
+const LIMIT: Duration = Duration::from_millis(200);
+
+/// The records that the peer holds back.
+pub(super) struct Hold {
+    /// Where it begins.
+    pub(super) position: u64,
+    /// Bytes published before it.
+    pub(super) bytes: u64,
+    left: Duration,
+}
+
+/// The clock of this machine. In a model, where no time passes, each hold lasts.
+fn now() -> Duration {
+    if cfg!(loom) { Duration::ZERO } else { Duration::from_nanos(crate::sys::host::nanoseconds()) }
+}
+
+impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+    /// Whether a record at this position is held back. The sender begins a hold before it publishes
+    /// the records, and ends the previous one first: a receiver that has seen the record sees its
+    /// hold, a later one, or none.
+    #[inline]
+    pub(super) fn is_held(&self, position: u64) -> bool {
+        self.hold().is_some_and(|hold| position >= hold.position)
+    }
+
+    #[inline]
+    pub(super) fn hold(&self) -> Option<Hold> {
+        let from = self.peer.load(layout::HELD_FROM, Ordering::Acquire);
+        if from == 0 { None } else { self.hold_from(from - 1) }
+    }
+
+    #[cold]
+    fn hold_from(&self, position: u64) -> Option<Hold> {
+        let is_over = self.get(layout::RX_UNHELD) != 0
+            || self.peer_is_shut()
+            || self.peer_has_closed()
+            || self.peer_has_left_ring();
+        if is_over {
+            return None;
+        }
+        if self.sent_mark() >= self.peer.load(layout::HELD_ANSWER, Ordering::Relaxed) {
+            return None;
+        }
+        let until = Duration::from_nanos(self.peer.load(layout::HELD_UNTIL, Ordering::Relaxed));
+        let bytes = self.peer.load(layout::HELD_BYTES, Ordering::Relaxed);
+        let left = until.checked_sub(now())?;
+        (!left.is_zero() && left <= LIMIT).then_some(Hold { position, bytes, left })
+    }
+
+    /// For a caller that is armed for data and looks once more before it sleeps: how long the sleep
+    /// may last, if the peer holds something back.
+    pub fn note_hold(&self) -> Option<Duration> {
+        let Some(hold) = self.hold() else {
+            if self.get(layout::KNOWN_HOLD) != 0 {
+                // Fenced: either the peer sees this, or the look that follows sees its records.
+                self.own.store_fenced(layout::KNOWN_HOLD, 0);
+            }
+            return None;
+        };
+        // Another one may have gone to sleep before the hold began, and not know of it.
+        if self.number_of_readers() == 1 {
+            self.set(layout::KNOWN_HOLD, hold.position + 1);
+        }
+        Some(hold.left)
+    }
+
+    /// Grows with what this end has sent and does not hold back; as the peer sees it, see
+    /// [`Self::peer_sent_mark`].
+    fn sent_mark(&self) -> u64 {
+        self.shown_bytes() + self.get(layout::TX_TCP_BYTES) + u64::from(self.is_shut())
+    }
+
+    /// Bytes that this end has published in all and does not hold back.
+    fn shown_bytes(&self) -> u64 {
+        let is_held = self.has_hold(holds::HELD)
+            && Duration::from_nanos(self.get(layout::HELD_UNTIL)) > now();
+        self.get(if is_held { layout::HELD_BYTES } else { layout::PUBLISHED_BYTES })
+    }
+
+    /// As [`Self::unsent`], without what this end holds back, which the peer had no chance to take.
+    #[must_use]
+    pub fn unsent_and_shown(&self) -> usize {
+        let consumed = self.peer.load(layout::CONSUMED_BYTES, Ordering::Acquire);
+        self.shown_bytes().saturating_sub(consumed) as usize + self.to_retransmit()
+    }
+
+    fn peer_sent_mark(&self) -> u64 {
+        let by_tcp = self.peer.load(layout::TX_TCP_BYTES, Ordering::Relaxed);
+        self.released_bytes().wrapping_add(by_tcp).wrapping_add(self.peer_is_shut().into())
+    }
+
+    /// Whether the peer holds something back.
+    #[inline]
+    #[must_use]
+    pub fn is_holding(&self) -> bool {
+        self.hold().is_some()
+    }
+
+    /// The peer has gone: from now on this end sees all records. True if some were held back.
+    pub fn unhold(&self) -> bool {
+        let was_holding = self.is_holding();
+        if was_holding {
+            self.set(layout::RX_UNHELD, 1);
+        }
+        was_holding
+    }
+
+    /// Whether the next send of this end may have to hold its bytes back, or to end a hold.
+    #[inline]
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.own.word(layout::TX_HOLDS).load(Ordering::Relaxed) != 0
+    }
+
+    fn has_hold(&self, bit: u64) -> bool {
+        self.own.word(layout::TX_HOLDS).load(Ordering::Relaxed) & bit != 0
+    }
+}
+
+impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
+    /// As [`Tx::push`], where the socket is corked, `more` follows, or something is held back
+    /// already. Full segments of `segment` bytes are not held back, and nothing is when the ring is
+    /// full.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    #[cold]
+    pub fn push_held(
+        &self,
+        from: &mut Gather<'_>,
+        more: bool,
+        segment: usize,
+    ) -> Result<usize, Violation> {
+        let q = self.queue;
+        if from.remaining() == 0 {
+            return Ok(0);
+        }
+        let is_corked = q.has_hold(holds::CORKED);
+        let has_ended = q.has_hold(holds::ENDED) && self.release();
+        if !more && !is_corked {
+            let pushed = self.push(from);
+            self.release();
+            return pushed;
+        }
+        let held = self.held();
+        let total = held + from.remaining();
+        let full = total - total % segment.max(1);
+        let mut done = 0;
+        if full > 0 {
+            done += self.push_front(from, full.saturating_sub(held))?;
+            self.release();
+        }
+        if from.remaining() > 0 {
+            // Bytes that are released now are acknowledged at once. With that TCP sends the rest,
+            // unless the socket is corked.
+            if is_corked || !(has_ended || full > 0) {
+                self.begin_hold();
+            }
+            done += self.push_front(from, from.remaining())?;
+        }
+        if from.remaining() > 0 || !q.has_room() {
+            self.release();
+        }
+        Ok(done)
+    }
+
+    fn push_front(&self, from: &mut Gather<'_>, len: usize) -> Result<usize, Violation> {
+        let pushed = self.push(&mut from.front(len))?;
+        from.take(pushed, |_| ());
+        Ok(pushed)
+    }
+
+    /// Tells all processes that share this end whether the application has corked the socket.
+    pub fn set_corked(&self, corked: bool) {
+        let q = self.queue;
+        let word = q.own.word(layout::TX_HOLDS);
+        if corked {
+            word.fetch_or(holds::CORKED, Ordering::Relaxed);
+            q.set(layout::HELD_ANSWER, u64::MAX);
+        } else {
+            word.fetch_and(!holds::CORKED, Ordering::Relaxed);
+        }
+    }
+
+    /// More bytes release those that are held back now.
+    pub fn end_record(&self) {
+        if self.is_holding() {
+            self.queue.own.word(layout::TX_HOLDS).fetch_or(holds::ENDED, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether bytes are held back still.
+    #[must_use]
+    pub fn is_holding(&self) -> bool {
+        self.held() > 0
+    }
+
+    fn held(&self) -> usize {
+        let q = self.queue;
+        if !q.has_hold(holds::HELD) {
+            return 0;
+        }
+        if Duration::from_nanos(q.get(layout::HELD_UNTIL)) <= now()
+            || q.peer_sent_mark() >= q.get(layout::HELD_ANSWER)
+        {
+            self.release();
+            return 0;
+        }
+        q.get(layout::PUBLISHED_BYTES).saturating_sub(q.get(layout::HELD_BYTES)) as usize
+    }
+
+    /// Holds back what is published from now on, if nothing is held back yet.
+    fn begin_hold(&self) {
+        let q = self.queue;
+        if q.has_hold(holds::HELD) {
+            return;
+        }
+        q.own.word(layout::TX_HOLDS).fetch_or(holds::HELD, Ordering::Relaxed);
+        q.set(layout::HELD_UNTIL, (now() + LIMIT).as_nanos() as u64);
+        q.set(layout::HELD_BYTES, q.get(layout::PUBLISHED_BYTES));
+        let is_corked = q.has_hold(holds::CORKED);
+        let answer = if is_corked { u64::MAX } else { q.peer_sent_mark().saturating_add(1) };
+        q.set(layout::HELD_ANSWER, answer);
+        q.set_in_order(layout::HELD_FROM, q.get(layout::TX_POSITION) + 1);
+    }
+
+    /// Whether what this end has sent ends a hold of the peer's that others of this end have noted
+    /// and may sleep on.
+    #[inline]
+    #[must_use]
+    pub fn ends_noted_hold(&self) -> bool {
+        self.queue.get(layout::KNOWN_HOLD) != 0 && self.ends_hold()
+    }
+
+    #[cold]
+    fn ends_hold(&self) -> bool {
+        let q = self.queue;
+        let is_noted =
+            q.peer.load(layout::HELD_FROM, Ordering::Acquire) == q.get(layout::KNOWN_HOLD);
+        is_noted && q.has_readers() && !QueuePair::is_holding(q)
+    }
+
+    /// Lets the receiver see all that was published. True if something was held back.
+    #[inline]
+    pub fn release(&self) -> bool {
+        let q = self.queue;
+        let was_held = q.has_hold(holds::HELD);
+        if was_held {
+            q.set_in_order(layout::HELD_FROM, 0);
+            let none = !(holds::HELD | holds::ENDED);
+            q.own.word(layout::TX_HOLDS).fetch_and(none, Ordering::Relaxed);
+        }
+        was_held
+    }
+
+    /// Whether records are held back, and the one that waits for them has noted it.
+    #[cold]
+    pub(super) fn is_known_hold(&self) -> bool {
+        let q = self.queue;
+        let from = q.get(layout::HELD_FROM);
+        from != 0 && q.peer.load(layout::KNOWN_HOLD, Ordering::Relaxed) == from
+    }
+}
