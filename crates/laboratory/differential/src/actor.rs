@@ -310,7 +310,8 @@ fn manage(call: &Call, port: u16) -> Answer {
         Call::Dup { slot, to, way } => keep(*to, sys::dup(number(*slot), number(*to), *way)),
         Call::Open { slot, what } => keep(*slot, open(*what)),
         Call::SetOption { slot, level, name, value } => {
-            plain(sys::set_option(number(*slot), *level, *name, *value))
+            let done = plain(sys::set_option(number(*slot), *level, *name, *value));
+            about(number(*slot), done)
         }
         Call::GetOption { slot, level, name } => {
             about(number(*slot), option(number(*slot), *level, *name))

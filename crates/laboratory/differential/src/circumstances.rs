@@ -41,7 +41,7 @@ pub(crate) fn of(program: &Program, plain: &Trace, failure: &Failure) -> &'stati
     } else if failure.kind.starts_with("Poll") && was_closed_while_polled(plain, step) {
         "closed while it was polled: "
     } else if !failure.kind.ends_with("became blocked") && is_held_back(plain, failure) {
-        "sent with MSG_MORE: "
+        "held back: "
     } else if failure.kind.ends_with("blocked became n") && was_to_want_more(plain, step) {
         "asleep beside SO_RCVLOWAT: "
     } else if failure.kind.contains("EAGAIN became") && has_shared_negative_limit(program) {
@@ -198,27 +198,47 @@ fn was_killed(plain: &Trace, step: usize) -> bool {
     plain.events.iter().take(step).any(|event| matches!(event.step.call, Call::Kill { .. }))
 }
 
-/// Whether what was sent last in a direction before a step, or what is sent in it for somebody who
-/// sleeps, was sent with MSG_MORE: TCP waits for more, for a while.
+/// Whether the bytes that were sent last in a direction before a step, or that are sent in it for a
+/// sleeper, were sent with MSG_MORE or are behind a cork: TCP waits for more, for a while.
 fn is_held_back(plain: &Trace, failure: &Failure) -> bool {
     let wakes = failure.kind.contains(" ended by Send");
     let before = &plain.events[..plain.events.len().min(failure.step.saturating_add(wakes.into()))];
-    let sends =
-        |event: &&Event| matches!(event.step.call, Call::Send { .. } | Call::SendMany { .. });
-    let is_more = |event: &Event| event.step.call.flags() & libc::MSG_MORE != 0;
-    if failure.kind.ends_with("ECONNRESET became n") {
-        // A reset has taken them, whatever was sent since.
-        return before.iter().filter(sends).any(is_more);
+    let direction = |event: &Event| match &event.fate {
+        Fate::Done(answer) => plain.streams.direction(answer),
+        _ => None,
+    };
+    // A cork counts until it is taken out; what it held back is sent then.
+    let mut corked = Vec::new();
+    let mut held = Vec::new();
+    let mut was_held = false;
+    for event in before {
+        let Some(direction) = direction(event) else { continue };
+        match event.step.call {
+            Call::SetOption {
+                level: libc::IPPROTO_TCP, name: libc::TCP_CORK, ref value, ..
+            } => {
+                corked.retain(|other| *other != direction);
+                match value {
+                    OptionValue::Int(0) => held.retain(|other| *other != direction),
+                    _ => corked.push(direction),
+                }
+            }
+            Call::Send { .. }
+            | Call::SendMany { .. }
+            | Call::Sendfile { .. }
+            | Call::SpliceTo { .. } => {
+                held.retain(|other| *other != direction);
+                let is_more = event.step.call.flags() & libc::MSG_MORE != 0;
+                if is_more || corked.contains(&direction) {
+                    held.push(direction);
+                    was_held = true;
+                }
+            }
+            _ => {}
+        }
     }
-    let mut seen = Vec::new();
-    before.iter().rev().filter(sends).any(|event| match &event.fate {
-        Fate::Done(answer) => plain.streams.direction(answer).is_some_and(|direction| {
-            let is_last = !seen.contains(&direction);
-            seen.push(direction);
-            is_last && is_more(event)
-        }),
-        _ => false,
-    })
+    // A reset has taken them, whatever was sent since.
+    if failure.kind.ends_with("ECONNRESET became n") { was_held } else { !held.is_empty() }
 }
 
 /// Whether, up to a step, an end was shut down for reading for which more was on its way than it

@@ -36,6 +36,8 @@ struct Generator {
     processes: Vec<Process>,
     /// Descriptors are also closed by system calls that no library sees.
     unseen: bool,
+    /// Bytes are often held back, so that several calls differ in their time alone.
+    corks: bool,
     /// The program's signals restart calls.
     restart: bool,
     /// Bytes that are probably there, by connection and receiving side.
@@ -51,6 +53,7 @@ pub(crate) fn generate(seed: u64) -> Program {
         program: Program::default(),
         processes: Vec::new(),
         unseen: false,
+        corks: seed % 8 == 5,
         restart: false,
         waiting: Vec::new(),
     };

@@ -35,6 +35,9 @@ impl Generator {
                     libc::MSG_NOSIGNAL,
                     libc::MSG_EOR,
                 ]);
+                if self.corks && self.chance(10) {
+                    flags |= libc::MSG_MORE;
+                }
                 if self.chance(1) {
                     flags |= self.one_of(&[
                         libc::MSG_OOB,
@@ -236,6 +239,10 @@ impl Generator {
                 (SOCKET, libc::SO_ZEROCOPY),
             ]);
             return Some(Call::GetOption { slot, level, name });
+        }
+        if self.corks && self.random.bool() {
+            let value = self.one_of(&[OptionValue::ON, OptionValue::Int(0)]);
+            return Some(Call::SetOption { slot, level: TCP, name: libc::TCP_CORK, value });
         }
         let lowat = OptionValue::Int(self.random.i32(1..200));
         let (level, name, value) = self.one_of(&[
