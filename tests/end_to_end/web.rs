@@ -13,6 +13,7 @@ in_every_mode!(
     nginx_serves_a_large_file,
     nginx_sends_a_file,
     nginx_serves_many_small_files,
+    nginx_corks_many_small_files,
     nginx_is_a_proxy
 );
 
@@ -54,9 +55,18 @@ fn nginx_sends_a_file(stage: &mut Stage) {
 }
 
 fn nginx_serves_many_small_files(stage: &mut Stage) {
+    many_small_files(stage, "sendfile off;");
+}
+
+/// It corks the connection, sends the head and then the file, and takes the cork out.
+fn nginx_corks_many_small_files(stage: &mut Stage) {
+    many_small_files(stage, "sendfile on; tcp_nopush on;");
+}
+
+fn many_small_files(stage: &mut Stage, how: &str) {
     const REQUESTS: usize = 200;
     let file = served_file(stage, 10_000);
-    let (server, port) = nginx(stage, "sendfile off; keepalive_requests 1000;", "");
+    let (server, port) = nginx(stage, &format!("{how} keepalive_requests 1000;"), "");
     let back = stage.path("back");
     // One connection for all of them.
     fetch(stage, &back, &vec![format!("http://{}:{port}/file", stage.address); REQUESTS]);
