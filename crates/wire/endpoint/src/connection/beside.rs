@@ -41,7 +41,7 @@ impl Connection {
         if q.refuses() {
             rx.stop_asking();
         } else {
-            rx.ask_recall();
+            rx.ask_standing_recall();
             let until = Deadline::after(Some(AT_WORK));
             loop {
                 answer = rx.keep_asking();

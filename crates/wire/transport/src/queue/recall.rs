@@ -422,6 +422,13 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         self.stop_asking();
     }
 
+    /// As [`Self::ask_recall`], for who goes on to [keep asking](Self::keep_asking): from the first
+    /// moment the peer sees that nobody throws away what has come by TCP before its turn.
+    pub fn ask_standing_recall(&self) {
+        self.queue.own.set_bits(layout::CONTROL, control::STANDING);
+        ask_recall(&self.queue.own);
+    }
+
     /// What the peer has answered by now.
     ///
     /// # Errors
