@@ -95,9 +95,7 @@ fn wake(thread: pthread_t) {
         for (_, object) in
             table::entries().filter(|(_, object)| hazard::is_used_by(thread, &raw const **object))
         {
-            let sleeps_with_us = |socket: &&Socket| {
-                socket.connection.is_attached() || socket.connection.is_seeking()
-            };
+            let sleeps_with_us = |socket: &&Socket| socket.connection.receives_by_library();
             if let Some(socket) = object.as_socket().filter(sleeps_with_us) {
                 socket.connection.interrupt();
                 used = true;

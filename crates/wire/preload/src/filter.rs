@@ -20,7 +20,7 @@ use crate::ffi::guarded;
 use crate::numbers::Last;
 use crate::process::{self, Kind};
 use crate::table::Object;
-use crate::{hand_over, log, pointers, start, stats, table, track};
+use crate::{hand_over, log, pointers, relay, start, stats, table, track};
 
 const NAP: Duration = Duration::from_millis(1);
 
@@ -139,6 +139,9 @@ fn to_tcp(objects: &[(c_int, Arc<Object>)]) {
         let Some(socket) = table::socket(fd).filter(|socket| !socket.is_listening()) else {
             continue;
         };
+        if socket.connection.has_rest() && relay::goes_on_in_place(fd) == Ok(true) {
+            continue;
+        }
         if !socket.connection.is_attached() && !socket.connection.is_seeking() {
             let _ = socket.fall_back(Reason::Filtered);
             if !socket.connection.is_attached() {

@@ -18,7 +18,7 @@ use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::process as beside;
 use seekwire_transport::sys::signal::ignored;
-use seekwire_transport::sys::{Fd, thread};
+use seekwire_transport::sys::{Fd, limit, thread};
 
 use crate::ffi::guarded;
 use crate::lock::{Guard, Lock, RawLock};
@@ -26,6 +26,9 @@ use crate::socket::Socket;
 use crate::table::Set;
 use crate::table::{self, Object};
 use crate::{departure, hazard, process, relay, stats};
+
+/// The most connections that may have bytes for a program which the child becomes.
+const MOST_RESTS: u64 = 256;
 
 /// To be called once.
 pub(crate) fn start() {
@@ -82,6 +85,20 @@ thread_local! {
     static HOLDS: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Makes room for the rests of connections that a child may leave to another program.
+pub(crate) fn make_room_for_rests() {
+    // Later connections also need descriptors.
+    let most = MOST_RESTS.min(limit::own_descriptors() / 8);
+    let mut made = 0;
+    for (_, object) in table::entries() {
+        let attached = object.as_socket().filter(|socket| socket.connection.is_attached());
+        if let Some(socket) = attached.filter(|_| made < most) {
+            socket.connection.make_room_for_rest();
+            made += 1;
+        }
+    }
+}
+
 extern "C" fn before_fork() {
     HOLDS.set(false);
     guarded(|| {
@@ -89,6 +106,7 @@ extern "C" fn before_fork() {
         HOLDS.set(true);
         // First: what is said to a plain connection or an attached one must not reach it in the
         // middle of the change.
+        make_room_for_rests();
         seekwire_endpoint::fork::before_fork();
         fork.connected().for_each(|socket| socket.connection.before_fork());
         fork.objects.iter().filter_map(|object| object.as_set()).for_each(Set::before_fork);

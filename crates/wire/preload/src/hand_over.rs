@@ -73,7 +73,8 @@ pub(crate) fn to_holder_of(socket: &SocketRef, why: Reason, number: c_int) -> Re
 }
 
 /// As [`to_tcp`], for a program that starts beside this one, or goes on in its place, and inherits
-/// the socket: most likely it never uses it, and nobody waits.
+/// the socket: most likely it never uses it, and nobody waits. One that `finds_rest` finds there what
+/// is unread, which it shares with this one.
 ///
 /// # Errors
 ///
@@ -81,10 +82,15 @@ pub(crate) fn to_holder_of(socket: &SocketRef, why: Reason, number: c_int) -> Re
 pub(crate) fn to_heir(
     socket: &SocketRef,
     why: Reason,
+    finds_rest: bool,
     is_ending: impl Fn(u32) -> bool,
 ) -> Result<HandedOver, Errno> {
     socket.hand_over();
-    let result = hand_over(socket, || socket.connection.hand_over_later(why, is_ending));
+    let connection = &socket.connection;
+    let result = hand_over(socket, || match finds_rest {
+        true => connection.leave_rest(why, is_ending),
+        false => connection.hand_over_later(why, is_ending),
+    });
     if result == Err(Errno::BUSY) { refuse(socket) } else { result }
 }
 

@@ -21,6 +21,7 @@
 //!   process    this one, or a child of it                 hold     what a handler leaves to be done
 //!   hand_over  back to TCP, for another holder            signals  EINTR or start again
 //!   passed     fds that another program is about to get   memory   of the library's own
+//!   found      what an earlier program has left of them
 //!   relay      processes that bring it what lies on the ring
 //!   uring      an io_uring that the program uses          unseen   those that are not understood
 //!   cancel     pthread_cancel of a thread that sleeps for the ring
@@ -47,6 +48,7 @@ mod epoll;
 mod ffi;
 mod filter;
 mod fork;
+mod found;
 mod hand_over;
 mod hazard;
 mod hold;

@@ -3,7 +3,8 @@
 //! A program passes LD_PRELOAD on to those that it starts. The loader of another C library, such as
 //! musl's, maps this library, misses functions of the GNU C library in it, and ends the program. So
 //! whoever starts a program has its loader looked up (PT_INTERP in elf(5)), and passes LD_PRELOAD
-//! on without this library if that is another one.
+//! on without this library if that is another one. If the program loads this library, it finds the
+//! unread bytes of sockets that it inherits ([`crate::found`]).
 //!
 //! This also runs in children of vfork, and of forks of programs with threads. It takes no lock.
 
@@ -13,11 +14,13 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::AT_FDCWD;
+use rustix::fs::{Access, access, fgetxattr};
+use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::Opened;
 use seekwire_transport::sys::{call, host};
 
 use crate::ffi::guarded_raw;
-use crate::{loaded, pointers, process};
+use crate::{filter, loaded, pointers, process};
 
 /// A list of C strings that ends with a null pointer.
 pub(crate) type Strings = *const *const c_char;
@@ -45,8 +48,8 @@ pub(crate) unsafe fn with_environment<T>(
     start: impl FnOnce(Strings) -> T,
 ) -> T {
     // SAFETY: as the caller promises.
-    let look = || unsafe { program.has_other_loader() };
-    if !process::retreats() && guarded_raw(look).flatten() == Some(true) {
+    let look = || unsafe { program.file() }.and_then(|file| loader_of(&file));
+    if !process::retreats() && guarded_raw(look).flatten() == Some(Loader::Other) {
         // SAFETY: as above.
         unsafe { without_library(environment, start) }
     } else {
@@ -79,12 +82,28 @@ impl Program {
         }
     }
 
-    /// Whether the program's loader is not the GNU C library's. `None` if that cannot be seen.
+    /// Whether the program is certain to load this library, and to have it on.
     ///
     /// # Safety
     ///
     /// As for [`with_environment`].
-    unsafe fn has_other_loader(self) -> Option<bool> {
+    pub(crate) unsafe fn loads_library(self, environment: Strings) -> bool {
+        let look = || {
+            // SAFETY: as the caller promises.
+            let file = unsafe { self.file() }?;
+            let is_loaded = loader_of(&file)? == Loader::Gnu && !changes_rights(&file)?;
+            // SAFETY: as above.
+            Some(is_loaded && unsafe { is_wanted(environment) }? && sees_numbers())
+        };
+        !process::retreats() && !filter::is_in_place() && guarded_raw(look).flatten() == Some(true)
+    }
+
+    /// The file that the kernel runs, behind scripts. `None` if that cannot be seen.
+    ///
+    /// # Safety
+    ///
+    /// As for [`with_environment`].
+    unsafe fn file(self) -> Option<Opened> {
         /// The kernel follows so many interpreters.
         const SCRIPTS: usize = 5;
         /// The kernel looks at so many bytes of a script (BINPRM_BUF_SIZE).
@@ -94,9 +113,7 @@ impl Program {
         for _ in 0..SCRIPTS {
             let mut head = [0; HEAD];
             let len = rustix::io::pread(&file, &mut head, 0).ok()?;
-            let Some(line) = head[..len].strip_prefix(b"#!") else {
-                return is_for_other_loader(&file, head.first_chunk()?);
-            };
+            let Some(line) = head[..len].strip_prefix(b"#!") else { return Some(file) };
             let line = line.split(|byte| *byte == b'\n').next()?;
             let name = line.split(|byte| b" \t".contains(byte)).find(|word| !word.is_empty())?;
             let mut path = [0; HEAD];
@@ -179,21 +196,35 @@ fn write<const N: usize>(room: &mut [u8], parts: [&[u8]; N]) -> Option<usize> {
     Some(end)
 }
 
-/// Whether a program that begins so is for another loader. One for another machine is, one that
-/// needs no loader is not.
-fn is_for_other_loader(file: &Opened, header: &[u8; 64]) -> Option<bool> {
+/// A program that loads the libraries of another one.
+#[derive(Clone, Copy, PartialEq)]
+enum Loader {
+    /// The GNU C library's.
+    Gnu,
+    /// Another one, or one for another machine.
+    Other,
+    /// There is none: the program has no libraries.
+    None,
+}
+
+/// The loader that a program asks for. `None` if that cannot be seen.
+fn loader_of(file: &Opened) -> Option<Loader> {
     // elf(5)
     const OWN_KIND: [u8; 2] = [2, 1];
     const OWN_MACHINE: u16 = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
     const PT_INTERP: u32 = 3;
     /// The kernel takes 64 KiB of headers.
     const MOST: u16 = (65536 / 56) as u16;
+    let mut header = [0; 64];
+    if rustix::io::pread(file, &mut header, 0).ok()? < header.len() {
+        return None;
+    }
     let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
     if !header.starts_with(b"\x7fELF") {
         return None;
     }
     if header[4..6] != OWN_KIND || half(18) != OWN_MACHINE {
-        return Some(true);
+        return Some(Loader::Other);
     }
     let entries = u64::from_le_bytes(*header[32..].first_chunk()?);
     for number in 0..u64::from(half(56).min(MOST)) {
@@ -214,10 +245,63 @@ fn is_for_other_loader(file: &Opened, header: &[u8; 64]) -> Option<bool> {
                 offset.checked_add(length - len)?,
             );
             let path = name[..read.ok()?].strip_suffix(b"\0")?;
-            return Some(!host::is_gnu_loader(file_name(path)));
+            let is_gnu = host::is_gnu_loader(file_name(path));
+            return Some(if is_gnu { Loader::Gnu } else { Loader::Other });
         }
     }
-    Some(false)
+    Some(Loader::None)
+}
+
+/// Whether a program may have other rights than who starts it: its loader takes no libraries from
+/// the environment then.
+fn changes_rights(file: &Opened) -> Option<bool> {
+    let mode = rustix::fs::fstat(file).ok()?.st_mode;
+    let mut capabilities = [0u8; 64];
+    let has_capabilities = match fgetxattr(file, c"security.capability", &mut capabilities[..]) {
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => false,
+        Ok(_) | Err(_) => true,
+    };
+    Some(mode & (libc::S_ISUID | libc::S_ISGID) != 0 || has_capabilities)
+}
+
+/// Whether an environment names this library, and has it on. `None` if it cannot be read.
+///
+/// # Safety
+///
+/// As for [`with_environment`].
+unsafe fn is_wanted(environment: Strings) -> Option<bool> {
+    let (mut is_named, mut is_on) = (None, None);
+    if environment.is_null() {
+        return Some(false);
+    }
+    for at in 0.. {
+        let place = environment.wrapping_add(at);
+        if !pointers::can_read(place, 1) {
+            return None;
+        }
+        // SAFETY: it can be read.
+        let entry = unsafe { *place };
+        if entry.is_null() {
+            break;
+        }
+        if !pointers::can_read(entry, 1) {
+            return None;
+        }
+        // SAFETY: a C string, as the caller promises.
+        let string = unsafe { CStr::from_ptr(entry) }.to_bytes();
+        if let Some(value) = string.strip_prefix(VARIABLE) {
+            let is_it = value.split(is_separator).any(|entry| !entry.is_empty() && is_own(entry));
+            is_named.get_or_insert(is_it);
+        } else if let Some(value) = string.strip_prefix(b"SEEKWIRE=") {
+            is_on.get_or_insert(value == b"on");
+        }
+    }
+    Some(is_named == Some(true) && is_on != Some(false))
+}
+
+/// Whether a program that begins now can look at the numbers that it has.
+fn sees_numbers() -> bool {
+    access(c"/proc/self/fd", Access::READ_OK).is_ok()
 }
 
 const VARIABLE: &[u8] = b"LD_PRELOAD=";

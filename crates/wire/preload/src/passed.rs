@@ -1,6 +1,6 @@
 //! Connections that another program is about to hold: passed in a message, or kept across exec.
 
-use std::cell::RefCell;
+use std::cell::{LazyCell, RefCell};
 use std::ffi::c_int;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
@@ -204,14 +204,17 @@ pub(crate) fn remain() {
 }
 
 /// Before another program starts beside this one: every connection of which an fd stays open there.
-/// Most likely it never uses them, so this process keeps the unread bytes.
-pub(crate) fn prepare_heirs() {
-    to_heirs(|_socket| false);
+/// Most likely it never uses them. One that `loads` this library finds what is unread in the rest;
+/// from others this process keeps it.
+pub(crate) fn prepare_heirs(loads: impl Fn() -> bool) {
+    to_heirs(&loads, |_socket| None);
 }
 
-/// As [`prepare_heirs`]; `relays` a socket whose sender does not send again what is unread, or does
-/// not.
-fn to_heirs(mut relays: impl FnMut(&SocketRef) -> bool) {
+/// As [`prepare_heirs`]; `relays` says how to relay a socket of which the program would miss what is
+/// unread, if that is to be done.
+fn to_heirs(loads: &impl Fn() -> bool, mut relays: impl FnMut(&SocketRef) -> Option<Takes>) {
+    // Looked at where there is a socket that the program inherits.
+    let loads = LazyCell::new(loads);
     // Most peers of many connections are few processes, and asking takes longer than all else.
     let asked = RefCell::new(Vec::new());
     let is_ending = |pid| {
@@ -226,36 +229,55 @@ fn to_heirs(mut relays: impl FnMut(&SocketRef) -> bool) {
     for (fd, object) in table::entries() {
         drop(object);
         let Some(socket) = table::socket(fd) else { continue };
-        let concerned = socket.connection.is_attached() || socket.connection.is_seeking();
-        if socket.is_listening() || !concerned || !survives_exec(fd) {
+        if socket.is_listening() || !socket.connection.receives_by_library() || !survives_exec(fd) {
             continue;
         }
         // It is by another number of the same socket that the program is to use it.
         if relay::is_begun(&socket) {
             continue;
         }
-        match to_heir(&socket, Reason::Exec, is_ending) {
+        let finds_rest = *loads && !relay::is_in_surviving_set(&socket, survives_exec);
+        match to_heir(&socket, Reason::Exec, finds_rest, is_ending) {
             Ok(_) => {}
-            Err(Errno::AGAIN) if relays(&socket) => {
-                relay::take_place(socket, Takes::WhenLeft, survives_exec);
-            }
-            Err(error) => {
-                // The new program may never use it; if it does, it finds what comes from now on.
-                let _ = socket.fall_back(Reason::Bypassed);
-                log::warn!(fd, %error, "a program that inherits this socket misses what is unread");
-            }
+            Err(error) => match relays(&socket).filter(|_| error == Errno::AGAIN) {
+                Some(takes) => relay::take_place(socket, takes, survives_exec),
+                None => {
+                    // The new program may never use it; if it does, it finds what comes from now on.
+                    let _ = socket.fall_back(Reason::Bypassed);
+                    log::warn!(fd, %error, "a program that inherits this socket misses what is unread");
+                }
+            },
+        }
+    }
+    pass_rests_on();
+}
+
+/// A rest goes where a number of its socket goes, and nowhere else. That another thread starts
+/// another program at the same time changes nothing.
+fn pass_rests_on() {
+    for (fd, object) in table::entries() {
+        let Some(socket) = object.as_socket().filter(|socket| socket.connection.has_rest()) else {
+            continue;
+        };
+        let numbers = socket.numbers().lock();
+        if numbers.any() == Some(fd) {
+            let goes = numbers.all().any(survives_exec);
+            drop(numbers);
+            socket.connection.pass_rest_on(goes);
         }
     }
 }
 
 /// Before this process becomes another program: what that inherits and nobody else holds is its own.
-pub(crate) fn prepare_exec() {
+pub(crate) fn prepare_exec(loads: impl Fn() -> bool) {
+    let loads = LazyCell::new(loads);
     // For all of them together.
     let all = Until::after(Some(EXEC_LIMIT));
     for (fd, object) in table::entries() {
         drop(object);
         let Some(socket) = table::socket(fd) else { continue };
-        if !is_own(&socket) || socket.is_listening() || !survives_exec(fd) {
+        let is_concerned = socket.connection.receives_by_library() && is_own(&socket);
+        if !is_concerned || socket.is_listening() || !survives_exec(fd) || *loads {
             continue;
         }
         let until = all.at_most(Connection::ANSWER_LIMIT);
@@ -264,18 +286,21 @@ pub(crate) fn prepare_exec() {
         }
     }
     let mut relays = 0;
-    to_heirs(|_socket| {
+    to_heirs(&|| *loads, |socket| {
         relays += 1;
-        process::kind() == Kind::Own && relays <= MOST_RELAYS
+        let takes = if is_own(socket) { Takes::AtOnce } else { Takes::WhenLeft };
+        (process::kind() == Kind::Own && relays <= MOST_RELAYS).then_some(takes)
     });
 }
 
-/// Whether no other process holds it.
+/// Whether no process with this program holds it but this one.
 fn is_own(socket: &SocketRef) -> bool {
-    process::kind() == Kind::Own && socket.connection.ends_with_this_process()
+    let connection = &socket.connection;
+    let is_alone = connection.ends_with_this_process() || !connection.is_attached();
+    process::kind() == Kind::Own && is_alone
 }
 
-fn survives_exec(fd: c_int) -> bool {
+pub(crate) fn survives_exec(fd: c_int) -> bool {
     // SAFETY: F_GETFD takes no argument. Not interposed to any effect: only other commands are
     // looked at.
     let flags = keeping_errno(|| unsafe { crate::real::fcntl(fd, libc::F_GETFD, 0) });

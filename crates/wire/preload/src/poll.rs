@@ -144,7 +144,7 @@ pub(crate) fn wait(
                 Way::Plain(plain) => {
                     brackets.push((socket, plain));
                     // The library may hold bytes of it that the kernel knows nothing of.
-                    if socket.connection.is_seeking() {
+                    if socket.connection.receives_by_library() {
                         ours.sockets.push((*at, socket));
                     }
                 }

@@ -113,6 +113,12 @@ pub(crate) fn address_of_syscall() -> *mut c_void {
     NEXT.get()
 }
 
+/// Where vfork is, for code that goes on there.
+pub(crate) fn address_of_vfork() -> *mut c_void {
+    static NEXT: Next = Next::new(c"vfork");
+    NEXT.get()
+}
+
 /// Where dprintf is, for code that hands its arguments on as they are.
 pub(crate) fn address_of_dprintf() -> *mut c_void {
     static NEXT: Next = Next::new(c"dprintf");

@@ -97,7 +97,7 @@ pub(crate) fn put_at(socket: &Socket, number: c_int) {
 }
 
 /// Whether a program reads from what it gets by this number.
-fn reads_from(number: c_int) -> bool {
+pub(crate) fn reads_from(number: c_int) -> bool {
     !matches!(number, libc::STDOUT_FILENO | libc::STDERR_FILENO)
 }
 
@@ -109,14 +109,22 @@ fn put_nothing(number: Fd) -> io::Result<()> {
 /// has the socket must not survive: it would go on with what the number was. Where no relay can
 /// begin, what would be a false end of the stream becomes an error.
 pub(crate) fn take_place(socket: SocketRef, takes: Takes, survives: impl Fn(c_int) -> bool) {
-    let is_watched = socket.registrations().lock().iter().any(|registration| {
-        let set = SharedSet::find(&registration.set).and_then(|set| set.number());
-        set.is_some_and(&survives)
-    });
-    let begun = if is_watched { Err(Errno::NOTSUP) } else { begin(&socket, takes) };
+    let begun = if is_in_surviving_set(&socket, survives) {
+        Err(Errno::NOTSUP)
+    } else {
+        begin(&socket, takes)
+    };
     if begun.is_ok() || would_end_falsely(&socket) {
         replace_numbers(socket, begun.ok());
     }
+}
+
+/// Whether the next program gets an epoll set that has the socket.
+pub(crate) fn is_in_surviving_set(socket: &Socket, survives: impl Fn(c_int) -> bool) -> bool {
+    socket.registrations().lock().iter().any(|registration| {
+        let set = SharedSet::find(&registration.set).and_then(|set| set.number());
+        set.is_some_and(&survives)
+    })
 }
 
 /// Puts the program's end at all numbers of the socket, or nothing, and takes them out of the table.
@@ -269,7 +277,8 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
     if hold::is_interrupted() || filter::is_in_place() || begins_namespace() {
         return Err(Errno::NOTSUP);
     }
-    let [fd, doorbell, peer_doorbell] = connection.descriptors().ok_or(Errno::NOTSUP)?;
+    let mut kept = connection.descriptors().ok_or(Errno::NOTSUP)?;
+    let fd = connection.fd();
     let error = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     let (ours, theirs) = pair::like(fd).map_err(error)?;
     let (word, gate) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
@@ -277,6 +286,9 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
     // Whatever ends a relay before its time is an error to the program, not an end of the stream.
     socket::reset_on_close(ours.fd());
     let (near, word) = (ours.fd(), word.fd());
+    // Nobody knows who else holds what this program has found: that goes on with them, whatever this
+    // one does.
+    let is_found = !connection.is_attached();
     let others = connection.holders();
     let wait_for_others = || {
         while connection.is_held_by(&others) {
@@ -290,7 +302,7 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
         if takes == Takes::WhenLeft {
             wait_for_others();
         }
-        if !inward(connection, near) && !connection.is_held_by(&others) {
+        if !inward(connection, near) && !is_found && !connection.is_held_by(&others) {
             socket::reset(connection.fd());
         }
     };
@@ -301,8 +313,11 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
         // So is what the program has sent, to the peer.
         socket::reset_on_close(connection.fd());
         let Some(left) = outward(connection, near) else { return };
-        if left == Left::InOrder {
+        if left == Left::InOrder || is_found {
             socket::close_in_order(connection.fd());
+        }
+        if is_found {
+            return;
         }
         // The direction ends when nobody else can send.
         wait_for_others();
@@ -311,7 +326,7 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
             Left::WithReset => socket::reset(connection.fd()),
         }
     };
-    let kept = [fd, doorbell, peer_doorbell, near, word];
+    kept.extend([near, word]);
     fork::beside(socket, &kept, &[&inward, &outward])?;
     Ok(Begun { theirs, gate })
 }
@@ -392,6 +407,10 @@ fn send(connection: &Connection, mut piece: &[u8]) -> Result<(), Errno> {
             Ok(len) => piece = &piece[len..],
             Err(Errno::AGAIN | Errno::INTR) => {
                 let _ = connection.wait(Interest { read: false, write: true }, Until::NEVER);
+            }
+            // A program that has found the rest has the kernel's socket beside that.
+            Err(Errno::NOTCONN) if !connection.is_attached() => {
+                return if bring(connection.fd(), piece) { Ok(()) } else { Err(Errno::PIPE) };
             }
             Err(error) => return Err(error),
         }

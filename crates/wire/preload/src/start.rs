@@ -10,7 +10,7 @@ use seekwire_transport::sys::{fd, filter, limit};
 
 use crate::ffi::{self, guarded, keeping_errno};
 use crate::process::{self, Kind};
-use crate::{fork, hazard, loader, log, real, stats, syscall, table, unseen, unwinder};
+use crate::{fork, found, hazard, loader, log, real, stats, syscall, table, unseen, unwinder};
 
 static ON: AtomicBool = AtomicBool::new(false);
 static READY: AtomicBool = AtomicBool::new(false);
@@ -90,6 +90,10 @@ fn start() {
         }
         real::let_next_copy_stand_back();
     });
+    static FOUND: Once = Once::new();
+    if ON.load(Ordering::Relaxed) {
+        FOUND.call_once(|| keeping_errno(found::start));
+    }
 }
 
 /// Another copy of this library, linked into the program itself, comes before this one, which was

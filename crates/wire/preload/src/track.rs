@@ -143,7 +143,7 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
 /// its call, or sleeps, and has the file by another number when it wakes.
 fn await_users(object: &Arc<Object>, socket: &Socket, gone: bool) {
     let connection = &socket.connection;
-    if !(connection.is_attached() || connection.is_seeking())
+    if !connection.receives_by_library()
         || thread::is_only_one()
         // They have been waited for.
         || process::retreats()

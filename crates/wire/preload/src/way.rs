@@ -48,10 +48,10 @@ impl SocketRef {
 
     /// As [`Self::enter`] for a call that receives: by the library also if the connection seeks,
     /// because the kernel's socket then does not have all that comes next, and has what was taken
-    /// before.
+    /// before; or if there is a rest, which comes first.
     #[inline]
     pub(crate) fn enter_to_receive(&self) -> Way<'_> {
-        if self.connection.is_attached() || self.connection.is_seeking() {
+        if self.connection.receives_by_library() {
             return Way::Library;
         }
         match self.connection.enter_plain_to_receive_at_once() {

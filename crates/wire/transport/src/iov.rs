@@ -104,6 +104,12 @@ impl<'a, 'b> Scatter<'a, 'b> {
         self.filled
     }
 
+    /// Forgets what was filled.
+    pub fn begin_again(&mut self) {
+        self.remaining += self.filled;
+        (self.index, self.offset, self.filled) = (0, 0, 0);
+    }
+
     /// Lets `piece(at, into)` fill the next `len` bytes, at most [`Self::remaining`], piece by
     /// piece; `at` counts from the first of these bytes.
     #[inline]

@@ -12,7 +12,7 @@
 //! |        |           | the hold                                                      |
 //! | 0x140  | sender    | private: lock, position, switch, free list, arm bookkeeping   |
 //! | 0x1c0  | receiver  | private: lock, position, switch, arm bookkeeping, SO_RCVLOWAT, |
-//! |        |           | what is told beside the bytes                                 |
+//! |        |           | ancillary data that programs want, the length of the rest     |
 //! | 0x240  | processes | private: who holds this end                                   |
 //! | 0x2c0  | sender    | private: where the free list begins, the run of sends,        |
 //! |        |           | recalls, where the full ring was left, what is kept           |
@@ -113,6 +113,9 @@ pub const RX_SHUT: usize = 0x218;
 pub const MESSAGES: usize = 0x220;
 /// Not 0 once nothing is held back any more, whatever the peer says.
 pub const RX_UNHELD: usize = 0x228;
+/// Bytes that were taken off the ring, and left for all who hold the socket; see
+/// [`Rest`](crate::sys::rest::Rest).
+pub const REST: usize = 0x230;
 
 pub const HOLDERS: usize = 0x240;
 

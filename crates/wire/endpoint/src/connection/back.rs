@@ -294,11 +294,15 @@ impl Connection {
             self.stay_plain(why);
             return Ok(());
         };
+        self.fall_back_now(link, why);
+        Ok(())
+    }
+
+    pub(super) fn fall_back_now(&self, link: &Link, why: Reason) {
         self.set_reason(Some(why));
         link.ring.queue.set_tcp_only();
         self.attend();
         link.ring.peer_doorbell.ring();
-        Ok(())
     }
 
     /// Both directions go back to TCP, for good, and nothing that comes by TCP from now on belongs
@@ -324,7 +328,7 @@ impl Connection {
         let _in_order = self.hand_over_seeking()?;
         let Some(link) = self.attached() else {
             self.stay_plain(why);
-            return Ok(HandedOver::All);
+            return self.without_rest();
         };
         self.set_reason(Some(why));
         let rx = self.rx(link)?;
@@ -349,7 +353,7 @@ impl Connection {
         self.retransmit_all(link, || false);
         let tx = self.tx(link)?;
         self.wait_for_unbounded_read(&tx, Deadline::after(Some(AT_WORK)));
-        handed_over
+        handed_over.and_then(|handed_over| self.without_rest().map(|_| handed_over))
     }
 
     /// Waits until nothing can come by the ring any more: the peer has recalled what this end has

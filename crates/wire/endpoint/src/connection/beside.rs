@@ -7,9 +7,11 @@ use seekwire_protocol::Reason;
 use seekwire_transport::Errno;
 use seekwire_transport::queue::Answer;
 use seekwire_transport::sys::poll::Deadline;
+use seekwire_transport::sys::rest::Rest;
 use seekwire_transport::sys::{Fd, socket};
 
 use super::back::HandedOver;
+use super::link::Link;
 use super::state::Connection;
 
 /// A peer that has begun a recall is at it for microseconds.
@@ -32,9 +34,19 @@ impl Connection {
         let _in_order = self.hand_over_seeking()?;
         let Some(link) = self.attached() else {
             self.stay_plain(why);
-            return Ok(HandedOver::All);
+            return self.without_rest();
         };
         self.set_reason(Some(why));
+        let handed_over = self.wish_for_all(link, is_ending)?;
+        self.without_rest().map(|_| handed_over)
+    }
+
+    /// Asks the peer to send again what is unread, and waits for nobody.
+    pub(super) fn wish_for_all(
+        &self,
+        link: &Link,
+        is_ending: impl Fn(u32) -> bool,
+    ) -> Result<HandedOver, Errno> {
         let q = &link.ring.queue;
         let rx = self.rx(link)?;
         let mut answer = Ok(Answer::Taken);
@@ -81,11 +93,17 @@ impl Connection {
         self.attached().is_some_and(|link| link.ring.queue.is_held_by(pids))
     }
 
-    /// The descriptors that a process needs to move the bytes of an attached connection. `None`
-    /// where only this process can, since the peer is on another machine.
+    /// The descriptors that a process needs to move the bytes of a connection that the kernel's
+    /// socket does not have. `None` where there are none, or where only this process can, since the
+    /// peer is on another machine.
     #[must_use]
-    pub fn descriptors(&self) -> Option<[Fd; 3]> {
-        let ring = &self.attached()?.ring;
-        Some([self.fd(), ring.doorbell.descriptor()?, ring.peer_doorbell.descriptor()?])
+    pub fn descriptors(&self) -> Option<Vec<Fd>> {
+        let mut descriptors = vec![self.fd()];
+        descriptors.extend(self.rest.get().map(Rest::fd));
+        if let Some(link) = self.attached() {
+            let ring = &link.ring;
+            descriptors.extend([ring.doorbell.descriptor()?, ring.peer_doorbell.descriptor()?]);
+        }
+        (descriptors.len() > 1).then_some(descriptors)
     }
 }

@@ -96,7 +96,7 @@ impl Connection {
                 self.close_seeking();
                 self.begin_last_look();
                 self.finish_retransmission();
-                link.close(self.fd());
+                link.close(self.fd(), self.has_rest());
                 link.leave_entry();
             }
         }
@@ -168,8 +168,9 @@ impl Link {
     /// The last holder closes. Unread data must reach the peer as a reset, as with TCP (RFC 1122,
     /// 4.2.2.13), and so must a linger time of zero and what was lost on the way; else the stream ends in order, unless TCP has
     /// ended before: then the kernel has told the peer how.
-    fn close(&self, fd: Fd) {
-        let unread = self.ring.queue.unread() > 0 || socket::unread(fd).unwrap_or(0) > 0;
+    fn close(&self, fd: Fd, has_rest: bool) {
+        let unread =
+            has_rest || self.ring.queue.unread() > 0 || socket::unread(fd).unwrap_or(0) > 0;
         // The peer cannot take the rest any more: its stream has no end.
         let is_lost = self.is_across() && self.ring.queue.is_untaken() && !self.is_intact();
         if unread || is_lost || socket::resets_on_close(fd) {

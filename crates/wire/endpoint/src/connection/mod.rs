@@ -39,6 +39,7 @@ mod peer;
 mod plain;
 mod readiness;
 mod recv;
+mod rest;
 #[cfg(test)]
 mod restless;
 mod seek;

@@ -146,9 +146,11 @@ impl Connection {
     fn peek_across(&self, link: &Link, bufs: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
         let room: usize = bufs.iter().map(|buf| buf.len()).sum();
         let rx = self.rx(link)?;
+        let mut scatter = Scatter::new(bufs);
+        self.peek_rest(&mut scatter)?;
         const LITTLE: usize = 16 << 10;
         let mut by_tcp = Vec::new();
-        let looked = rx.peek_across(&mut Scatter::new(bufs), || {
+        let looked = rx.peek_across(&mut scatter, || {
             // A buffer may be larger than all that the kernel can hold. Where memory is short, less
             // is seen.
             let there =
@@ -164,7 +166,8 @@ impl Connection {
             &by_tcp
         });
         drop(rx);
-        looked.map_err(|violation| self.violated(link, violation))
+        looked.map_err(|violation| self.violated(link, violation))?;
+        Ok(scatter.filled())
     }
 
     /// Whether nothing more can come than what is there.

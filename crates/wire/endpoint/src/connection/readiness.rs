@@ -52,7 +52,7 @@ impl Connection {
                 }
             }
         }
-        let drained = self.has_drained();
+        let drained = self.has_drained() || self.has_rest();
         let Some(link) = self.attached() else {
             return Readiness { read: drained, ..Readiness::default() };
         };

@@ -63,7 +63,9 @@ impl Connection {
         if self.is_seeking() {
             return self.recv_seeking(bufs, flags);
         }
-        let link = self.attached().ok_or(Errno::NOTCONN)?;
+        let Some(link) = self.attached() else {
+            return self.recv_found_rest(bufs, flags);
+        };
         if flags.peek {
             return self.peek(link, bufs, flags);
         }
@@ -200,6 +202,11 @@ impl Connection {
         flags: RecvFlags,
         asks_kernel: bool,
     ) -> Result<Try, Failure> {
+        if link.ring.queue.rest() != 0 {
+            if let n @ 1.. = self.recv_rest(link, scatter, flags)? {
+                return Ok(Try::Moved(n));
+            }
+        }
         loop {
             match Next::of(rx)? {
                 Next::Ring => {
@@ -346,14 +353,15 @@ impl Connection {
                 unread => return unread,
             }
         }
-        let Some(link) = self.attached() else { return socket::unread(self.fd()) };
+        let rest = usize::try_from(self.rest_left()?).unwrap_or(usize::MAX);
+        let Some(link) = self.attached() else { return Ok(rest + socket::unread(self.fd())?) };
         let q = &link.ring.queue;
         if q.is_holding() && socket::ends(self.fd()).peers {
             q.unhold();
         }
         let Ok(rx) = self.rx(link) else {
             // In a signal handler that interrupted a receive the half cannot be taken: an estimate.
-            return Ok(q.unread() + socket::unread(self.fd()).unwrap_or(0));
+            return Ok(rest + q.unread() + socket::unread(self.fd()).unwrap_or(0));
         };
         let step = rx.step();
         // The bytes of the carrier whose turn it is, and those of the other one if they follow
@@ -374,7 +382,7 @@ impl Connection {
         };
         drop(rx);
         match step {
-            Ok(_) => Ok(unread),
+            Ok(_) => Ok(rest + unread),
             Err(violation) => Err(self.violated(link, violation)),
         }
     }

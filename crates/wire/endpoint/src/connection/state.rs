@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use seekwire_protocol::{Carrier, Reason, Role};
 use seekwire_transport::Errno;
+use seekwire_transport::sys::rest::Rest;
 use seekwire_transport::sys::{Fd, socket};
 
 use super::covered::Covered;
@@ -73,6 +74,8 @@ pub struct Connection {
     pub(super) holders: OnceLock<Holders>,
     /// The data path, once it is attached.
     pub(super) link: OnceLock<Link>,
+    /// Bytes that were taken off the ring and left for all who hold the socket, or room for them.
+    pub(super) rest: OnceLock<Rest>,
     /// Made by the first seek.
     pub(super) seeking: OnceLock<Box<Seeking>>,
     /// What the kernel said of the two addresses: once TCP has ended it does not any more.
@@ -100,6 +103,7 @@ impl Connection {
             far: OnceLock::new(),
             holders: OnceLock::new(),
             link: OnceLock::new(),
+            rest: OnceLock::new(),
             seeking: OnceLock::new(),
             names: OnceLock::new(),
         }

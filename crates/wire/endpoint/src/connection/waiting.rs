@@ -274,7 +274,7 @@ impl Connection {
     /// ETIMEDOUT, EINTR.
     pub fn wait(&self, want: Interest, until: Deadline) -> Result<(), Errno> {
         let wanted = events(want);
-        if want.read && self.has_drained() {
+        if want.read && (self.has_drained() || self.has_rest()) {
             return Ok(());
         }
         let Some(link) = self.attached() else {

@@ -120,9 +120,7 @@ fn tell(
     kernel: impl Fn() -> c_int,
     ask: impl FnOnce() -> Result<usize, Errno>,
 ) -> c_int {
-    if !(socket.connection.is_attached() || socket.connection.is_seeking())
-        || !pointers::can_write(into, 1)
-    {
+    if !socket.connection.receives_by_library() || !pointers::can_write(into, 1) {
         return kernel();
     }
     match guarded(ask) {

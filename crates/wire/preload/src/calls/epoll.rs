@@ -11,13 +11,13 @@ use seekwire_transport::sys::signal::HeldBack;
 use super::interpose;
 use crate::buffers::is_possible;
 use crate::epoll::{self, Change, wait};
-use crate::ffi::{fail, guarded};
+use crate::ffi::{fail, guarded, guarded_own};
 use crate::hand_over::to_tcp;
 use crate::hazard::outside;
 use crate::signals::while_asleep;
 use crate::table::{self, Entry, SetRef, SocketRef};
 use crate::timeout::{Timeout, timespec};
-use crate::{log, pointers, real, start, track};
+use crate::{log, pointers, real, relay, start, track};
 
 fn created(epfd: c_int) -> c_int {
     if epfd >= 0 && start::is_tracking() {
@@ -70,6 +70,22 @@ fn joins_from_elsewhere(socket: &SocketRef, fd: c_int) -> Result<(), Errno> {
     if socket.is_listening() { Ok(()) } else { to_tcp(socket, Reason::Bypassed).map(drop) }
 }
 
+/// A set cannot look at a rest that this program has found when it began. So a relay takes the place
+/// of the socket; false where there is no such rest.
+///
+/// # Errors
+/// EBUSY where none can.
+fn goes_on_if_found(entry: &Entry, fd: c_int) -> Result<bool, Errno> {
+    let Entry::Socket(socket) = entry else { return Ok(false) };
+    if socket.connection.is_attached() || !socket.connection.has_rest() {
+        return Ok(false);
+    }
+    match guarded_own(|| relay::goes_on_in_place(fd)) {
+        Ok(false) => Err(Errno::BUSY),
+        result => result,
+    }
+}
+
 interpose! {
     /// epoll_create(2)
     fn epoll_create(size: c_int) -> c_int = Some(()) => |_any, kernel| created(kernel());
@@ -82,6 +98,11 @@ interpose! {
         fd: c_int,
         event: *mut epoll_event,
     ) -> c_int = table::lookup(fd).filter(|_| op == libc::EPOLL_CTL_DEL || pointers::can_read(event, 1)) => |entry, kernel| {
+        match goes_on_if_found(&entry, fd) {
+            Ok(false) => {}
+            Ok(true) => return kernel(),
+            Err(error) => return fail(error),
+        }
         match (entry, table::set(epfd)) {
             (Entry::Socket(socket), Some(set)) => {
                 // SAFETY: it can be read, unless something is taken out.

@@ -21,11 +21,12 @@ use crate::loader::{Program, Strings, with_environment};
 use crate::track::fresh;
 use crate::{hand_over, passed, process, real, relay, stats, table};
 
-/// Before this process becomes another program.
-fn before_exec() {
+/// Before this process becomes another program, with this environment.
+fn before_exec(program: Program, envp: Strings) {
     keeping_errno(|| {
         guarded(|| {
-            passed::prepare_exec();
+            // SAFETY: callers pass what the program has passed to them.
+            passed::prepare_exec(|| unsafe { program.loads_library(envp) });
             // They would be lost with this program.
             if process::kind() == process::Kind::Own {
                 passed::prepare_end();
@@ -43,9 +44,17 @@ fn failed_exec(result: c_int) -> c_int {
     result
 }
 
-/// Before another program starts beside this one.
-pub(super) fn before_spawn() {
-    guarded(passed::prepare_heirs);
+/// Before another program starts beside this one, with this environment.
+fn before_spawn(program: Program, envp: Strings) {
+    guarded(|| {
+        // SAFETY: as in `before_exec`.
+        passed::prepare_heirs(|| unsafe { program.loads_library(envp) });
+    });
+}
+
+/// Before the C library starts a shell beside this program.
+pub(super) fn before_shell() {
+    before_spawn(Program::At(AT_FDCWD, c"/bin/sh".as_ptr()), environment());
 }
 
 /// Starts a program by `start`, with an environment that its loader can do with.
@@ -68,7 +77,7 @@ fn environment() -> Strings {
 interpose! {
     /// execve(2)
     fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int = {
-        before_exec();
+        before_exec(Program::At(AT_FDCWD, path), envp);
         Some(())
     } => |_done, _kernel| failed_exec(started(Program::At(AT_FDCWD, path), envp, |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.
@@ -76,7 +85,7 @@ interpose! {
     }));
     /// execvpe(3)
     fn execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int = {
-        before_exec();
+        before_exec(Program::Named(file), envp);
         Some(())
     } => |_done, _kernel| failed_exec(started(Program::Named(file), envp, |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.
@@ -84,7 +93,7 @@ interpose! {
     }));
     /// fexecve(3)
     fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int = {
-        before_exec();
+        before_exec(Program::Open(fd), envp);
         Some(())
     } => |_done, _kernel| failed_exec(started(Program::Open(fd), envp, |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.
@@ -98,16 +107,17 @@ interpose! {
         envp: *const *const c_char,
         flags: c_int,
     ) -> c_int = {
-        before_exec();
         // SAFETY: the caller's own arguments.
-        Some(unsafe { Program::of_execveat(dir, path, flags) })
+        let program = unsafe { Program::of_execveat(dir, path, flags) };
+        before_exec(program, envp);
+        Some(program)
     } => |program, _kernel| failed_exec(started(program, envp, |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.
         unsafe { real::execveat(dir, path, argv, envp, flags) }
     }));
     /// execv(3)
     fn execv(path: *const c_char, argv: *const *const c_char) -> c_int = {
-        before_exec();
+        before_exec(Program::At(AT_FDCWD, path), environment());
         Some(())
     } => |_done, _kernel| failed_exec(started(Program::At(AT_FDCWD, path), environment(), |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.
@@ -115,7 +125,7 @@ interpose! {
     }));
     /// execvp(3)
     fn execvp(file: *const c_char, argv: *const *const c_char) -> c_int = {
-        before_exec();
+        before_exec(Program::Named(file), environment());
         Some(())
     } => |_done, _kernel| failed_exec(started(Program::Named(file), environment(), |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.
@@ -130,7 +140,7 @@ interpose! {
         argv: *const *mut c_char,
         envp: *const *mut c_char,
     ) -> c_int = {
-        before_spawn();
+        before_spawn(Program::At(AT_FDCWD, path), envp.cast());
         Some(())
     } => |_done, _kernel| started(Program::At(AT_FDCWD, path), envp.cast(), |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.
@@ -145,7 +155,7 @@ interpose! {
         argv: *const *mut c_char,
         envp: *const *mut c_char,
     ) -> c_int = {
-        before_spawn();
+        before_spawn(Program::Named(file), envp.cast());
         Some(())
     } => |_done, _kernel| started(Program::Named(file), envp.cast(), |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.
@@ -154,13 +164,13 @@ interpose! {
     /// system(3): libc starts the shell without posix_spawn() by its name
     fn system(command: *const c_char) -> c_int = {
         if !command.is_null() {
-            before_spawn();
+            before_shell();
         }
         Some(())
     } => |_done, kernel| kernel();
     /// wordexp(3), which lets a shell do what stands in backquotes
     fn wordexp(words: *const c_char, into: *mut c_void, flags: c_int) -> c_int = {
-        before_spawn();
+        before_shell();
         Some(())
     } => |_done, kernel| kernel();
     /// pidfd_spawn(3)
@@ -172,7 +182,7 @@ interpose! {
         argv: *const *mut c_char,
         envp: *const *mut c_char,
     ) -> c_int = {
-        before_spawn();
+        before_spawn(Program::At(AT_FDCWD, path), envp.cast());
         Some(())
     } => |_done, _kernel| spawned(started(Program::At(AT_FDCWD, path), envp.cast(), |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.
@@ -187,7 +197,7 @@ interpose! {
         argv: *const *mut c_char,
         envp: *const *mut c_char,
     ) -> c_int = {
-        before_spawn();
+        before_spawn(Program::Named(file), envp.cast());
         Some(())
     } => |_done, _kernel| spawned(started(Program::Named(file), envp.cast(), |envp| {
         // SAFETY: the caller's own arguments, with an environment like theirs.

@@ -28,6 +28,7 @@ mod signal;
 mod stdio;
 mod system;
 mod uring;
+mod vfork;
 
 pub(crate) use open::socket;
 pub(crate) use option::read_inherited;

@@ -19,7 +19,7 @@ use crate::numbers::Last;
 use crate::socket::SOCK_SEEK_STREAM;
 use crate::table::SocketRef;
 use crate::track::{self, fresh};
-use crate::{cancel, pointers, process, real, start, streams, table};
+use crate::{cancel, passed, pointers, process, real, start, streams, table};
 
 /// The lower bits of socket()'s type; the others are flags.
 const KIND: c_int = 0xf;
@@ -186,7 +186,8 @@ interpose! {
             }
             // A program that closes every number it can think of.
             Known::Own => match process::kind() {
-                process::Kind::Vfork => kernel(),
+                // Perhaps a number of the child's own, which it does not want to lose at exec.
+                process::Kind::Vfork if passed::survives_exec(fd) => kernel(),
                 _ => fail(Errno::BADF),
             },
         }
@@ -235,12 +236,7 @@ fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     else {
         return close(first, last);
     };
-    // The library's fds are closed by exec in any case.
-    if first > last
-        || flags & !UNSHARE != 0
-        || flags & CLOEXEC != 0
-        || process::kind() == process::Kind::Vfork
-    {
+    if first > last || flags & !UNSHARE != 0 || flags & CLOEXEC != 0 {
         return close(first, last);
     }
     for fd in table::numbers().start.max(low)..table::numbers().end.min(high.saturating_add(1)) {

@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int};
 use libc::FILE;
 
 use super::descriptor::hand_to_libc;
-use super::exec::before_spawn;
+use super::exec::before_shell;
 use super::interpose;
 use crate::ffi::fail;
 use crate::streams;
@@ -87,17 +87,17 @@ interpose! {
     };
     /// popen(3): libc starts the shell without posix_spawn() by its name
     fn popen(command: *const c_char, kind: *const c_char) -> *mut FILE = Some(()) => |_any, kernel| {
-        before_spawn();
+        before_shell();
         opened(kernel())
     };
     /// popen(3) by its old name
     fn _IO_popen(command: *const c_char, kind: *const c_char) -> *mut FILE = Some(()) => |_any, kernel| {
-        before_spawn();
+        before_shell();
         opened(kernel())
     };
     /// What popen(3) is made of
     fn _IO_proc_open(file: *mut FILE, command: *const c_char, kind: *const c_char) -> *mut FILE = Some(()) => |_any, kernel| {
-        before_spawn();
+        before_shell();
         opened(kernel())
     };
     /// fclose(3)

@@ -26,6 +26,10 @@ pub(super) fn answer<T>(
         let arguments = prepare()?;
         let socket = find(fd)?;
         if !socket.connection.is_seeking() {
+            if socket.connection.has_rest() {
+                // Other programs may receive from it meanwhile.
+                return Err(Errno::BUSY);
+            }
             // The epoll sets that it is in hear of it now, not when the call is over, which may be
             // long.
             guarded(|| socket.connection.begin_to_seek());

@@ -91,6 +91,18 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.get(layout::RX_SHUT) != 0
     }
 
+    /// How many bytes were taken off the ring and left for all who hold the socket.
+    #[inline]
+    #[must_use]
+    pub fn rest(&self) -> u64 {
+        self.get(layout::REST)
+    }
+
+    /// Says how many there are now. To be called with the receiving half held.
+    pub fn set_rest(&self, bytes: u64) {
+        self.set_in_order(layout::REST, bytes);
+    }
+
     /// Tells the peer that this end is shut down both ways. TCP knows already.
     pub fn set_refuses(&self) {
         self.own.set_bits(layout::CONTROL, control::REFUSES);
@@ -123,7 +135,14 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     #[must_use]
     pub fn is_tcp_only(&self) -> bool {
         let peer = self.peer_wants_tcp();
-        peer || self.get(layout::CONTROL) & control::TCP_ONLY != 0
+        peer || self.wants_tcp()
+    }
+
+    /// Whether this end has asked for TCP.
+    #[must_use]
+    #[inline]
+    pub fn wants_tcp(&self) -> bool {
+        self.get(layout::CONTROL) & control::TCP_ONLY != 0
     }
 
     /// Whether the peer has asked for TCP.

@@ -55,6 +55,32 @@ pub fn inherited(number: i32) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(Fd::new(number).borrow(), 3)?)
 }
 
+/// The numbers from `first` on that are open, as far as the kernel tells.
+///
+/// # Errors
+/// Those of open(2), lseek(2) and getdents(2): there may be no /proc.
+pub fn open_from(first: i32) -> io::Result<Vec<Fd>> {
+    use rustix::fs::{OFlags, RawDir, SeekFrom};
+    /// The kernel counts the two entries that are no numbers, and then by numbers.
+    const BEFORE: u64 = 2;
+    let flags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+    let directory = super::file::open("/proc/self/fd".as_ref(), flags, 0)?;
+    if let Ok(first @ 1..) = u64::try_from(first) {
+        rustix::fs::seek(&directory, SeekFrom::Start(BEFORE + first))?;
+    }
+    let mut space = [std::mem::MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(&directory, &mut space);
+    let mut numbers = Vec::new();
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let number = std::str::from_utf8(entry.file_name().to_bytes())
+            .ok()
+            .and_then(|name| name.parse().ok());
+        numbers.extend(number.map(Fd::new).filter(|fd| *fd != Fd::from(&directory.as_fd())));
+    }
+    Ok(numbers)
+}
+
 /// Makes `number`, which is open, stand for another file; whether it survives exec does not change.
 ///
 /// # Errors
@@ -169,6 +195,17 @@ impl Placed {
         Ok(placed)
     }
 
+    /// Takes over a descriptor that this process was started with, and that nobody else in it knows
+    /// of. It does not survive the next exec.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; EBADF.
+    pub fn adopt(fd: Fd) -> io::Result<Self> {
+        rustix::io::fcntl_setfd(fd.borrow(), rustix::io::FdFlags::CLOEXEC)?;
+        // SAFETY: it is open, and the caller says that nobody else uses its number.
+        Self::new(unsafe { OwnedFd::from_raw_fd(fd.raw()) })
+    }
+
     /// A further descriptor of a file of the application's.
     ///
     /// # Errors
@@ -257,6 +294,21 @@ mod tests {
         for number in [i32::MIN, -2, -1, i32::MAX] {
             let error = super::inherited(number).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::BADF.raw_os_error()));
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no /proc")]
+    fn open_numbers_are_told_from_any_of_them_on() {
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        let high = rustix::io::fcntl_dupfd_cloexec(&read, 700).unwrap();
+        let numbers = [&read, &write, &high].map(Fd::from);
+        for first in [0, 1, numbers[0].raw(), 700, high.as_raw_fd(), high.as_raw_fd() + 1] {
+            let open = open_from(first).unwrap();
+            assert!(open.iter().all(|fd| fd.raw() >= first), "{first}: {open:?}");
+            for number in numbers {
+                assert_eq!(open.contains(&number), number.raw() >= first, "{first}: {open:?}");
+            }
         }
     }
 

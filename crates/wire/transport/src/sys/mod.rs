@@ -21,6 +21,7 @@ pub mod process;
 pub mod proof;
 #[cfg(feature = "tokio")]
 pub mod reactor;
+pub mod rest;
 pub mod seek;
 mod select;
 pub mod signal;

@@ -23,6 +23,14 @@ pub fn recv(fd: Fd, into: &mut [u8], flags: KernelRecv) -> Result<usize, Errno> 
     rustix::net::recv(fd.borrow(), into, flags.union(KernelRecv::DONTWAIT)).map(|(n, _)| n)
 }
 
+/// The kernel's name of a socket, which it gives to no other one.
+///
+/// # Errors
+/// ENOTSOCK, EBADF.
+pub fn cookie(fd: Fd) -> Result<u64, Errno> {
+    sockopt::socket_cookie(fd.borrow())
+}
+
 /// recvmsg(2) without waiting.
 ///
 /// # Errors

@@ -1,0 +1,66 @@
+//! Rests that this program has found when it began: of sockets that another program had on the ring,
+//! and that this one has inherited. They are tracked from then on, and stay on TCP.
+
+use std::ffi::c_int;
+
+use libc::O_NONBLOCK;
+use seekwire_endpoint::Role;
+use seekwire_transport::sys::fd::open_from;
+use seekwire_transport::sys::rest::Rest;
+use seekwire_transport::sys::{Fd, socket as kernel};
+
+use crate::calls::read_inherited;
+use crate::socket::Socket;
+use crate::table::{self, Object};
+use crate::{log, real, relay, streams, track};
+
+/// Looks for them: to be called once, before the program uses a number.
+pub(crate) fn start() {
+    // A program that has other rights does not believe the one that has started it.
+    // SAFETY: takes a number.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        return;
+    }
+    let rests = Rest::find_all();
+    if rests.is_empty() {
+        return;
+    }
+    let numbers = open_from(0).unwrap_or_default();
+    let cookie = |number: Fd| Some((kernel::cookie(number).ok()?, number.raw()));
+    let mut sockets: Vec<(u64, c_int)> = numbers.into_iter().filter_map(cookie).collect();
+    sockets.sort_unstable();
+    for rest in rests {
+        let first = sockets.partition_point(|(cookie, _)| *cookie < rest.cookie());
+        let same = sockets[first..].chunk_by(|one, next| one.0 == next.0).next();
+        let same = same.filter(|same| same[0].0 == rest.cookie()).unwrap_or_default();
+        begin(rest, same.iter().map(|(_, number)| *number));
+    }
+}
+
+/// Tracks a socket at its numbers. One that does not have it has closed it on the way here.
+fn begin(rest: Rest, mut numbers: impl Iterator<Item = c_int> + Clone) {
+    let is_read = |number: c_int| streams::stands_at(number) && relay::reads_from(number);
+    let has_stream = numbers.clone().any(is_read);
+    let Some(fd) = numbers.next().filter(|fd| !table::is_entered(*fd)) else { return };
+    let socket = Socket::new(fd, Role::Connected);
+    // SAFETY: takes no argument.
+    let flags = unsafe { real::fcntl(fd, libc::F_GETFL, 0) };
+    socket.connection.settings().set_nonblocking(flags & O_NONBLOCK != 0);
+    read_inherited(&socket, fd);
+    socket.connection.find_rest(rest);
+    if let Some(plain) = socket.connection.enter_plain() {
+        // Positions count from the first byte that ever came.
+        plain.received(kernel::bytes_taken(Fd::new(fd)).unwrap_or(0) as usize);
+    }
+    track::enter(fd, Object::socket(socket));
+    let Some(socket) = table::socket(fd) else { return };
+    for other in numbers {
+        track::duplicate(socket.share().into_object(), other);
+    }
+    drop(socket);
+    log::debug!(fd, "unread bytes have come with the socket");
+    // The C library would read from the kernel's socket.
+    if has_stream && relay::goes_on_in_place(fd) != Ok(true) {
+        log::error!(fd, "unread bytes cannot be brought to a stream");
+    }
+}
