@@ -202,6 +202,14 @@ impl Connection {
         self.attached().map_or(0, |link| link.ring.queue.data_mark())
     }
 
+    /// The part of a mark that bytes alone change. Where the direction is on TCP, the kernel reports
+    /// the end.
+    #[inline]
+    #[must_use]
+    pub fn bytes_of_mark(mark: u64) -> u64 {
+        mark >> 1
+    }
+
     /// Whether the peer has sent bytes by TCP that were not received yet.
     #[inline]
     #[must_use]

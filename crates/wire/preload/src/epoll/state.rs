@@ -266,7 +266,9 @@ impl<S: Share> State<S> {
         if watch.parked {
             return;
         }
-        if !watch.disabled {
+        // Told again, the kernel would report again what was reported.
+        let is_told = watch.told == watch.wanted() && watch.events & ONE_SHOT == 0;
+        if !watch.disabled && !is_told {
             let _ = watch.tell_kernel(epfd, index);
         }
         watch.disarm();
@@ -531,16 +533,21 @@ impl<S: Share> State<S> {
             return false;
         }
         doorbells.retain(|doorbell| doorbell.revents != 0);
-        for index in 0..self.watches.len() as u32 {
-            let Some(watch) = self.at(index) else { continue };
-            if doorbells
+        let rings = |watch: &Watch<S>| {
+            doorbells
                 .iter()
                 .any(|doorbell| watch.doorbell.is_some_and(|own| own.raw() == doorbell.fd))
-            {
-                watch.socket.connection.quiet_doorbell();
+        };
+        // Disarmed first: a doorbell that is silenced rings again as long as anybody is armed, even
+        // for a record that was reported already.
+        for index in 0..self.watches.len() as u32 {
+            if let Some(watch) = self.at(index).filter(|watch| rings(watch)) {
                 watch.disarm();
                 self.heat(index);
             }
+        }
+        for watch in self.watches.iter().flatten().filter(|watch| rings(watch)) {
+            watch.socket.connection.quiet_doorbell();
         }
         let asked = self.ask_no_more(epfd);
         let reminded = self.reminder.as_ref().is_some_and(Reminder::silence);

@@ -182,7 +182,7 @@ impl<S: Share> Watch<S> {
         let connection = &self.socket.connection;
         if self.events & EDGE != 0
             && self.events & !events & READ != 0
-            && mark != self.mark
+            && Connection::bytes_of_mark(mark) != Connection::bytes_of_mark(self.mark)
             && connection.carriers().1 == Carrier::Tcp
         {
             // News on the ring, behind what is still to be received by TCP.
