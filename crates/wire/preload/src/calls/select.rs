@@ -8,10 +8,10 @@ use libc::{
     POLLWRNORM, fd_set, pollfd, sigset_t, timespec, timeval,
 };
 use seekwire_transport::Errno;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::interpose;
-use crate::ffi::fail;
+use crate::ffi::{fail, keeping_errno};
 use crate::hazard::outside;
 use crate::poll::{Answer, wait};
 use crate::timeout::{Timeout, timespec as as_timespec};
@@ -114,6 +114,24 @@ fn is_answered(entry: &pollfd) -> bool {
     ANSWERS.iter().any(|(asked, answer)| entry.events & asked != 0 && entry.revents & answer != 0)
 }
 
+/// Whether a number is none to select. A call of another thread that is asleep in accept or open has
+/// its number already: to poll it is none, to select it is ready.
+fn is_refused(fd: c_int) -> bool {
+    let mut set: SmallVec<[c_ulong; 16]> = smallvec![0; fd as usize / BITS + 1];
+    set[fd as usize / BITS] = 1 << (fd as usize % BITS);
+    let mut at_once = timeval { tv_sec: 0, tv_usec: 0 };
+    // SAFETY: a set of `fd` + 1 bits at least, and a live timeout.
+    keeping_errno(|| unsafe {
+        real::select(
+            fd + 1,
+            set.as_mut_ptr().cast(),
+            ptr::null_mut(),
+            ptr::null_mut(),
+            &raw mut at_once,
+        )
+    }) < 0
+}
+
 /// The answer of select, if the library has a part in it. `go_on` makes the application's own call
 /// for what is left of the time.
 fn select_ours(
@@ -137,7 +155,9 @@ fn select_ours(
             Answer::Poll { result, .. } if result < 0 => return result,
             // One that is closed while the call sleeps is ready.
             Answer::Poll { has_slept: false, .. }
-                if list.iter().any(|entry| entry.revents & POLLNVAL != 0) =>
+                if list
+                    .iter()
+                    .any(|entry| entry.revents & POLLNVAL != 0 && is_refused(entry.fd)) =>
             {
                 return fail(Errno::BADF);
             }
