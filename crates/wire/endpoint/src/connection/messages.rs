@@ -55,12 +55,16 @@ impl Connection {
         }
     }
 
-    /// Has those know that share this end, as it comes to the ring. Somebody else may have set
-    /// TCP_INQ.
-    pub(super) fn share_messages(&self, link: &Link) {
+    /// Somebody else may have set TCP_INQ: asks the kernel.
+    pub fn read_tells_unread(&self) {
         if let Ok(on) = socket::tells_unread(self.fd()) {
             self.set_tells_unread(on);
         }
+    }
+
+    /// Has those know that share this end, as it comes to the ring.
+    pub(super) fn share_messages(&self, link: &Link) {
+        self.read_tells_unread();
         link.ring.queue.set_messages(self.settings.messages.load(Ordering::Relaxed), true);
     }
 }

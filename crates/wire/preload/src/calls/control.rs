@@ -36,10 +36,17 @@ impl Messages {
     #[inline]
     pub(super) fn asked_for(socket: &SocketRef, header: &msghdr) -> Option<Messages> {
         let connection = &socket.connection;
-        let (hears_kernel, tells_unread) = (connection.hears_kernel(), connection.tells_unread());
+        // A program that was given the socket sets what it likes, and shares no memory with this
+        // one.
+        let is_given = connection.reason().is_some();
+        if is_given {
+            keeping_errno(|| connection.read_tells_unread());
+        }
+        let (hears_kernel, tells_unread) =
+            (is_given || connection.hears_kernel(), connection.tells_unread());
         (hears_kernel || tells_unread).then(|| {
             let said = if header.msg_control.is_null() { 0 } else { header.msg_controllen };
-            if hears_kernel && connection.reason() != Some(Reason::UnknownOption) {
+            if connection.hears_kernel() && connection.reason() != Some(Reason::UnknownOption) {
                 // It knows nothing of bytes that come by the ring. Without room for its messages it
                 // says that they were cut off.
                 let _ = keeping_errno(|| socket.fall_back(Reason::UnknownOption));
