@@ -218,13 +218,20 @@ fn transfer(order: &Order) -> Answer {
     answer
 }
 
-/// What seek_recv at offset 0 is in a plain run: all the bytes or none.
+/// Does on plain TCP as seek_recv at offset 0: receives all the bytes or none, and fewer at the end
+/// of the stream.
 fn seek_on_tcp(fd: i32, room: &mut [u8], flags: i32) -> Outcome {
     let receive = |room: &mut [u8], flags| {
         message::receive(fd, room, flags, crate::program::ReceiveWay::Recv).0
     };
     let there = receive(room, flags | libc::MSG_PEEK);
-    if flags & libc::MSG_DONTWAIT != 0 && there.0 > 0 && there.0 < room.len() as i64 {
+    // In order: behind a reset it is an error that fewer come.
+    let has_ended = || {
+        let way = crate::program::PollWay::Poll;
+        readiness::poll(&[(fd, libc::POLLRDHUP)], 0, way).1 == [libc::POLLRDHUP]
+    };
+    if flags & libc::MSG_DONTWAIT != 0 && there.0 > 0 && there.0 < room.len() as i64 && !has_ended()
+    {
         return (-1, libc::EAGAIN);
     }
     receive(room, flags | libc::MSG_WAITALL)

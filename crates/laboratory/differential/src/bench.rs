@@ -22,8 +22,8 @@ const AGAIN: usize = 4;
 /// So many of them have to fail.
 const ENOUGH: usize = 3;
 
-/// Longer a program is not made smaller.
-const SHRINKING: Duration = Duration::from_secs(25);
+/// Longer a program is not made smaller: while others are to be run, and where nothing else is.
+pub(crate) const SHRINKING: [Duration; 2] = [Duration::from_secs(25), Duration::from_secs(300)];
 
 /// What became of all runs.
 #[derive(Debug, Default)]
@@ -142,8 +142,8 @@ impl Bench {
     }
 
     /// The smallest program that is found to fail in the same way.
-    pub(crate) fn smaller(&self, program: &Program, failure: &Failure) -> Program {
-        let deadline = Instant::now() + SHRINKING;
+    pub(crate) fn smaller(&self, program: &Program, failure: &Failure, limit: Duration) -> Program {
+        let deadline = Instant::now() + limit;
         let fails = |candidate: &Program| {
             Instant::now() < deadline
                 && (0..2).all(|_| {
@@ -155,7 +155,7 @@ impl Bench {
         let mut start = program.clone();
         start.steps.truncate(failure.step.saturating_add(1));
         let start = if fails(&start) { start } else { program.clone() };
-        shrink(&start, 400, fails)
+        shrink(&start, fails)
     }
 }
 

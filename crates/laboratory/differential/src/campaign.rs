@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::BLOCKED_AFTER;
-use crate::bench::{Bench, Confirmed, Totals};
+use crate::bench::{Bench, Confirmed, SHRINKING, Totals};
 use crate::generate::generate;
 use crate::program::Program;
 
@@ -166,8 +166,11 @@ impl Campaign<'_> {
         }
         let heading = format!("seed {seed}: {} ({} again)", failure.kind, Confirmed::share(count));
         println!("{heading}\n{}", failure.text);
-        let program =
-            if self.settings.no_shrink { program } else { self.bench.smaller(&program, &failure) };
+        let program = if self.settings.no_shrink {
+            program
+        } else {
+            self.bench.smaller(&program, &failure, SHRINKING[0])
+        };
         let mut report = format!("{}\n{heading}\n{}", text(&program)?, failure.text);
         if let Some(out) = &self.settings.out {
             report += &format!("\n  in {}", write(out, seed, &failure.kind, &program)?.display());
@@ -299,7 +302,7 @@ pub(crate) fn print_shrunk(seed: u64, library: Option<PathBuf>) -> Result<()> {
         .try_once(&program, BLOCKED_AFTER[1], false)?
         .with_context(|| format!("seed {seed} does not fail"))?;
     eprintln!("{}\n{}", failure.kind, failure.text);
-    println!("{}", text(&bench.smaller(&program, &failure))?);
+    println!("{}", text(&bench.smaller(&program, &failure, SHRINKING[1]))?);
     Ok(())
 }
 

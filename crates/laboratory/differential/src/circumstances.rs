@@ -15,6 +15,10 @@ pub(crate) fn of(program: &Program, plain: &Trace, failure: &Failure) -> &'stati
         "handed over with bytes unread: "
     } else if is_sought_and_shared(plain, step) {
         "sought by one of several processes: "
+    } else if (failure.kind.ends_with("became EAGAIN") || failure.kind.ends_with("became blocked"))
+        && is_sought_beside_peek(plain, step)
+    {
+        "sought beside a peek that slept: "
     } else if begins_again_without_number(plain, step) {
         "restarted after its number was closed: "
     } else if failure.kind.contains(" ended by ")
@@ -176,6 +180,24 @@ fn sleeps_for_nothing(plain: &Trace, step: usize) -> bool {
     })
 }
 
+/// Whether, up to a step, bytes were sought while a peek slept that had seen some and waits for
+/// more: the first seek waits until such a call has returned, and receives after it wait as well.
+fn is_sought_beside_peek(plain: &Trace, step: usize) -> bool {
+    let events = &plain.events[..plain.events.len().min(step.saturating_add(1))];
+    let peeks = |event: &(usize, &Event)| {
+        event.1.step.call.flags() & PEEK_ALL == PEEK_ALL && blocks(&event.1.fate)
+    };
+    events.iter().enumerate().filter(peeks).any(|(begin, peek)| {
+        events[begin..].iter().take_while(|event| !event.ended.contains_key(&(begin * 2))).any(
+            |event| {
+                matches!(event.step.call, Call::Seek { .. })
+                    && event.fate != Fate::Skipped
+                    && event.step.by.process == peek.step.by.process
+            },
+        )
+    })
+}
+
 /// Whether a peek that waits for all ends in a step, after somebody else has received.
 fn is_raced_peek(plain: &Trace, failure: &Failure) -> bool {
     let events = &plain.events[..plain.events.len().min(failure.step.saturating_add(1))];
@@ -183,11 +205,12 @@ fn is_raced_peek(plain: &Trace, failure: &Failure) -> bool {
         |event: &Event| event.step.call.flags() & PEEK_ALL == PEEK_ALL && blocks(&event.fate);
     let receives = |event: &Event| match event.step.call {
         Call::Receive { .. } | Call::Seek { .. } => event.step.call.flags() & libc::MSG_PEEK == 0,
-        Call::SpliceFrom { .. } => true,
+        Call::SpliceFrom { .. } | Call::Drain { .. } => true,
         _ => false,
     };
     failure.kind.starts_with("Receive(")
         && failure.kind.contains(" ended by ")
+        && !failure.kind.ends_with("blocked became EINTR")
         && events.iter().position(peeks).is_some_and(|begin| events[begin..].iter().any(receives))
 }
 
@@ -242,19 +265,19 @@ fn is_held_back(plain: &Trace, failure: &Failure) -> bool {
 }
 
 /// Whether, up to a step, an end was shut down for reading for which more was on its way than it
-/// may have had room for.
+/// may have had room for. Once so much was, the rest, with the end of the stream, comes when TCP
+/// finds that there is room.
 fn was_shut_behind_much(plain: &Trace, step: usize) -> bool {
-    plain.events.iter().take(step.saturating_add(1)).any(|event| {
-        match (&event.step.call, &event.fate) {
-            (Call::Shutdown { how: libc::SHUT_RD | libc::SHUT_RDWR, .. }, Fate::Done(answer)) => {
-                plain
-                    .streams
-                    .direction(answer)
-                    .and_then(|direction| event.before.get(direction ^ 1))
-                    .is_some_and(|counters| counters.weight() >= MUCH)
-            }
-            _ => false,
+    let events = &plain.events[..plain.events.len().min(step.saturating_add(1))];
+    events.iter().enumerate().any(|(at, event)| match (&event.step.call, &event.fate) {
+        (Call::Shutdown { how: libc::SHUT_RD | libc::SHUT_RDWR, .. }, Fate::Done(answer)) => {
+            let Some(direction) = plain.streams.direction(answer) else { return false };
+            let counters = |event: &Event| event.before.get(direction ^ 1).copied();
+            let unread = |event: &&Event| counters(event).is_some_and(|it| it.in_flight() > 0);
+            let since = events[..=at].iter().rev().take_while(unread);
+            since.filter_map(counters).any(|counters| counters.weight() >= MUCH)
         }
+        _ => false,
     })
 }
 

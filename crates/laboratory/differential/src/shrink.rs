@@ -2,19 +2,11 @@
 
 use crate::program::{Call, Program, ReceiveWay, SendWay};
 
-/// The smallest that is found with so many tries.
-pub(crate) fn shrink(
-    program: &Program,
-    mut tries: usize,
-    mut fails: impl FnMut(&Program) -> bool,
-) -> Program {
+/// The smallest that is found until nothing more fails.
+pub(crate) fn shrink(program: &Program, mut fails: impl FnMut(&Program) -> bool) -> Program {
     let mut best = program.clone();
     let mut attempt = |best: &mut Program, candidate: Program| {
-        if candidate == *best || tries == 0 {
-            return false;
-        }
-        tries -= 1;
-        let better = fails(&candidate);
+        let better = candidate != *best && fails(&candidate);
         if better {
             *best = candidate;
         }
