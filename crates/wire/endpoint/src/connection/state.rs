@@ -262,7 +262,8 @@ impl Connection {
     }
 
     /// Whether this end was shut down for reading, by whichever process.
-    pub(super) fn is_receive_shut(&self) -> bool {
+    #[must_use]
+    pub fn is_receive_shut(&self) -> bool {
         self.receive_shut.load(Ordering::Relaxed)
             || self.attached().is_some_and(|link| link.ring.queue.is_receive_shut())
     }

@@ -4,15 +4,15 @@
 use std::ffi::{c_int, c_uint};
 
 use libc::{
-    CMSG_DATA, CMSG_FIRSTHDR, CMSG_LEN, CMSG_NXTHDR, CMSG_SPACE, IPPROTO_TCP, MSG_CTRUNC,
-    POLLRDHUP, TCP_INQ, cmsghdr, msghdr, pollfd,
+    CMSG_DATA, CMSG_FIRSTHDR, CMSG_LEN, CMSG_NXTHDR, CMSG_SPACE, IPPROTO_TCP, MSG_CTRUNC, TCP_INQ,
+    cmsghdr, msghdr,
 };
 use seekwire_endpoint::Reason;
-use seekwire_transport::sys::socket::Control;
+use seekwire_transport::sys::socket::{Control, ends};
 
 use crate::ffi::keeping_errno;
+use crate::pointers;
 use crate::table::SocketRef;
-use crate::{pointers, real};
 
 /// What a receive told: the length of its control messages, and flags.
 #[derive(Clone, Copy, Default)]
@@ -117,15 +117,15 @@ impl Messages {
 
 /// As tcp_inq_hint has it: the end of the stream is one byte more.
 fn unread(socket: &SocketRef, came: bool) -> c_int {
-    let bytes = socket.connection.unread().unwrap_or(0);
-    let end = usize::from(!came || has_ended(socket));
+    let connection = &socket.connection;
+    let bytes = connection.unread().unwrap_or(0);
+    // The end of TCP may arrive a moment after that of the ring.
+    let end = usize::from((!came && !connection.is_receive_shut()) || has_ended(socket));
     c_int::try_from(bytes + end).unwrap_or(c_int::MAX)
 }
 
 /// Whether the end of the stream has arrived, be there bytes before it or not: TCP tells in any
-/// case.
+/// case. A shutdown for reading is no such end.
 pub(super) fn has_ended(socket: &SocketRef) -> bool {
-    let mut entry = pollfd { fd: socket.connection.fd().raw(), events: POLLRDHUP, revents: 0 };
-    // SAFETY: one live entry.
-    keeping_errno(|| unsafe { real::poll(&raw mut entry, 1, 0) }) > 0
+    keeping_errno(|| ends(socket.connection.fd()).peers)
 }
