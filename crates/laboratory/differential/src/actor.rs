@@ -225,6 +225,10 @@ fn seek_on_tcp(fd: i32, room: &mut [u8], flags: i32) -> Outcome {
         message::receive(fd, room, flags, crate::program::ReceiveWay::Recv).0
     };
     let there = receive(room, flags | libc::MSG_PEEK);
+    if there.0 < 0 {
+        // The kernel tells an error once.
+        return there;
+    }
     // In order: behind a reset it is an error that fewer come.
     let has_ended = || {
         let way = crate::program::PollWay::Poll;

@@ -21,9 +21,9 @@ pub(crate) fn of(program: &Program, plain: &Trace, failure: &Failure) -> &'stati
         "sought beside a peek that slept: "
     } else if begins_again_without_number(plain, step) {
         "restarted after its number was closed: "
-    } else if failure.kind.contains(" ended by ")
-        && !failure.kind.ends_with("became EINTR")
-        && (0..step).any(|step| begins_again_without_number(plain, step))
+    } else if ((failure.kind.contains(" ended by ") && !failure.kind.ends_with("became EINTR"))
+        || failure.kind.starts_with("model: "))
+        && (0..plain.events.len().min(step)).any(|step| begins_again_without_number(plain, step))
     {
         "after one was restarted whose number was closed: "
     } else if is_kept_from_low_water(plain, failure) {
