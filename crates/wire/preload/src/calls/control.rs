@@ -68,7 +68,9 @@ impl Messages {
         let mut told = Told::default();
         if let Some(control) = &self.from_kernel {
             let messages = control.messages();
-            told = Told { len: messages.len(), flags: control.flags() & MSG_CTRUNC };
+            // The kernel says nothing of messages for which there is room, but no memory.
+            let cut = if self.room < self.said { 0 } else { control.flags() & MSG_CTRUNC };
+            told = Told { len: messages.len(), flags: cut };
             // SAFETY: the kernel was given no more room than there is, which nobody else uses
             // during the call.
             unsafe { std::ptr::copy_nonoverlapping(messages.as_ptr(), self.place, messages.len()) };
