@@ -66,7 +66,7 @@ fn tables_of_many_directories_count_together() {
     // The tables of each begin so many bytes after those of the one before.
     let open = |step: u32| {
         let below = |place| {
-            let jpeg = [(259, SHORT, 1, 7), (347, 7, LENGTH, place)];
+            let jpeg = [(254, LONG, 1, 1), (259, SHORT, 1, 7), (347, 7, LENGTH, place)];
             tiff(&jpeg, 0, &[])[8..].to_vec()
         };
         let size = below(0).len() as u32;
@@ -78,7 +78,9 @@ fn tables_of_many_directories_count_together() {
         rest.extend((0..COUNT).flat_map(|number| (first + number * size).to_le_bytes()));
         rest.extend((0..COUNT).flat_map(|number| below(tables + number * step)));
         rest.resize(rest.len() + (LENGTH + COUNT) as usize, 0);
-        let main = [(259, SHORT, 1, 7), (330, LONG, COUNT, list), (347, 7, LENGTH, tables)];
+        let size = [256, 257, 322, 323].map(|tag| (tag, LONG, 1, 128));
+        let jpeg = [(259, SHORT, 1, 7), (330, LONG, COUNT, list), (347, 7, LENGTH, tables)];
+        let main = [&size[..], &jpeg].concat();
         let limits = Limits { tables: 4 << 20, ..Limits::default() };
         Slide::from_source(MemorySource::new("hostile.tif", tiff(&main, 0, &rest)), limits)
     };

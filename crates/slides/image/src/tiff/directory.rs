@@ -180,10 +180,14 @@ impl<'a> Reader<'a> {
 
     /// A text, up to its first zero byte.
     pub(super) fn text(&self, directory: &Directory, tag: u16) -> Result<Option<String>> {
-        Ok(self.bytes(directory, tag)?.map(|bytes| {
-            let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-            String::from_utf8_lossy(text).trim_end().to_owned()
-        }))
+        Ok(self.bytes(directory, tag)?.map(|bytes| text(&bytes)))
+    }
+
+    /// At most so many bytes of a text.
+    pub(super) fn start(&self, directory: &Directory, tag: u16, most: u64) -> Result<String> {
+        let Some(entry) = directory.entries.get(&tag) else { return Ok(String::new()) };
+        let length = entry.length().unwrap_or(0).min(most);
+        Ok(text(&source::read(&**self.source, entry.at, length)?))
     }
 
     /// Whole numbers.
@@ -231,6 +235,11 @@ impl<'a> Reader<'a> {
     pub(super) fn unsupported(&self, what: impl Into<String>) -> Error {
         Error::Unsupported { name: self.source.name().into(), what: what.into() }
     }
+}
+
+fn text(bytes: &[u8]) -> String {
+    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).trim_end().to_owned()
 }
 
 pub(super) const SUB_IFDS: u16 = 330;

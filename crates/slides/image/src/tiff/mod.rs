@@ -4,6 +4,7 @@ mod aperio;
 mod directory;
 mod grid;
 mod ome;
+mod page;
 mod scanner;
 mod small;
 
@@ -11,6 +12,7 @@ use crate::grid::{Parts, microns};
 use crate::source::Source;
 use crate::{Limits, Result};
 use directory::{Directory, Reader};
+use page::{Page, Unmarked};
 pub(crate) use small::smaller_than_its_tiles;
 use std::sync::Arc;
 
@@ -28,18 +30,21 @@ pub(crate) fn open(source: &Arc<dyn Source>, limits: &Limits) -> Result<Option<P
     if let Some(what) = scanner::of(&reader, &chain, &description)? {
         return Err(reader.unsupported(what));
     }
-    let mut parts = Parts { icc: reader.profile(main, ICC)?, ..Parts::default() };
+    let mut parts = Parts::default();
     for (tag, key) in [(271, "tiff.Make"), (272, "tiff.Model"), (305, "tiff.Software")] {
         if let Some(text) = reader.text(main, tag)? {
             parts.properties.insert(key.into(), text);
         }
     }
-    if description.starts_with("Aperio") {
-        aperio::fill(&mut parts, &mut reader, &chain, &description)?;
-    } else if ome::is(&description) {
+    if ome::is(&description) {
         ome::fill(&mut parts, &mut reader, &chain, &description)?;
     } else {
-        plain(&mut parts, &mut reader, &chain, &description)?;
+        let pages = Page::all(&mut reader, &chain)?;
+        if description.starts_with("Aperio") {
+            aperio::fill(&mut parts, &mut reader, &pages, &description)?;
+        } else {
+            plain(&mut parts, &mut reader, &pages, &description)?;
+        }
     }
     if parts.levels.is_empty() {
         return Err(reader.malformed(chain[0].at, "no level"));
@@ -48,43 +53,20 @@ pub(crate) fn open(source: &Arc<dyn Source>, limits: &Limits) -> Result<Option<P
     Ok(Some(parts))
 }
 
-/// A pyramid in the chain, or below its first directory.
+/// A pyramid in the chain, or below its main image.
 fn plain(
     parts: &mut Parts,
     reader: &mut Reader<'_>,
-    chain: &[Directory],
+    pages: &[Page<'_>],
     description: &str,
 ) -> Result<()> {
     parts.format = "tiff";
     if !description.is_empty() {
         parts.properties.insert("tiff.ImageDescription".into(), description.into());
     }
-    parts.microns = resolution(reader, &chain[0])?;
-    pyramid(parts, reader, &chain[0])?;
-    let main = (parts.levels[0].width, parts.levels[0].height);
-    for directory in &chain[1..] {
-        if alike(main, grid::size(reader, directory)?) {
-            parts.levels.push(grid::read(reader, directory)?);
-        }
-    }
-    Ok(())
-}
-
-/// A directory and those below it as levels.
-fn pyramid(parts: &mut Parts, reader: &mut Reader<'_>, main: &Directory) -> Result<()> {
-    parts.levels.push(grid::read(reader, main)?);
-    for directory in reader.below(main)? {
-        parts.levels.push(grid::read(reader, &directory)?);
-    }
-    Ok(())
-}
-
-/// Whether the second is the first made smaller, up to rounding.
-fn alike(main: (u32, u32), other: (u32, u32)) -> bool {
-    let [width, height, wide, high] = [main.0, main.1, other.0, other.1].map(f64::from);
-    let expected = height * wide / width;
-    // One pixel of the smaller one, whichever side was rounded.
-    wide < width && (expected - high).abs() <= 1.0 + height / width
+    let main = page::main(reader, pages)?;
+    parts.microns = resolution(reader, pages[main].directory)?;
+    page::fill(parts, reader, pages, main, Unmarked::Never)
 }
 
 /// Microns per pixel out of the resolution.

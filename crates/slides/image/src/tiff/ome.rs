@@ -1,10 +1,12 @@
 //! OME-TIFF: the description of the first image is OME-XML, smaller levels are below their image.
 
 use super::directory::{Directory, Reader};
-use super::{grid, pyramid};
+use super::page::{self, Page, Unmarked};
+use super::{ICC, grid};
 use crate::Result;
 use crate::grid::{Parts, microns};
 use roxmltree::{Document, Node, ParsingOptions};
+use std::cmp::Reverse;
 
 /// Nodes of the XML. Each costs some hundred bytes.
 const NODES: u32 = 1 << 20;
@@ -25,8 +27,8 @@ pub(super) fn fill(
     let options = ParsingOptions { allow_dtd: false, nodes_limit: NODES, ..Default::default() };
     let xml = Document::parse_with_options(description, options)
         .map_err(|error| reader.malformed(chain[0].at, format!("OME-XML: {error}")))?;
-    let images = xml.descendants().filter(|node| node.tag_name().name() == "Image");
-    for (number, image) in images.enumerate() {
+    let mut images = Vec::new();
+    for image in xml.descendants().filter(|node| node.tag_name().name() == "Image") {
         let child = |of: Node<'_, '_>, name| {
             of.children().find(|node| node.tag_name().name() == name).map(|node| node.id())
         };
@@ -40,25 +42,36 @@ pub(super) fn fill(
             );
         };
         let name = image.attribute("Name").unwrap_or_default();
-        if number == 0 {
-            parts.properties.insert("ome.Name".into(), name.into());
-            let side = |side| {
-                let number: f64 = pixels.attribute(side)?.parse().ok()?;
-                let unit = pixels.attribute(format!("{side}Unit").as_str()).unwrap_or("µm");
-                Some(number * in_microns(unit)?)
-            };
-            parts.microns =
-                side("PhysicalSizeX").zip(side("PhysicalSizeY")).and_then(|(x, y)| microns(x, y));
-            pyramid(parts, reader, directory)?;
-            continue;
-        }
-        let name = name.to_lowercase();
-        let known = ["label", "macro", "thumbnail"].into_iter().find(|known| name.contains(known));
-        if let Some(known) = known {
-            parts.associated.insert(known.into(), grid::read(reader, directory)?);
-        }
+        images.push(Image { name, pixels, page: Page::read(reader, directory)? });
+    }
+    // Of several, an unnamed or otherwise named one before a label or the like, then the largest.
+    let key = |(number, image): &(usize, &Image<'_, '_>)| {
+        (page::word(image.name).is_none(), image.page.pixels(), Reverse(*number))
+    };
+    let Some((main, slide)) = images.iter().enumerate().max_by_key(key) else { return Ok(()) };
+    parts.properties.insert("ome.Name".into(), slide.name.into());
+    let side = |side| {
+        let number: f64 = slide.pixels.attribute(side)?.parse().ok()?;
+        let unit = slide.pixels.attribute(format!("{side}Unit").as_str()).unwrap_or("µm");
+        Some(number * in_microns(unit)?)
+    };
+    parts.microns =
+        side("PhysicalSizeX").zip(side("PhysicalSizeY")).and_then(|(x, y)| microns(x, y));
+    parts.icc = reader.profile(slide.page.directory, ICC)?;
+    parts.levels.push(grid::read(reader, slide.page.directory)?);
+    page::below(parts, reader, &slide.page, Unmarked::Always)?;
+    for (number, image) in images.iter().enumerate().filter(|(number, _)| *number != main) {
+        let name = page::word(image.name).and_then(|(_, name)| name);
+        page::aside(parts, reader, &image.page, name, &format!("image {number}"))?;
     }
     Ok(())
+}
+
+/// An image that OME-XML describes, and its first page.
+struct Image<'a, 'b> {
+    name: &'a str,
+    pixels: Node<'a, 'a>,
+    page: Page<'b>,
 }
 
 fn in_microns(unit: &str) -> Option<f64> {

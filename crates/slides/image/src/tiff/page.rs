@@ -1,0 +1,292 @@
+//! What each page of a TIFF shows: the slide, a smaller level of it, an associated image, or
+//! something else. A label that passes for a level shows a patient's name where tissue is expected,
+//! so a page is a level only if everything that the file says of it agrees.
+
+use super::directory::{Directory, Reader, SUB_IFDS};
+use super::{DESCRIPTION, ICC, grid};
+use crate::grid::Parts;
+use crate::{Error, Result};
+use std::cmp::Reverse;
+
+const NEW_SUBFILE_TYPE: u16 = 254;
+/// Bits of it: a smaller version of another image, one page of several, a mask.
+const REDUCED: u64 = 1;
+const PAGE: u64 = 2;
+const MASK: u64 = 4;
+/// As Aperio writes it for a macro image.
+const MACRO: u64 = 9;
+const SUBFILE_TYPE: u16 = 255;
+const TILE_WIDTH: u16 = 322;
+
+/// Tags that a level has in common with the slide: bits, compression, photometric interpretation,
+/// samples of a pixel, planes and sample format, with their default values.
+const COMMON: [(u16, u64); 6] = [(258, 1), (259, 1), (262, 1), (277, 1), (284, 1), (339, 1)];
+
+/// Bytes of a description in which the name of an associated image may be. Longer ones describe
+/// the slide.
+const NAMING: u64 = 1024;
+
+/// Words in descriptions of pages that show no tissue at a smaller scale, and the names of the
+/// associated images that these pages are.
+const WORDS: [(&str, Option<&str>); 6] = [
+    ("label", Some("label")),
+    ("barcode", Some("label")),
+    ("macro", Some("macro")),
+    ("overview", Some("macro")),
+    ("thumbnail", Some("thumbnail")),
+    ("mask", None),
+];
+
+/// A page, in the chain of directories or below one of them.
+pub(super) struct Page<'a> {
+    pub(super) directory: &'a Directory,
+    pub(super) size: (u32, u32),
+    tiled: bool,
+    /// The bits of its NewSubfileType.
+    kind: u64,
+    /// Its beginning.
+    description: String,
+    common: [Vec<u64>; COMMON.len()],
+}
+
+/// Where the mark of a smaller version is missing, what else makes a page of the right size and
+/// kind a level.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unmarked {
+    /// Nothing does.
+    Never,
+    /// A description as Aperio writes it for levels.
+    Aperio,
+    /// OME-XML defines the directories below an image as its levels.
+    Always,
+}
+
+impl<'a> Page<'a> {
+    pub(super) fn read(reader: &mut Reader<'_>, directory: &'a Directory) -> Result<Self> {
+        let kind = reader.number(directory, NEW_SUBFILE_TYPE)?;
+        let old = reader.number(directory, SUBFILE_TYPE)?;
+        let mut common = <[Vec<u64>; COMMON.len()]>::default();
+        for ((tag, default), values) in COMMON.iter().zip(&mut common) {
+            *values = reader.numbers(directory, *tag)?.unwrap_or_else(|| vec![*default]);
+            values.dedup();
+        }
+        Ok(Self {
+            directory,
+            size: grid::size(reader, directory)?,
+            tiled: directory.has(TILE_WIDTH),
+            kind: kind.unwrap_or(if old == Some(2) { REDUCED } else { 0 }),
+            description: reader.start(directory, DESCRIPTION, NAMING + 1)?,
+            common,
+        })
+    }
+
+    /// All pages of a chain of directories.
+    pub(super) fn all(reader: &mut Reader<'_>, chain: &'a [Directory]) -> Result<Vec<Self>> {
+        chain.iter().map(|directory| Self::read(reader, directory)).collect()
+    }
+
+    /// The word in the description that tells that this is no level, and the name that it gives.
+    fn word(&self) -> Option<(&'static str, Option<&'static str>)> {
+        let text = match self.description.starts_with("Aperio") {
+            // The properties that follow may have any words.
+            true => self.second_line().split_whitespace().next().unwrap_or_default(),
+            false if self.description.len() as u64 > NAMING => return None,
+            false => &self.description,
+        };
+        word(text)
+    }
+
+    /// The name that its description gives it as an associated image.
+    pub(super) fn name(&self) -> Option<&'static str> {
+        self.word()?.1
+    }
+
+    /// Whether the file says that it is a smaller version of another image in the file, and nothing
+    /// else.
+    fn is_reduced(&self) -> bool {
+        self.kind & !PAGE == REDUCED
+    }
+
+    fn is_mask(&self) -> bool {
+        self.kind & MASK != 0
+    }
+
+    fn second_line(&self) -> &str {
+        self.description.lines().nth(1).unwrap_or_default()
+    }
+
+    pub(super) fn pixels(&self) -> u64 {
+        u64::from(self.size.0) * u64::from(self.size.1)
+    }
+
+    /// Whether this is certainly a smaller level of `main`.
+    fn is_level_of(&self, main: &Self, unmarked: Unmarked) -> bool {
+        let is_marked = self.is_reduced()
+            || match unmarked {
+                Unmarked::Never => false,
+                Unmarked::Aperio => {
+                    self.description.starts_with("Aperio")
+                        && self.second_line().starts_with(|first: char| first.is_ascii_digit())
+                }
+                Unmarked::Always => true,
+            };
+        let is_named = self.word().is_some() && self.description != main.description;
+        is_marked
+            && !self.is_mask()
+            && !is_named
+            && (self.tiled || !main.tiled)
+            && self.common == main.common
+            && is_reduced_from(main.size, self.size)
+    }
+
+    /// What it is, for those who wonder where it is.
+    fn says(&self, place: &str) -> String {
+        let mask = if self.is_mask() { ", a mask" } else { "" };
+        format!("{place}: {} x {} pixels{mask}", self.size.0, self.size.1)
+    }
+}
+
+/// The word in a name or description that tells that an image is no level, and the name that it
+/// gives the image.
+pub(super) fn word(text: &str) -> Option<(&'static str, Option<&'static str>)> {
+    let text = text.to_lowercase();
+    WORDS.into_iter().find(|(word, _)| text.contains(word))
+}
+
+/// Whether an image of the second size is one of the first size reduced by a whole factor, up to
+/// rounding, which may add up to a pixel.
+fn is_reduced_from(main: (u32, u32), other: (u32, u32)) -> bool {
+    let factors = |main: u32, other: u32| {
+        let (main, other) = (f64::from(main), f64::from(other));
+        let most = if other > 1.0 { main / (other - 1.0) } else { f64::INFINITY };
+        (main / (other + 1.0), most)
+    };
+    let (across, down) = (factors(main.0, other.0), factors(main.1, other.1));
+    let (least, most) = (across.0.max(down.0), across.1.min(down.1));
+    other.0 < main.0 && least.ceil().max(2.0) <= most
+}
+
+/// The number of the page that is the slide: of those that are no masks, a full image before a
+/// smaller version, one without a name before one with, tiles before strips, then the largest.
+pub(super) fn main(reader: &Reader<'_>, pages: &[Page<'_>]) -> Result<usize> {
+    let shown = pages.iter().enumerate().filter(|(_, page)| !page.is_mask());
+    let key = |(number, page): &(usize, &Page<'_>)| {
+        (!page.is_reduced(), page.word().is_none(), page.tiled, page.pixels(), Reverse(*number))
+    };
+    let found = shown.max_by_key(key).map(|(number, _)| number);
+    found.ok_or_else(|| reader.unsupported("a file of nothing but masks"))
+}
+
+/// Reads the slide, its levels among all pages and below it, and names for what is neither.
+pub(super) fn fill(
+    parts: &mut Parts,
+    reader: &mut Reader<'_>,
+    pages: &[Page<'_>],
+    main: usize,
+    unmarked: Unmarked,
+) -> Result<()> {
+    let slide = &pages[main];
+    parts.icc = reader.profile(slide.directory, ICC)?;
+    parts.levels.push(grid::read(reader, slide.directory)?);
+    for (number, page) in pages.iter().enumerate().filter(|(number, _)| *number != main) {
+        if page.is_level_of(slide, unmarked) {
+            parts.levels.push(grid::read(reader, page.directory)?);
+        } else {
+            let name = page.name().or_else(|| match unmarked {
+                Unmarked::Aperio => aperio(slide, page, number),
+                _ => None,
+            });
+            aside(parts, reader, page, name, &format!("page {number}"))?;
+        }
+    }
+    below(parts, reader, slide, unmarked)
+}
+
+/// Reads the levels that are below the directory of the slide.
+pub(super) fn below(
+    parts: &mut Parts,
+    reader: &mut Reader<'_>,
+    slide: &Page<'_>,
+    unmarked: Unmarked,
+) -> Result<()> {
+    if !slide.directory.has(SUB_IFDS) {
+        return Ok(());
+    }
+    for (number, directory) in reader.below(slide.directory)?.iter().enumerate() {
+        let page = Page::read(reader, directory)?;
+        if page.is_level_of(slide, unmarked) {
+            parts.levels.push(grid::read(reader, directory)?);
+        } else {
+            aside(parts, reader, &page, page.name(), &format!("sub-image {number}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps a page as an associated image if it has a name; otherwise the properties say that it is
+/// not shown.
+pub(super) fn aside(
+    parts: &mut Parts,
+    reader: &mut Reader<'_>,
+    page: &Page<'_>,
+    name: Option<&str>,
+    place: &str,
+) -> Result<()> {
+    let mut what = page.says(place);
+    if let Some(name) = name.filter(|name| !parts.associated.contains_key(*name)) {
+        match grid::read(reader, page.directory) {
+            Ok(grid) => {
+                parts.associated.insert(name.into(), grid);
+                return Ok(());
+            }
+            Err(Error::Unsupported { what: why, .. }) => what = format!("{what} ({name}: {why})"),
+            Err(error) => return Err(error),
+        }
+    }
+    let list = parts.properties.entry("tiff.NotShown".into()).or_default();
+    if !list.is_empty() {
+        list.push_str("; ");
+    }
+    list.push_str(&what);
+    Ok(())
+}
+
+/// What an image in strips without a name is in a file of Aperio.
+fn aperio(slide: &Page<'_>, page: &Page<'_>, number: usize) -> Option<&'static str> {
+    let [wide, high, width, height] =
+        [slide.size.0, slide.size.1, page.size.0, page.size.1].map(f64::from);
+    let is_alike = (high * width / wide - height).abs() <= 1.0 + high / wide;
+    match page.kind {
+        _ if page.tiled => None,
+        REDUCED => Some("label"),
+        MACRO => Some("macro"),
+        0 if number == 1 && is_alike => Some("thumbnail"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_reduced_from;
+
+    #[test]
+    fn a_level_has_a_whole_factor_up_to_rounding() {
+        let main = (46_000, 32_914);
+        for (size, is_level) in [
+            ((11_500, 8_228), true),
+            ((11_500, 8_229), true),
+            ((2_875, 2_057), true),
+            ((23_000, 16_457), true),
+            // The slide's shape at no whole factor, and another shape.
+            ((1_024, 732), false),
+            ((18_400, 13_166), false),
+            ((11_500, 8_231), false),
+            ((600, 600), false),
+            ((46_000, 32_914), false),
+        ] {
+            assert_eq!(is_reduced_from(main, size), is_level, "{size:?}");
+        }
+        assert!(is_reduced_from((1111, 777), (1, 1)));
+        assert!(is_reduced_from((1111, 777), (69, 48)));
+    }
+}
