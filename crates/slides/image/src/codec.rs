@@ -1,7 +1,7 @@
-//! Decompression without loss, into a bounded number of bytes.
+//! Decompression, but for JPEG, into a bounded number of bytes.
 
 use crate::blosc;
-use std::io::Read;
+use std::io::{Cursor, Read};
 
 /// How a tile is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,11 +25,17 @@ pub enum Codec {
     Lz4,
     /// Blosc, version 1.
     Blosc,
+    /// PackBits, of TIFF.
+    PackBits,
+    /// LZMA2 in a file of xz.
+    Lzma,
+    /// WebP.
+    WebP,
 }
 
 impl Codec {
     /// All of them; each has the number of its place in the bytes of a stored tile.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Absent,
         Self::Raw,
         Self::Lzw,
@@ -39,12 +45,17 @@ impl Codec {
         Self::Zstd,
         Self::Lz4,
         Self::Blosc,
+        Self::PackBits,
+        Self::Lzma,
+        Self::WebP,
     ];
 
     /// The first `length` bytes of what is compressed. More are not unpacked, or are an error.
     pub(crate) fn unpack(self, bytes: &[u8], length: usize) -> Result<Vec<u8>, String> {
         let unpacked = match self {
-            Self::Absent | Self::Jpeg => return Err("it is no sequence of samples".into()),
+            Self::Absent | Self::Jpeg | Self::WebP => {
+                return Err("it is no sequence of samples".into());
+            }
             Self::Raw => bytes[..length.min(bytes.len())].to_vec(),
             Self::Deflate => all(flate2::read::ZlibDecoder::new(bytes), length)?,
             Self::Gzip => all(flate2::read::MultiGzDecoder::new(bytes), length)?,
@@ -54,6 +65,10 @@ impl Codec {
             }
             Self::Lz4 => lz4(bytes.get(4..).ok_or("it has no length")?, length)?,
             Self::Blosc => blosc::unpack(bytes, length)?,
+            Self::PackBits => packbits(bytes, length),
+            Self::Lzma => {
+                all(lzma_rust2::XzReader::new_mem_limit(bytes, false, LZMA_MEMORY), length)?
+            }
         };
         if unpacked.len() < length {
             return Err(format!("{} bytes of {length}", unpacked.len()));
@@ -61,6 +76,9 @@ impl Codec {
         Ok(unpacked)
     }
 }
+
+/// Memory for LZMA in KiB: what the strongest setting of xz takes, whose dictionary has 64 MiB.
+const LZMA_MEMORY: u32 = 66 << 10;
 
 fn all(decoder: impl Read, length: usize) -> Result<Vec<u8>, String> {
     let mut unpacked = Vec::new();
@@ -91,4 +109,47 @@ fn lzw(bytes: &[u8], length: usize) -> Result<Vec<u8>, String> {
     }
     unpacked.truncate(done.1);
     Ok(unpacked)
+}
+
+/// Runs of one byte, and of bytes as they are (TIFF 6.0, section 9).
+fn packbits(mut bytes: &[u8], length: usize) -> Vec<u8> {
+    let mut unpacked = Vec::with_capacity(length);
+    while let [count, rest @ ..] = bytes {
+        if unpacked.len() >= length {
+            break;
+        }
+        bytes = match (count, rest) {
+            (128, _) => rest,
+            (129.., [byte, rest @ ..]) => {
+                unpacked.resize(unpacked.len() + 257 - usize::from(*count), *byte);
+                rest
+            }
+            (129.., []) => rest,
+            _ => {
+                let (run, rest) = rest.split_at(rest.len().min(usize::from(*count) + 1));
+                unpacked.extend_from_slice(run);
+                rest
+            }
+        };
+    }
+    unpacked.truncate(length);
+    unpacked
+}
+
+/// Red, green and blue of an image of just this size in WebP.
+pub(crate) fn webp(bytes: &[u8], size: (u32, u32), most: u64) -> Result<Vec<u8>, String> {
+    let wrong = |error: image_webp::DecodingError| error.to_string();
+    let mut decoder = image_webp::WebPDecoder::new(Cursor::new(bytes)).map_err(wrong)?;
+    if decoder.dimensions() != size || decoder.is_animated() {
+        let (width, height) = decoder.dimensions();
+        return Err(format!("its WebP is {width} x {height}, the tile {} x {}", size.0, size.1));
+    }
+    decoder.set_memory_limit(usize::try_from(most).unwrap_or(usize::MAX));
+    let length = decoder.output_buffer_size().ok_or("its WebP has no size")?;
+    let mut pixels = vec![0; length];
+    decoder.read_image(&mut pixels).map_err(wrong)?;
+    if decoder.has_alpha() {
+        pixels = pixels.chunks_exact(4).flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect();
+    }
+    Ok(pixels)
 }

@@ -7,8 +7,9 @@
 
 use crate::codec::Codec;
 use crate::grid::{Grid, Parts, Tiles, microns};
+use crate::samples::Layout;
 use crate::source::{FileSource, Source};
-use crate::tile::{Colours, Layout, StoredTile};
+use crate::tile::StoredTile;
 use crate::{Error, Limits, Result, tiff};
 use bytes::Bytes;
 use seekwire_openslide::{self as openslide, Library};
@@ -119,7 +120,8 @@ pub(crate) fn open(path: &Path, limits: &Limits) -> std::result::Result<Parts, W
                 && (64..=2048).contains(height)
                 && u64::from(*width) * u64::from(*height) <= limits.tile_pixels
         };
-        let layout = layout(level.tile.filter(is_usable).unwrap_or((SIDE, SIDE)));
+        let layout =
+            Layout::of_bytes(level.tile.filter(is_usable).unwrap_or((SIDE, SIDE)), Codec::Raw);
         let tiles = Box::new(Level { slide: Arc::clone(&slide), number, layout });
         parts.levels.push(Grid { width, height, layout, tiles });
     }
@@ -127,7 +129,8 @@ pub(crate) fn open(path: &Path, limits: &Limits) -> std::result::Result<Parts, W
         let pixels = u64::from(width) * u64::from(height);
         let is_known = ["label", "macro", "thumbnail"].contains(&name.as_str());
         if is_known && (1..=limits.tile_pixels.min(limits.region_pixels)).contains(&pixels) {
-            let (layout, slide) = (layout((width, height)), Arc::clone(&slide));
+            let layout = Layout::of_bytes((width, height), Codec::Raw);
+            let slide = Arc::clone(&slide);
             let tiles = Box::new(Associated { slide, name: name.clone(), layout });
             parts.associated.insert(name, Grid { width, height, layout, tiles });
         }
@@ -179,22 +182,5 @@ fn stored(name: String, layout: Layout, pixels: openslide::Result<Vec<u8>>) -> R
             Ok(StoredTile { name, layout, halvings: 0, tables, bytes })
         }
         Err(error) => Err(Error::Tile { tile: name, what: error.to_string() }),
-    }
-}
-
-/// Red, green and blue, eight bits each.
-fn layout((width, height): (u32, u32)) -> Layout {
-    Layout {
-        width,
-        height,
-        codec: Codec::Raw,
-        colours: Colours::Rgb,
-        samples: 3,
-        bits: 8,
-        differences: false,
-        big_endian: false,
-        planes: false,
-        window: None,
-        fill: u16::MAX,
     }
 }

@@ -1,7 +1,8 @@
 //! What formats have in common: each makes a slide's images [`Grid`]s, by a way of its own to find
 //! a tile.
 
-use crate::tile::{Layout, StoredTile};
+use crate::samples::Layout;
+use crate::tile::StoredTile;
 use crate::{Limits, Result};
 use std::collections::BTreeMap;
 

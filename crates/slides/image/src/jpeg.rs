@@ -13,26 +13,47 @@ const EOI: [u8; 2] = [0xff, 0xd9];
 /// decoders take three components for YCbCr.
 const RGB: [u8; 16] = [0xff, 0xee, 0, 14, b'A', b'd', b'o', b'b', b'e', 0, 100, 0, 0, 0, 0, 0];
 
-/// A complete JPEG file out of a tile and the tables of its directory.
-pub(crate) fn merged(tile: &[u8], tables: &[u8], rgb: bool) -> Result<Vec<u8>, String> {
-    let body = tile.strip_prefix(&SOI).ok_or("it does not begin as a JPEG")?;
+/// A complete JPEG file out of a tile and the tables of its directory. `is_rgb`: its components are
+/// red, green and blue, unless Adobe's segment says otherwise.
+pub(crate) fn merged(tile: &[u8], tables: &[u8], is_rgb: bool) -> Result<Vec<u8>, String> {
+    let mut body = tile.strip_prefix(&SOI).ok_or("it does not begin as a JPEG")?;
     let tables = match tables {
         [] => tables,
         _ => tables.strip_prefix(&SOI).ok_or("its tables do not begin as a JPEG")?,
     };
     let tables = tables.strip_suffix(&EOI).unwrap_or(tables);
+    let is_rgb = is_rgb && !header(tile).is_some_and(|header| header.adobe);
     let mut whole = Vec::with_capacity(tile.len() + tables.len() + RGB.len());
     whole.extend_from_slice(&SOI);
-    if rgb {
+    if is_rgb {
         whole.extend_from_slice(&RGB);
+        // With a segment of JFIF, decoders take the components for YCbCr in any case.
+        if let [0xff, 0xe0, high, low, b'J', b'F', b'I', b'F', ..] = body {
+            let length = 2 + usize::from(u16::from_be_bytes([*high, *low]));
+            body = body.get(length..).ok_or("it ends in its first segment")?;
+        }
     }
     whole.extend_from_slice(tables);
     whole.extend_from_slice(body);
     Ok(whole)
 }
 
-/// Width and height out of the frame header, and whether Adobe's segment stands before it.
-pub(crate) fn header(jpeg: &[u8]) -> Option<(u32, u32, bool)> {
+/// Of a JPEG, out of its frame header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+    pub(crate) components: u8,
+    /// Bits of a sample.
+    pub(crate) precision: u8,
+    /// Whether every browser reads this kind of JPEG: sequential or progressive, by Huffman's codes.
+    pub(crate) is_common: bool,
+    /// Whether Adobe's segment stands before it.
+    pub(crate) adobe: bool,
+}
+
+/// Reads the frame header.
+pub(crate) fn header(jpeg: &[u8]) -> Option<Header> {
     let mut at = 2;
     let mut adobe = false;
     loop {
@@ -48,7 +69,14 @@ pub(crate) fn header(jpeg: &[u8]) -> Option<(u32, u32, bool)> {
             0xc0..=0xcf => {
                 let height = u16::from_be_bytes(segment.get(1..3)?.try_into().ok()?);
                 let width = u16::from_be_bytes(segment.get(3..5)?.try_into().ok()?);
-                return Some((width.into(), height.into(), adobe));
+                return Some(Header {
+                    width: width.into(),
+                    height: height.into(),
+                    components: *segment.get(5)?,
+                    precision: segment[0],
+                    is_common: matches!(marker, 0xc0..=0xc2),
+                    adobe,
+                });
             }
             0xee => adobe |= segment.starts_with(b"Adobe"),
             0xd8..=0xda => return None,
@@ -56,6 +84,11 @@ pub(crate) fn header(jpeg: &[u8]) -> Option<(u32, u32, bool)> {
         }
         at += 2 + length;
     }
+}
+
+/// Whether the end of a JPEG is missing. Decoders make up what was there.
+pub(crate) fn is_cut(jpeg: &[u8]) -> bool {
+    memchr::memmem::rfind(jpeg, &EOI).is_none()
 }
 
 /// Bytes for which there is room behind decoded pixels: who sends them elsewhere writes their size
@@ -77,7 +110,8 @@ pub(crate) fn decode_by(
 
 /// Decodes a complete JPEG of at most `width` x `height`.
 pub(crate) fn decode(jpeg: &[u8], width: u32, height: u32) -> Result<Raster, String> {
-    let (wide, high, _) = header(jpeg).ok_or("its JPEG header is broken")?;
+    let Header { width: wide, height: high, .. } =
+        header(jpeg).ok_or("its JPEG header is broken")?;
     if wide == 0 || high == 0 || wide > width || high > height {
         return Err(format!("its JPEG is {wide} x {high}, the tile {width} x {height}"));
     }

@@ -21,6 +21,7 @@
 //!     Tiles      where a tile is: tiff/, dicom/, zarr/
 //!       Source     bytes by range: file, memory, HTTP   (Store: many files by name)
 //!   StoredTile   compressed bytes -> Raster             tile.rs, codec.rs, blosc.rs, jpeg.rs
+//!     Layout       samples -> pixels                      samples.rs
 //! Raster     pixels -> JPEG, PNG, WebP                  raster.rs, encoder/
 //! ```
 //!
@@ -31,11 +32,16 @@
 //! tiles are: a cache of tiles belongs to the server. Files may be hostile: each is read within
 //! [`Limits`], and what is wrong with it is an [`Error`] that names it.
 //!
-//! Compression is none, LZW, deflate or JPEG, and in OME-Zarr Blosc, Zstandard, gzip or LZ4, of 8
-//! bits (or 16, of which 8 are shown) in grey, RGB or, in JPEG, YCbCr. JPEG 2000 is refused, and so
-//! is what has more channels than a picture: OpenSlide may read these in files of scanners. (Of decoders of JPEG 2000,
-//! hayro-jpeg2000 has no unsafe code, but needs a newer Rust than this crate promises; openjpeg-sys
-//! is C, and openjp2 is C translated to Rust.)
+//! Compression is none, LZW, deflate or JPEG, in TIFF also PackBits, Zstandard, LZMA or WebP, and in
+//! OME-Zarr Blosc, Zstandard, gzip or LZ4. A [`Layout`] says what samples there are: of any number in
+//! a pixel, whole or floating point, of 1 to 64 bits, of which 8 are shown. JPEG 2000 is refused:
+//! OpenSlide may read it in files of scanners. (Of decoders of JPEG 2000, hayro-jpeg2000 has no
+//! unsafe code, but needs a newer Rust than this crate promises; openjpeg-sys is C, and openjp2 is C
+//! translated to Rust.)
+//!
+//! Tables of TIFF are read by own code, and tiles are decompressed by crates. The crate `tiff` reads
+//! a whole file by one handle and cannot decode a tile elsewhere; `async-tiff` can, but needs a newer
+//! Rust and decodes WebP by a library in C. Neither knows fill order 2.
 #![forbid(unsafe_code)]
 
 mod blosc;
@@ -54,6 +60,7 @@ mod limits;
 mod raster;
 mod redirect;
 mod s3;
+mod samples;
 mod slide;
 mod source;
 mod tiff;
@@ -70,7 +77,8 @@ pub use formats::sniff;
 pub use http::{HttpSource, HttpStore};
 pub use limits::Limits;
 pub use raster::{Format, Raster};
+pub use samples::{Colours, Layout, Number, Predictor};
 pub use slide::{Level, Region, Slide};
 pub use source::{FileSource, MemorySource, Source};
-pub use tile::{Colours, HALVINGS, Layout, StoredTile};
+pub use tile::{HALVINGS, StoredTile};
 pub use zarr::{DirectoryStore, Store};

@@ -43,6 +43,12 @@ impl Raster {
         (pixels.len() as u64 == bytes).then_some(Self { width, height, pixels })
     }
 
+    /// With black for white.
+    pub(crate) fn inverted(mut self) -> Self {
+        self.pixels.iter_mut().for_each(|sample| *sample = 255 - *sample);
+        self
+    }
+
     /// In pixels.
     pub fn width(&self) -> u32 {
         self.width

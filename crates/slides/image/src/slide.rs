@@ -4,6 +4,7 @@ use crate::codec::Codec;
 use crate::grid::{Grid, Parts};
 use crate::http::{HttpSource, HttpStore};
 use crate::raster::Raster;
+use crate::samples::Colours;
 use crate::source::Source;
 use crate::tile::StoredTile;
 use crate::zarr::Store;
@@ -200,6 +201,8 @@ impl Slide {
         let grid = self.grid(level)?;
         let (wide, high) = (i64::from(grid.layout.width), i64::from(grid.layout.height));
         let fits = grid.layout.codec == Codec::Jpeg
+            // Black would be white.
+            && grid.layout.colours != Colours::Inverted
             && (region.width, region.height) == (grid.layout.width, grid.layout.height)
             && region.x >= 0
             && region.y >= 0
@@ -212,8 +215,12 @@ impl Slide {
         }
         let (column, row) = ((region.x / wide) as u32, (region.y / high) as u32);
         let jpeg = self.stored(grid, &format!("level {level}"), column, row)?.jpeg()?;
-        let size = Some((region.width, region.height));
-        Ok(jpeg.filter(|jpeg| crate::jpeg::header(jpeg).map(|(w, h, _)| (w, h)) == size))
+        let is_whole = |jpeg: &Vec<u8>| {
+            crate::jpeg::header(jpeg).is_some_and(|header| {
+                (header.width, header.height) == (region.width, region.height) && header.is_common
+            }) && !crate::jpeg::is_cut(jpeg)
+        };
+        Ok(jpeg.filter(is_whole))
     }
 
     /// The pixels of a region.
@@ -265,7 +272,9 @@ impl Slide {
 
     fn stored(&self, grid: &Grid, part: &str, column: u32, row: u32) -> Result<StoredTile> {
         let name = format!("{}: {part}, tile {column}, {row}", self.name);
-        grid.tiles.tile(&self.limits, name, (column, row))
+        let mut tile = grid.tiles.tile(&self.limits, name, (column, row))?;
+        tile.layout.window = grid.layout.window;
+        Ok(tile)
     }
 
     fn area(&self, width: u32, height: u32) -> Result<()> {

@@ -33,7 +33,7 @@ fn what_is_wrong_is_said() {
         (&[(324, 99, 1, 8)], 0, "not a number"),
         (&[(259, SHORT, 1, 33003)], 0, "JPEG 2000"),
         (&[(259, SHORT, 1, 4)], 0, "compression 4"),
-        (&[(258, SHORT, 1, 1)], 0, "bits"),
+        (&[(258, SHORT, 1, 3)], 0, "samples of 3 bits"),
         (&[(277, SHORT, 1, 1000)], 0, "1000 samples"),
     ];
     for (changes, next, what) in opens {

@@ -1,4 +1,4 @@
-//! What counts as a level in TIFF, and what does not: labels, masks and thumbnails never do.
+//! Levels in TIFF: labels, masks and thumbnails never pass for one.
 
 mod common;
 

@@ -131,15 +131,15 @@ fn a_tiff_of_no_scanner_is_not_given_to_openslide() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     base(directory);
-    // A pyramid that is read here, and two that are not, although OpenSlide has a reader for them.
+    // Pyramids that are read here, and one that is not, although OpenSlide has a reader for it.
     vips(directory, "tiffsave base.v read.tif --tile --pyramid --compression deflate");
     vips(directory, "tiffsave base.v zstd.tif --tile --pyramid --compression zstd");
-    vips(directory, "cast base.v float.v float");
-    vips(directory, "tiffsave float.v float.tif --tile --pyramid --compression deflate");
+    vips(directory, "cast base.v complex.v complex");
+    vips(directory, "tiffsave complex.v complex.tif --tile --compression deflate");
     for (name, what) in [
         ("read.tif", None),
-        ("zstd.tif", Some("compression 50000")),
-        ("float.tif", Some("samples of Some(32) bits")),
+        ("zstd.tif", None),
+        ("complex.tif", Some("samples of 64 bits in format [6, 6, 6]")),
     ] {
         let file = directory.join(name);
         match (Slide::open(file.to_str().unwrap(), allowed()), what) {

@@ -5,8 +5,9 @@ use super::frames::Frames;
 use super::header::{self, Header};
 use super::{SLIDE, json};
 use crate::codec::Codec;
+use crate::samples::{Colours, Layout};
 use crate::source::{self, Source};
-use crate::tile::{Colours, Layout, StoredTile};
+use crate::tile::StoredTile;
 use crate::{Error, Limits, Result};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -235,20 +236,17 @@ fn layout(header: &Header, codec: Codec) -> std::result::Result<Layout, String> 
         other => return Err(format!("samples of {other} bits")),
     };
     let window = match (bits, header.stored) {
-        (16, stored @ 1..=15) => Some((0, (1 << stored) - 1)),
+        (16, stored @ 1..=15) => Some((0.0, f64::from((1_u16 << stored) - 1))),
         _ => None,
     };
+    let size = (header.columns.into(), header.rows.into());
     Ok(Layout {
-        width: header.columns.into(),
-        height: header.rows.into(),
-        codec,
         colours,
-        samples: needed as u8,
+        samples: needed,
         bits,
-        differences: false,
-        big_endian: false,
         planes: codec == Codec::Raw && header.planar == 1,
         window,
-        fill: if colours == Colours::Inverted { 0 } else { u16::MAX },
+        fill: if colours == Colours::Inverted { 0.0 } else { f64::INFINITY },
+        ..Layout::of_bytes(size, codec)
     })
 }

@@ -213,15 +213,42 @@ impl<'a> Reader<'a> {
         Ok(self.numbers(directory, tag)?.and_then(|numbers| numbers.first().copied()))
     }
 
-    /// A quotient.
-    pub(super) fn ratio(&self, directory: &Directory, tag: u16) -> Result<Option<f64>> {
+    /// Quotients.
+    pub(super) fn ratios(&self, directory: &Directory, tag: u16) -> Result<Option<Vec<f64>>> {
         if directory.entries.get(&tag).is_none_or(|entry| entry.kind != 5) {
             return Ok(None);
         }
         let bytes = self.bytes(directory, tag)?.unwrap_or_default();
-        Ok(bytes.get(..8).map(|bytes| {
-            self.numbers.get(&bytes[..4]) as f64 / self.numbers.get(&bytes[4..]) as f64
-        }))
+        let ratio =
+            |pair: &[u8]| self.numbers.get(&pair[..4]) as f64 / self.numbers.get(&pair[4..]) as f64;
+        Ok(Some(bytes.chunks_exact(8).map(ratio).collect()))
+    }
+
+    /// The first of the quotients of a tag.
+    pub(super) fn ratio(&self, directory: &Directory, tag: u16) -> Result<Option<f64>> {
+        Ok(self.ratios(directory, tag)?.and_then(|ratios| ratios.first().copied()))
+    }
+
+    /// The first of the numbers of a tag, of whatever type; none if it is not finite.
+    pub(super) fn real(&self, directory: &Directory, tag: u16) -> Result<Option<f64>> {
+        let Some(bytes) = self.bytes(directory, tag)? else { return Ok(None) };
+        let (kind, size) = match directory.entries.get(&tag) {
+            Some(entry) => (entry.kind, entry.size().unwrap_or(0) as usize),
+            None => return Ok(None),
+        };
+        let Some(bytes) = bytes.get(..size) else { return Ok(None) };
+        let word = self.numbers.get(bytes);
+        let found = match kind {
+            6 => f64::from(word as i8),
+            8 => f64::from(word as i16),
+            9 => f64::from(word as i32),
+            11 => f64::from(f32::from_bits(word as u32)),
+            12 => f64::from_bits(word),
+            17 => word as i64 as f64,
+            1 | 3 | 4 | 16 => word as f64,
+            _ => return Ok(None),
+        };
+        Ok(Some(found).filter(|found| found.is_finite()))
     }
 
     pub(super) fn malformed(&self, at: u64, what: impl Into<String>) -> Error {

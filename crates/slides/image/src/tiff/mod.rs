@@ -3,10 +3,12 @@
 mod aperio;
 mod directory;
 mod grid;
+mod layout;
 mod ome;
 mod page;
 mod scanner;
 mod small;
+mod window;
 
 use crate::grid::{Parts, microns};
 use crate::source::Source;

@@ -2,7 +2,6 @@
 
 use super::directory::{Directory, Reader};
 use super::page::{self, Page, Unmarked};
-use super::{ICC, grid};
 use crate::Result;
 use crate::grid::{Parts, microns};
 use roxmltree::{Document, Node, ParsingOptions};
@@ -57,8 +56,7 @@ pub(super) fn fill(
     };
     parts.microns =
         side("PhysicalSizeX").zip(side("PhysicalSizeY")).and_then(|(x, y)| microns(x, y));
-    parts.icc = reader.profile(slide.page.directory, ICC)?;
-    parts.levels.push(grid::read(reader, slide.page.directory)?);
+    page::main_level(parts, reader, &slide.page)?;
     page::below(parts, reader, &slide.page, Unmarked::Always)?;
     for (number, image) in images.iter().enumerate().filter(|(number, _)| *number != main) {
         let name = page::word(image.name).and_then(|(_, name)| name);

@@ -1,9 +1,9 @@
-//! What each page of a TIFF shows: the slide, a smaller level of it, an associated image, or
-//! something else. A label that passes for a level shows a patient's name where tissue is expected,
+//! Roles of the pages of a TIFF: the slide, a smaller level of it, an associated image, or something
+//! else. A label that passes for a level shows a patient's name where tissue is expected,
 //! so a page is a level only if everything that the file says of it agrees.
 
 use super::directory::{Directory, Reader, SUB_IFDS};
-use super::{DESCRIPTION, ICC, grid};
+use super::{DESCRIPTION, ICC, grid, window};
 use crate::grid::Parts;
 use crate::{Error, Result};
 use std::cmp::Reverse;
@@ -139,7 +139,7 @@ impl<'a> Page<'a> {
             && is_reduced_from(main.size, self.size)
     }
 
-    /// What it is, for those who wonder where it is.
+    /// A description for the list of pages that are not shown.
     fn says(&self, place: &str) -> String {
         let mask = if self.is_mask() { ", a mask" } else { "" };
         format!("{place}: {} x {} pixels{mask}", self.size.0, self.size.1)
@@ -186,11 +186,10 @@ pub(super) fn fill(
     unmarked: Unmarked,
 ) -> Result<()> {
     let slide = &pages[main];
-    parts.icc = reader.profile(slide.directory, ICC)?;
-    parts.levels.push(grid::read(reader, slide.directory)?);
+    main_level(parts, reader, slide)?;
     for (number, page) in pages.iter().enumerate().filter(|(number, _)| *number != main) {
         if page.is_level_of(slide, unmarked) {
-            parts.levels.push(grid::read(reader, page.directory)?);
+            level(parts, reader, page)?;
         } else {
             let name = page.name().or_else(|| match unmarked {
                 Unmarked::Aperio => aperio(slide, page, number),
@@ -200,6 +199,27 @@ pub(super) fn fill(
         }
     }
     below(parts, reader, slide, unmarked)
+}
+
+/// Reads the slide at its full size.
+pub(super) fn main_level(
+    parts: &mut Parts,
+    reader: &mut Reader<'_>,
+    slide: &Page<'_>,
+) -> Result<()> {
+    parts.icc = reader.profile(slide.directory, ICC)?;
+    let mut grid = grid::read(reader, slide.directory)?;
+    grid.layout.window = window::of(reader, slide.directory, &grid)?;
+    parts.levels.push(grid);
+    Ok(())
+}
+
+/// Reads a smaller level, of which the same values are black and white.
+fn level(parts: &mut Parts, reader: &mut Reader<'_>, page: &Page<'_>) -> Result<()> {
+    let mut grid = grid::read(reader, page.directory)?;
+    grid.layout.window = parts.levels.first().and_then(|main| main.layout.window);
+    parts.levels.push(grid);
+    Ok(())
 }
 
 /// Reads the levels that are below the directory of the slide.
@@ -215,7 +235,7 @@ pub(super) fn below(
     for (number, directory) in reader.below(slide.directory)?.iter().enumerate() {
         let page = Page::read(reader, directory)?;
         if page.is_level_of(slide, unmarked) {
-            parts.levels.push(grid::read(reader, directory)?);
+            level(parts, reader, &page)?;
         } else {
             aside(parts, reader, &page, page.name(), &format!("sub-image {number}"))?;
         }
@@ -235,7 +255,8 @@ pub(super) fn aside(
     let mut what = page.says(place);
     if let Some(name) = name.filter(|name| !parts.associated.contains_key(*name)) {
         match grid::read(reader, page.directory) {
-            Ok(grid) => {
+            Ok(mut grid) => {
+                grid.layout.window = window::of(reader, page.directory, &grid)?;
                 parts.associated.insert(name.into(), grid);
                 return Ok(());
             }
@@ -251,7 +272,7 @@ pub(super) fn aside(
     Ok(())
 }
 
-/// What an image in strips without a name is in a file of Aperio.
+/// The name of an image in strips that has no name in a file of Aperio.
 fn aperio(slide: &Page<'_>, page: &Page<'_>, number: usize) -> Option<&'static str> {
     let [wide, high, width, height] =
         [slide.size.0, slide.size.1, page.size.0, page.size.1].map(f64::from);

@@ -13,8 +13,9 @@ pub use store::{DirectoryStore, Store};
 
 use crate::codec::Codec;
 use crate::grid::{Grid, Parts, Tiles, microns};
+use crate::samples::{Colours, Layout};
 use crate::source;
-use crate::tile::{Colours, Layout, StoredTile};
+use crate::tile::StoredTile;
 use crate::{Error, Limits, Result};
 use array::Array;
 use serde::Deserialize;
@@ -279,17 +280,14 @@ fn grid(
         return Err(unsupported(&**store, what));
     }
     let layout = Layout {
-        width: wide as u32,
-        height: high as u32,
-        codec: array.codec,
         colours,
-        samples: samples as u8,
+        samples: samples as u16,
         bits: array.bits,
-        differences: false,
         big_endian: array.big_endian,
         planes: planes && samples > 1,
         window: window(group.omero.as_ref()).filter(|_| array.bits == 16),
-        fill: array.fill,
+        fill: array.fill.into(),
+        ..Layout::of_bytes((wide as u32, high as u32), array.codec)
     };
     let (width, height) = (width as u32, height as u32);
     let chunks = Chunks { store: Arc::clone(store), array, axes, layout, parts };
@@ -306,14 +304,14 @@ fn is_rgb(omero: &Omero) -> bool {
 }
 
 /// From the darkest to the brightest value that a channel is to be shown with.
-fn window(omero: Option<&Omero>) -> Option<(u16, u16)> {
+fn window(omero: Option<&Omero>) -> Option<(f64, f64)> {
     let windows = omero?.channels.iter().map(|channel| channel.window.as_ref());
     let windows = windows.collect::<Option<Vec<&Window>>>()?;
     let start = windows.iter().filter_map(|window| window.start).reduce(f64::min)?;
     let end = windows.iter().filter_map(|window| window.end).reduce(f64::max)?;
     // What is too small or too large becomes the nearest number.
     let (start, end) = (start as u16, end as u16);
-    (start < end).then_some((start, end))
+    (start < end).then_some((start.into(), end.into()))
 }
 
 fn in_microns(unit: &str) -> Option<f64> {
