@@ -123,7 +123,7 @@ pub(crate) fn open(path: &Path, limits: &Limits) -> std::result::Result<Parts, W
         let layout =
             Layout::of_bytes(level.tile.filter(is_usable).unwrap_or((SIDE, SIDE)), Codec::Raw);
         let tiles = Box::new(Level { slide: Arc::clone(&slide), number, layout });
-        parts.levels.push(Grid { width, height, layout, tiles });
+        parts.levels.push(Grid { width, height, layout, empty: 0, tiles });
     }
     for (name, (width, height)) in slide.associated()? {
         let pixels = u64::from(width) * u64::from(height);
@@ -132,7 +132,7 @@ pub(crate) fn open(path: &Path, limits: &Limits) -> std::result::Result<Parts, W
             let layout = Layout::of_bytes((width, height), Codec::Raw);
             let slide = Arc::clone(&slide);
             let tiles = Box::new(Associated { slide, name: name.clone(), layout });
-            parts.associated.insert(name, Grid { width, height, layout, tiles });
+            parts.associated.insert(name, Grid { width, height, layout, empty: 0, tiles });
         }
     }
     parts.properties = properties;

@@ -33,6 +33,9 @@ pub(crate) struct Grid {
     /// Of every tile, but that the codec of one may be [`Codec::Absent`](crate::Codec::Absent),
     /// and that the last row may be less high.
     pub(crate) layout: Layout,
+    /// Tiles without bytes, which are drawn from the next larger level. None where the format says
+    /// what such a tile looks like.
+    pub(crate) empty: u64,
     pub(crate) tiles: Box<dyn Tiles>,
 }
 

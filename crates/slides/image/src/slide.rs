@@ -4,17 +4,21 @@ use crate::codec::Codec;
 use crate::grid::{Grid, Parts};
 use crate::http::{HttpSource, HttpStore};
 use crate::raster::Raster;
-use crate::samples::Colours;
+use crate::samples::{Colours, Layout};
 use crate::source::Source;
 use crate::tile::StoredTile;
 use crate::zarr::Store;
 use crate::{CachedSource, Dicom, Error, Limits, Result, foreign, formats};
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 /// Memory for blocks of a file on a web server.
 const REMOTE: u64 = 32 << 20;
+
+/// Pixels of larger levels that are read at most to draw the empty tiles of one region.
+const DRAWN: u64 = 32 << 20;
 
 /// One level of a slide. All in pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -145,6 +149,12 @@ impl Slide {
         self.parts.levels.iter().map(level).collect()
     }
 
+    /// Of each level, how many tiles the file has without bytes. Such a tile is drawn from the next
+    /// larger level; one of level 0 is white.
+    pub fn empty_tiles(&self) -> Vec<u64> {
+        self.parts.levels.iter().map(|level| level.empty).collect()
+    }
+
     /// Microns per pixel of level 0, along x and y.
     pub fn microns_per_pixel(&self) -> Option<(f64, f64)> {
         self.parts.microns
@@ -177,7 +187,7 @@ impl Slide {
     pub fn associated(&self, name: &str) -> Result<Option<Raster>> {
         let Some(grid) = self.parts.associated.get(name) else { return Ok(None) };
         let whole = Region { x: 0, y: 0, width: grid.width, height: grid.height };
-        self.assemble(grid, name, whole).map(Some)
+        self.assemble((grid, None), name, whole, &mut 0).map(Some)
     }
 
     /// A tile as it is stored.
@@ -189,7 +199,7 @@ impl Slide {
         if column >= grid.columns() || row >= grid.rows() {
             return Err(Error::Argument(format!("level {level} has no tile {column}, {row}")));
         }
-        self.stored(grid, &format!("level {level}"), column, row)
+        self.filled((grid, Some(level)), &format!("level {level}"), (column, row), &mut { DRAWN })
     }
 
     /// The complete JPEG that is stored for just this region, if there is one: where it is one
@@ -229,7 +239,11 @@ impl Slide {
     /// A level that does not exist, a region without pixels or beyond the limits, and what reading
     /// and decoding of its tiles give.
     pub fn read(&self, level: usize, region: Region) -> Result<Raster> {
-        self.assemble(self.grid(level)?, &format!("level {level}"), region)
+        self.level(level, region, &mut { DRAWN })
+    }
+
+    fn level(&self, level: usize, region: Region, drawn: &mut u64) -> Result<Raster> {
+        self.assemble((self.grid(level)?, Some(level)), &format!("level {level}"), region, drawn)
     }
 
     /// The region of level 0, scaled to `width` x `height` out of the smallest level that is large
@@ -252,13 +266,24 @@ impl Slide {
         let down = f64::from(grid.height) / f64::from(main.height);
         let (left, top) = (region.x as f64 * across, region.y as f64 * down);
         let (wide, high) = (f64::from(region.width) * across, f64::from(region.height) * down);
+        self.scaled(level, (left, top, wide, high), (width, height), &mut { DRAWN })
+    }
+
+    /// A part of a level, from `left`, `top` on, scaled.
+    fn scaled(
+        &self,
+        level: usize,
+        (left, top, wide, high): (f64, f64, f64, f64),
+        (width, height): (u32, u32),
+        drawn: &mut u64,
+    ) -> Result<Raster> {
         let whole = Region {
             x: left.floor() as i64,
             y: top.floor() as i64,
             width: (left - left.floor() + wide).ceil().max(1.0) as u32,
             height: (top - top.floor() + high).ceil().max(1.0) as u32,
         };
-        let raster = self.read(level, whole)?;
+        let raster = self.level(level, whole, drawn)?;
         let (left, top) = (left - left.floor(), top - top.floor());
         let wide = wide.min(f64::from(whole.width) - left);
         let high = high.min(f64::from(whole.height) - top);
@@ -277,6 +302,42 @@ impl Slide {
         Ok(tile)
     }
 
+    /// A tile, which is drawn from the next larger level if it is empty.
+    fn filled(
+        &self,
+        (grid, level): (&Grid, Option<usize>),
+        part: &str,
+        (column, row): (u32, u32),
+        drawn: &mut u64,
+    ) -> Result<StoredTile> {
+        let tile = self.stored(grid, part, column, row)?;
+        let larger = level.and_then(|level| level.checked_sub(1));
+        let Some(larger) = larger.filter(|_| tile.layout.codec == Codec::Absent && grid.empty > 0)
+        else {
+            return Ok(tile);
+        };
+        let from = self.grid(larger)?;
+        let (x, y) = (column * grid.layout.width, row * grid.layout.height);
+        let width = tile.layout.width.min(grid.width - x);
+        let height = tile.layout.height.min(grid.height - y);
+        let across = f64::from(from.width) / f64::from(grid.width);
+        let down = f64::from(from.height) / f64::from(grid.height);
+        let place = (f64::from(x) * across, f64::from(y) * down);
+        let size = (f64::from(width) * across, f64::from(height) * down);
+        // The larger level may have empty tiles as well, and so on: all that is read counts.
+        let left = drawn.checked_sub((size.0.ceil() * size.1.ceil()) as u64);
+        *drawn = left.ok_or_else(|| Error::Limit {
+            name: tile.name.clone(),
+            what: "it is empty, and so are too many tiles of larger levels".into(),
+        })?;
+        let part = (place.0, place.1, size.0, size.1);
+        let pixels = self.scaled(larger, part, (width, height), drawn)?;
+        let layout = Layout::of_bytes((tile.layout.width, tile.layout.height), Codec::Raw);
+        let mut whole = Raster::white(layout.width, layout.height);
+        whole.paste(&pixels, (width, height), 0, 0);
+        Ok(StoredTile { layout, tables: Bytes::new(), bytes: whole.into_pixels().into(), ..tile })
+    }
+
     fn area(&self, width: u32, height: u32) -> Result<()> {
         let pixels = u64::from(width) * u64::from(height);
         if pixels == 0 {
@@ -289,7 +350,13 @@ impl Slide {
         Ok(())
     }
 
-    fn assemble(&self, grid: &Grid, part: &str, region: Region) -> Result<Raster> {
+    fn assemble(
+        &self,
+        (grid, level): (&Grid, Option<usize>),
+        part: &str,
+        region: Region,
+        drawn: &mut u64,
+    ) -> Result<Raster> {
         self.area(region.width, region.height)?;
         let mut raster = Raster::white(region.width, region.height);
         let tiles = |start: i64, length: u32, side: u32, whole: u32| {
@@ -302,7 +369,8 @@ impl Slide {
         let layout = grid.layout;
         for row in tiles(region.y, region.height, layout.height, grid.height) {
             for column in tiles(region.x, region.width, layout.width, grid.width) {
-                let tile = self.stored(grid, part, column, row)?.decode(&self.limits)?;
+                let tile = self.filled((grid, level), part, (column, row), drawn)?;
+                let tile = tile.decode(&self.limits)?;
                 let (x, y) = (column * layout.width, row * layout.height);
                 let inside = (grid.width - x, grid.height - y);
                 // The range above shows that the tile and the region meet, so nothing overflows.

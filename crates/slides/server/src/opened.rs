@@ -137,6 +137,13 @@ impl Slides {
         self.entries().iter().filter(|(_, entry)| entry.opened.is_ok()).count()
     }
 
+    /// How many tiles of the slides that are open are empty.
+    pub(crate) fn empty_tiles(&self) -> u64 {
+        let entries = self.entries();
+        let open = entries.iter().filter_map(|(_, entry)| entry.opened.as_ref().ok());
+        open.flat_map(|open| open.slide.empty_tiles()).sum()
+    }
+
     fn entries(&self) -> MutexGuard<'_, LruCache<String, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }

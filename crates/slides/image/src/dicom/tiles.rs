@@ -93,7 +93,7 @@ pub(super) fn grid(
         Some(places)
     };
     let tiled = Tiled { layout, columns, parts, places };
-    Ok(Grid { width, height, layout, tiles: Box::new(tiled) })
+    Ok(Grid { width, height, layout, empty: 0, tiles: Box::new(tiled) })
 }
 
 impl Tiles for Tiled {

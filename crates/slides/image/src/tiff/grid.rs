@@ -67,7 +67,33 @@ pub(super) fn read(reader: &mut Reader<'_>, directory: &Directory) -> Result<Gri
     let source = Arc::clone(reader.source);
     let plane = tiles as usize;
     let table = Table { source, height, columns, layout, strips, plane, offsets, counts, tables };
-    Ok(Grid { width, height, layout, tiles: Box::new(table) })
+    let empty = (0..plane).filter(|number| table.is_empty(*number)).count() as u64;
+    let dense = (0..plane).take_while(|number| !table.is_empty(*number)).count() as u64;
+    // All tiles up to one, and then none of at least one row.
+    if dense + empty == tiles && empty >= u64::from(columns) {
+        let what = match dense {
+            0 => format!("an image of {width} x {height} pixels has nothing but empty tiles"),
+            _ => format!(
+                "an image of {width} x {height} pixels ends after {dense} of {tiles} tiles: it was \
+                 not written to its end"
+            ),
+        };
+        return Err(reader.malformed(at, what));
+    }
+    Ok(Grid { width, height, layout, empty, tiles: Box::new(table) })
+}
+
+impl Table {
+    /// The numbers of the parts of a tile.
+    fn parts(&self, number: usize) -> impl Iterator<Item = usize> + Clone + use<> {
+        let parts = if self.layout.planes { usize::from(self.layout.samples) } else { 1 };
+        let plane = self.plane;
+        (0..parts).map(move |part| number + part * plane)
+    }
+
+    fn is_empty(&self, number: usize) -> bool {
+        self.parts(number).all(|part| self.counts[part] == 0)
+    }
 }
 
 impl Tiles for Table {
@@ -77,8 +103,7 @@ impl Tiles for Table {
         if self.strips {
             layout.height = layout.height.min(self.height - row * layout.height);
         }
-        let parts = if layout.planes { usize::from(layout.samples) } else { 1 };
-        let numbers = (0..parts).map(|part| number + part * self.plane);
+        let numbers = self.parts(number);
         let length = numbers.clone().fold(0_u64, |sum, at| sum.saturating_add(self.counts[at]));
         if length > limits.stored {
             return Err(Error::Limit { name, what: format!("a tile of {length} bytes") });
@@ -104,7 +129,7 @@ impl Tiles for Table {
             // Not more than a tile may have.
             lengths.extend((length as u32).to_le_bytes());
         }
-        if parts > 1 {
+        if layout.planes {
             tables = lengths.into();
         }
         Ok(StoredTile { name, layout, halvings: 0, tables, bytes: bytes.into() })

@@ -260,7 +260,9 @@ pub(super) fn aside(
                 parts.associated.insert(name.into(), grid);
                 return Ok(());
             }
-            Err(Error::Unsupported { what: why, .. }) => what = format!("{what} ({name}: {why})"),
+            Err(Error::Unsupported { what: why, .. } | Error::Malformed { what: why, .. }) => {
+                what = format!("{what} ({name}: {why})");
+            }
             Err(error) => return Err(error),
         }
     }

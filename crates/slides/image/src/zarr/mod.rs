@@ -291,7 +291,7 @@ fn grid(
     };
     let (width, height) = (width as u32, height as u32);
     let chunks = Chunks { store: Arc::clone(store), array, axes, layout, parts };
-    Ok(Grid { width, height, layout, tiles: Box::new(chunks) })
+    Ok(Grid { width, height, layout, empty: 0, tiles: Box::new(chunks) })
 }
 
 fn is_rgb(omero: &Omero) -> bool {

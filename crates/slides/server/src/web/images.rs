@@ -314,13 +314,15 @@ pub(super) async fn properties(
     let levels: Vec<_> = open
         .levels
         .iter()
-        .map(|level| {
+        .zip(open.slide.empty_tiles())
+        .map(|(level, empty)| {
             json!({
                 "width": level.width,
                 "height": level.height,
                 "tileWidth": level.tile_width,
                 "tileHeight": level.tile_height,
                 "downsample": level.downsample,
+                "emptyTiles": empty,
             })
         })
         .collect();

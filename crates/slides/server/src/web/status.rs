@@ -61,6 +61,7 @@ fn status(app: &App) -> Value {
     });
     json!({
         "workers": workers,
+        "emptyTiles": app.slides.empty_tiles(),
         "sameUids": *app.slides.library().notes(),
         "decompress": dealt(app.images.tiles().farm()),
         "finish": dealt(app.images.farm()),
@@ -138,6 +139,11 @@ fn html(status: &Value) -> String {
         let together = format!("{} together", shown(&of["together"]));
         row(&[name.into(), format!("{} copies", shown(&of["copies"])), together]);
     }
+    row(&[
+        "empty tiles".into(),
+        shown(&status["emptyTiles"]),
+        "of the slides that are open".into(),
+    ]);
     for same in status["sameUids"].as_array().into_iter().flatten() {
         row(&["the same UIDs".into(), shown(same), String::new()]);
     }
