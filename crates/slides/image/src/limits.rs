@@ -1,7 +1,5 @@
 //! Bounds on what one file may cost.
 
-use crate::{Error, Result};
-
 /// What a file may cost at most. One that asks for more gets [`Error::Limit`](crate::Error::Limit).
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -15,7 +13,7 @@ pub struct Limits {
     /// Bytes of one text, or table of a codec.
     pub value: u64,
     /// Bytes of a colour profile: it stays in memory, and goes with each image that is made. Those of
-    /// scanners have a few hundred thousand.
+    /// scanners have a few hundred thousand. A larger one is left out, as the properties say.
     pub profile: u64,
     /// Compressed bytes of one tile.
     pub stored: u64,
@@ -25,8 +23,10 @@ pub struct Limits {
     pub region_pixels: u64,
     /// Pixels of a level's width or height.
     pub side: u32,
-    /// Files of a directory that are looked at for those of a series, and images of a group.
+    /// Files of a directory that are looked at to tell whether it is a series, and images of a group.
     pub files: usize,
+    /// Files of a directory in which those of a series are: of each the beginning is read.
+    pub files_beside: usize,
     /// Whether OpenSlide is asked, where it is installed, to read files that the readers of this
     /// crate refuse, except TIFF files of no scanner. These limits bound the sizes of what it gives out, not what it does meanwhile.
     pub openslide: bool,
@@ -47,6 +47,7 @@ impl Default for Limits {
             region_pixels: 64 << 20,
             side: 16 << 20,
             files: 4096,
+            files_beside: 1 << 16,
             openslide: false,
             turbojpeg: false,
         }
@@ -54,12 +55,9 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether the file of that name may have a colour profile of so many bytes.
-    pub(crate) fn allow_profile(&self, name: &str, bytes: u64) -> Result<()> {
-        if bytes <= self.profile {
-            return Ok(());
-        }
-        let what = format!("a colour profile of {bytes} bytes, of {} at most", self.profile);
-        Err(Error::Limit { name: name.to_owned(), what })
+    /// Why a colour profile of so many bytes is not applied; `None` if it may be.
+    pub(crate) fn refuse_profile(&self, bytes: u64) -> Option<String> {
+        let most = self.profile;
+        (bytes > most).then(|| format!("not applied: it has {bytes} bytes, of {most} at most"))
     }
 }

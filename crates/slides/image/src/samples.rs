@@ -2,7 +2,7 @@
 
 use crate::raster::Raster;
 
-/// What the samples are.
+/// The colours that samples stand for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colours {
     /// Grey, white is zero.
@@ -69,7 +69,7 @@ impl Colours {
     }
 }
 
-/// What kind of number a sample is.
+/// The kind of number that a sample is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Number {
     /// A whole number without sign, of 1, 2, 4, 8, 16, 32 or 64 bits.
@@ -93,7 +93,7 @@ impl Number {
     }
 }
 
-/// What samples were made before they were compressed.
+/// A transformation of samples before they are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Predictor {
     /// Nothing.
@@ -122,7 +122,7 @@ pub struct Layout {
     pub colours: Colours,
     /// Samples of a pixel; more than the colours have are left out.
     pub samples: u16,
-    /// What the samples are.
+    /// The kind of their numbers.
     pub number: Number,
     /// Bits of a sample.
     pub bits: u8,

@@ -67,7 +67,7 @@ fn tables_of_many_directories_count_together() {
     let open = |step: u32| {
         let below = |place| {
             let jpeg = [(254, LONG, 1, 1), (259, SHORT, 1, 7), (347, 7, LENGTH, place)];
-            tiff(&jpeg, 0, &[])[8..].to_vec()
+            tiff(&jpeg, 0, &[1])[8..].to_vec()
         };
         let size = below(0).len() as u32;
         // After the main directory of eleven entries: where the others are, they, and the tables.
@@ -111,8 +111,28 @@ fn a_colour_profile_has_a_limit_of_its_own() {
         open(tiff(&[(34675, 7, length, 8 + 2 + 12 * 10 + 4)], 0, &rest))
     };
     assert_eq!(of(most).unwrap().icc().map(<[u8]>::len), Some(most as usize));
-    let error = of(most + 1).err().unwrap().to_string();
-    assert!(error.contains("a colour profile of 4194305 bytes, of 4194304 at most"), "{error}");
+    let slide = of(most + 1).unwrap();
+    assert_eq!(slide.icc(), None);
+    let told = &slide.properties()["tiff.ColourProfile"];
+    assert_eq!(told, "not applied: it has 4194305 bytes, of 4194304 at most");
+}
+
+#[test]
+fn what_is_not_applied_or_elsewhere_is_said() {
+    let slide = open(tiff(&[(274, SHORT, 1, 6)], 0, &[7; 4096])).unwrap();
+    let told = &slide.properties()["tiff.Orientation"];
+    assert_eq!(told, "6: not applied, the image is shown as it is stored");
+    let xml = b"<OME><BinaryOnly MetadataFile=\"a.companion.ome\"/></OME>\0";
+    let entries = [(270, 2, xml.len() as u32, 8 + 2 + 12 * 10 + 4)];
+    let error = open(tiff(&entries, 0, xml)).err().unwrap().to_string();
+    assert!(error.contains("\"a.companion.ome\""), "{error}");
+    // Places of tiles by the tags for strips.
+    let mut bytes = tiff(&[], 0, &[7; 4096]);
+    for (tag, other) in [(324_u16, 273_u16), (325, 279)] {
+        let at = (10..).step_by(12).find(|at| bytes[*at..*at + 2] == tag.to_le_bytes()).unwrap();
+        bytes[at..at + 2].copy_from_slice(&other.to_le_bytes());
+    }
+    read(&open(bytes).unwrap()).unwrap();
 }
 
 #[test]

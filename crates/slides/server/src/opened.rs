@@ -286,8 +286,10 @@ impl Slides {
     fn stamp(&self, place: &Place, location: &str) -> String {
         match (place, std::fs::metadata(location)) {
             (Place::File { .. }, Ok(data)) => {
-                let (seconds, nanoseconds) = (data.mtime(), data.mtime_nsec());
-                let of = format!("{}-{}-{seconds}.{nanoseconds}", data.ino(), data.len());
+                let changed = format!("{}.{}", data.mtime(), data.mtime_nsec());
+                // A program that repairs a file may restore the time above, but not this one.
+                let status = format!("{}.{}", data.ctime(), data.ctime_nsec());
+                let of = format!("{}-{}-{changed}-{status}", data.ino(), data.len());
                 match library::instances(location) {
                     Some(directory) => format!("{of}-{}", stamps::series(directory)),
                     None if data.is_dir() => format!("{of}-{}", stamps::image(location.as_ref())),

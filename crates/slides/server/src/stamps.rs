@@ -21,7 +21,7 @@ const MOST: usize = 1024;
 /// Of a series in DICOM: of all files in its directory.
 pub(crate) fn series(directory: &Path) -> String {
     let files = fs::read_dir(directory).into_iter().flatten().flatten();
-    let files = files.take(work::limits().files).map(|entry| entry.path());
+    let files = files.take(work::limits().files_beside).map(|entry| entry.path());
     hash(directory, files.collect())
 }
 
@@ -59,7 +59,9 @@ fn hash(below: &Path, mut files: Vec<PathBuf>) -> String {
         let name = file.strip_prefix(below).unwrap_or(&file);
         hash.update(name.as_os_str().as_bytes());
         hash.update(b"\0");
-        for number in [data.ino(), data.len(), data.mtime() as u64, data.mtime_nsec() as u64] {
+        // Programs that repair a file may restore its time of change; nobody sets that of its status.
+        let times = [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()];
+        for number in [data.ino(), data.len()].into_iter().chain(times.map(|time| time as u64)) {
             hash.update(number.to_le_bytes());
         }
     }

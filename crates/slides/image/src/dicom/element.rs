@@ -157,10 +157,9 @@ impl<'a> Cursor<'a> {
         self.bytes(element, self.limits.value)
     }
 
-    /// The bytes of a value that is a colour profile.
-    pub(super) fn profile(&mut self, element: &Element) -> Result<Vec<u8>> {
-        self.limits.allow_profile(self.source.name(), element.length.unwrap_or(0))?;
-        self.value(element)
+    /// Why the value of an element is not read as a colour profile.
+    pub(super) fn refuse_profile(&self, element: &Element) -> Option<String> {
+        self.limits.refuse_profile(element.length.unwrap_or(0))
     }
 
     /// The bytes of a value that is a table of places.

@@ -175,7 +175,10 @@ impl Visit for Header {
                 Ok(())
             }
             [(OPTICAL_PATH, 0)] if element.tag == 0x0028_2000 => {
-                self.icc = Some(cursor.profile(element)?);
+                match cursor.refuse_profile(element) {
+                    Some(why) => _ = self.properties.insert("dicom.ColourProfile".into(), why),
+                    None => self.icc = Some(cursor.value(element)?),
+                }
                 Ok(())
             }
             [(OPTICAL_PATH, 0)] if element.tag == 0x0048_0112 => {

@@ -165,8 +165,8 @@ fn files(directory: &Path, root: &Path, limits: &Limits) -> Result<Vec<PathBuf>>
         if kind.is_file() || (kind.is_symlink() && is_inside()) {
             paths.push(path);
         }
-        if paths.len() > limits.files {
-            let what = format!("more than {} files in a directory", limits.files);
+        if paths.len() > limits.files_beside {
+            let what = format!("more than {} files in a directory", limits.files_beside);
             return Err(Error::Limit { name: name(), what });
         }
     }

@@ -141,11 +141,9 @@ impl<'a> Reader<'a> {
         self.value(directory, tag, self.limits.value)
     }
 
-    /// The bytes of a value that is a colour profile.
-    pub(super) fn profile(&self, directory: &Directory, tag: u16) -> Result<Option<Vec<u8>>> {
-        let length = directory.entries.get(&tag).and_then(Entry::length);
-        self.limits.allow_profile(self.source.name(), length.unwrap_or(0))?;
-        self.bytes(directory, tag)
+    /// How many bytes a value has.
+    pub(super) fn length(&self, directory: &Directory, tag: u16) -> u64 {
+        directory.entries.get(&tag).and_then(Entry::length).unwrap_or(0)
     }
 
     fn value(&self, directory: &Directory, tag: u16, most: u64) -> Result<Option<Vec<u8>>> {

@@ -26,6 +26,11 @@ pub(super) fn fill(
     let options = ParsingOptions { allow_dtd: false, nodes_limit: NODES, ..Default::default() };
     let xml = Document::parse_with_options(description, options)
         .map_err(|error| reader.malformed(chain[0].at, format!("OME-XML: {error}")))?;
+    if let Some(only) = xml.descendants().find(|node| node.tag_name().name() == "BinaryOnly") {
+        let companion = only.attribute("MetadataFile").unwrap_or_default();
+        let what = "OME-TIFF whose description is in another file";
+        return Err(reader.unsupported(format!("{what}: {companion:?}")));
+    }
     let mut images = Vec::new();
     for image in xml.descendants().filter(|node| node.tag_name().name() == "Image") {
         let child = |of: Node<'_, '_>, name| {

@@ -17,6 +17,7 @@ const MASK: u64 = 4;
 const MACRO: u64 = 9;
 const SUBFILE_TYPE: u16 = 255;
 const TILE_WIDTH: u16 = 322;
+const ORIENTATION: u16 = 274;
 
 /// Tags that a level has in common with the slide: bits, compression, photometric interpretation,
 /// samples of a pixel, planes and sample format, with their default values.
@@ -207,7 +208,15 @@ pub(super) fn main_level(
     reader: &mut Reader<'_>,
     slide: &Page<'_>,
 ) -> Result<()> {
-    parts.icc = reader.profile(slide.directory, ICC)?;
+    match reader.limits.refuse_profile(reader.length(slide.directory, ICC)) {
+        Some(why) => _ = parts.properties.insert("tiff.ColourProfile".into(), why),
+        None => parts.icc = reader.bytes(slide.directory, ICC)?,
+    }
+    let orientation = reader.number(slide.directory, ORIENTATION)?.unwrap_or(1);
+    if orientation != 1 {
+        let what = format!("{orientation}: not applied, the image is shown as it is stored");
+        parts.properties.insert("tiff.Orientation".into(), what);
+    }
     let mut grid = grid::read(reader, slide.directory)?;
     grid.layout.window = window::of(reader, slide.directory, &grid)?;
     parts.levels.push(grid);
@@ -260,7 +269,7 @@ pub(super) fn aside(
                 parts.associated.insert(name.into(), grid);
                 return Ok(());
             }
-            Err(Error::Unsupported { what: why, .. } | Error::Malformed { what: why, .. }) => {
+            Err(Error::Unsupported { what: why, .. }) => {
                 what = format!("{what} ({name}: {why})");
             }
             Err(error) => return Err(error),

@@ -185,8 +185,16 @@ fn entries(directory: &Path, told: &Told) -> Vec<(String, fs::DirEntry)> {
         }
     };
     let named = |entry: fs::DirEntry| {
-        let name = entry.file_name().into_string().ok()?;
-        (is_printable(&name) && !name.starts_with('.')).then_some((name, entry))
+        let name = entry.file_name();
+        if name.as_encoded_bytes().starts_with(b".") {
+            return None;
+        }
+        let text = name.to_str().filter(|name| is_printable(name)).map(str::to_owned);
+        if text.is_none() {
+            let what = "is left out: its name is not UTF-8, or has control characters";
+            told.warn(format!("{:?} {what}", entry.path()));
+        }
+        Some((text?, entry))
     };
     entries.flatten().filter_map(named).collect()
 }
