@@ -126,7 +126,7 @@ pub struct Layout {
     pub number: Number,
     /// Bits of a sample.
     pub bits: u8,
-    /// What has to be undone after decompression.
+    /// The transformation to undo after decompression.
     pub predictor: Predictor,
     /// Whether the upper byte of a sample comes first.
     pub big_endian: bool,
@@ -244,7 +244,7 @@ impl Layout {
         if self.colours == Colours::Inverted { 255 - seen } else { seen }
     }
 
-    /// What is absent looks like this.
+    /// The brightness of a tile that is absent.
     pub(crate) fn absent(&self) -> u8 {
         match self.colours {
             // As white as paper.
@@ -253,7 +253,7 @@ impl Layout {
         }
     }
 
-    /// What decompressed samples were before, a byte or more each.
+    /// Decompressed samples without their predictor, a byte or more each.
     pub(crate) fn restored(&self, mut samples: Vec<u8>) -> Vec<u8> {
         let each = if self.planes { 1 } else { usize::from(self.samples) };
         let row = self.row() as usize;

@@ -55,7 +55,7 @@ fn unusual_colours_are_as_libtiff_shows_them_or_refused() {
             let limits = Limits { turbojpeg, ..Limits::default() };
             let slide = Slide::open(path.to_str().unwrap(), limits);
             let read = slide.and_then(|slide| {
-                // What is given out undecoded is the same picture, or an error.
+                // The undecoded tile is the same picture, or an error.
                 let stored = slide.stored_jpeg(0, all)?;
                 Ok((slide.read(0, all)?, stored))
             });

@@ -1,4 +1,4 @@
-//! No memory of the process reaches a picture: what was not written in full is an error. Before each
+//! No memory of the process reaches a picture: a buffer not written in full is an error. Before each
 //! slide is opened, memory is filled with a pattern and given back, so that what is allocated next has it.
 
 mod common;

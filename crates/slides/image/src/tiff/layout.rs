@@ -103,7 +103,7 @@ fn colours(reader: &mut Reader<'_>, of: &Directory, codec: Codec) -> Result<Colo
     })
 }
 
-/// What luminance and differences of colour without JPEG are.
+/// The units of luminance and differences of colour without JPEG.
 fn units(reader: &mut Reader<'_>, of: &Directory) -> Result<Colours> {
     let sampling = reader.numbers(of, 530)?.unwrap_or_else(|| vec![2, 2]);
     let [across @ (1 | 2 | 4), down @ (1 | 2 | 4)] = sampling[..] else {
@@ -124,7 +124,7 @@ fn units(reader: &mut Reader<'_>, of: &Directory) -> Result<Colours> {
     Ok(Colours::Units { across: across as u8, down: down as u8 })
 }
 
-/// What a sample is, and its bits, the same for all.
+/// The kind and bits of a sample, the same for all.
 fn number(reader: &mut Reader<'_>, of: &Directory) -> Result<(Number, u8)> {
     let bits = reader.numbers(of, 258)?.unwrap_or_else(|| vec![1]);
     let formats = reader.numbers(of, 339)?.unwrap_or_else(|| vec![1]);

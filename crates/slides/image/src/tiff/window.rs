@@ -1,4 +1,4 @@
-//! Which values are black and white, where these are not the ends of what the bits can have.
+//! The values that are black and white, where these are not the ends of what the bits can have.
 
 use super::directory::{Directory, Reader};
 use crate::grid::Grid;
@@ -38,7 +38,7 @@ pub(super) fn of(
         let tile = grid.tiles.tile(reader.limits, reader.source.name().to_owned(), place);
         let extremes = match tile.and_then(|tile| tile.extremes(reader.limits, inside)) {
             Ok(extremes) => extremes,
-            // Whoever wants to see such a tile is told.
+            // A request for such a tile gets the error.
             Err(Error::Tile { .. } | Error::Malformed { .. }) => continue,
             Err(error) => return Err(error),
         };

@@ -119,7 +119,7 @@ def write(path, of, chance):
 
 
 def seen(path, of, window):
-    """What a viewer should see."""
+    """The pixels that a viewer should see."""
     with TiffFile(path) as file:
         page = file.pages[0]
         data = page.asarray()
