@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use seekwire_flow::{Guarantee, Policy};
 
+use crate::privacy::Whom;
 use crate::render::promise;
 
 /// The part of the command `seekwire` for whole-slide images
@@ -138,6 +139,21 @@ pub(crate) struct Slides {
     /// `seekwire slides sign` signs addresses. With --token-file, either opens the server.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) secret_file: Option<PathBuf>,
+    /// Give out no labels, macros and other images beside the slide
+    ///
+    /// Labels often have names of patients on them. By default they are given out to all but those who
+    /// come by a signed address, unless it was signed with --with-associated; `links` keeps
+    /// them from these, too. Without labels, thumbnails are made from the slide itself, and DICOMweb
+    /// knows no instances but those of the slide.
+    #[arg(long, value_name = "WHOM", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "everybody", value_enum)]
+    pub(crate) no_associated: Option<Whom>,
+    /// Show metadata that may name a person, too
+    ///
+    /// By default /slides/ID/properties.json leaves out properties such as `aperio.User` and
+    /// `tiff.ImageDescription`, and lists their keys under `hidden`. DICOMweb always has all metadata.
+    #[arg(long)]
+    pub(crate) show_persons: bool,
     /// Encrypt connections by TLS, with the certificate in FILE, in PEM
     ///
     /// Those between it and an authority follow in the same file. Both files are read again when they
@@ -278,7 +294,8 @@ pub(crate) enum Action {
 ///
 /// Prints each address with `expires` and `signature` at its end. A server that has the same secret
 /// by --secret-file answers it without a token until then. If it is that of a viewer, as /slides/ID,
-/// the browser that opens it gets all of that slide; any other one is for itself only.
+/// the browser that opens it gets all of that slide but its label, macro and other images beside it; any other
+/// one is for itself only.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 The signature is an HMAC-SHA256 by the secret, in hexadecimal digits, over the word `address`, a
@@ -296,6 +313,11 @@ pub(crate) struct Sign {
     /// The secret of the server is in the first line of FILE
     #[arg(long, value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     pub(crate) secret_file: PathBuf,
+    /// Let the addresses show labels, macros and metadata that may name a person, too
+    ///
+    /// Addresses below /dicomweb, which give out whole files, have to be signed with it.
+    #[arg(long)]
+    pub(crate) with_associated: bool,
     /// How long an address lets in from now on, such as 90m, 12h or 7d
     #[arg(long, value_name = "TIME", default_value = "1d", value_parser = crate::sign::duration)]
     pub(crate) valid: Duration,

@@ -9,6 +9,7 @@
 //! opened     open slides, each once                          opened, library, series, stamps
 //! disk       encoded images that outlive the server
 //! prefetch   neighbours of tiles, made while there is nothing else to do
+//! privacy    which of what slides say may name a person
 //! flights    one piece of work for all that ask for the same
 //! bounded    what was used last, within bytes
 //! shares     what slides on web servers may have of what all slides share
@@ -35,6 +36,7 @@ mod iiif;
 mod library;
 mod opened;
 mod prefetch;
+mod privacy;
 mod render;
 mod series;
 mod server;
@@ -51,6 +53,7 @@ use clap::{CommandFactory, FromArgMatches};
 
 use crate::arguments::{Action, Arguments, Command};
 
+pub use privacy::Whom;
 pub use server::{READERS, Server, Settings, WorkerSettings};
 pub use web::tls::Files as CertificateFiles;
 

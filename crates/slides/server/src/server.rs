@@ -30,6 +30,7 @@ use crate::iiif::Most;
 use crate::library::Library;
 use crate::opened::Slides;
 use crate::prefetch::Prefetch;
+use crate::privacy::Whom;
 use crate::render::{Bounds, Images, work};
 use crate::shares::Web;
 use crate::sign;
@@ -64,6 +65,11 @@ pub struct Settings {
     pub token: Option<String>,
     /// By which addresses are signed that let in whoever has them.
     pub secret: Option<String>,
+    /// From whom labels and macros are kept; `None`: from those whose signed address does not say
+    /// otherwise.
+    pub no_associated: Option<Whom>,
+    /// Whether metadata are shown that may name a person.
+    pub shows_persons: bool,
     /// What connections are encrypted by; `None`: nothing.
     pub tls: Option<Files>,
     /// Threads that decode, and as many that encode.
@@ -133,6 +139,8 @@ impl Settings {
             base_url: None,
             token: None,
             secret: None,
+            no_associated: None,
+            shows_persons: false,
             tls: None,
             threads: available_parallelism().unwrap_or(NonZeroUsize::MIN),
             quality: 80,
@@ -167,6 +175,8 @@ impl Settings {
             base_url: options.base_url.clone(),
             token: token(options)?,
             secret: options.secret_file.as_deref().map(secret).transpose()?,
+            no_associated: options.no_associated,
+            shows_persons: options.show_persons,
             tls: options
                 .tls_certificate
                 .clone()
@@ -312,6 +322,8 @@ impl Server {
             token: settings.token.as_deref().map(Token::new),
             key: settings.secret.as_deref().map(Key::new),
             is_encrypted: tls.is_some(),
+            no_associated: settings.no_associated,
+            shows_persons: settings.shows_persons,
             rate: settings.rate.map(Rate::new),
             permits: Arc::new(Semaphore::new(settings.requests as usize)),
             most_requests: settings.requests as usize,

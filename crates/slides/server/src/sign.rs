@@ -15,13 +15,13 @@ pub(crate) fn command(options: &Sign) -> Result<()> {
     let until = signed::now().saturating_add(options.valid.as_secs());
     let mut output = standard::output()?.lock();
     for address in &options.addresses {
-        writeln!(output, "{}", sign(&key, address, until)?)?;
+        writeln!(output, "{}", sign(&key, address, until, options.with_associated)?)?;
     }
     Ok(output.flush()?)
 }
 
 /// An address, or a path, with what lets its owner in.
-fn sign(key: &Key, address: &str, until: u64) -> Result<String> {
+fn sign(key: &Key, address: &str, until: u64, has_associated: bool) -> Result<String> {
     if !address.bytes().all(|byte| byte.is_ascii_graphic()) {
         bail!("{address:?}: an address as it is sent, with %20 for a blank and the like");
     }
@@ -42,7 +42,7 @@ fn sign(key: &Key, address: &str, until: u64) -> Result<String> {
     if !path.starts_with('/') {
         bail!("{address}: an address such as https://slides.example/a.svs.dzi, or /a.svs.dzi");
     }
-    Ok(format!("{server}{}{view}", key.sign(path, until)))
+    Ok(format!("{server}{}{view}", key.sign(path, until, has_associated)))
 }
 
 /// A time that is written as `90m`, `12h` or `7d`.
@@ -75,7 +75,8 @@ mod tests {
     #[test]
     fn addresses_are_signed_from_the_first_slash_on() {
         let key = Key::new("0123456789abcdef");
-        let of = |address: &str| sign(&key, address, 1000).map_err(|error| error.to_string());
+        let of =
+            |address: &str| sign(&key, address, 1000, false).map_err(|error| error.to_string());
         let path = of("/slides/a%20b.svs").unwrap();
         assert_eq!(of("https://host:1/slides/a%20b.svs").unwrap(), format!("https://host:1{path}"));
         assert_eq!(of("http://host").unwrap(), format!("http://host{}", of("/").unwrap()));

@@ -138,7 +138,12 @@ fn frames_come_as_they_are_stored_or_as_they_can_be_shown() {
     // It has an even length.
     assert_eq!(jpeg.body, alone.body);
     assert_eq!(ask(&format!("{frame}/rendered"), "image/gif").status, 406);
-    assert_eq!(service.get(&format!("{frame}/rendered?viewport=1,1")).status, 501);
+    assert_eq!(service.get(&format!("{frame}/rendered?window=1,1")).status, 501);
+    let part = ask(&format!("{native}/rendered?viewport=20,16,8,4,20,16"), "image/png").pixels();
+    let region = Region { x: 8, y: 4, width: 20, height: 16 };
+    assert_eq!(part.as_raw(), study.raw.read(0, region).unwrap().pixels());
+    let half = ask(&format!("{frame}/rendered?viewport=32,99"), "image/png").pixels();
+    assert_eq!(half.dimensions(), (32, 32));
     assert_eq!(service.get(&format!("{}/frames/1,2/rendered", instance(2, 1))).status, 400);
     assert_eq!(service.get(&format!("{frame}/rendered?accept=image/webp")).pixels().width(), 64);
 }
@@ -247,11 +252,15 @@ fn what_is_asked_for_wrongly_is_refused_and_the_server_goes_on() {
         ("/dicomweb/studies/1.2.3".to_owned(), 404),
         ("/dicomweb/studies/1.2.3/metadata".to_owned(), 404),
         ("/dicomweb/studies?limit=-1".to_owned(), 400),
-        ("/dicomweb/studies?PixelData=1".to_owned(), 400),
         ("/dicomweb/nothing".to_owned(), 404),
         ("/dicomweb".to_owned(), 404),
         (format!("{}/bulkdata/00100010", instance(2, 1)), 404),
-        (format!("{}/thumbnail", instance(2, 1)), 404),
+        (format!("{}/thumbnail?viewport=1,1,0,0,1,1", instance(2, 1)), 400),
+        (format!("{}/rendered?viewport=0,1", instance(2, 1)), 400),
+        (format!("{}/rendered?viewport=99999,99999", instance(2, 1)), 400),
+        (format!("{}/rendered?viewport=9,9,999,0,1,1", instance(2, 1)), 400),
+        (format!("{}/rendered", instance(2, 99)), 404),
+        (format!("{STUDY}/rendered"), 404),
         (format!("{STUDY}/series/1.2.826.0.1.9"), 500),
     ] {
         let answer = service.get(&path);
@@ -267,6 +276,110 @@ fn what_is_asked_for_wrongly_is_refused_and_the_server_goes_on() {
     assert!(limited.header("warning").contains("1 more results"), "{limited:?}");
     assert_eq!(service.get(&instance(2, 1)).status, 200);
     assert_eq!(service.ask("POST", "/dicomweb/studies", &[]).status, 405);
+}
+
+#[test]
+fn series_and_instances_are_rendered() {
+    let study = Study::new();
+    let service = Service::of(&study.root());
+    let levels = study.raw.levels();
+    let png = |path: &str| service.ask("GET", path, &[("accept", "image/png")]).pixels();
+    let series = format!("{STUDY}/series/1.2.826.0.1.3");
+    // Each level as it is, and the slide as its largest level.
+    for (at, level) in levels.iter().enumerate() {
+        let shown = png(&format!("{}/rendered", instance(3, at as u32 + 1)));
+        let whole = Region { x: 0, y: 0, width: level.width, height: level.height };
+        assert_eq!(shown.dimensions(), (level.width, level.height), "{at}");
+        assert_eq!(shown.as_raw(), study.raw.read(at, whole).unwrap().pixels(), "{at}");
+    }
+    assert_eq!(
+        png(&format!("{series}/rendered")).as_raw().len() as u32,
+        levels[0].width * levels[0].height * 3
+    );
+    // A part of a level is told in pixels of that level.
+    let part = png(&format!("{}/rendered?viewport=50,40,30,20,50,40", instance(3, 2)));
+    let region = Region { x: 30, y: 20, width: 50, height: 40 };
+    let expected = study.raw.read(1, region).unwrap();
+    let off = part.as_raw().iter().zip(expected.pixels()).map(|(one, other)| one.abs_diff(*other));
+    let mean = off.map(u64::from).sum::<u64>() as f64 / part.as_raw().len() as f64;
+    assert!(mean < 3.0, "{mean}");
+    // As large as fits, in proportion.
+    let small = png(&format!("{series}/rendered?viewport=100,100"));
+    assert_eq!(small.dimensions(), (100, 66));
+    assert_eq!(png(&format!("{series}/thumbnail")).dimensions(), (256, 169));
+    assert_eq!(png(&format!("{}/thumbnail?viewport=60,9", instance(3, 1))).dimensions(), (14, 9));
+    let thumbnail = service.get(&format!("{series}/thumbnail"));
+    assert_eq!(thumbnail.header("content-type"), "image/jpeg");
+    let etag = [("if-none-match", thumbnail.header("etag"))];
+    assert_eq!(service.ask("GET", &format!("{series}/thumbnail"), &etag).status, 304);
+    for path in [&series, &instance(3, 1)] {
+        let wrong = [("accept", "application/dicom+xml")];
+        for of in ["rendered", "thumbnail", "metadata"] {
+            assert_eq!(
+                service.ask("GET", &format!("{path}/{of}"), &wrong).status,
+                406,
+                "{path}/{of}"
+            );
+        }
+    }
+}
+
+#[test]
+fn instances_are_searched_by_what_the_standard_requires() {
+    let study = Study::new();
+    let service = Service::of(&study.root());
+    let class = "1.2.840.10008.5.1.4.1.1.77.1.6";
+    let (jpeg, raw) = (study.jpeg.levels().len(), study.raw.levels().len());
+    let count = |query: &str| {
+        let answer = service.get(&format!("/dicomweb/{query}"));
+        (answer.json().as_array().unwrap().len(), answer.header("warning").to_owned())
+    };
+    let of = "studies/1.2.826.0.1.1/instances";
+    for (query, expected) in [
+        ("instances".to_owned(), jpeg + raw),
+        (of.to_owned(), jpeg + raw),
+        (format!("instances?SOPClassUID={class}"), jpeg + raw),
+        (format!("{of}?00080016={class}&Modality=SM"), jpeg + raw),
+        ("instances?SOPClassUID=1.2.840.10008.5.1.4.1.1.91.1".to_owned(), 0),
+        (format!("{of}?SOPInstanceUID=1.2.826.0.1.3.1"), 1),
+        ("instances?SOPInstanceUID=1.2.826.0.1.3.1,1.2.826.0.1.2.1".to_owned(), 2),
+        ("instances?SeriesInstanceUID=1.2.826.0.1.3".to_owned(), raw),
+        ("instances?StudyInstanceUID=1.2.3".to_owned(), 0),
+        ("instances?PatientID=2".to_owned(), 0),
+        ("instances?InstanceNumber=1".to_owned(), 2),
+        (format!("{of}?InstanceNumber=9999"), 0),
+        (format!("{of}?InstanceNumber=a"), 0),
+    ] {
+        assert_eq!(count(&query), (expected, String::new()), "{query}");
+    }
+    let (found, warning) = count("instances?limit=1");
+    assert_eq!((found, warning.is_empty()), (1, false));
+    let rest = jpeg + raw - 1;
+    assert_eq!(count(&format!("instances?offset={rest}")).0, 1);
+    // What is not matched is left out, and the client is told.
+    for (query, name) in [
+        ("studies?PixelData=1", "PixelData"),
+        ("series?00400512=a", "00400512"),
+        ("studies?SOPInstanceUID=1.2", "SOPInstanceUID"),
+        (
+            "instances?FillerOrderNumberImagingServiceRequest=1",
+            "FillerOrderNumberImagingServiceRequest",
+        ),
+    ] {
+        let (found, warning) = count(query);
+        assert!(
+            found > 0 && warning.starts_with("299 ") && warning.contains(name),
+            "{query}: {warning}"
+        );
+    }
+    let hostile = count("studies?A%0d%0aSet-Cookie:%20a=1");
+    assert_eq!(hostile.1, "299 seekwire \"these attributes were not matched:  and 1 more\"");
+    for kind in ["application/dicom+xml", "multipart/related; type=\"application/dicom+xml\""] {
+        for path in ["studies", "series", "instances", of] {
+            let answer = service.ask("GET", &format!("/dicomweb/{path}"), &[("accept", kind)]);
+            assert_eq!(answer.status, 406, "{path}");
+        }
+    }
 }
 
 #[test]

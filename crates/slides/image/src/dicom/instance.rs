@@ -111,6 +111,34 @@ impl Instance {
         &self.header.class
     }
 
+    /// Its instance number, if it has one.
+    pub fn number(&self) -> Option<i32> {
+        self.header.number
+    }
+
+    /// Width and height of the whole image that its frames belong to, in pixels.
+    pub fn size(&self) -> (u32, u32) {
+        (self.header.total_columns, self.header.total_rows)
+    }
+
+    /// Whether it holds pixels of the slide itself, and of no label or other image beside it.
+    pub fn is_level(&self) -> bool {
+        self.kind() == Some(Kind::Level)
+    }
+
+    /// The name of the associated image that it holds pixels of.
+    pub fn associated(&self) -> Option<&'static str> {
+        match self.kind() {
+            Some(Kind::Associated(name)) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Whether it holds all of its image: it is no part of a concatenation.
+    pub fn is_whole(&self) -> bool {
+        self.header.concatenation.is_empty()
+    }
+
     /// The UID of its transfer syntax.
     pub fn transfer_syntax(&self) -> &str {
         &self.syntax

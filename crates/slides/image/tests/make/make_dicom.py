@@ -36,6 +36,8 @@ def make(of):
     dataset.ImageType = ["DERIVED", "PRIMARY", of["kind"], "NONE"]
     dataset.SOPClassUID = of.get("class", CLASS)
     dataset.SOPInstanceUID = of.get("uid") or generate_uid()
+    if "number" in of:
+        dataset.InstanceNumber = of["number"]
     dataset.Modality = "SM"
     dataset.Manufacturer = "Nobody"
     dataset.PatientName = "Müller^Anna=何^某"

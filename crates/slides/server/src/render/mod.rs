@@ -57,7 +57,7 @@ use tiles::Tiles;
 use turn::{Quality, Turn};
 use work::{Orders, Pixels};
 
-pub(crate) use picture::{Kind, Picture, Shown};
+pub(crate) use picture::{Kind, Picture, Shown, View};
 
 /// What images may cost.
 #[derive(Debug, Clone)]
@@ -444,9 +444,15 @@ impl Images {
 
     /// A frame of an instance in DICOM, which nobody else is likely to want in this way: it is made
     /// for each that asks. Stored JPEG is given out as it is, if its colours are to stay.
-    pub(crate) async fn frame(&self, open: &Open, tile: StoredTile, kind: Kind) -> Image {
+    pub(crate) async fn frame(
+        &self,
+        open: &Open,
+        tile: StoredTile,
+        kind: Kind,
+        view: Option<View>,
+    ) -> Image {
         let icc = open.slide.icc().filter(|_| open.converts);
-        if kind == Kind::Jpeg && icc.is_none() {
+        if kind == Kind::Jpeg && icc.is_none() && view.is_none() {
             if let Some(jpeg) = tile.jpeg().map_err(|error| open.wrong(&error))? {
                 Counters::add(&self.counters.stored, 1);
                 return Ok(jpeg.into());
@@ -454,7 +460,8 @@ impl Images {
         }
         let layout = tile.layout();
         let area = u64::from(layout.width) * u64::from(layout.height);
-        let bytes = memory::pixels(area, area) + profile(icc, Colours::Srgb);
+        let wanted = view.map_or(area, |View { to, .. }| u64::from(to.0) * u64::from(to.1));
+        let bytes = memory::pixels(area, wanted) + profile(icc, Colours::Srgb);
         let memory = self.memory.take(open.host.as_ref(), bytes).await?;
         let (block, taken) = (tile.to_block().into(), Some(Arc::clone(&memory)));
         let answer = self.tiles.farm().run_with(Task::Decompress, block, taken, || true).await;
@@ -462,11 +469,14 @@ impl Images {
         Counters::add(&self.counters.decoded, 1);
         let wrong = || Failure::internal("the decoded frame has not its size");
         let pixels = answer.and_then(Pixels::of).ok_or_else(wrong)?;
+        let size = (pixels.width, pixels.height);
+        let View { part, to } = view.unwrap_or(View { part: [0, 0, size.0, size.1], to: size });
+        let [left, top, width, height] = part.map(f64::from);
         let orders = Orders {
-            width: pixels.width,
-            height: pixels.height,
-            part: (0.0, 0.0, f64::from(pixels.width), f64::from(pixels.height)),
-            to: (pixels.width, pixels.height),
+            width: size.0,
+            height: size.1,
+            part: (left, top, width, height),
+            to,
             turn: Turn::default(),
             quality: Quality::Colour,
             converts: icc.is_some(),

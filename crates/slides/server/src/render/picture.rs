@@ -26,6 +26,14 @@ pub(crate) struct Picture {
     pub(crate) colours: Colours,
 }
 
+/// A part of a frame, and the size that it gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct View {
+    /// Left, top, width, height.
+    pub(crate) part: [u32; 4],
+    pub(crate) to: (u32, u32),
+}
+
 /// How an image is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {

@@ -1,11 +1,12 @@
 //! What slides give out: images by the addresses of Deep Zoom and of IIIF, associated images,
 //! properties.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
 use axum::http::header::{ACCEPT, HOST, LOCATION, VARY};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
@@ -17,6 +18,7 @@ use crate::deepzoom;
 use crate::failure::{Failure, Result};
 use crate::iiif::{self, Request, Version};
 use crate::opened::Open;
+use crate::privacy;
 use crate::render::colour::Colours;
 use crate::render::turn::{Quality, Turn};
 use crate::render::{Kind, Picture, Shown};
@@ -265,13 +267,16 @@ pub(super) async fn associated(
     State(app): Shared,
     Path((id, file)): Path<(String, String)>,
     Query(options): Query<Options>,
+    extensions: Extensions,
     headers: HeaderMap,
 ) -> Result<Response> {
     let open = app.slides.get(&id).await?;
     let (name, format) = file.rsplit_once('.').unwrap_or((&file, ""));
     let kind = Kind::of(format).ok_or_else(|| Failure::format("format: jpg, png or webp"))?;
     let is_thumbnail = name == "thumbnail";
-    let is_there = open.slide.associated_names().any(|known| known == name);
+    // One that scanners made may show the label, too.
+    let is_there = app.shows_associated(&extensions)
+        && open.slide.associated_names().any(|known| known == name);
     if !is_there && !is_thumbnail {
         return Err(Failure::not_found(format!("{}: no image {name}", open.id)));
     }
@@ -307,6 +312,7 @@ pub(super) async fn associated(
 pub(super) async fn properties(
     State(app): Shared,
     Path(id): Path<String>,
+    extensions: Extensions,
     headers: HeaderMap,
 ) -> Result<Response> {
     let open = app.slides.get(&id).await?;
@@ -327,7 +333,14 @@ pub(super) async fn properties(
         })
         .collect();
     let microns = open.slide.microns_per_pixel().map(|(x, y)| json!([x, y]));
-    let associated: Vec<&str> = open.slide.associated_names().collect();
+    let shows = app.shows_associated(&extensions);
+    let associated: Vec<&str> = open.slide.associated_names().filter(|_| shows).collect();
+    let (hidden, shown): (Vec<_>, Vec<_>) =
+        open.slide.properties().iter().partition(|(key, _)| {
+            privacy::may_name_a_person(key) && !app.shows_persons(&extensions)
+        });
+    let hidden: Vec<&String> = hidden.into_iter().map(|(key, _)| key).collect();
+    let shown: BTreeMap<_, _> = shown.into_iter().collect();
     let text = json!({
         "id": open.id,
         "format": open.slide.format(),
@@ -337,7 +350,8 @@ pub(super) async fn properties(
         "levels": levels,
         "associated": associated,
         "profileBytes": open.slide.icc().map(<[u8]>::len),
-        "properties": open.slide.properties(),
+        "properties": shown,
+        "hidden": hidden,
     });
     Ok(app.document(&open, &headers, "application/json", text.to_string()))
 }

@@ -38,7 +38,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header::{CACHE_CONTROL, LOCATION, SET_COOKIE, WWW_AUTHENTICATE};
 use axum::http::uri::PathAndQuery;
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::http::{Extensions, HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -50,6 +50,7 @@ use crate::failure::Failure;
 use crate::iiif::Most;
 use crate::opened::Slides;
 use crate::prefetch::Prefetch;
+use crate::privacy::Whom;
 use crate::render::Images;
 use crate::shares::Web;
 use crate::workers::Workers;
@@ -57,11 +58,15 @@ use connections::Peer;
 use gate::{Rate, Token};
 use metrics::{Requests, Route};
 use sending::Room;
+use signed::Admission;
 use traffic::Traffic;
 
 /// In requests of who was let in to one slide only.
 #[derive(Debug, Clone, Copy)]
-struct Guest;
+struct Guest {
+    /// Whether the link that let them in, and this server, show them labels and what names a person.
+    sees_associated: bool,
+}
 
 /// All that answers are made from.
 pub(crate) struct App {
@@ -85,6 +90,10 @@ pub(crate) struct App {
     pub(crate) key: Option<signed::Key>,
     /// Whether clients reach this server by TLS.
     pub(crate) is_encrypted: bool,
+    /// From whom associated images are kept.
+    pub(crate) no_associated: Option<Whom>,
+    /// Whether metadata are shown that name a person.
+    pub(crate) shows_persons: bool,
     pub(crate) rate: Option<Rate>,
     pub(crate) permits: Arc<Semaphore>,
     /// How many there are in all.
@@ -110,15 +119,33 @@ impl App {
         let key = self.key.as_ref()?;
         let now = signed::now();
         let address = uri.path_and_query().map_or("", |address| address.as_str());
-        if let Some(until) = key.admits(address, now) {
+        let guest = |admission: Admission| Guest {
+            sees_associated: admission.has_associated && self.no_associated.is_none(),
+        };
+        if let Some(admission) = key.admits(address, now) {
             // The address of the viewer is for all of a slide, any other one for itself only.
             let is_viewer =
                 |path: &str| path.strip_prefix("/slides/").is_some_and(|id| !id.contains('/'));
             let id = signed::slide(uri.path()).filter(|_| is_viewer(uri.path()));
             let end = gate::manners(self.is_encrypted);
-            return Some((Some(Guest), id.and_then(|id| key.cookie(&id, until, now, end))));
+            let cookie = id.and_then(|id| key.cookie(&id, admission, now, end));
+            return Some((Some(guest(admission)), cookie));
         }
-        key.has_cookie(uri.path(), headers, now).then_some((Some(Guest), None))
+        let admission = key.by_cookie(uri.path(), headers, now)?;
+        Some((Some(guest(admission)), None))
+    }
+
+    /// Whether whoever has sent a request sees labels and macros.
+    fn shows_associated(&self, extensions: &Extensions) -> bool {
+        let guest = extensions.get::<Guest>();
+        self.no_associated != Some(Whom::Everybody)
+            && guest.is_none_or(|guest| guest.sees_associated)
+    }
+
+    /// Whether whoever has sent a request sees metadata that name a person.
+    fn shows_persons(&self, extensions: &Extensions) -> bool {
+        let guest = extensions.get::<Guest>();
+        self.shows_persons && guest.is_none_or(|guest| guest.sees_associated)
     }
 
     /// To who may not come in.
@@ -126,11 +153,11 @@ impl App {
         let address = address.map_or("", PathAndQuery::as_str);
         // It was signed here, whenever it let in.
         if self.key.as_ref().is_some_and(|key| key.admits(address, 0).is_some()) {
-            let what = "the time of this address is over: ask for a new one where it is from";
+            let what = "this link has expired: ask whoever sent it for a new one";
             return Failure::new(StatusCode::FORBIDDEN, what).into_response();
         }
         if self.token.is_none() {
-            let what = "a signed address is needed, and the time of one ends";
+            let what = "a signed address is needed, and signed addresses expire";
             return Failure::new(StatusCode::FORBIDDEN, what).into_response();
         }
         let what = "a token is needed: as Authorization: Bearer, or once as ?token= at /";

@@ -121,6 +121,7 @@ pub(super) async fn viewer(
     let associated: Vec<String> = open
         .slide
         .associated_names()
+        .filter(|_| app.shows_associated(&extensions))
         .map(|name| {
             let address = format!("{}/{name}.jpg?v={version}", encoded(&open.id));
             format!("<a href=\"{address}\">{}</a>", escaped(name))
@@ -133,7 +134,7 @@ pub(super) async fn viewer(
     };
     // Who has been given this slide may not see the others.
     let back = match extensions.get::<Guest>() {
-        Some(Guest) => "",
+        Some(_) => "",
         None => "<a href=\"../\" title=\"All slides\">&#8249;</a>",
     };
     let filled = [

@@ -16,6 +16,8 @@ use super::response::hexadecimal;
 
 const EXPIRES: &str = "expires=";
 const SIGNATURE: &str = "&signature=";
+/// Stands in addresses that let their owner see labels and macros, too.
+const ASSOCIATED: &str = "associated=yes";
 
 /// What cookies for slides begin with; some digits of a hash of the identifier follow.
 const NAME: &str = "seekwire_slides_link_";
@@ -26,6 +28,14 @@ pub(crate) const SHORTEST: usize = 16;
 /// Seconds since 1970.
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+}
+
+/// How far an address or a cookie lets in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Admission {
+    pub(super) until: u64,
+    /// Whether labels, macros and what names a person are part of it.
+    pub(super) has_associated: bool,
 }
 
 /// A secret by which addresses are signed.
@@ -43,21 +53,23 @@ impl Key {
         self.0.clone().chain_update(b"address\n").chain_update(address)
     }
 
-    /// Over a slide, with the time.
-    fn of_slide(&self, id: &str, until: u64) -> Hmac<Sha256> {
-        self.0.clone().chain_update(format!("slide\n{until}\n{id}"))
+    /// Over a slide, with the time. What is signed for a slide alone is not right for all of it.
+    fn of_slide(&self, id: &str, admission: Admission) -> Hmac<Sha256> {
+        let what = if admission.has_associated { "slide and associated" } else { "slide" };
+        self.0.clone().chain_update(format!("{what}\n{}\n{id}", admission.until))
     }
 
     /// An address, from its first slash on, with what lets its owner in.
-    pub(crate) fn sign(&self, address: &str, until: u64) -> String {
+    pub(crate) fn sign(&self, address: &str, until: u64, has_associated: bool) -> String {
         let sign = if address.contains('?') { '&' } else { '?' };
-        let signed = format!("{address}{sign}{EXPIRES}{until}");
+        let associated = if has_associated { format!("{ASSOCIATED}&") } else { String::new() };
+        let signed = format!("{address}{sign}{associated}{EXPIRES}{until}");
         let signature = hexadecimal(&self.of_address(&signed).finalize().into_bytes());
         format!("{signed}{SIGNATURE}{signature}")
     }
 
-    /// Until when an address lets in; `None`: it is not signed, or that is over.
-    pub(super) fn admits(&self, address: &str, now: u64) -> Option<u64> {
+    /// How far an address lets in; `None`: it is not signed, or has expired.
+    pub(super) fn admits(&self, address: &str, now: u64) -> Option<Admission> {
         let (signed, signature) = address.rsplit_once(SIGNATURE)?;
         let (before, until) = signed.rsplit_once(EXPIRES)?;
         let is_number = until.bytes().all(|byte| byte.is_ascii_digit());
@@ -65,19 +77,28 @@ impl Key {
         let is_whole = before.ends_with(['?', '&']);
         // Takes as long whichever byte is another one.
         let is_right = self.of_address(signed).verify_slice(&bytes(signature)?).is_ok();
-        (is_whole && is_right).then_some(until)
+        let query = before.split_once('?').map_or("", |(_, query)| query);
+        let has_associated = query.split('&').any(|pair| pair == ASSOCIATED);
+        (is_whole && is_right).then_some(Admission { until, has_associated })
     }
 
     /// Has a browser ask for the rest of a slide, too, for as long as the address of it lets in.
-    pub(super) fn cookie(&self, id: &str, until: u64, now: u64, end: &str) -> Option<HeaderValue> {
-        let signature = hexadecimal(&self.of_slide(id, until).finalize().into_bytes());
+    pub(super) fn cookie(
+        &self,
+        id: &str,
+        admission: Admission,
+        now: u64,
+        end: &str,
+    ) -> Option<HeaderValue> {
+        let signature = hexadecimal(&self.of_slide(id, admission).finalize().into_bytes());
+        let until = admission.until;
         let (name, left) = (name(id), until.saturating_sub(now));
         let cookie = format!("{name}={until}.{signature}; Max-Age={left}; {end}");
         HeaderValue::from_str(&cookie).ok()
     }
 
-    /// Whether a request for a path comes with a cookie of the slide that this is of.
-    pub(super) fn has_cookie(&self, path: &str, headers: &HeaderMap, now: u64) -> bool {
+    /// How far a request for a path is let in by a cookie of the slide that the path is of.
+    pub(super) fn by_cookie(&self, path: &str, headers: &HeaderMap, now: u64) -> Option<Admission> {
         let texts = headers.get_all(COOKIE).into_iter().filter_map(|one| one.to_str().ok());
         let mut cookies = texts
             .flat_map(|text| text.split(';'))
@@ -85,18 +106,20 @@ impl Key {
             .filter(|(name, _)| name.starts_with(NAME));
         // What the viewer is made with is the same for all, and has no secrets.
         if path.starts_with("/static/") {
-            return cookies.next().is_some();
+            let nothing = Admission { until: now, has_associated: false };
+            return cookies.next().map(|_| nothing);
         }
-        let Some(id) = slide(path) else { return false };
+        let id = slide(path)?;
         let expected = name(&id);
-        cookies.any(|(name, value)| {
-            let parts = value.split_once('.').filter(|_| name == expected);
-            let Some((until, signature)) = parts else { return false };
-            let is_right = |until: u64| {
-                let signature = bytes(signature).unwrap_or_default();
-                until >= now && self.of_slide(&id, until).verify_slice(&signature).is_ok()
+        cookies.find_map(|(name, value)| {
+            let (until, signature) = value.split_once('.').filter(|_| name == expected)?;
+            let until = until.parse().ok().filter(|until| *until >= now)?;
+            let signature = bytes(signature)?;
+            let either = [true, false].map(|has_associated| Admission { until, has_associated });
+            let is_right = |admission: &Admission| {
+                self.of_slide(&id, *admission).verify_slice(&signature).is_ok()
             };
-            until.parse().is_ok_and(is_right)
+            either.into_iter().find(is_right)
         })
     }
 }
@@ -143,10 +166,23 @@ mod tests {
             "/iiif/3/a/full/max/0/default.jpg?icc=raw",
             "/?a=b&expires=1",
         ] {
-            let signed = key.sign(address, 1000);
+            let signed = key.sign(address, 1000, false);
             assert!(signed.starts_with(address), "{signed}");
-            assert_eq!(key.admits(&signed, 999), Some(1000), "{signed}");
-            assert_eq!(key.admits(&signed, 1000), Some(1000));
+            let admission = Some(Admission { until: 1000, has_associated: false });
+            assert_eq!(key.admits(&signed, 999), admission, "{signed}");
+            assert_eq!(key.admits(&signed, 1000), admission);
+            let full = key.sign(address, 1000, true);
+            let all = Some(Admission { until: 1000, has_associated: true });
+            assert_eq!(key.admits(&full, 1000), all, "{full}");
+            for changed in [
+                full.replace("associated=yes&", ""),
+                full.replace("associated=yes", "associated=no"),
+                signed.replace("expires=1000", "associated=yes&expires=1000"),
+                format!("{signed}&associated=yes"),
+                signed.replacen(address, &format!("{address}?associated=yes"), 1),
+            ] {
+                assert_eq!(key.admits(&changed, 0), None, "{changed}");
+            }
             assert_eq!(key.admits(&signed, 1001), None);
             assert_eq!(Key::new("another secret..").admits(&signed, 0), None);
             for (from, to) in [
@@ -166,7 +202,7 @@ mod tests {
         }
         // What others have to make, too: HMAC-SHA256 as openssl computes it.
         assert_eq!(
-            key.sign("/slides/a.svs", 4_102_444_800),
+            key.sign("/slides/a.svs", 4_102_444_800, false),
             "/slides/a.svs?expires=4102444800&signature=\
              e6c41128e8570565ffbbea8af5b00d05be5ef1d092e7b17d13c0e25159b4d4ff"
         );
@@ -175,7 +211,8 @@ mod tests {
     #[test]
     fn a_cookie_is_for_one_slide() {
         let key = Key::new(SECRET);
-        let cookie = key.cookie("case/a.svs", 1000, 900, "Path=/").unwrap();
+        let admission = Admission { until: 1000, has_associated: false };
+        let cookie = key.cookie("case/a.svs", admission, 900, "Path=/").unwrap();
         let cookie = cookie.to_str().unwrap();
         assert!(cookie.ends_with("; Max-Age=100; Path=/"), "{cookie}");
         let mut headers = HeaderMap::new();
@@ -197,17 +234,22 @@ mod tests {
             ("/dicomweb/studies", false),
             ("/case%2Fa.svs", false),
         ] {
-            assert_eq!(key.has_cookie(path, &headers, 1000), expected, "{path}");
-            assert!(!key.has_cookie(path, &HeaderMap::new(), 1000), "{path}");
+            let by = |key: &Key, headers: &HeaderMap, now| key.by_cookie(path, headers, now);
+            assert_eq!(by(&key, &headers, 1000), expected.then_some(admission), "{path}");
+            assert_eq!(by(&key, &HeaderMap::new(), 1000), None, "{path}");
             let is_static = path.starts_with("/static/");
-            assert_eq!(key.has_cookie(path, &headers, 1001), is_static, "{path}");
+            assert_eq!(by(&key, &headers, 1001).is_some(), is_static, "{path}");
             let other = Key::new("another secret..");
-            assert_eq!(other.has_cookie(path, &headers, 1000), is_static, "{path}");
+            assert_eq!(by(&other, &headers, 1000).is_some(), is_static, "{path}");
         }
+        let all = Admission { has_associated: true, ..admission };
+        let full = key.cookie("case/a.svs", all, 900, "Path=/").unwrap();
+        headers.insert(COOKIE, full.to_str().unwrap().split(';').next().unwrap().parse().unwrap());
+        assert_eq!(key.by_cookie("/slides/case%2Fa.svs", &headers, 1000), Some(all));
         for cookie in ["x", "1000", "1000.", "9999.00", "1000.zz", "1000.é"] {
             let pair = format!("{}={cookie}", name("case/a.svs"));
             headers.insert(COOKIE, HeaderValue::from_bytes(pair.as_bytes()).unwrap());
-            assert!(!key.has_cookie("/slides/case%2Fa.svs", &headers, 0), "{cookie}");
+            assert_eq!(key.by_cookie("/slides/case%2Fa.svs", &headers, 0), None, "{cookie}");
         }
     }
 }

@@ -94,4 +94,14 @@ for one in series:
         assert png.startswith(b"\x89PNG")
 assert read == set(by_uid)
 assert {dataset.SOPInstanceUID for dataset in client.retrieve_study(uid)} == read
+
+# Instances of all studies, and by what identifies them.
+assert {value(one, "00080018") for one in client.search_for_instances()} == read
+number = files[0].InstanceNumber
+found = client.search_for_instances(search_filters={"InstanceNumber": number})
+expected = {of.SOPInstanceUID for of in files if of.InstanceNumber == number}
+assert {value(one, "00080018") for one in found} == expected
+for one in series:
+    thumbnail = client.retrieve_series_rendered(uid, one, media_types=("image/png",))
+    assert thumbnail.startswith(b"\x89PNG")
 print(len(read), "instances")

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use seekwire_slides_image::{Codec, Colours, Limits, Region, Slide};
+use seekwire_slides_image::{Codec, Colours, Level, Limits, Region, Slide};
 use serde_json::{Value, json};
 
 use super::{run, script, vips};
@@ -34,32 +34,51 @@ pub(crate) fn pyramid(directory: &Path, name: &str, compression: &str) -> Slide 
 /// its UID, in files that begin with `name`.
 pub(crate) fn dicom(slide: &Slide, directory: &Path, to: &Path, name: &str, series: &str) {
     fs::create_dir_all(to).unwrap();
-    let instances = slide.levels().into_iter().enumerate().map(|(level, found)| {
-        let frames = directory.join(format!("frames-{name}-{level}"));
-        fs::create_dir(&frames).unwrap();
-        let columns = found.width.div_ceil(found.tile_width);
-        let count = columns * found.height.div_ceil(found.tile_height);
-        for number in 0..count {
-            let tile = slide.tile(level, number % columns, number / columns).unwrap();
-            let bytes = tile.jpeg().unwrap().unwrap_or_else(|| tile.bytes().to_vec());
-            fs::write(frames.join(format!("{number:06}")), bytes).unwrap();
-        }
-        let layout = slide.tile(level, 0, 0).unwrap().layout();
-        let photometric = match layout.colours {
-            Colours::YCbCr => "YBR_FULL_422",
-            _ => "RGB",
-        };
-        json!({
-            "frames": frames, "jpeg": layout.codec == Codec::Jpeg, "photometric": photometric,
-            "samples": 3, "tile": [found.tile_width, found.tile_height],
-            "size": [found.width, found.height], "kind": "VOLUME",
-            "organization": "TILED_FULL", "table": "basic", "spacing": ["0.0005", "0.0005"],
-            "study": "1.2.826.0.1.1", "series": series, "uid": format!("{series}.{}", level + 1),
-            "file": to.join(format!("{name}{level}.dcm")),
-        })
-    });
+    let levels = slide.levels().into_iter().enumerate();
+    let instances = levels.map(|level| instance(slide, level, directory, (to, name, series), None));
     let all: Value = instances.collect::<Vec<Value>>().into();
     make("make_dicom.py", &["make"], directory, &all);
+}
+
+/// Adds a label to such a series, with the pixels of the smallest level; its UID ends in 99.
+pub(crate) fn label(slide: &Slide, directory: &Path, to: &Path, series: &str) {
+    let last = slide.levels().into_iter().enumerate().last().unwrap();
+    let of = instance(slide, last, directory, (to, "label", series), Some("99"));
+    make("make_dicom.py", &["make"], directory, &json!([of]));
+}
+
+/// What the program that makes an instance is told: of a level, or if it has a number of its own, of a label.
+fn instance(
+    slide: &Slide,
+    (level, found): (usize, Level),
+    directory: &Path,
+    (to, name, series): (&Path, &str, &str),
+    label: Option<&str>,
+) -> Value {
+    let frames = directory.join(format!("frames-{name}-{level}"));
+    fs::create_dir(&frames).unwrap();
+    let columns = found.width.div_ceil(found.tile_width);
+    let count = columns * found.height.div_ceil(found.tile_height);
+    for number in 0..count {
+        let tile = slide.tile(level, number % columns, number / columns).unwrap();
+        let bytes = tile.jpeg().unwrap().unwrap_or_else(|| tile.bytes().to_vec());
+        fs::write(frames.join(format!("{number:06}")), bytes).unwrap();
+    }
+    let layout = slide.tile(level, 0, 0).unwrap().layout();
+    let photometric = match layout.colours {
+        Colours::YCbCr => "YBR_FULL_422",
+        _ => "RGB",
+    };
+    json!({
+        "frames": frames, "jpeg": layout.codec == Codec::Jpeg, "photometric": photometric,
+        "samples": 3, "tile": [found.tile_width, found.tile_height],
+        "size": [found.width, found.height],
+        "kind": if label.is_some() { "LABEL" } else { "VOLUME" },
+        "organization": "TILED_FULL", "table": "basic", "spacing": ["0.0005", "0.0005"],
+        "study": "1.2.826.0.1.1", "number": level + 1, "series": series,
+        "uid": format!("{series}.{}", label.map_or_else(|| (level + 1).to_string(), str::to_owned)),
+        "file": to.join(format!("{name}{level}.dcm")),
+    })
 }
 
 /// Writes an OME-Zarr image of the levels.

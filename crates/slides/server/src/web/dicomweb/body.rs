@@ -40,15 +40,19 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// All that a slide has.
-    pub(super) fn all(open: &Arc<Open>) -> Vec<Self> {
-        let count = open.slide.dicom().map_or(0, |dicom| dicom.instances().count());
-        (0..count).map(|number| Self { open: Arc::clone(open), number }).collect()
+    /// Those of a slide; without its label and other images beside it if only levels count.
+    pub(super) fn all(open: &Arc<Open>, only_levels: bool) -> Vec<Self> {
+        let instances = open.slide.dicom().into_iter().flat_map(|dicom| dicom.instances());
+        instances
+            .enumerate()
+            .filter(|(_, one)| one.is_level() || !only_levels)
+            .map(|(number, _)| Self { open: Arc::clone(open), number })
+            .collect()
     }
 
-    pub(super) fn of(open: &Arc<Open>, uid: &str) -> Option<Self> {
-        let number = open.slide.dicom()?.instances().position(|one| one.uid() == uid)?;
-        Some(Self { open: Arc::clone(open), number })
+    pub(super) fn of(open: &Arc<Open>, uid: &str, only_levels: bool) -> Option<Self> {
+        let all = Self::all(open, only_levels);
+        all.into_iter().find(|held| held.instance().is_ok_and(|one| one.uid() == uid))
     }
 
     pub(super) fn instance(&self) -> Result<&Instance> {

@@ -5,22 +5,25 @@
 //! search   studies, series, instances: found by the beginnings of files, which a scan has read
 //! accept   which of the types that there are a client takes
 //! body     answers in pieces, read while they are sent
+//! render   images that browsers show: of frames, instances and series
 //! ```
 
 mod accept;
 mod body;
+mod render;
 mod search;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::header::{
     ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, VARY,
 };
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
-use axum::response::Response;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::Deserialize;
 
@@ -28,9 +31,9 @@ use super::range::{self, Wanted};
 use crate::counters::Counters;
 use crate::failure::{Failure, Result};
 use crate::opened::Open;
-use crate::render::Kind;
+use crate::privacy::Whom;
 use crate::series::Index;
-use crate::web::{App, Shared, response};
+use crate::web::{App, Guest, Shared, response};
 use accept::Offer;
 use body::{Held, Piece};
 
@@ -55,6 +58,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/dicomweb/studies", get(search::studies))
         .route("/dicomweb/series", get(search::series))
+        .route("/dicomweb/instances", get(search::instances))
         .route(&format!("{study}/series"), get(search::series))
         .route(&format!("{study}/instances"), get(search::instances))
         .route(&format!("{series}/instances"), get(search::instances))
@@ -65,8 +69,24 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route(&format!("{series}/metadata"), get(metadata))
         .route(&format!("{instance}/metadata"), get(metadata))
         .route(&format!("{instance}/frames/{{frames}}"), get(frames))
-        .route(&format!("{instance}/frames/{{frames}}/rendered"), get(rendered))
+        .route(&format!("{instance}/frames/{{frames}}/rendered"), get(render::frame))
+        .route(&format!("{series}/rendered"), get(render::rendered))
+        .route(&format!("{series}/thumbnail"), get(render::thumbnail))
+        .route(&format!("{instance}/rendered"), get(render::rendered))
+        .route(&format!("{instance}/thumbnail"), get(render::thumbnail))
         .route(&format!("{instance}/bulkdata/{{tag}}"), get(bulk))
+        .route_layer(from_fn(guarded))
+}
+
+/// Files and metadata name patients, so a link leads here only if it is said to show all.
+async fn guarded(request: Request, next: Next) -> Response {
+    match request.extensions().get::<Guest>() {
+        Some(guest) if !guest.sees_associated => {
+            let what = "this link does not lead to files and metadata, which may name a patient";
+            Failure::new(StatusCode::FORBIDDEN, what).into_response()
+        }
+        _ => next.run(request).await,
+    }
 }
 
 /// What stands in an address.
@@ -145,10 +165,11 @@ async fn slides(app: &Arc<App>, address: &Address) -> Result<Vec<Arc<Open>>> {
 /// The instances that an address means.
 async fn instances(app: &Arc<App>, address: &Address) -> Result<Vec<Held>> {
     let slides = slides(app, address).await?;
+    let only_levels = app.only_levels();
     let Some(uid) = &address.instance else {
-        return Ok(slides.iter().flat_map(Held::all).collect());
+        return Ok(slides.iter().flat_map(|open| Held::all(open, only_levels)).collect());
     };
-    let found = slides.iter().find_map(|open| Held::of(open, uid));
+    let found = slides.iter().find_map(|open| Held::of(open, uid, only_levels));
     Ok(vec![found.ok_or_else(|| Failure::not_found("there is no such instance"))?])
 }
 
@@ -171,6 +192,11 @@ fn etag(held: &[Held], offer: &Offer<'_>, what: &str) -> Result<HeaderValue> {
 }
 
 impl App {
+    /// Whether instances of labels and other images beside slides are kept back.
+    fn only_levels(&self) -> bool {
+        self.no_associated == Some(Whom::Everybody)
+    }
+
     /// With what caches have to know of an answer in DICOMweb.
     fn of_dicom(&self, response: Response, etag: HeaderValue) -> Response {
         let mut response = response::kept(response, etag, &self.cache);
@@ -416,43 +442,6 @@ where
         }
     };
     Ok(app.of_dicom(answer, etag))
-}
-
-/// A frame as browsers show it.
-async fn rendered(
-    State(app): Shared,
-    Path(address): Path<Address>,
-    Query(query): Parameters,
-    headers: HeaderMap,
-) -> Result<Response> {
-    let held = instance(&app, &address).await?;
-    let list = address.frames.unwrap_or_default();
-    let [number] = numbers(&list, held.instance()?.frames())?[..] else {
-        return Err(Failure::bad("one frame is rendered at a time"));
-    };
-    let changes = ["viewport", "window", "annotation", "iccprofile"];
-    if query.iter().any(|(name, _)| changes.contains(&&**name)) {
-        let what = format!("rendered frames are whole: none of {}", changes.join(", "));
-        return Err(Failure::not_implemented(what));
-    }
-    let kinds = [Kind::Jpeg, Kind::Png, Kind::WebP];
-    let offers = kinds.map(|kind| Offer::single(kind.media_type(), ""));
-    let offer = accept::choose(&headers, &query, &offers)?;
-    let kind = kinds.into_iter().find(|kind| kind.media_type() == offer.kind);
-    let what = format!("rendered {number} {}", app.images.quality());
-    let etag = etag(std::slice::from_ref(&held), offer, &what)?;
-    if response::has(&headers, &etag) {
-        return Ok(app.unchanged(etag));
-    }
-    let open = Arc::clone(&held.open);
-    let read = move || {
-        let tile = held.instance()?.tile(number);
-        tile.map_err(|error| held.open.wrong(&error))
-    };
-    let tile = tokio::task::spawn_blocking(read).await;
-    let tile = tile.map_err(|_| Failure::internal("reading the frame panicked"))??;
-    let image = app.images.frame(&open, tile, kind.unwrap_or(Kind::Jpeg)).await?;
-    Ok(app.of_dicom(response::body(offer.kind, image), etag))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, WARNING};
 use axum::http::{HeaderMap, HeaderValue, Uri};
 use axum::response::Response;
+use seekwire_slides_image::Instance;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
@@ -25,12 +26,16 @@ static SEARCHES: Semaphore = Semaphore::const_new(4);
 /// Characters of a pattern: what it costs is this times those of a value.
 const PATTERN: usize = 256;
 
+/// Slides that one search for instances of all studies may open.
+const OPENED: usize = 64;
+
 /// Results of one answer, if the client does not want less.
 const MOST: usize = 1000;
 
 /// What can be matched: tag and name.
-const MATCHED: [(&str, &str); 17] = [
-    ("00080018", "SOPInstanceUID"),
+const MATCHED: [(&str, &str); 19] = [
+    (CLASS, "SOPClassUID"),
+    (INSTANCE, "SOPInstanceUID"),
     ("00080020", "StudyDate"),
     ("00080030", "StudyTime"),
     ("00080050", "AccessionNumber"),
@@ -47,9 +52,19 @@ const MATCHED: [(&str, &str); 17] = [
     ("0020000E", "SeriesInstanceUID"),
     ("00200010", "StudyID"),
     ("00200011", "SeriesNumber"),
+    (NUMBER, "InstanceNumber"),
 ];
 
+const CLASS: &str = "00080016";
 const INSTANCE: &str = "00080018";
+const NUMBER: &str = "00200013";
+/// What only instances have.
+const OF_INSTANCES: [&str; 3] = [CLASS, INSTANCE, NUMBER];
+
+/// Attributes that an answer names which were not matched, and the length of such a name.
+const NAMED: usize = 8;
+const NAME: usize = 64;
+
 const MODALITY: &str = "00080060";
 const MODALITIES: &str = "00080061";
 const STUDY: &str = "0020000D";
@@ -64,10 +79,12 @@ struct Search {
     matches: Vec<(&'static str, String)>,
     limit: usize,
     offset: usize,
+    /// Attributes that were named and are not matched here.
+    ignored: Vec<String>,
 }
 
 impl Search {
-    fn of(address: &Address, query: &[(String, String)]) -> Result<Self> {
+    fn of(address: &Address, query: &[(String, String)], is_of_instances: bool) -> Result<Self> {
         let mut search = Self { limit: MOST, ..Self::default() };
         let (study, series) = (address.study.as_ref(), address.series.as_ref());
         for (tag, uid) in [(STUDY, study), (SERIES, series)] {
@@ -93,32 +110,52 @@ impl Search {
                     Some(_) if value.contains(['*', '?']) && value.chars().count() > PATTERN => {
                         return Err(Failure::bad(format!("{name}: {PATTERN} characters at most")));
                     }
-                    Some((tag, _)) => search.matches.push((tag, value.clone())),
-                    // Whoever asks for something must not be given everything.
-                    None if is_attribute(name) => {
-                        let known: Vec<&str> = MATCHED.iter().map(|(_, word)| *word).collect();
-                        let what = format!("{name} is not matched here, but {}", known.join(", "));
-                        return Err(Failure::bad(what));
+                    Some((tag, _)) if is_of_instances || !OF_INSTANCES.contains(tag) => {
+                        search.matches.push((tag, value.clone()));
                     }
-                    None => {}
+                    // The standard has these left out, and the client told (PS3.18, 8.3.4.2).
+                    _ if is_attribute(name) => search.ignored.push(name.to_owned()),
+                    _ => {}
                 },
             }
         }
         Ok(search)
     }
 
-    /// Whether an object has all that is looked for, but what only instances have.
+    /// Whether an object of a series has all that is looked for, but what only instances have.
     fn fits(&self, object: &Object) -> bool {
-        self.matches.iter().filter(|(tag, _)| *tag != INSTANCE).all(|(tag, wanted)| {
+        let mut of_series = self.matches.iter().filter(|(tag, _)| !OF_INSTANCES.contains(tag));
+        of_series.all(|(tag, wanted)| {
             let tag = if *tag == MODALITIES { MODALITY } else { *tag };
             object.get(tag).is_some_and(|element| is_like(element, wanted))
         })
     }
 
-    /// Whether there may be an instance of that UID.
-    fn has_instance(&self, uid: &str) -> bool {
-        let mut wanted = self.matches.iter().filter(|(tag, _)| *tag == INSTANCE);
-        wanted.all(|(_, wanted)| is_in_list(uid, wanted))
+    /// Whether an instance has what only instances have.
+    fn fits_instance(&self, instance: &Instance) -> bool {
+        let mut own = self.matches.iter().filter(|(tag, _)| OF_INSTANCES.contains(tag));
+        own.all(|(tag, wanted)| match *tag {
+            CLASS => is_in_list(instance.class(), wanted),
+            INSTANCE => is_in_list(instance.uid(), wanted),
+            _ => instance.number().is_some_and(|number| wanted.trim().parse() == Ok(number)),
+        })
+    }
+
+    /// What a client is told about attributes that were not matched; of what it has written only
+    /// what can stand in a header.
+    fn warning(&self) -> Option<String> {
+        if self.ignored.is_empty() {
+            return None;
+        }
+        let is_plain = |name: &&String| {
+            name.len() <= NAME
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
+        };
+        let named: Vec<&str> =
+            self.ignored.iter().filter(is_plain).take(NAMED).map(String::as_str).collect();
+        let more = self.ignored.len() - named.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        Some(format!("these attributes were not matched: {}{more}", named.join(", ")))
     }
 }
 
@@ -201,11 +238,18 @@ struct Page {
     limit: usize,
     found: usize,
     results: Vec<Value>,
+    warnings: Vec<String>,
 }
 
 impl Page {
     fn of(search: &Search) -> Self {
-        Self { offset: search.offset, limit: search.limit, ..Self::default() }
+        let warnings = search.warning().into_iter().collect();
+        Self { offset: search.offset, limit: search.limit, warnings, ..Self::default() }
+    }
+
+    /// Whether it has all that it may have.
+    fn is_full(&self) -> bool {
+        self.results.len() >= self.limit
     }
 
     /// Counts a result, which is made if it is of this page.
@@ -217,16 +261,18 @@ impl Page {
         }
     }
 
-    fn answer(self, offer: &Offer<'_>) -> Response {
+    fn answer(mut self, offer: &Offer<'_>) -> Response {
         let rest = self.found.saturating_sub(self.offset.saturating_add(self.limit));
         let mut response = response::body(JSON, Value::from(self.results).to_string());
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(offer.kind));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         if rest > 0 {
-            let warning = format!("299 seekwire \"there are {rest} more results\"");
-            if let Ok(warning) = HeaderValue::from_str(&warning) {
-                headers.insert(WARNING, warning);
+            self.warnings.push(format!("there are {rest} more results"));
+        }
+        for warning in self.warnings {
+            if let Ok(warning) = HeaderValue::from_str(&format!("299 seekwire \"{warning}\"")) {
+                headers.append(WARNING, warning);
             }
         }
         response
@@ -266,7 +312,7 @@ pub(super) async fn studies(
     headers: HeaderMap,
 ) -> Result<Response> {
     let offer = accept::choose(&headers, &query, &OFFERS)?;
-    let search = Search::of(&Address::default(), &query)?;
+    let search = Search::of(&Address::default(), &query, false)?;
     let root = root(&app, &uri, &headers)?;
     let page = through(&app, move |index| {
         let mut page = Page::of(&search);
@@ -312,7 +358,7 @@ pub(super) async fn series(
 ) -> Result<Response> {
     let offer = accept::choose(&headers, &query, &OFFERS)?;
     address.uids()?;
-    let search = Search::of(&address, &query)?;
+    let search = Search::of(&address, &query, false)?;
     let root = root(&app, &uri, &headers)?;
     let page = through(&app, move |index| {
         let mut page = Page::of(&search);
@@ -332,7 +378,7 @@ pub(super) async fn series(
     Ok(page.await?.answer(offer))
 }
 
-/// `/instances`, of a study or of a series
+/// `/instances`: of all studies, of a study or of a series
 pub(super) async fn instances(
     State(app): Shared,
     Path(address): Path<Address>,
@@ -341,18 +387,59 @@ pub(super) async fn instances(
     headers: HeaderMap,
 ) -> Result<Response> {
     let offer = accept::choose(&headers, &query, &OFFERS)?;
-    let search = Search::of(&address, &query)?;
-    let root = root(&app, &uri, &headers)?;
-    let slides = slides(&app, &address).await?;
-    let known = app.slides.library().known_series();
-    let page = searched(move || {
-        let mut page = Page::of(&search);
-        for open in slides {
-            add_instances(&mut page, &search, &open, &known, &root)?;
-        }
-        Ok::<_, Failure>(page)
+    let search = Arc::new(Search::of(&address, &query, true)?);
+    let root: Arc<str> = root(&app, &uri, &headers)?.into();
+    let only_levels = app.only_levels();
+    let mut page = Page::of(&search);
+    if address.study.is_some() {
+        let slides = slides(&app, &address).await?;
+        let known = app.slides.library().known_series();
+        let page = searched(move || {
+            for open in slides {
+                add_instances(&mut page, &search, &open, &known, &root, only_levels)?;
+            }
+            Ok::<_, Failure>(page)
+        });
+        return Ok(page.await??.answer(offer));
+    }
+    let index = index(&app).await?;
+    let (of, wanted) = (Arc::clone(&index), Arc::clone(&search));
+    let fitting = searched(move || {
+        let fitting = of.values().filter(|series| wanted.fits(&object(series)));
+        fitting.map(|series| series.id.clone()).collect::<Vec<_>>()
     });
-    Ok(page.await??.answer(offer))
+    // Slides are opened one after the other, until there are as many results as are wanted.
+    let ids = fitting.await?;
+    let mut opened = 0;
+    let mut broken = 0;
+    for id in &ids {
+        if page.is_full() {
+            break;
+        }
+        if opened == OPENED {
+            let what =
+                format!("{} series: say which study or series the instances are of", ids.len());
+            return Err(Failure::not_implemented(what));
+        }
+        opened += 1;
+        let Ok(open) = app.slides.get(id).await else {
+            broken += 1;
+            continue;
+        };
+        let (search, index, root) = (Arc::clone(&search), Arc::clone(&index), Arc::clone(&root));
+        let adding = searched(move || {
+            let added = add_instances(&mut page, &search, &open, &index, &root, only_levels);
+            added.map(|()| page)
+        });
+        page = adding.await??;
+    }
+    if broken > 0 {
+        page.warnings.push(format!("{broken} series cannot be read"));
+    }
+    if opened < ids.len() {
+        page.warnings.push("there may be more results".to_owned());
+    }
+    Ok(page.answer(offer))
 }
 
 /// Adds the instances of a slide that are looked for.
@@ -362,6 +449,7 @@ fn add_instances(
     open: &Arc<Open>,
     known: &Index,
     root: &str,
+    only_levels: bool,
 ) -> Result<()> {
     let Some(dicom) = open.slide.dicom() else { return Ok(()) };
     let key = (dicom.study().to_owned(), dicom.series().to_owned());
@@ -369,16 +457,16 @@ fn add_instances(
     if !search.fits(&of_series) {
         return Ok(());
     }
-    for held in Held::all(open) {
+    for held in Held::all(open, only_levels) {
         let one = held.instance()?;
-        if !is_uid(one.uid()) || !search.has_instance(one.uid()) {
+        if !is_uid(one.uid()) || !search.fits_instance(one) {
             continue;
         }
         let place = place(root, &held)?;
         page.add(|| {
             let mut object = of_series.clone();
             for (tag, value) in [
-                ("00080016", element("UI", one.class())),
+                (CLASS, element("UI", one.class())),
                 (INSTANCE, element("UI", one.uid())),
                 ("00081190", element("UR", place)),
                 ("00083002", element("UI", one.transfer_syntax())),
@@ -388,6 +476,9 @@ fn add_instances(
                 ("00280100", element("US", one.bits())),
             ] {
                 object.insert(tag.into(), value);
+            }
+            if let Some(number) = one.number() {
+                object.insert(NUMBER.into(), element("IS", number));
             }
             object
         });
@@ -436,12 +527,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_matched_is_refused() {
-        let search = |pairs: &[(&str, &str)]| {
+    fn what_is_not_matched_is_left_out_and_said() {
+        let of = |pairs: &[(&str, &str)], is_of_instances: bool| {
             let pairs: Vec<(String, String)> =
                 pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-            Search::of(&Address::default(), &pairs)
+            Search::of(&Address::default(), &pairs, is_of_instances)
         };
+        let search = |pairs: &[(&str, &str)]| of(pairs, false);
         let found = search(&[
             ("PatientID", "7"),
             ("00100010", "*"),
@@ -453,15 +545,20 @@ mod tests {
         let found = found.unwrap();
         assert_eq!((found.limit, found.offset), (10, 3));
         assert_eq!(found.matches, [("00100020", "7".to_owned())]);
+        assert_eq!(found.warning(), None);
+        let class = [("SOPClassUID", "1.2"), ("00200013", "3"), ("PixelData", "1")];
+        let found = of(&class, true).unwrap();
+        assert_eq!(found.matches, [(CLASS, "1.2".to_owned()), (NUMBER, "3".to_owned())]);
+        let said = found.warning().unwrap();
+        assert_eq!(said, "these attributes were not matched: PixelData");
+        // Studies have no classes of instances, and what a client writes is no header.
+        let found = of(&[class[0], ("A\r\nSet-Cookie: a", "1"), ("A\"b", "1")], false).unwrap();
+        assert!(found.matches.is_empty());
+        let said = found.warning().unwrap();
+        assert_eq!(said, "these attributes were not matched: SOPClassUID and 2 more");
         let (long, longer) = ("a".repeat(1000), "*a".repeat(200));
         assert!(search(&[("StudyInstanceUID", &*long)]).is_ok());
-        for wrong in [
-            ("limit", "-1"),
-            ("offset", "x"),
-            ("PixelData", "1"),
-            ("00400512", "a"),
-            ("PatientName", &*longer),
-        ] {
+        for wrong in [("limit", "-1"), ("offset", "x"), ("PatientName", &*longer)] {
             assert!(search(&[wrong]).is_err(), "{wrong:?}");
         }
         assert_eq!(search(&[("limit", "999999")]).unwrap().limit, MOST);

@@ -1,0 +1,90 @@
+//! Which of what slides say may name a person.
+
+use clap::ValueEnum;
+
+/// From whom labels and macros are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Whom {
+    /// From all who ask
+    Everybody,
+    /// From those who come by a signed address, whatever it says
+    Links,
+}
+
+/// Words of keys whose values can name a patient, somebody of the staff, or a case. Scanners fill
+/// them in as they like, so it is better to hide too much.
+const WORDS: [&str; 21] = [
+    "accession",
+    "artist",
+    "barcode",
+    "birth",
+    "case",
+    "comment",
+    "copyright",
+    "description",
+    "document",
+    "filename",
+    "host",
+    "identif",
+    "label",
+    "name",
+    "operator",
+    "owner",
+    "patient",
+    "person",
+    "physician",
+    "title",
+    "user",
+];
+
+/// Whether the value of a property is shown only if it is asked for.
+pub(crate) fn may_name_a_person(key: &str) -> bool {
+    let key = key.to_lowercase();
+    WORDS.iter().any(|word| key.contains(word)) && key != MODEL
+}
+
+/// It has such a word, and is about the device.
+const MODEL: &str = "dicom.manufacturermodelname";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_may_name_a_person_are_known() {
+        for key in [
+            "aperio.User",
+            "aperio.Filename",
+            "aperio.Title",
+            "aperio.Patient ID",
+            "aperio.OriginalFileName",
+            "tiff.ImageDescription",
+            "tiff.Artist",
+            "tiff.HostComputer",
+            "tiff.DocumentName",
+            "openslide.comment",
+            "philips.DICOM_OPERATORS_NAME",
+            "philips.PIM_DP_UFS_BARCODE",
+            "leica.barcode",
+            "mirax.GENERAL.SLIDE_NAME",
+            "ventana.Label1",
+            "dicom.ContainerIdentifier",
+            "ome.Name",
+        ] {
+            assert!(may_name_a_person(key), "{key}");
+        }
+        for key in [
+            "aperio.MPP",
+            "aperio.AppMag",
+            "aperio.ScanScope ID",
+            "dicom.Manufacturer",
+            "dicom.ManufacturerModelName",
+            "dicom.Modality",
+            "dicom.StudyInstanceUID",
+            "openslide.objective-power",
+            "openslide.level-count",
+        ] {
+            assert!(!may_name_a_person(key), "{key}");
+        }
+    }
+}
