@@ -296,7 +296,7 @@ fn series_and_instances_are_rendered() {
         png(&format!("{series}/rendered")).as_raw().len() as u32,
         levels[0].width * levels[0].height * 3
     );
-    // A part of a level is told in pixels of that level.
+    // A part of a level is given in pixels of that level.
     let part = png(&format!("{}/rendered?viewport=50,40,30,20,50,40", instance(3, 2)));
     let region = Region { x: 30, y: 20, width: 50, height: 40 };
     let expected = study.raw.read(1, region).unwrap();
@@ -356,7 +356,7 @@ fn instances_are_searched_by_what_the_standard_requires() {
     assert_eq!((found, warning.is_empty()), (1, false));
     let rest = jpeg + raw - 1;
     assert_eq!(count(&format!("instances?offset={rest}")).0, 1);
-    // What is not matched is left out, and the client is told.
+    // Attributes that are not matched are ignored, and a warning names them.
     for (query, name) in [
         ("studies?PixelData=1", "PixelData"),
         ("series?00400512=a", "00400512"),

@@ -18,12 +18,13 @@ mod tree;
 mod view;
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, ErrorKind, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::io::{self, BufReader, Cursor, ErrorKind, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::http::StatusCode;
+use flate2::read::MultiGzDecoder;
 use rustix::fs::OFlags;
 use serde::de::DeserializeSeed;
 use tokio::sync::Semaphore;
@@ -43,6 +44,9 @@ const CUT: usize = 4;
 
 /// The largest file that is read.
 const LARGEST: u64 = 1 << 30;
+
+/// What names of files end in that are compressed.
+const COMPRESSED: &str = ".geojson.gz";
 
 /// A byte order mark, in UTF-8.
 const MARK: &[u8; 3] = b"\xef\xbb\xbf";
@@ -74,8 +78,10 @@ pub(crate) fn beside(place: &Place) -> Option<Beside> {
     let name = path.file_name()?.to_str()?;
     let short = name.rsplit_once('.').map_or(name, |(short, _)| short);
     let shorter = short.strip_suffix(".ome").unwrap_or(short);
-    [name, short, shorter].iter().find_map(|name| {
-        let real = fs::canonicalize(path.with_file_name(format!("{name}.geojson"))).ok()?;
+    let ends = [".geojson", COMPRESSED];
+    let mut names = [name, short, shorter].into_iter().flat_map(|name| ends.map(|end| (name, end)));
+    names.find_map(|(name, end)| {
+        let real = fs::canonicalize(path.with_file_name(format!("{name}{end}"))).ok()?;
         let data = fs::metadata(&real).ok()?;
         let is_inside = within.as_ref().is_none_or(|within| real.starts_with(within));
         let (seconds, nanoseconds) = (data.mtime(), data.mtime_nsec());
@@ -208,19 +214,35 @@ fn indexed(path: &Path, limit: usize) -> std::result::Result<Index, Wrong> {
     if !data.is_file() {
         return Err(Wrong::Now(io::Error::other("it is no file any more")));
     }
-    let mut file = file;
-    // Some programs put the mark of UTF-8 in front, which JSON has not.
-    let mut mark = [0; MARK.len()];
-    if file.read_at(&mut mark, 0).map_err(Wrong::Now)? == MARK.len() && mark == *MARK {
-        file.seek(SeekFrom::Start(MARK.len() as u64)).map_err(Wrong::Now)?;
-    }
     let size = data.len();
     let large = |what: String| Wrong::File(Failure::new(StatusCode::NOT_IMPLEMENTED, what));
     if size > LARGEST {
         return Err(large(format!("{} MiB, of {} at most", size >> 20, LARGEST >> 20)));
     }
     // It may grow while it is read.
-    let from = BufReader::with_capacity(64 << 10, Guard::new(file, LARGEST));
+    let is_compressed = path.to_string_lossy().ends_with(COMPRESSED);
+    let file: Box<dyn Read> = match is_compressed {
+        true => Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 << 10, file))),
+        false => Box::new(file),
+    };
+    let mut from = BufReader::with_capacity(64 << 10, Guard::new(file, LARGEST));
+    let of_file = |error: &io::Error| {
+        // What the guard refuses is of the file, and so is what cannot be decompressed.
+        let is_cut = [ErrorKind::InvalidInput, ErrorKind::UnexpectedEof].contains(&error.kind());
+        error.kind() == ErrorKind::InvalidData || (is_compressed && is_cut)
+    };
+    // Some programs put the mark of UTF-8 in front, which JSON has not.
+    let mut mark = Vec::new();
+    if let Err(error) = from.by_ref().take(MARK.len() as u64).read_to_end(&mut mark) {
+        return Err(match of_file(&error) {
+            true => Wrong::File(Failure::internal(error.to_string())),
+            false => Wrong::Now(error),
+        });
+    }
+    if mark == MARK {
+        mark.clear();
+    }
+    let from = Cursor::new(mark).chain(from);
     let budget = Budget::new(limit.saturating_sub(Builder::BESIDES));
     let mut builder = Builder::default();
     let mut json = serde_json::Deserializer::from_reader(from);
@@ -229,9 +251,13 @@ fn indexed(path: &Path, limit: usize) -> std::result::Result<Index, Wrong> {
     match read {
         Ok(()) => Ok(builder.finish()),
         Err(error) if budget.is_spent() => Err(large(error.to_string())),
-        // What the guard refuses is of the file.
-        Err(error) if error.io_error_kind().is_some_and(|kind| kind != ErrorKind::InvalidData) => {
-            Err(Wrong::Now(error.into()))
+        Err(error) if error.is_io() => {
+            let what = error.to_string();
+            let error = io::Error::from(error);
+            Err(match of_file(&error) {
+                true => Wrong::File(Failure::internal(what)),
+                false => Wrong::Now(error),
+            })
         }
         Err(error) => Err(Wrong::File(Failure::internal(error.to_string()))),
     }

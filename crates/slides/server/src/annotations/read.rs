@@ -15,6 +15,12 @@ use super::index::{Builder, Kind, Named};
 /// Beyond this there is no slide, and 32 bits are no longer enough for a pixel.
 const FURTHEST: f64 = 1e7;
 
+/// In place of a position where no slide has a pixel: what it is in is left out.
+const NOWHERE: [f32; 2] = [f32::NAN; 2];
+
+/// Bytes of the name of a class that is derived from others.
+const DERIVED: usize = 64 << 10;
+
 /// Arrays in one another, of coordinates: those of a `MultiPolygon`.
 const DEEPEST: u8 = 4;
 
@@ -31,6 +37,19 @@ pub(super) enum Node {
     Position([f32; 2]),
     Line(Vec<[f32; 2]>),
     Nested(Vec<Node>),
+}
+
+impl Node {
+    /// Whether a position in it is nowhere on a slide.
+    fn is_nowhere(&self) -> bool {
+        let is_nowhere = |position: &[f32; 2]| position.iter().any(|number| number.is_nan());
+        match self {
+            Self::Number(_) => false,
+            Self::Position(position) => is_nowhere(position),
+            Self::Line(line) => line.iter().any(is_nowhere),
+            Self::Nested(nodes) => nodes.iter().any(Self::is_nowhere),
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -95,7 +114,7 @@ impl<'de> Visitor<'de> for Coordinates<'_> {
                 // A height is of no use here.
                 while from.next_element::<IgnoredAny>()?.is_some() {}
                 if x.abs() > FURTHEST || y.abs() > FURTHEST {
-                    return Err(A::Error::custom(format_args!("no slide has a pixel {x}, {y}")));
+                    return Ok(Node::Position(NOWHERE));
                 }
                 Ok(Node::Position([x as f32, y as f32]))
             }
@@ -250,11 +269,49 @@ impl<'de> Deserialize<'de> for Colour {
     }
 }
 
+/// The names of a derived class, as QuPath has had them since its version 0.4, in one text.
+#[derive(Debug, Default)]
+struct Names(String);
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct OfNames;
+        impl<'de> Visitor<'de> for OfNames {
+            type Value = Names;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of names")
+            }
+
+            fn visit_unit<E>(self) -> Result<Names, E> {
+                Ok(Names::default())
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Names, E> {
+                Ok(Names(name.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Names, A::Error> {
+                let mut all = String::new();
+                while let Some(Text(name)) = from.next_element()? {
+                    if !name.is_empty() && all.len() + name.len() <= DERIVED {
+                        let between = if all.is_empty() { "" } else { ": " };
+                        all.extend([between, &name]);
+                    }
+                }
+                Ok(Names(all))
+            }
+        }
+        from.deserialize_any(OfNames)
+    }
+}
+
 /// What an annotation is of.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Class {
     name: Text,
+    names: Names,
     color: Colour,
     /// As QuPath had it before.
     #[serde(rename = "colorRGB")]
@@ -306,10 +363,11 @@ struct Properties {
 
 impl Properties {
     fn named(self) -> Named {
-        let Class { name, color, number } = self.classification.0;
+        let Class { name, names, color, number } = self.classification.0;
+        let class = if names.0.is_empty() { name.0 } else { names.0 };
         Named {
             name: self.name.0,
-            class: name.0,
+            class,
             class_colour: color.0.or(number.0),
             colour: self.color.0.or(self.number.0).or(self.stroke.0),
         }
@@ -355,7 +413,7 @@ impl<'de> Visitor<'de> for Geometry<'_> {
     }
 }
 
-/// A collection of features, a list of them, or one: into the builder.
+/// A collection of features, a list of them, one, or a geometry by itself: into the builder.
 pub(super) struct Document<'a> {
     pub(super) builder: &'a mut Builder,
     pub(super) budget: &'a Budget,
@@ -417,6 +475,8 @@ impl<'de> Visitor<'de> for Feature<'_> {
         let Self { builder, budget, is_inner } = self;
         let (mut geometry, mut properties) = (None, Properties::default());
         let (mut is_collection, mut taken) = (false, 0);
+        // Of a geometry that is in no feature.
+        let (mut bare, mut kind_of_bare) = (None, String::new());
         while let Some(key) = from.next_key::<String>()? {
             match &*key {
                 "geometry" => {
@@ -431,10 +491,22 @@ impl<'de> Visitor<'de> for Feature<'_> {
                     is_collection = true;
                     from.next_value_seed(Features { builder: &mut *builder, budget })?;
                 }
+                "type" if !is_inner => kind_of_bare = from.next_value::<Text>()?.0,
+                "coordinates" if !is_inner => {
+                    let before = budget.left();
+                    let coordinates = Coordinates { budget, depth: DEEPEST };
+                    bare = Some(from.next_value_seed(coordinates)?);
+                    taken += before - budget.left();
+                }
                 _ => drop(from.next_value::<IgnoredAny>()?),
             }
         }
-        match geometry {
+        let is_bare_collection = bare.is_none() && kind_of_bare == "GeometryCollection";
+        match geometry.or_else(|| bare.map(|node| (kind_of_bare, node))) {
+            Some((_, node)) if node.is_nowhere() => {
+                drop(node);
+                builder.skip();
+            }
             Some((kind, node)) => match Kind::of(&kind) {
                 Some(kind) => {
                     let named = properties.named();
@@ -447,7 +519,7 @@ impl<'de> Visitor<'de> for Feature<'_> {
                 }
             },
             None if is_collection => {}
-            None if is_inner => builder.skip(),
+            None if is_inner || is_bare_collection => builder.skip(),
             None => return Err(A::Error::custom("no Feature or FeatureCollection of GeoJSON")),
         }
         // Of whatever they were, coordinates are not there any more.

@@ -53,7 +53,8 @@ impl View {
 pub(super) struct Collection<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
-    /// Of annotations whose boxes are in the view; those that are not here were too many.
+    /// Of annotations in the view. Of those that are too many for this answer, it is known only
+    /// whether their boxes are in the view.
     pub(super) total: usize,
     /// Of the file, those that are not shown.
     skipped: usize,
@@ -109,12 +110,15 @@ fn hexadecimal([red, green, blue]: Colour) -> String {
 
 /// What is in a view.
 pub(super) fn collection(index: &Index, view: View) -> Collection<'_> {
-    let (total, numbers) = largest(index, view);
+    let (mut total, numbers) = largest(index, view);
     let mut left = POINTS;
     let mut features = Vec::new();
     for number in numbers {
         let feature = index.feature(number);
-        let Some(geometry) = geometry(index, feature, view) else { continue };
+        let Some(geometry) = geometry(index, feature, view) else {
+            total -= 1;
+            continue;
+        };
         let Some(fewer) = left.checked_sub(geometry.points()) else { break };
         left = fewer;
         let class = feature.class.map(|class| index.class(class).0);

@@ -274,7 +274,7 @@ pub(super) async fn associated(
     let (name, format) = file.rsplit_once('.').unwrap_or((&file, ""));
     let kind = Kind::of(format).ok_or_else(|| Failure::format("format: jpg, png or webp"))?;
     let is_thumbnail = name == "thumbnail";
-    // One that scanners made may show the label, too.
+    // A thumbnail that the scanner made may also show the label.
     let is_there = app.shows_associated(&extensions)
         && open.slide.associated_names().any(|known| known == name);
     if !is_there && !is_thumbnail {

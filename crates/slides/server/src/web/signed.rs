@@ -16,7 +16,7 @@ use super::response::hexadecimal;
 
 const EXPIRES: &str = "expires=";
 const SIGNATURE: &str = "&signature=";
-/// Stands in addresses that let their owner see labels and macros, too.
+/// Stands in addresses that let their owner also see labels and macros.
 const ASSOCIATED: &str = "associated=yes";
 
 /// What cookies for slides begin with; some digits of a hash of the identifier follow.
@@ -53,7 +53,7 @@ impl Key {
         self.0.clone().chain_update(b"address\n").chain_update(address)
     }
 
-    /// Over a slide, with the time. What is signed for a slide alone is not right for all of it.
+    /// Over a slide, with the time. A signature for the slide alone is not valid with its label.
     fn of_slide(&self, id: &str, admission: Admission) -> Hmac<Sha256> {
         let what = if admission.has_associated { "slide and associated" } else { "slide" };
         self.0.clone().chain_update(format!("{what}\n{}\n{id}", admission.until))

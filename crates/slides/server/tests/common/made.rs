@@ -47,7 +47,7 @@ pub(crate) fn label(slide: &Slide, directory: &Path, to: &Path, series: &str) {
     make("make_dicom.py", &["make"], directory, &json!([of]));
 }
 
-/// What the program that makes an instance is told: of a level, or if it has a number of its own, of a label.
+/// The specification of an instance: of a level, or of a label, whose UID ends in the given number.
 fn instance(
     slide: &Slide,
     (level, found): (usize, Level),

@@ -58,7 +58,7 @@ const MATCHED: [(&str, &str); 19] = [
 const CLASS: &str = "00080016";
 const INSTANCE: &str = "00080018";
 const NUMBER: &str = "00200013";
-/// What only instances have.
+/// The attributes that only instances have.
 const OF_INSTANCES: [&str; 3] = [CLASS, INSTANCE, NUMBER];
 
 /// Attributes that an answer names which were not matched, and the length of such a name.
@@ -141,7 +141,7 @@ impl Search {
         })
     }
 
-    /// What a client is told about attributes that were not matched; of what it has written only
+    /// The text of a warning about attributes that were not matched; of what the client wrote only
     /// what can stand in a header.
     fn warning(&self) -> Option<String> {
         if self.ignored.is_empty() {
