@@ -10,12 +10,14 @@
 //!   annotations what is annotated in a view
 //!   metrics     counts for Prometheus
 //!   status      workers, how work is dealt, what is guaranteed
+//! compression   which answers are compressed on their way
 //! response      headers that all answers have, entity tags
 //! sending       answers on their way: what they hold until they have gone
 //! traffic       what moves on a connection, and when it is over
 //! ```
 
 mod annotations;
+mod compression;
 pub(crate) mod connections;
 mod dicomweb;
 pub(crate) mod gate;
@@ -189,6 +191,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/{file}", get(images::descriptor))
         .route("/{files}/{level}/{tile}", get(images::tile))
         .fallback(|| async { Failure::not_found("there is nothing at this address") })
+        .layer(compression::layer())
         .layer(from_fn_with_state(Arc::clone(&app), around))
         .with_state(app)
 }
@@ -206,7 +209,12 @@ async fn around(State(app): Shared, request: Request, next: Next) -> Response {
     // Without the query, which may have the token.
     let path = request.uri().path().to_owned();
     let version = request.version();
-    let response = response::finish(admitted(&app, peer, request, next).await, &method, &path);
+    let wants_page = pages::is_wanted(request.headers());
+    let mut answer = admitted(&app, peer, request, next).await;
+    if wants_page {
+        answer = pages::explained(answer, &path);
+    }
+    let response = response::finish(answer, &method, &path);
     let (status, took) = (response.status(), began.elapsed());
     let bytes = axum::body::HttpBody::size_hint(response.body()).lower();
     Counters::add(&app.counters.bytes, bytes);
@@ -235,12 +243,12 @@ async fn admitted(app: &App, peer: IpAddr, mut request: Request, next: Next) -> 
     if let Some(response) = app.token.as_ref().and_then(|token| login(app, token, &request)) {
         return response;
     }
-    let cookie = match app.entry(&request) {
+    let (guest, cookie) = match app.entry(&request) {
         Some((guest, cookie)) => {
             if let Some(guest) = guest {
                 request.extensions_mut().insert(guest);
             }
-            cookie
+            (guest, cookie)
         }
         None => return app.closed(request.uri().path_and_query()),
     };
@@ -258,7 +266,12 @@ async fn admitted(app: &App, peer: IpAddr, mut request: Request, next: Next) -> 
         response.headers_mut().append(SET_COOKIE, cookie);
     }
     match sending::holding(response, permit, &app.room, &traffic, version) {
-        Ok(response) => response,
+        Ok(mut response) => {
+            if let Some(guest) = guest {
+                response.extensions_mut().insert(guest);
+            }
+            response
+        }
         Err(failure) => {
             Counters::add(&app.counters.refused, 1);
             failure.into_response()

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
-use axum::http::header::CONTENT_SECURITY_POLICY;
-use axum::http::{Extensions, HeaderMap, HeaderValue};
+use axum::http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY};
+use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
@@ -13,13 +13,15 @@ use serde_json::json;
 use crate::failure::{Failure, Result};
 use crate::library::List;
 use crate::web::images::{encoded, version};
+use crate::web::response::Said;
 use crate::web::{App, Guest, Shared, response};
 
 /// The viewer itself, OpenSeadragon; empty if the program was built without it.
 const OPENSEADRAGON: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openseadragon.js"));
 
 /// Files that pages are made with: name, type, content.
-static ASSETS: [(&str, &str, &[u8]); 5] = [
+static ASSETS: [(&str, &str, &[u8]); 6] = [
+    ("icon.svg", "image/svg+xml", include_bytes!("../../pages/icon.svg")),
     ("style.css", "text/css; charset=utf-8", include_bytes!("../../pages/style.css")),
     ("gallery.js", "text/javascript; charset=utf-8", include_bytes!("../../pages/gallery.js")),
     ("viewer.js", "text/javascript; charset=utf-8", include_bytes!("../../pages/viewer.js")),
@@ -166,6 +168,44 @@ fn fill(page: &str, values: &[(&str, String)]) -> String {
     }
     filled.push_str(rest);
     filled
+}
+
+/// Whether a browser asks for a page to show, and not for a part of one.
+pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
+    let all = headers.get_all(ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
+    all.flat_map(|text| text.split(',')).any(|kind| kind.trim().starts_with("text/html"))
+}
+
+/// In place of the text of a failure, a page that has it and a way back.
+pub(super) fn explained(mut response: Response, path: &str) -> Response {
+    let Some(Said(what)) = response.extensions().get().cloned() else { return response };
+    let status = response.status();
+    // Whoever may not see the gallery is shown no way to it.
+    let is_closed = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+        || response.extensions().get::<Guest>().is_some();
+    let depth = path.matches('/').count().saturating_sub(1);
+    let root = if depth == 0 { "./".to_owned() } else { "../".repeat(depth) };
+    let back = match is_closed {
+        true => String::new(),
+        false => format!("<p><a href=\"{root}\">All slides</a></p>"),
+    };
+    let title = status.canonical_reason().unwrap_or("Error");
+    let filled = [
+        ("{{title}}", format!("{} {title}", status.as_u16())),
+        ("{{what}}", escaped(&what)),
+        ("{{back}}", back),
+    ];
+    let shown = page(fill(include_str!("../../pages/error.html"), &filled));
+    let (parts, body) = shown.into_parts();
+    response.headers_mut().remove(CONTENT_LENGTH);
+    for name in [CONTENT_TYPE, CONTENT_SECURITY_POLICY] {
+        if let Some(value) = parts.headers.get(&name) {
+            response.headers_mut().insert(name, value.clone());
+        }
+    }
+    response.headers_mut().append(VARY, HeaderValue::from_static("accept"));
+    *response.body_mut() = body;
+    response
 }
 
 /// `/static/{file}`

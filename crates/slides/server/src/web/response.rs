@@ -25,11 +25,16 @@ pub(crate) fn fleeting(kind: &'static str, bytes: impl Into<Bytes>) -> Response 
     response
 }
 
+/// What an answer says that is a failure, for a page about it.
+#[derive(Debug, Clone)]
+pub(super) struct Said(pub(super) std::sync::Arc<str>);
+
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let mut response =
             fleeting("text/plain; charset=utf-8", format!("{}\n", self.what).into_bytes());
         *response.status_mut() = self.status;
+        response.extensions_mut().insert(Said(self.what));
         if matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }

@@ -1,0 +1,31 @@
+//! Which answers are compressed on their way: text, for clients that take gzip. Images and files are
+//! compressed already, or are asked for by ranges.
+
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{Extensions, HeaderMap, StatusCode, Version};
+use tower_http::compression::{CompressionLayer, Predicate, predicate::SizeAbove};
+
+/// Types of text. Their parameters are not looked at.
+const TEXT: [&str; 9] = [
+    "application/dicom+json",
+    "application/geo+json",
+    "application/json",
+    "application/ld+json",
+    "application/xml",
+    "image/svg+xml",
+    "text/css",
+    "text/html",
+    "text/javascript",
+];
+
+/// Bytes of the smallest answer that is worth it.
+const SMALLEST: u64 = 1024;
+
+fn is_text(_: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    TEXT.contains(&kind.split(';').next().unwrap_or_default().trim())
+}
+
+pub(super) fn layer() -> CompressionLayer<impl Predicate> {
+    CompressionLayer::new().compress_when(SizeAbove::new(SMALLEST).and(is_text))
+}

@@ -1,0 +1,122 @@
+//! Pages and texts: errors that people can read, names that are markup, compression.
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use common::{Service, odd};
+
+const BROWSER: (&str, &str) = ("accept", "text/html,application/xhtml+xml,*/*;q=0.8");
+
+#[test]
+fn an_error_is_a_page_for_browsers_and_text_for_programs() {
+    let directory = tempfile::tempdir().unwrap();
+    odd(directory.path());
+    fs::write(directory.path().join("broken.svs"), "II*").unwrap();
+    let service = Service::of(directory.path());
+    for (path, status, back) in [
+        ("/slides/broken.svs", 501, "href=\"../\""),
+        ("/slides/none.svs", 404, "href=\"../\""),
+        ("/nowhere", 404, "href=\"./\""),
+        ("/iiif/3/none.svs/full/max/0/default.jpg", 404, "href=\"../../../../../../\""),
+    ] {
+        let page = service.ask("GET", path, &[BROWSER]);
+        assert_eq!(
+            (page.status, page.header("content-type")),
+            (status, "text/html; charset=utf-8")
+        );
+        assert!(page.text().contains(back) && page.text().contains("width=device-width"), "{path}");
+        assert!(page.header("content-security-policy").contains("default-src 'none'"));
+        let text = service.get(path);
+        assert_eq!(
+            (text.status, text.header("content-type")),
+            (status, "text/plain; charset=utf-8")
+        );
+        assert!(page.text().contains(text.text().trim()), "{}", page.text());
+    }
+    let refused =
+        Service::start(directory.path(), |settings| settings.token = Some("s3cret".into()));
+    let page = refused.ask("GET", "/", &[BROWSER]);
+    assert_eq!(page.status, 401);
+    assert!(page.header("www-authenticate").starts_with("Bearer"));
+    assert!(page.text().contains("a token is needed") && !page.text().contains("All slides"));
+    let icon = service.get("/static/icon.svg");
+    assert_eq!((icon.status, icon.header("content-type")), (200, "image/svg+xml"));
+}
+
+#[test]
+fn names_that_are_markup_are_text_on_all_pages() {
+    let directory = tempfile::tempdir().unwrap();
+    let name = "<img src=x onerror=alert(1)>\"'&{{cards}}.tif";
+    fs::rename(odd(directory.path()), directory.path().join(name)).unwrap();
+    fs::write(directory.path().join("<script>alert(2)\".svs"), "II*").unwrap();
+    let service = Service::of(directory.path());
+    let encoded = "%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E%22%27%26%7B%7Bcards%7D%7D.tif";
+    let broken = "/slides/%3Cscript%3Ealert%282%29%22.svs";
+    let hostile = "/slides/%3Cscript%3Ealert(3)%3C%2Fscript%3E";
+    let paths = [
+        "/".to_owned(),
+        format!("/slides/{encoded}"),
+        broken.to_owned(),
+        hostile.to_owned(),
+        "/?page=%3Cscript%3E".to_owned(),
+        "/%3Cscript%3E.dzi".to_owned(),
+        "/iiif/3/%3Cscript%3E/info.json".to_owned(),
+        "/dicomweb/studies/%3Cscript%3E".to_owned(),
+    ];
+    for path in &paths {
+        let page = service.ask("GET", path, &[BROWSER]);
+        let text = page.text();
+        assert!(!text.contains("<img src=x") && !text.contains("<script>"), "{path}: {text}");
+    }
+    assert_eq!(service.get(&paths[1]).status, 200);
+}
+
+/// Headers and body as they are on the wire.
+fn raw(service: &Service, path: &str, headers: &str) -> (String, Vec<u8>) {
+    let mut client = TcpStream::connect(service.address).unwrap();
+    write!(client, "GET {path} HTTP/1.1\r\nHost: a\r\n{headers}Connection: close\r\n\r\n").unwrap();
+    let mut bytes = Vec::new();
+    client.read_to_end(&mut bytes).unwrap();
+    let at = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+    (String::from_utf8(bytes[..at].to_vec()).unwrap().to_lowercase(), bytes[at + 4..].to_vec())
+}
+
+#[test]
+fn text_is_compressed_and_images_are_not() {
+    let directory = tempfile::tempdir().unwrap();
+    odd(directory.path());
+    let point = |x: u32| {
+        format!(
+            "{{\"type\":\"Feature\",\"geometry\":{{\"type\":\"Point\",\"coordinates\":[{x},7]}}}}"
+        )
+    };
+    let points: Vec<String> = (0..300).map(point).collect();
+    fs::write(directory.path().join("odd.geojson"), format!("[{}]", points.join(","))).unwrap();
+    let service = Service::of(directory.path());
+    let takes = "Accept-Encoding: gzip\r\n";
+    for path in [
+        "/static/style.css",
+        "/static/viewer.js",
+        "/slides/odd.tif/annotations.json",
+        "/slides/odd.tif",
+    ] {
+        let (head, small) = raw(&service, path, takes);
+        assert!(
+            head.contains("content-encoding: gzip") && head.contains("accept-encoding"),
+            "{path}: {head}"
+        );
+        let (head, plain) = raw(&service, path, "");
+        assert!(!head.contains("content-encoding"), "{path}: {head}");
+        assert!(small.len() * 2 < plain.len() + 200, "{path}: {} of {}", small.len(), plain.len());
+    }
+    for path in ["/odd.tif_files/9/0_0.jpg", "/slides/odd.tif/thumbnail.png", "/healthz"] {
+        let (head, _) = raw(&service, path, takes);
+        assert!(
+            head.starts_with("http/1.1 200") && !head.contains("content-encoding"),
+            "{path}: {head}"
+        );
+    }
+}
