@@ -61,6 +61,14 @@
         history.replaceState(null, "", link);
     }
 
+    const magnification = document.getElementById("magnification");
+    magnification.addEventListener("change", () => {
+        const zoom = magnification.value * microns / 10;
+        viewer.viewport.zoomTo(viewer.viewport.imageToViewportZoom(zoom));
+        viewer.viewport.applyConstraints();
+        magnification.value = "";
+    });
+
     // The longest bar of 1, 2 or 5 times a power of ten that fits.
     const longest = 150;
     function drawScale() {
@@ -76,6 +84,9 @@
         const text = length >= 1000 ? length / 1000 + " mm" : Number(length.toPrecision(1)) + " \u00b5m";
         bar.firstElementChild.textContent = text;
         bar.style.width = length / perPixel + "px";
+        // As microscopes are named: 40 times has a quarter of a micron in a pixel.
+        magnification.options[0].textContent = Number((10 / perPixel).toPrecision(2)) + "\u00d7";
+        magnification.hidden = false;
         bar.hidden = false;
     }
 

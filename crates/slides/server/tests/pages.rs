@@ -120,3 +120,41 @@ fn text_is_compressed_and_images_are_not() {
         );
     }
 }
+
+#[test]
+fn the_gallery_is_searched_and_has_folders() {
+    let directory = tempfile::tempdir().unwrap();
+    let slide = odd(directory.path());
+    for name in ["a/Case-1.tif", "a/b/case-2.tif", "c&d/\"e\".tif"] {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::copy(&slide, path).unwrap();
+    }
+    let service = Service::of(directory.path());
+    let found = |query: &str| -> Vec<String> {
+        let page = service.get(query);
+        assert_eq!(page.status, 200);
+        let parts = page.text().split("<li><a href=\"slides/").skip(1);
+        parts.map(|part| part.split('"').next().unwrap().to_owned()).collect()
+    };
+    let all = ["a%2FCase-1.tif", "a%2Fb%2Fcase-2.tif", "c%26d%2F%22e%22.tif", "odd.tif"];
+    let reversed: Vec<&str> = all.into_iter().rev().collect();
+    assert_eq!(found("/"), all);
+    assert_eq!(found("/?sort=reversed"), reversed);
+    assert_eq!(found("/?q=CASE"), all[..2]);
+    assert_eq!(found("/?q=case&folder=a%2Fb&sort=reversed&page=9"), all[1..2]);
+    assert_eq!(found("/?folder=a"), all[..2]);
+    assert_eq!(found("/?folder=%2Fc%26d%2F"), all[2..3]);
+    assert_eq!(found("/?q=%22"), all[2..3]);
+    let nothing: [&str; 0] = [];
+    for query in ["/?folder=..", "/?folder=a%2Fb%2Fc", "/?q=%3Cscript%3E&folder=%22%3E%3Cscript%3E"]
+    {
+        assert_eq!(found(query), nothing, "{query}");
+        assert!(!service.get(query).text().contains("<script>"));
+    }
+    let page = service.get("/?q=x%22y&folder=a");
+    assert!(page.text().contains("?q=x%22y&amp;folder=a%2Fb\">b/ (1)</a>"), "{}", page.text());
+    assert!(page.text().contains("value=\"x&quot;y\""));
+    assert!(service.get("/").text().contains("c&amp;d/ (1)"));
+    assert_eq!(service.get("/?page=x").status, 400);
+}

@@ -1,5 +1,6 @@
 //! The pages for people: a gallery of slides, and a viewer for each; and the list as JSON.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -38,15 +39,24 @@ const HTML: &str = "text/html; charset=utf-8";
 /// Pages load nothing from elsewhere. OpenSeadragon decodes in workers that it makes itself.
 const POLICY: &str = "default-src 'none'; img-src 'self' data: blob:; script-src 'self'; \
     style-src 'self' 'unsafe-inline'; connect-src 'self'; worker-src 'self' blob:; \
-    base-uri 'none'; form-action 'none'";
+    base-uri 'none'; form-action 'self'";
 
 /// Slides on one page of the gallery.
 const PAGE: usize = 60;
+/// Folders that one page of the gallery names.
+const FOLDERS: usize = 100;
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(super) struct Paging {
     /// From 1.
     page: Option<usize>,
+    /// A part of the names of slides, in upper or lower case.
+    q: String,
+    /// The slides below it are shown; all if it is empty.
+    folder: String,
+    /// `reversed`: the last name first.
+    sort: String,
 }
 
 async fn slides(app: &Arc<App>) -> Result<Arc<List>> {
@@ -78,13 +88,76 @@ pub(super) fn escaped(text: &str) -> String {
     escaped
 }
 
+/// The address of the gallery that shows something, on its first page.
+fn shown(paging: &Paging, folder: &str, is_reversed: bool) -> String {
+    let mut address = format!("?q={}&amp;folder={}", encoded(&paging.q), encoded(folder));
+    if is_reversed {
+        address.push_str("&amp;sort=reversed");
+    }
+    address
+}
+
+/// Links to the folders above and below one, with how many slides are in each.
+fn folders(list: &List, paging: &Paging, is_reversed: bool) -> String {
+    let folder = paging.folder.as_str();
+    let mut below: BTreeMap<&str, usize> = BTreeMap::new();
+    for id in list.keys() {
+        let inner = inside(id, folder).and_then(|inner| inner.split_once('/'));
+        if let Some((name, _)) = inner {
+            *below.entry(name).or_default() += 1;
+        }
+    }
+    let mut links = String::new();
+    let mut link = |to: &str, text: &str| {
+        let to = shown(paging, to, is_reversed);
+        let _ = writeln!(links, "<a href=\"{to}\">{}</a>", escaped(text));
+    };
+    if !folder.is_empty() {
+        link("", "All folders");
+        for (at, _) in folder.match_indices('/') {
+            link(&folder[..at], &folder[..at]);
+        }
+    }
+    for (name, count) in below.iter().take(FOLDERS) {
+        let path = if folder.is_empty() { (*name).to_owned() } else { format!("{folder}/{name}") };
+        link(&path, &format!("{name}/ ({count})"));
+    }
+    match below.len().saturating_sub(FOLDERS) {
+        0 => {}
+        more => {
+            let _ = write!(links, "<span>and {more} more folders</span>");
+        }
+    }
+    links
+}
+
+/// The rest of an identifier below a folder; all of it if there is no folder.
+fn inside<'a>(id: &'a str, folder: &str) -> Option<&'a str> {
+    match folder {
+        "" => Some(id),
+        folder => id.strip_prefix(folder)?.strip_prefix('/'),
+    }
+}
+
 /// `/`
-pub(super) async fn gallery(State(app): Shared, Query(paging): Query<Paging>) -> Result<Response> {
+pub(super) async fn gallery(
+    State(app): Shared,
+    Query(mut paging): Query<Paging>,
+) -> Result<Response> {
     let list = slides(&app).await?;
-    let pages = list.len().div_ceil(PAGE).max(1);
+    paging.folder = paging.folder.trim_matches('/').to_owned();
+    let is_reversed = paging.sort == "reversed";
+    let wanted = paging.q.to_lowercase();
+    let fits =
+        |id: &&String| inside(id, &paging.folder).is_some() && id.to_lowercase().contains(&wanted);
+    let mut found: Vec<&String> = list.keys().filter(fits).collect();
+    if is_reversed {
+        found.reverse();
+    }
+    let pages = found.len().div_ceil(PAGE).max(1);
     let number = paging.page.unwrap_or(1).clamp(1, pages);
     let mut cards = String::new();
-    for id in list.keys().skip((number - 1) * PAGE).take(PAGE) {
+    for id in found.iter().skip((number - 1) * PAGE).take(PAGE) {
         let (address, name) = (encoded(id), escaped(id));
         let _ = writeln!(
             cards,
@@ -93,12 +166,15 @@ pub(super) async fn gallery(State(app): Shared, Query(paging): Query<Paging>) ->
              <span class=\"name\">{name}</span></a></li>"
         );
     }
-    let count = match list.len() {
-        0 => "There are no slides here.".to_owned(),
-        1 => "One slide".to_owned(),
-        count => format!("{count} slides"),
+    let count = match (list.len(), found.len()) {
+        (0, _) => "There are no slides here.".to_owned(),
+        (all, some) if some < all => format!("{some} of {all} slides"),
+        (1, _) => "One slide".to_owned(),
+        (all, _) => format!("{all} slides"),
     };
-    let link = |number: usize, text: &str| format!("<a href=\"?page={number}\">{text}</a>");
+    let here = shown(&paging, &paging.folder, is_reversed);
+    let link =
+        |number: usize, text: &str| format!("<a href=\"{here}&amp;page={number}\">{text}</a>");
     let mut turning = String::new();
     if pages > 1 {
         let before = if number > 1 { link(number - 1, "previous") } else { String::new() };
@@ -106,7 +182,16 @@ pub(super) async fn gallery(State(app): Shared, Query(paging): Query<Paging>) ->
         turning = format!("<nav>{before} <span>page {number} of {pages}</span> {after}</nav>");
     }
     let page_of = include_str!("../../pages/gallery.html");
-    let filled = [("{{count}}", count), ("{{cards}}", cards), ("{{turning}}", turning)];
+    let checked = |is_chosen: bool| if is_chosen { " selected" } else { "" }.to_owned();
+    let filled = [
+        ("{{count}}", count),
+        ("{{query}}", escaped(&paging.q)),
+        ("{{folder}}", escaped(&paging.folder)),
+        ("{{reversed}}", checked(is_reversed)),
+        ("{{folders}}", folders(&list, &paging, is_reversed)),
+        ("{{cards}}", cards),
+        ("{{turning}}", turning),
+    ];
     Ok(page(fill(page_of, &filled)))
 }
 
