@@ -9,7 +9,7 @@
 //! opened     open slides, each once                          opened, library, series, stamps
 //! disk       encoded images that outlive the server
 //! prefetch   neighbours of tiles, made while there is nothing else to do
-//! privacy    which of what slides say may name a person
+//! privacy    labels, and metadata that may name a person: who is shown them
 //! flights    one piece of work for all that ask for the same
 //! bounded    what was used last, within bytes
 //! shares     what slides on web servers may have of what all slides share

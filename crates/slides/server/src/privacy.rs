@@ -1,4 +1,4 @@
-//! Which of what slides say may name a person.
+//! Labels, and metadata that may name a person: who is shown them.
 
 use clap::ValueEnum;
 

@@ -349,5 +349,51 @@ fn in_a_browser_annotations_are_where_they_belong() {
     page.open(&format!("http://{}/slides/aperio.svs", service.address));
     settle(&mut page);
     assert_eq!(page.value("document.getElementById('outlines').hidden"), true);
+    // A magnification that is chosen is the one that is shown.
+    page.value(
+        "(() => { const select = document.getElementById('magnification'); select.value = '10';
+            select.dispatchEvent(new Event('change')); })()",
+    );
+    settle(&mut page);
+    let shown = page.value("document.getElementById('magnification').options[0].textContent");
+    assert_eq!(shown, "10×");
     assert_eq!(page.complaints(), Vec::<String>::new());
+}
+
+/// Nothing makes the page wider than the window.
+const FITS: &str = "document.documentElement.scrollWidth <= innerWidth";
+
+#[test]
+fn the_gallery_and_its_errors_are_readable_on_a_telephone() {
+    let directory = tempfile::tempdir().unwrap();
+    let name = "a folder of a long name/<b>Case</b> \"1\" {{cards}}.svs";
+    let name = name.replace("</b>", "<b>");
+    let path = slide(directory.path()).join(&name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::copy(aperio(), path).unwrap();
+    let service = Service::of(directory.path());
+    let mut browser = Browser::start();
+    for (width, height) in [(1280, 800), (390, 844)] {
+        let mut page = browser.page(width, height, width < 500);
+        page.open(&format!("http://{}/", service.address));
+        page.until("document.readyState === 'complete'");
+        assert_eq!(page.value(FITS), true);
+        page.value("document.querySelector('input[type=search]').value = 'CASE'");
+        page.click("form button");
+        page.until("location.search.includes('q=CASE') && document.readyState === 'complete'");
+        let names =
+            page.value("[...document.querySelectorAll('.name')].map((one) => one.textContent)");
+        assert_eq!(names, json!([name]));
+        assert_eq!(page.value(FITS), true);
+        keep(&mut page, &format!("search-{width}"));
+        assert_eq!(page.complaints(), Vec::<String>::new());
+        page.open(&format!("http://{}/slides/nothing", service.address));
+        page.until("document.querySelector('h1') !== null");
+        assert_eq!(page.value(FITS), true);
+        let size = page.number("parseFloat(getComputedStyle(document.body).fontSize)");
+        assert!(size >= 16.0 && page.value("innerWidth") == width, "{size}");
+        keep(&mut page, &format!("error-{width}"));
+        page.click("p a");
+        page.until("document.querySelectorAll('.name').length === 2");
+    }
 }

@@ -1,4 +1,4 @@
-//! What names a patient, and who is shown it: labels, metadata, DICOMweb.
+//! Labels, metadata and DICOMweb, which may name a patient: who is shown them.
 
 mod common;
 
@@ -51,7 +51,7 @@ fn a_link_shows_no_label_unless_it_was_signed_for_that() {
     };
     let service = Service::start(&root, with_secret);
     let bearer = [("authorization", "Bearer s3cret")];
-    assert_eq!(service.ask("GET", LABEL, &bearer).pixels().width() > 0, true);
+    assert!(service.ask("GET", LABEL, &bearer).pixels().width() > 0);
 
     let plain = cookie(&service.get(&sign(directory.path(), &[VIEWER])));
     let full_link = sign(directory.path(), &["--with-associated", VIEWER]);

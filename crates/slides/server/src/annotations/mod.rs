@@ -45,7 +45,7 @@ const CUT: usize = 4;
 /// The largest file that is read.
 const LARGEST: u64 = 1 << 30;
 
-/// What names of files end in that are compressed.
+/// The end of the names of compressed files.
 const COMPRESSED: &str = ".geojson.gz";
 
 /// A byte order mark, in UTF-8.
@@ -227,7 +227,7 @@ fn indexed(path: &Path, limit: usize) -> std::result::Result<Index, Wrong> {
     };
     let mut from = BufReader::with_capacity(64 << 10, Guard::new(file, LARGEST));
     let of_file = |error: &io::Error| {
-        // What the guard refuses is of the file, and so is what cannot be decompressed.
+        // The guard's refusals, and errors of decompression, are of the file.
         let is_cut = [ErrorKind::InvalidInput, ErrorKind::UnexpectedEof].contains(&error.kind());
         error.kind() == ErrorKind::InvalidData || (is_compressed && is_cut)
     };

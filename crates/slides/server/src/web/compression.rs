@@ -1,4 +1,4 @@
-//! Which answers are compressed on their way: text, for clients that take gzip. Images and files are
+//! Compression of answers on their way: text, for clients that take gzip. Images and files are
 //! compressed already, or are asked for by ranges.
 
 use axum::http::header::CONTENT_TYPE;

@@ -10,7 +10,7 @@
 //!   annotations what is annotated in a view
 //!   metrics     counts for Prometheus
 //!   status      workers, how work is dealt, what is guaranteed
-//! compression   which answers are compressed on their way
+//! compression   text, for clients that take gzip
 //! response      headers that all answers have, entity tags
 //! sending       answers on their way: what they hold until they have gone
 //! traffic       what moves on a connection, and when it is over

@@ -25,7 +25,7 @@ pub(crate) fn fleeting(kind: &'static str, bytes: impl Into<Bytes>) -> Response 
     response
 }
 
-/// What an answer says that is a failure, for a page about it.
+/// The text of an answer that is a failure, for a page about it.
 #[derive(Debug, Clone)]
 pub(super) struct Said(pub(super) std::sync::Arc<str>);
 

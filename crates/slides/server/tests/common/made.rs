@@ -42,7 +42,7 @@ pub(crate) fn dicom(slide: &Slide, directory: &Path, to: &Path, name: &str, seri
 
 /// Adds a label to such a series, with the pixels of the smallest level; its UID ends in 99.
 pub(crate) fn label(slide: &Slide, directory: &Path, to: &Path, series: &str) {
-    let last = slide.levels().into_iter().enumerate().last().unwrap();
+    let last = slide.levels().into_iter().enumerate().next_back().unwrap();
     let of = instance(slide, last, directory, (to, "label", series), Some("99"));
     make("make_dicom.py", &["make"], directory, &json!([of]));
 }

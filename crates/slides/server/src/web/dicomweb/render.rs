@@ -22,7 +22,7 @@ use crate::web::{App, Shared, response};
 /// Pixels of the longer side of a thumbnail, if the client does not say.
 const THUMBNAIL: u32 = 256;
 
-/// What is asked for of an image.
+/// The size and part of an image that a client asks for.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 struct Viewport {
     /// The image is as large as fits in there.
