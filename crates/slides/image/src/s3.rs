@@ -6,7 +6,7 @@
 
 use crate::http::encoded;
 use crate::{Error, Result};
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use std::fmt::{self, Write};
 use std::time::SystemTime;

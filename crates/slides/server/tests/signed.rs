@@ -6,7 +6,7 @@ use std::fs;
 use std::process::{Command, Output};
 
 use common::{Service, odd};
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 const SECRET: &str = "a secret that is long enough";

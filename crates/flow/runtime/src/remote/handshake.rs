@@ -17,7 +17,7 @@
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use thiserror::Error;
 
