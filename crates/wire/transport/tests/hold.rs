@@ -227,6 +227,61 @@ fn a_hold_without_a_sound_end_is_none() {
     }
 }
 
+/// As where the receiver is in another time namespace, by whose clock the hold is to last for longer.
+#[test]
+fn what_was_seen_is_not_hidden_as_time_passes() {
+    let (a, b) = ends();
+    send(&a, b"held", true);
+    let end = a.queue.own().word(layout::HELD_UNTIL).load(Ordering::Relaxed);
+    set_end_of_hold(&a, end + LIMIT.as_nanos() as u64);
+    assert_eq!(seen(&b), 4);
+    set_end_of_hold(&a, end);
+    assert_eq!(seen(&b), 4);
+    send(&a, b"more", true);
+    assert_eq!(received(&b), 8);
+}
+
+#[test]
+fn what_an_answer_has_shown_is_not_hidden_by_a_cork() {
+    let (a, b) = ends();
+    b.queue.tx().carrier().unwrap();
+    send(&a, b"more", true);
+    send(&b, b"answer", false);
+    assert_eq!(seen(&b), 4);
+    a.queue.tx().set_corked(true);
+    assert_eq!(seen(&b), 4);
+    send(&a, b"corked", false);
+    assert_eq!(seen(&b), 4);
+    assert_eq!(received(&b), 4);
+}
+
+/// One hold expires, and the next one begins while the receiver looks.
+#[test]
+fn what_was_seen_is_not_hidden_by_the_next_hold() {
+    let (a, b) = ends();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..200_000 {
+                send(&a, b"x", true);
+                set_end_of_hold(&a, 0);
+                while a.queue.unsent() > 1 {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let (mut all, mut hidden) = (0, 0);
+        while all < 200_000 {
+            if b.queue.has_record() {
+                hidden += (0..20).filter(|_| !b.queue.has_record()).count();
+                all += received(&b);
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        assert_eq!(hidden, 0);
+    });
+}
+
 #[test]
 fn a_ring_without_room_holds_nothing_back() {
     let (a, b) = ends();
@@ -290,11 +345,13 @@ fn what_the_receiver_sends_ends_a_hold_for_more_and_no_cork() {
     assert_eq!(received(&b), 4);
     // More bytes begin another hold.
     send(&a, b"again", true);
-    assert_eq!(seen(&b), 0);
-    a.queue.tx().set_corked(true);
+    assert_eq!(received(&b), 0);
     send(&b, b"answer", false);
-    assert_eq!(seen(&b), 0);
+    assert_eq!(received(&b), 5);
+    a.queue.tx().set_corked(true);
     send(&a, b"corked", false);
+    assert_eq!(seen(&b), 0);
+    send(&b, b"answer", false);
     b.queue.tx().sent_by_tcp(1);
     b.queue.tx().shutdown().unwrap();
     assert_eq!(seen(&b), 0);

@@ -327,6 +327,22 @@ static void shared(void)
     CHECK(close(a) == 0 && close(b) == 0);
 }
 
+/* What was seen is not hidden again: TCP may show what is held back for more once it hears from the receiver. */
+static void not_hidden(void)
+{
+    int a, b;
+    char c;
+    pair(&a, &b);
+    more(a);
+    write_all(b, "?", 1);
+    read_all(a, &c, 1);
+    long before = unread(b);
+    set(a, TCP_CORK, 1);
+    printf("hidden by a cork: %d\n", unread(b) < before);
+    drain(b, 3);
+    CHECK(close(a) == 0 && close(b) == 0);
+}
+
 int main(void)
 {
     for (size_t i = 0; i < sizeof ACTS / sizeof *ACTS; i++)
@@ -335,6 +351,7 @@ int main(void)
     for (int how = 0; how < SLEEPS; how++)
         time_over(how);
     woken();
+    not_hidden();
     full_segments();
     for (int how = 0; how < 3; how++)
         gone(how);

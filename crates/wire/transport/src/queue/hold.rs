@@ -11,8 +11,13 @@
 //! rings for the first record that it holds back. A receiver that goes to sleep arms, notes the hold
 //! ([`QueuePair::note_hold`]), looks, and sleeps no longer than the hold lasts.
 //!
-//! Both ends must read the same clock: ends on two machines hold nothing back. A peer that lies about
-//! the time can have its bytes seen early, or 200 ms late, as if it had sent them then.
+//! Bytes that were seen are never hidden again: poll may have called them readable, and a receive must
+//! find them. So no hold is prolonged, and all that the receiver reads is of one hold.
+//!
+//! Both ends must read the same clock: ends on two machines hold nothing back. A receiver that finds
+//! that the clocks differ, as those of two time namespaces do (time_namespaces(7)), holds nothing
+//! any more. A peer that lies about the time can have its bytes seen early, or 200 ms late, as if it
+//! had sent them then.
 
 use std::time::Duration;
 
@@ -25,6 +30,9 @@ use crate::sync::Ordering;
 
 /// How long the kernel's TCP holds bytes back at most.
 const LIMIT: Duration = Duration::from_millis(200);
+
+/// A peer whose holds change so often within one look holds nothing back.
+const MOST_CHANGES: usize = 8;
 
 /// The records that the peer holds back.
 pub(super) struct Hold {
@@ -52,11 +60,11 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     #[inline]
     pub(super) fn hold(&self) -> Option<Hold> {
         let from = self.peer.load(layout::HELD_FROM, Ordering::Acquire);
-        if from == 0 { None } else { self.hold_from(from - 1) }
+        if from == 0 { None } else { self.hold_from(from) }
     }
 
     #[cold]
-    fn hold_from(&self, position: u64) -> Option<Hold> {
+    fn hold_from(&self, mut from: u64) -> Option<Hold> {
         let is_over = self.get(layout::RX_UNHELD) != 0
             || self.peer_is_shut()
             || self.peer_has_closed()
@@ -64,13 +72,34 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         if is_over {
             return None;
         }
-        if self.sent_mark() >= self.peer.load(layout::HELD_ANSWER, Ordering::Relaxed) {
+        let load = |word| self.peer.load(word, Ordering::Acquire);
+        for _ in 0..MOST_CHANGES {
+            let of = [layout::HELD_UNTIL, layout::HELD_BYTES, layout::HELD_ANSWER].map(load);
+            // All must be of one hold: the next one would prolong one that has expired.
+            let again = load(layout::HELD_FROM);
+            if again == from {
+                return self.hold_of(from - 1, of);
+            }
+            from = again;
+            if from == 0 {
+                break;
+            }
+        }
+        None
+    }
+
+    fn hold_of(&self, position: u64, [until, bytes, answer]: [u64; 3]) -> Option<Hold> {
+        if self.sent_mark() >= answer {
             return None;
         }
-        let until = Duration::from_nanos(self.peer.load(layout::HELD_UNTIL, Ordering::Relaxed));
-        let bytes = self.peer.load(layout::HELD_BYTES, Ordering::Relaxed);
-        let left = until.checked_sub(now())?;
-        (!left.is_zero() && left <= LIMIT).then_some(Hold { position, bytes, left })
+        let left = Duration::from_nanos(until).checked_sub(now())?;
+        if left > LIMIT {
+            // The clocks differ. What was seen because of that must not be hidden once the rest of
+            // the time looks sound.
+            self.set(layout::RX_UNHELD, 1);
+            return None;
+        }
+        (!left.is_zero()).then_some(Hold { position, bytes, left })
     }
 
     /// For a caller that is armed for data and looks once more before it sleeps: how long the sleep
@@ -98,9 +127,11 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 
     /// Bytes that this end has published in all and does not hold back.
     fn shown_bytes(&self) -> u64 {
-        let is_held = self.has_hold(holds::HELD)
-            && Duration::from_nanos(self.get(layout::HELD_UNTIL)) > now();
-        self.get(if is_held { layout::HELD_BYTES } else { layout::PUBLISHED_BYTES })
+        let load = |word| self.own.word(word).load(Ordering::Acquire);
+        // In the reverse order of `Tx::begin_hold`.
+        let is_held = load(layout::TX_HOLDS) & holds::HELD != 0
+            && Duration::from_nanos(load(layout::HELD_UNTIL)) > now();
+        load(if is_held { layout::HELD_BYTES } else { layout::PUBLISHED_BYTES })
     }
 
     /// As [`Self::unsent`], without what this end holds back, which the peer had no chance to take.
@@ -201,8 +232,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         let q = self.queue;
         let word = q.own.word(layout::TX_HOLDS);
         if corked {
+            // A hold for MSG_MORE still ends at an answer, which may be there already.
             word.fetch_or(holds::CORKED, Ordering::Relaxed);
-            q.set(layout::HELD_ANSWER, u64::MAX);
         } else {
             word.fetch_and(!holds::CORKED, Ordering::Relaxed);
         }
@@ -241,12 +272,13 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         if q.has_hold(holds::HELD) {
             return;
         }
-        q.own.word(layout::TX_HOLDS).fetch_or(holds::HELD, Ordering::Relaxed);
-        q.set(layout::HELD_UNTIL, (now() + LIMIT).as_nanos() as u64);
-        q.set(layout::HELD_BYTES, q.get(layout::PUBLISHED_BYTES));
         let is_corked = q.has_hold(holds::CORKED);
         let answer = if is_corked { u64::MAX } else { q.peer_sent_mark().saturating_add(1) };
-        q.set(layout::HELD_ANSWER, answer);
+        // Whoever sees one of them sees that the hold before has ended.
+        q.set_in_order(layout::HELD_BYTES, q.get(layout::PUBLISHED_BYTES));
+        q.set_in_order(layout::HELD_UNTIL, (now() + LIMIT).as_nanos() as u64);
+        q.set_in_order(layout::HELD_ANSWER, answer);
+        q.own.word(layout::TX_HOLDS).fetch_or(holds::HELD, Ordering::Release);
         q.set_in_order(layout::HELD_FROM, q.get(layout::TX_POSITION) + 1);
     }
 
