@@ -331,6 +331,19 @@ fn a_receiver_whose_peer_has_gone_holds_nothing() {
     assert_eq!(received(&b), 0);
     assert!(b.queue.unhold());
     assert_eq!(received(&b), 4);
+    assert!(!b.queue.unhold());
+}
+
+/// A receiver that found nothing, and then the end of TCP, has bytes to look for although none are
+/// held back any more.
+#[test]
+fn a_hold_may_end_before_the_peer_is_known_to_have_gone() {
+    let (a, b) = ends();
+    send(&a, b"held", true);
+    assert_eq!(received(&b), 0);
+    set_end_of_hold(&a, 0);
+    assert!(b.queue.unhold());
+    assert_eq!(received(&b), 4);
 }
 
 #[test]

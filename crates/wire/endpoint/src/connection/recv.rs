@@ -264,7 +264,8 @@ impl Connection {
                             link.untold.store(error.raw_os_error(), Ordering::Relaxed);
                         }
                         _ if self.is_stale(link) => return Err(Failure::Kernel(Errno::STALE)),
-                        // The bytes that the peer held back come before the end.
+                        // The bytes that the peer held back come before the end. The hold may have
+                        // expired since the last look.
                         Ok(0) if link.ring.queue.unhold() => {}
                         Ok(0) => return self.end_of_stream(link, rx),
                         Ok(_) => return Err(Failure::Violation(Violation)),

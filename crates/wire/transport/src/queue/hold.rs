@@ -153,13 +153,14 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.hold().is_some()
     }
 
-    /// The peer has gone: from now on this end sees all records. True if some were held back.
+    /// The peer has gone: from now on this end sees all records. True if it sees one that it may not
+    /// have seen before.
     pub fn unhold(&self) -> bool {
-        let was_holding = self.is_holding();
-        if was_holding {
+        if self.is_holding() {
             self.set(layout::RX_UNHELD, 1);
         }
-        was_holding
+        // Not only then: the hold may have ended since the caller found nothing.
+        self.has_record()
     }
 
     /// Whether the next send of this end may have to hold its bytes back, or to end a hold.
