@@ -31,7 +31,8 @@ impl Reminder {
     /// Once, `soon` from now.
     pub(super) fn set(&self, soon: Duration) -> io::Result<()> {
         let nothing = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let it_value = Timespec { tv_sec: 0, tv_nsec: i64::from(soon.subsec_nanos()) };
+        // A timer of no time at all would never ring.
+        let it_value = Timespec { tv_sec: 0, tv_nsec: i64::from(soon.subsec_nanos()).max(1) };
         let when = Itimerspec { it_interval: nothing, it_value };
         timerfd_settime(self.0.as_fd(), TimerfdTimerFlags::empty(), &when)?;
         Ok(())
