@@ -179,11 +179,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         let from = q.peer.load(layout::RECALL_FROM, Ordering::Acquire);
         let by = q.peer.load(layout::RECALL_TCP, Ordering::Acquire);
         let (position, offset) = self.locate(from).ok_or(Violation)?;
-        // Where bytes were not counted, the peer may have received more than this end knows of.
         let is_counted = q.get(layout::TX_UNCOUNTED) == 0;
-        if position < q.get(layout::CONSUMED_SEEN)
-            || (is_counted && by >> 1 > q.get(layout::TX_TCP_BYTES))
-        {
+        if position < q.get(layout::CONSUMED_SEEN) {
             return Err(Violation);
         }
         let begin = Cursor { carrier: Carrier::from_code(by & 1), position, offset, tcp: by >> 1 };
@@ -197,6 +194,11 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
                 Span::Tcp(from, to) => behind += to - from,
             }
             cursor = next;
+        }
+        // Another process that was given the socket may have sent more than this end knows of, but
+        // nothing that comes before what is on the ring.
+        if is_counted && ring > 0 && begin.tcp > sent {
+            return Err(Violation);
         }
         let all_kept = is_awaited && q.kept_from().is_some_and(|kept| kept <= begin.tcp);
         let is_possible = ring == 0 || (!q.is_shut() && is_counted && (behind == 0 || all_kept));
