@@ -296,7 +296,8 @@ pub(crate) fn prepare_exec(loads: impl Fn() -> bool) {
 /// Whether no process with this program holds it but this one.
 fn is_own(socket: &SocketRef) -> bool {
     let connection = &socket.connection;
-    let is_alone = connection.ends_with_this_process() || !connection.is_attached();
+    let is_alone = connection.ends_with_this_process()
+        || !(connection.is_attached() || relay::has_found(socket));
     process::kind() == Kind::Own && is_alone
 }
 

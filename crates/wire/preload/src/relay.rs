@@ -106,10 +106,11 @@ fn put_nothing(number: Fd) -> io::Result<()> {
 }
 
 /// Lets a relay take the place of the socket in this process, before exec, which an epoll set that
-/// has the socket must not survive: it would go on with what the number was. Where no relay can
-/// begin, what would be a false end of the stream becomes an error.
+/// has the socket must not survive: it would go on with what the number was. Nor does a relay take
+/// what this program has found, and another one may hold as well. Where no relay can begin, what would
+/// be a false end of the stream becomes an error.
 pub(crate) fn take_place(socket: SocketRef, takes: Takes, survives: impl Fn(c_int) -> bool) {
-    let begun = if is_in_surviving_set(&socket, survives) {
+    let begun = if is_in_surviving_set(&socket, survives) || has_found(&socket) {
         Err(Errno::NOTSUP)
     } else {
         begin(&socket, takes)
@@ -117,6 +118,11 @@ pub(crate) fn take_place(socket: SocketRef, takes: Takes, survives: impl Fn(c_in
     if begun.is_ok() || would_end_falsely(&socket) {
         replace_numbers(socket, begun.ok());
     }
+}
+
+/// Whether what is unread was left by another program, which may still want it.
+pub(crate) fn has_found(socket: &Socket) -> bool {
+    socket.connection.has_rest() && !socket.connection.is_attached()
 }
 
 /// Whether the next program gets an epoll set that has the socket.

@@ -225,6 +225,11 @@ static int successor(char **argv)
         CHECK(close_range(3, ~0u, 0) == 0);
     if (!strcmp(what, "write"))
         write_all(fd, "hello from the new program", 26);
+    if (!strcmp(what, "leave")) {
+        /* For a program without the library. */
+        execle("/bin/true", "true", NULL, (char *[]){NULL});
+        return 9;
+    }
     if (!strcmp(what, "sum")) {
         unsigned long len = 0, sum = 0;
         sum_up(fd, &len, &sum);
@@ -328,7 +333,7 @@ static void with(const char *what, size_t size, int forks)
         _exit(9);
     }
     join(child);
-    if (!strcmp(what, "close") || !strcmp(what, "range") || !strcmp(what, "write"))
+    if (!strcmp(what, "close") || !strcmp(what, "range") || !strcmp(what, "write") || !strcmp(what, "leave"))
         read_rest("this one", fd, 0, size);
     end_of(fd);
     close(fd);
@@ -519,6 +524,7 @@ int main(int argc, char **argv)
         with("close", 30000, forks);
         with("range", 30000, forks);
         with("write", 30000, forks);
+        with("leave", 30000, forks);
         in_turns(forks);
     }
     failed();
