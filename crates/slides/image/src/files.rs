@@ -59,13 +59,15 @@ fn reopened(path: &Path, name: &str, files: &Files) -> Result<(File, Metadata)> 
     }
 }
 
-/// What a file is known by: device, inode, length, and when it was changed.
+/// The marks of a file's state: device, inode, length, and when it and its status were changed. Programs
+/// that repair a file may restore the first of these times; nobody sets the second.
 #[derive(Debug, PartialEq, Eq)]
-struct Identity([u64; 3], [i64; 2]);
+struct Identity([u64; 3], [i64; 4]);
 
 impl Identity {
     fn of(data: &Metadata) -> Self {
-        Self([data.dev(), data.ino(), data.len()], [data.mtime(), data.mtime_nsec()])
+        let times = [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()];
+        Self([data.dev(), data.ino(), data.len()], times)
     }
 }
 
@@ -169,12 +171,24 @@ mod tests {
             assert_eq!(found, format!("{number:03}"));
             assert!(open(&real) <= 3);
         }
-        // Another file in its place, one that was written to, and none.
+        // Another file in its place, one that was written to, one that kept its length and time, and
+        // none.
         fs::write(real.join("other"), "007").unwrap();
         fs::rename(real.join("other"), path(7)).unwrap();
         fs::write(path(8), "longer").unwrap();
+        let before = fs::metadata(path(10)).unwrap();
+        let mut status = (before.ctime(), before.ctime_nsec());
+        // Clocks of files go by ticks.
+        while status == (before.ctime(), before.ctime_nsec()) {
+            fs::write(path(10), "abc").unwrap();
+            let file = File::options().write(true).open(path(10)).unwrap();
+            file.set_modified(before.modified().unwrap()).unwrap();
+            let after = file.metadata().unwrap();
+            assert_eq!((after.len(), after.mtime_nsec()), (before.len(), before.mtime_nsec()));
+            status = (after.ctime(), after.ctime_nsec());
+        }
         fs::remove_file(path(9)).unwrap();
-        for number in [7, 8] {
+        for number in [7, 8, 10] {
             let error: Result<String> = read(number);
             assert!(matches!(error, Err(Error::Changed { .. })), "{error:?}");
         }

@@ -1,7 +1,6 @@
 //! Open slides: each is opened once, however many ask, and so many stay open.
 
 use std::num::NonZeroUsize;
-use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -15,7 +14,7 @@ use crate::flights::{Flight, Flights, Joined};
 use crate::library::{self, Library, Place};
 use crate::render::{TOO_MANY, colour};
 use crate::shares::{self, Host, Web};
-use crate::stamps;
+use crate::stamps::{self, Stamp};
 
 /// Whether a file is still the same is looked up when the last look is so old.
 const FRESH: Duration = Duration::from_secs(1);
@@ -286,10 +285,7 @@ impl Slides {
     fn stamp(&self, place: &Place, location: &str) -> String {
         match (place, std::fs::metadata(location)) {
             (Place::File { .. }, Ok(data)) => {
-                let changed = format!("{}.{}", data.mtime(), data.mtime_nsec());
-                // A program that repairs a file may restore the time above, but not this one.
-                let status = format!("{}.{}", data.ctime(), data.ctime_nsec());
-                let of = format!("{}-{}-{changed}-{status}", data.ino(), data.len());
+                let of = Stamp::of(&data).to_string();
                 match library::instances(location) {
                     Some(directory) => format!("{of}-{}", stamps::series(directory)),
                     None if data.is_dir() => format!("{of}-{}", stamps::image(location.as_ref())),

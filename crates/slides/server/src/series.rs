@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use seekwire_slides_image::{Error, Heading};
 
 use crate::render::work;
+use crate::stamps::Stamp;
 use crate::told::Told;
 
 /// A series that is a slide.
@@ -23,9 +23,6 @@ pub(crate) struct Series {
 
 /// All of them, by the UIDs of study and series.
 pub(crate) type Index = BTreeMap<(String, String), Series>;
-
-/// What says whether a file is still the same: inode, length, time.
-type Stamp = (u64, u64, i64, i64);
 
 /// Those of a directory, by the UIDs of study and series.
 pub(crate) type Found = BTreeMap<(String, String), Files>;
@@ -92,7 +89,7 @@ impl Headings {
 
     fn heading(&self, file: &Path) -> Option<Known> {
         let data = fs::metadata(file).ok()?;
-        let stamp = (data.ino(), data.len(), data.mtime(), data.mtime_nsec());
+        let stamp = Stamp::of(&data);
         if let Some((known, heading)) = self.known.get(file) {
             if *known == stamp {
                 return Some((stamp, heading.clone()));

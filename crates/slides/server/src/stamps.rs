@@ -1,7 +1,8 @@
-//! What says whether a slide that is a directory is still the same one: names, inodes, lengths and
-//! times of files in it, as a hash.
+//! Stamps of files, which change with these: inode, length and times. Of a slide that is a directory,
+//! a hash of the names and stamps of files in it.
 
-use std::fs;
+use std::fmt;
+use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,26 @@ const DESCRIPTIONS: [&str; 4] = ["zarr.json", ".zattrs", ".zgroup", ".zarray"];
 const DEEPEST: usize = 2;
 /// Names that are looked at in an image in OME-Zarr.
 const MOST: usize = 1024;
+
+/// Of a file: inode, length, and when it and its status were changed. Programs that repair a file may
+/// restore the first of these times; nobody sets the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp([i64; 6]);
+
+impl Stamp {
+    pub(crate) fn of(data: &Metadata) -> Self {
+        let [inode, length] = [data.ino(), data.len()].map(|number| number as i64);
+        let (changed, status) = (data.mtime(), data.ctime());
+        Self([inode, length, changed, data.mtime_nsec(), status, data.ctime_nsec()])
+    }
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [inode, length, changed, part, status, part_of_status] = self.0;
+        write!(f, "{inode}-{length}-{changed}.{part}-{status}.{part_of_status}")
+    }
+}
 
 /// Of a series in DICOM: of all files in its directory.
 pub(crate) fn series(directory: &Path) -> String {
@@ -59,9 +80,7 @@ fn hash(below: &Path, mut files: Vec<PathBuf>) -> String {
         let name = file.strip_prefix(below).unwrap_or(&file);
         hash.update(name.as_os_str().as_bytes());
         hash.update(b"\0");
-        // Programs that repair a file may restore its time of change; nobody sets that of its status.
-        let times = [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()];
-        for number in [data.ino(), data.len()].into_iter().chain(times.map(|time| time as u64)) {
+        for number in Stamp::of(&data).0 {
             hash.update(number.to_le_bytes());
         }
     }

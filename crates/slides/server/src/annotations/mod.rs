@@ -19,7 +19,7 @@ mod view;
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Cursor, ErrorKind, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,6 +33,7 @@ use crate::bounded::Bounded;
 use crate::failure::{Failure, Result};
 use crate::flights::{Flight, Flights, Joined};
 use crate::library::Place;
+use crate::stamps::Stamp;
 use budget::Budget;
 use guard::Guard;
 use index::{Builder, Index};
@@ -84,8 +85,7 @@ pub(crate) fn beside(place: &Place) -> Option<Beside> {
         let real = fs::canonicalize(path.with_file_name(format!("{name}{end}"))).ok()?;
         let data = fs::metadata(&real).ok()?;
         let is_inside = within.as_ref().is_none_or(|within| real.starts_with(within));
-        let (seconds, nanoseconds) = (data.mtime(), data.mtime_nsec());
-        let stamp = format!("{}-{}-{seconds}.{nanoseconds}", data.ino(), data.len());
+        let stamp = Stamp::of(&data).to_string();
         (is_inside && data.is_file()).then_some(Beside { path: real, stamp })
     })
 }

@@ -1,7 +1,6 @@
 //! TLS: a certificate and its key out of two files, which are read anew when they change.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,6 +14,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{Error, ServerConfig, crypto};
+
+use crate::stamps::Stamp;
 
 /// How often the files are looked at.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -31,17 +32,12 @@ pub struct Files {
     pub key: PathBuf,
 }
 
-/// What says whether a file is still the same: inode, length, time.
-type Stamp = [(u64, u64, i64, i64); 2];
+type Stamps = [Option<Stamp>; 2];
 
 impl Files {
-    /// Zeros for what is not there.
-    fn stamp(&self) -> Stamp {
-        [&self.certificate, &self.key].map(|path| {
-            fs::metadata(path).map_or((0, 0, 0, 0), |data| {
-                (data.ino(), data.len(), data.mtime(), data.mtime_nsec())
-            })
-        })
+    /// The stamps of both; none for one that is not there.
+    fn stamps(&self) -> Stamps {
+        [&self.certificate, &self.key].map(|path| fs::metadata(path).ok().as_ref().map(Stamp::of))
     }
 
     fn load(&self) -> Result<Arc<CertifiedKey>> {
@@ -98,7 +94,7 @@ pub(crate) struct Tls {
     files: Files,
     current: Arc<Current>,
     acceptor: TlsAcceptor,
-    stamp: Stamp,
+    stamps: Stamps,
     hangup: Signal,
 }
 
@@ -110,7 +106,7 @@ impl Tls {
     /// Files that cannot be read, and what in them is no certificate or not its key.
     pub(crate) fn new(files: &Files) -> Result<Self> {
         let hangup = signal(SignalKind::hangup())?;
-        let stamp = files.stamp();
+        let stamps = files.stamps();
         let current = Arc::new(Current(Mutex::new(files.load()?)));
         let provider = Arc::new(crypto::ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
@@ -119,7 +115,7 @@ impl Tls {
             .with_cert_resolver(Arc::clone(&current) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        Ok(Self { files: files.clone(), current, acceptor, stamp, hangup })
+        Ok(Self { files: files.clone(), current, acceptor, stamps, hangup })
     }
 
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
@@ -136,13 +132,13 @@ impl Tls {
                 _ = ticks.tick() => false,
                 _ = self.hangup.recv() => true,
             };
-            let (files, before) = (self.files.clone(), self.stamp);
+            let (files, before) = (self.files.clone(), self.stamps);
             let look = move || {
-                let stamp = files.stamp();
-                (stamp, (is_asked || stamp != before).then(|| files.load()))
+                let stamps = files.stamps();
+                (stamps, (is_asked || stamps != before).then(|| files.load()))
             };
-            let Ok((stamp, loaded)) = tokio::task::spawn_blocking(look).await else { return };
-            self.stamp = stamp;
+            let Ok((stamps, loaded)) = tokio::task::spawn_blocking(look).await else { return };
+            self.stamps = stamps;
             match loaded {
                 None => {}
                 Some(Ok(pair)) => {
