@@ -31,11 +31,13 @@ pub enum Codec {
     Lzma,
     /// WebP.
     WebP,
+    /// RLE, of DICOM.
+    Rle,
 }
 
 impl Codec {
     /// All of them; each has the number of its place in the bytes of a stored tile.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Absent,
         Self::Raw,
         Self::Lzw,
@@ -48,12 +50,13 @@ impl Codec {
         Self::PackBits,
         Self::Lzma,
         Self::WebP,
+        Self::Rle,
     ];
 
     /// The first `length` bytes of what is compressed. More are not unpacked, or are an error.
     pub(crate) fn unpack(self, bytes: &[u8], length: usize) -> Result<Vec<u8>, String> {
         let unpacked = match self {
-            Self::Absent | Self::Jpeg | Self::WebP => {
+            Self::Absent | Self::Jpeg | Self::WebP | Self::Rle => {
                 return Err("it is no sequence of samples".into());
             }
             Self::Raw => bytes[..length.min(bytes.len())].to_vec(),
@@ -134,6 +137,41 @@ fn packbits(mut bytes: &[u8], length: usize) -> Vec<u8> {
     }
     unpacked.truncate(length);
     unpacked
+}
+
+/// Planes of samples with `wide` bytes each, the lowest first, out of RLE (DICOM PS3.5, annex G): after
+/// 16 numbers, how many segments there are and where each begins, a segment of PackBits for each
+/// byte of a sample, the highest first.
+pub(crate) fn rle(
+    bytes: &[u8],
+    planes: usize,
+    wide: usize,
+    length: usize,
+) -> Result<Vec<u8>, String> {
+    let count = planes * wide;
+    let (header, _) = bytes.split_at_checked(64).ok_or("its RLE has no header")?;
+    let mut numbers = header
+        .chunks_exact(4)
+        .map(|number| u32::from_le_bytes([number[0], number[1], number[2], number[3]]) as usize);
+    let segments = numbers.next().unwrap_or(0);
+    if segments != count || count > 15 {
+        return Err(format!("its RLE has {segments} segments, its samples {count} bytes"));
+    }
+    let starts: Vec<usize> = numbers.take(count).chain([bytes.len()]).collect();
+    let each = length / count;
+    let mut samples = vec![0; length];
+    for (number, place) in starts.windows(2).enumerate() {
+        let segment = Some(place[0]).filter(|start| *start >= 64);
+        let segment = segment.and_then(|start| bytes.get(start..place[1]));
+        let unpacked = packbits(segment.ok_or("segments of its RLE are out of place")?, each);
+        if unpacked.len() < each {
+            return Err(format!("a segment of {} bytes of {each}", unpacked.len()));
+        }
+        let (plane, byte) = (number / wide, wide - 1 - number % wide);
+        let into = samples[plane * each * wide + byte..].iter_mut().step_by(wide);
+        into.zip(unpacked).for_each(|(into, byte)| *into = byte);
+    }
+    Ok(samples)
 }
 
 /// Red, green and blue of an image of just this size in WebP.

@@ -32,12 +32,13 @@
 //! tiles are: a cache of tiles belongs to the server. Files may be hostile: each is read within
 //! [`Limits`], and what is wrong with it is an [`Error`] that names it.
 //!
-//! Compression is none, LZW, deflate or JPEG, in TIFF also PackBits, Zstandard, LZMA or WebP, and in
-//! OME-Zarr Blosc, Zstandard, gzip or LZ4. A [`Layout`] says what samples there are: of any number in
-//! a pixel, whole or floating point, of 1 to 64 bits, of which 8 are shown. JPEG 2000 is refused:
-//! OpenSlide may read it in files of scanners. (Of decoders of JPEG 2000, hayro-jpeg2000 has no
-//! unsafe code, but needs a newer Rust than this crate promises; openjpeg-sys is C, and openjp2 is C
-//! translated to Rust.)
+//! Compression is none, LZW, deflate or JPEG, in TIFF also PackBits, Zstandard, LZMA or WebP, and
+//! in OME-Zarr Blosc, Zstandard, gzip or LZ4, in DICOM none, JPEG or RLE. A [`Layout`] says what
+//! samples there are: of any number in a pixel, whole or floating point, of 1 to 64 bits, of which
+//! 8 are shown. JPEG 2000 is refused: OpenSlide may read it in files of scanners. (Of decoders of
+//! JPEG 2000, hayro-jpeg2000 has no unsafe code, but needs a newer Rust than this crate promises;
+//! openjpeg-sys is C, and openjp2 is C translated to Rust. For JPEG-LS in DICOM there is CharLS,
+//! which is C++. dicom-rs has RLE, but panics at a frame that is too short.)
 //!
 //! Tables of TIFF are read by own code, and tiles are decompressed by crates. The crate `tiff` reads
 //! a whole file by one handle and cannot decode a tile elsewhere; `async-tiff` can, but needs a newer

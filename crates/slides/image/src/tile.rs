@@ -165,6 +165,10 @@ impl StoredTile {
     /// Decompresses all parts.
     fn unpacked(&self, packed: usize) -> std::result::Result<Vec<u8>, String> {
         let codec = self.layout.codec;
+        if codec == Codec::Rle {
+            let Layout { samples, bits, .. } = self.layout;
+            return crate::codec::rle(&self.bytes, samples.into(), usize::from(bits / 8), packed);
+        }
         let unpack = |bytes: &[u8], length: usize| match self.layout.reversed {
             true => {
                 let bytes: Vec<u8> = bytes.iter().map(|byte| byte.reverse_bits()).collect();

@@ -182,7 +182,7 @@ fn the_dataset_in_json_is_as_pydicom_has_it() {
 }
 
 #[test]
-fn native_pixels_of_all_kinds_are_read() {
+fn pixels_of_all_kinds_are_read_native_and_in_rle() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     base(directory);
@@ -226,12 +226,15 @@ fn native_pixels_of_all_kinds_are_read() {
         let place = directory.join(name);
         std::fs::create_dir(&place).unwrap();
         let tiff = open(&directory.join(format!("{name}.tif")));
-        let of = with(frames(&tiff, 0, &place), json!({"file": place.join("dicom")}));
-        made.push(with(of, changes.clone()));
+        let of = with(frames(&tiff, 0, &place), json!({"file": place.join("native")}));
+        let of = with(of, changes.clone());
+        let rle = json!({"file": place.join("rle"), "rle": true, "series": "1.2.826.0.1.5"});
+        made.push(with(of.clone(), rle));
+        made.push(of);
     }
     make_dicom(directory, &made);
     for (name, of, _) in &rows {
-        let slide = open(&directory.join(name).join("dicom"));
+        let slide = open(&directory.join(name).join("native"));
         let tiff = open(&directory.join(format!("{of}.tif")));
         let (ours, theirs) = (whole(&slide, 0), whole(&tiff, 0));
         // Of twelve bits the largest is white, and of sixteen everything from 255 * 256 on.
@@ -242,6 +245,11 @@ fn native_pixels_of_all_kinds_are_read() {
             slide.dicom().unwrap().instances().next().unwrap().media_type(),
             "application/octet-stream"
         );
+        let rle = open(&directory.join(name).join("rle"));
+        same(&rle, 0, &slide, 0);
+        let instance = rle.dicom().unwrap().instances().next().unwrap();
+        assert_eq!(instance.media_type(), "image/dicom-rle");
+        assert_eq!(instance.transfer_syntax(), "1.2.840.10008.1.2.5");
         let (x, y) = slide.microns_per_pixel().unwrap();
         let width = f64::from(slide.levels()[0].width);
         assert!((x - f64::from(0.1_f32) * 1000.0 / width).abs() < 1e-9 && y > 0.0, "{x}, {y}");

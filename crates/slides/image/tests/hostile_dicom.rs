@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::seeds::{Dataset, JPEG, NATIVE, encapsulated, head, jpeg, native, sequence};
+use common::seeds::{Dataset, JPEG, NATIVE, RLE, encapsulated, head, jpeg, native, sequence};
 use seekwire_slides_image::{Error, Limits, MemorySource, Region, Slide};
 use std::os::unix::fs::symlink;
 
@@ -115,6 +115,54 @@ fn what_is_wrong_is_said() {
         let error = open(Dataset::slide().file(syntax, &native(8192))).err().unwrap();
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     }
+}
+
+/// A frame in RLE: how many segments it says there are, where they begin, and its bytes after that.
+fn rle(segments: u32, starts: &[u32], bytes: &[u8]) -> Vec<u8> {
+    let numbers = [segments].into_iter().chain(starts.iter().copied()).chain([0; 15]).take(16);
+    numbers.flat_map(u32::to_le_bytes).chain(bytes.iter().copied()).collect()
+}
+
+#[test]
+fn frames_in_rle_are_whole_or_an_error() {
+    // 32 runs of 128 bytes of the value 7: 64 x 64 pixels. What follows them is left out.
+    let runs = [129, 7].repeat(32);
+    let more = [&runs[..], &[128, 128, 255, 9, 0]].concat();
+    let read = |dataset: &Dataset, frame: &[u8]| {
+        read(&open(dataset.file(RLE, &encapsulated(&[frame, frame], true))).unwrap())
+    };
+    let dataset = Dataset::slide();
+    for bytes in [&runs, &more] {
+        let pixels = read(&dataset, &rle(1, &[64], bytes)).unwrap();
+        assert_eq!(pixels, vec![7; 100 * 64 * 3]);
+    }
+    for (frame, what) in [
+        (vec![1; 62], "no header"),
+        (rle(0, &[], &runs), "0 segments"),
+        (rle(2, &[64, 64], &runs), "2 segments"),
+        (rle(u32::MAX, &[64], &runs), "4294967295 segments"),
+        (rle(1, &[63], &runs), "out of place"),
+        (rle(1, &[0], &runs), "out of place"),
+        (rle(1, &[u32::MAX], &runs), "out of place"),
+        (rle(1, &[128], &runs), "0 bytes of 4096"),
+        (rle(1, &[64], &runs[2..]), "3968 bytes of 4096"),
+        (rle(1, &[64], &runs[..63]), "3968 bytes of 4096"),
+        (rle(1, &[64], &[127, 1, 2]), "2 bytes of 4096"),
+        (rle(1, &[64], &[128; 4096]), "0 bytes of 4096"),
+    ] {
+        let error = read(&dataset, &frame).unwrap_err().to_string();
+        assert!(error.contains(what), "{what}: {error}");
+    }
+    // Segments out of order, of samples of 16 bits; then in order, with 7 as the upper byte.
+    let mut wide = Dataset::slide();
+    wide.short(0x0028_0100, 16);
+    wide.short(0x0028_0101, 16);
+    let both = [&runs[..], &[129, 200].repeat(32)].concat();
+    let error = read(&wide, &rle(2, &[128, 64], &both)).unwrap_err().to_string();
+    assert!(error.contains("out of place"), "{error}");
+    assert_eq!(read(&wide, &rle(2, &[64, 128], &both)).unwrap(), vec![7; 100 * 64 * 3]);
+    let error = open(Dataset::slide().file(RLE, &native(2 * 64 * 64))).err().unwrap().to_string();
+    assert!(error.contains("not as the transfer syntax says"), "{error}");
 }
 
 /// Sequences in sequences.

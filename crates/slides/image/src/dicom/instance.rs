@@ -144,9 +144,13 @@ impl Instance {
         &self.syntax
     }
 
-    /// The type of a frame's bytes: `image/jpeg` or `application/octet-stream`.
+    /// The type of a frame's bytes: `image/jpeg`, `image/dicom-rle` or `application/octet-stream`.
     pub fn media_type(&self) -> &'static str {
-        if self.layout.codec == Codec::Jpeg { "image/jpeg" } else { "application/octet-stream" }
+        match self.layout.codec {
+            Codec::Jpeg => "image/jpeg",
+            Codec::Rle => "image/dicom-rle",
+            _ => "application/octet-stream",
+        }
     }
 
     /// How many frames it has.
@@ -229,6 +233,7 @@ fn codec(syntax: &str) -> std::result::Result<Codec, String> {
     let what = match syntax.strip_prefix("1.2.840.10008.1.2").unwrap_or("?") {
         ".1" => return Ok(Codec::Raw),
         ".4.50" | ".4.51" => return Ok(Codec::Jpeg),
+        ".5" => return Ok(Codec::Rle),
         "" => "implicit value representations",
         ".2" => "the byte order of DICOM that was retired",
         ".1.99" => "a deflated dataset",
@@ -236,7 +241,6 @@ fn codec(syntax: &str) -> std::result::Result<Codec, String> {
         ".4.80" | ".4.81" => "compression by JPEG-LS",
         ".4.90" | ".4.91" | ".4.92" | ".4.93" => "compression by JPEG 2000",
         ".4.201" | ".4.202" | ".4.203" => "compression by High-Throughput JPEG 2000",
-        ".5" => "compression by RLE",
         _ => return Err(format!("the transfer syntax {syntax:?}")),
     };
     Err(what.into())
@@ -245,7 +249,7 @@ fn codec(syntax: &str) -> std::result::Result<Codec, String> {
 fn layout(header: &Header, codec: Codec) -> std::result::Result<Layout, String> {
     let colours = match header.photometric.as_str() {
         // Decoders of JPEG know nothing of it.
-        "MONOCHROME1" if codec == Codec::Raw => Colours::Inverted,
+        "MONOCHROME1" if codec != Codec::Jpeg => Colours::Inverted,
         "MONOCHROME2" => Colours::Grey,
         "RGB" => Colours::Rgb,
         "YBR_FULL" | "YBR_FULL_422" if codec == Codec::Jpeg => Colours::YCbCr,
@@ -260,7 +264,7 @@ fn layout(header: &Header, codec: Codec) -> std::result::Result<Layout, String> 
     }
     let bits = match header.allocated {
         8 => 8,
-        16 if codec == Codec::Raw => 16,
+        16 if codec != Codec::Jpeg => 16,
         other => return Err(format!("samples of {other} bits")),
     };
     let window = match (bits, header.stored) {
@@ -272,7 +276,7 @@ fn layout(header: &Header, codec: Codec) -> std::result::Result<Layout, String> 
         colours,
         samples: needed,
         bits,
-        planes: codec == Codec::Raw && header.planar == 1,
+        planes: codec == Codec::Rle || codec == Codec::Raw && header.planar == 1,
         window,
         fill: if colours == Colours::Inverted { 0.0 } else { f64::INFINITY },
         ..Layout::of_bytes(size, codec)

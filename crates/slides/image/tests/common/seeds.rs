@@ -51,6 +51,7 @@ pub(crate) fn tiff(changes: &[Entry], next: u32, tile: &[u8]) -> Vec<u8> {
 
 pub(crate) const NATIVE: &str = "1.2.840.10008.1.2.1";
 pub(crate) const JPEG: &str = "1.2.840.10008.1.2.4.50";
+pub(crate) const RLE: &str = "1.2.840.10008.1.2.5";
 
 /// A dataset of DICOM, by tag.
 #[derive(Clone)]

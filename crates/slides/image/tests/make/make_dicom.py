@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydicom import Dataset, FileMetaDataset, dcmread
 from pydicom.encaps import encapsulate, encapsulate_extended
-from pydicom.uid import generate_uid
+from pydicom.uid import RLELossless, generate_uid
 
 CLASS = "1.2.840.10008.5.1.4.1.1.77.1.6"
 NATIVE = "1.2.840.10008.1.2.1"
@@ -93,6 +93,13 @@ def make(of):
     frames = [frames[place] for place in places]
     if not jpeg:
         dataset.add_new(0x7FE00010, "OB" if of.get("bits", 8) == 8 else "OW", b"".join(frames))
+        if of.get("rle"):
+            before = dataset.pixel_array
+            if of["samples"] > 1:
+                # The array has the samples of a pixel beside each other.
+                dataset.PlanarConfiguration = 0
+            dataset.compress(RLELossless, before, generate_instance_uid=False)
+            assert (dataset.pixel_array == before).all()
     else:
         if of["table"] == "extended":
             pixels, offsets, lengths = encapsulate_extended(frames)
