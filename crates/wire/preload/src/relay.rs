@@ -120,7 +120,7 @@ pub(crate) fn take_place(socket: SocketRef, takes: Takes, survives: impl Fn(c_in
     }
 }
 
-/// Whether what is unread was left by another program, which may still want it.
+/// Whether its unread bytes were left by another program, which may still want them.
 pub(crate) fn has_found(socket: &Socket) -> bool {
     socket.connection.has_rest() && !socket.connection.is_attached()
 }
