@@ -1,5 +1,5 @@
 //! No memory of the process reaches a picture: a buffer not written in full is an error. Before each
-//! slide is opened, memory is filled with a pattern and given back, so that what is allocated next has it.
+//! slide is opened, memory is filled with a pattern and given back: the next buffers have it.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::process::Command;
 
 /// Tells the test that it runs in a process whose memory is filled.
 const FILLED: &str = "SEEKWIRE_TEST_FILLED";
-/// What memory is filled with: an opaque pixel in the order of OpenSlide (blue, green, red, alpha).
+/// The pattern: an opaque pixel in the order of OpenSlide (blue, green, red, alpha).
 const PATTERN: [u8; 4] = [93, 162, 94, 255];
 /// The same as OpenSlide's pixels are shown.
 const SHOWN: [u8; 3] = [94, 162, 93];
