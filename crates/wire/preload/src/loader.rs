@@ -271,8 +271,27 @@ fn changes_rights(file: &Opened) -> Option<bool> {
 /// As for [`with_environment`].
 unsafe fn is_wanted(environment: Strings) -> Option<bool> {
     let (mut is_named, mut is_on) = (None, None);
+    let look = |string: &[u8]| {
+        if let Some(value) = string.strip_prefix(VARIABLE) {
+            let is_it = value.split(is_separator).any(|entry| !entry.is_empty() && is_own(entry));
+            is_named.get_or_insert(is_it);
+        } else if let Some(value) = string.strip_prefix(b"SEEKWIRE=") {
+            is_on.get_or_insert(value == b"on");
+        }
+    };
+    // SAFETY: as the caller promises.
+    unsafe { each_variable(environment, look) }?;
+    Some(is_named == Some(true) && is_on != Some(false))
+}
+
+/// Does something with each variable, and returns how many there are. `None` if they cannot be read.
+///
+/// # Safety
+///
+/// As for [`with_environment`].
+unsafe fn each_variable(environment: Strings, mut work: impl FnMut(&[u8])) -> Option<usize> {
     if environment.is_null() {
-        return Some(false);
+        return Some(0);
     }
     for at in 0.. {
         let place = environment.wrapping_add(at);
@@ -282,21 +301,15 @@ unsafe fn is_wanted(environment: Strings) -> Option<bool> {
         // SAFETY: it can be read.
         let entry = unsafe { *place };
         if entry.is_null() {
-            break;
+            return Some(at);
         }
         if !pointers::can_read(entry, 1) {
             return None;
         }
         // SAFETY: a C string, as the caller promises.
-        let string = unsafe { CStr::from_ptr(entry) }.to_bytes();
-        if let Some(value) = string.strip_prefix(VARIABLE) {
-            let is_it = value.split(is_separator).any(|entry| !entry.is_empty() && is_own(entry));
-            is_named.get_or_insert(is_it);
-        } else if let Some(value) = string.strip_prefix(b"SEEKWIRE=") {
-            is_on.get_or_insert(value == b"on");
-        }
+        work(unsafe { CStr::from_ptr(entry) }.to_bytes());
     }
-    Some(is_named == Some(true) && is_on != Some(false))
+    None
 }
 
 /// Whether a program that begins now can look at the numbers that it has.
@@ -377,32 +390,17 @@ fn room<'a, T: Copy>(few: &'a mut [T], many: &'a mut Vec<T>, count: usize) -> Op
 ///
 /// As for [`with_environment`].
 unsafe fn measure(environment: Strings) -> Option<(usize, usize)> {
-    let (mut count, mut length, mut is_named) = (0, 0, false);
-    if environment.is_null() {
-        return None;
-    }
-    loop {
-        let place = environment.wrapping_add(count);
-        if !pointers::can_read(place, 1) {
-            return None;
-        }
-        // SAFETY: it can be read.
-        let entry = unsafe { *place };
-        if entry.is_null() {
-            return is_named.then_some((count, length));
-        }
-        if !pointers::can_read(entry, 1) {
-            return None;
-        }
-        // SAFETY: a C string, as the caller promises.
-        let string = unsafe { CStr::from_ptr(entry) }.to_bytes();
+    let (mut length, mut is_named) = (0, false);
+    let look = |string: &[u8]| {
         if let Some(value) = string.strip_prefix(VARIABLE) {
             let entries = || value.split(is_separator).filter(|entry| !entry.is_empty());
             is_named |= others(value).count() < entries().count();
             length += string.len() + 1;
         }
-        count += 1;
-    }
+    };
+    // SAFETY: as the caller promises.
+    let count = unsafe { each_variable(environment, look) }?;
+    is_named.then_some((count, length))
 }
 
 fn is_separator(byte: &u8) -> bool {
