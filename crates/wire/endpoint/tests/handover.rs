@@ -9,7 +9,7 @@ use seekwire_endpoint::{
     At, Connection, HandedOver, Interest, Reason, RecvFlags, Role, SeekOptions, SendFlags, Until,
 };
 use seekwire_transport::Errno;
-use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::{Fd, socket};
 
 const LONG: Duration = Duration::from_secs(60);
 /// More than the small socket buffers hold, and less than the ring.
@@ -149,6 +149,30 @@ fn the_end_of_the_stream_follows_what_is_retransmitted() {
         (&server.socket).write_all(b"answer").unwrap();
         assert_eq!(waiting.join().unwrap(), b"answer");
     });
+}
+
+/// The kernel says it once, to a send that nobody in the program has made.
+#[test]
+fn a_reset_in_the_midst_of_what_is_retransmitted_is_no_end_of_the_stream() {
+    for seeks in [false, true] {
+        let (client, server) = pair();
+        client.send(&pattern(REQUEST, 5));
+        let _ = server.connection.hand_over_later(Reason::Exec, |_| false);
+        client.serve();
+        assert!(client.connection.retransmits());
+        socket::reset(server.connection.fd());
+        while client.connection.retransmits() {
+            client.connection.attend();
+            std::thread::yield_now();
+        }
+        let mut buf = [0; 10];
+        let bufs = &mut [IoSliceMut::new(&mut buf)];
+        let end = match seeks {
+            true => client.connection.seek(bufs, At::Offset(0), SeekOptions::TAKE, true),
+            false => client.connection.recv(bufs, RecvFlags::default()),
+        };
+        assert_eq!(end, Err(Errno::CONNRESET), "seeks {seeks}");
+    }
 }
 
 #[test]

@@ -99,8 +99,9 @@ impl Connection {
 
     #[cold]
     fn has_left_ring(&self, link: &Link, tx: &Tx<'_, Own, Peer>, calls: &Calls) {
-        // An error is that of the next send.
-        let _ = self.retransmit(link, tx);
+        if let Err(error) = self.retransmit(link, tx) {
+            link.keep_untold(error);
+        }
         calls.peer();
         // Whatever waiters of this end waited for, they now also have to wait for room in the
         // socket.
@@ -130,8 +131,9 @@ impl Connection {
         if let Err(Full::Violation(violation)) = carrier {
             self.violated(link, violation);
         }
-        if retransmitted.is_err() {
-            // The kernel's socket has the error to tell.
+        if let Err(error) = retransmitted {
+            // The kernel has told it, and would take it for the end from now on.
+            link.keep_untold(error);
             link.ring.doorbell.ring();
         }
         if by_peer && self.reason().is_none() {

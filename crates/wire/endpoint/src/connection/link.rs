@@ -35,8 +35,8 @@ pub(super) struct Link {
     pub(super) watch: Watch,
     /// A receive has returned the end of the stream, and no error before it.
     pub(super) has_ended: AtomicBool,
-    /// An error that the kernel told, which it does once, while bytes on the ring come before it:
-    /// the receive behind those bytes returns it. 0 is none.
+    /// An error that the kernel told, which it does once, while bytes on the ring come before it, or
+    /// to somebody else than the program: the receive behind those bytes returns it. 0 is none.
     pub(super) untold: AtomicI32,
     /// What tells the socket from other files: its number may come to stand for another one.
     pub(super) identity: OnceLock<Option<(u64, u64)>>,
@@ -224,6 +224,13 @@ impl Link {
     pub(super) fn peer_is_gone(&self) {
         let _ =
             self.broken.compare_exchange(SOUND, PEER_GONE, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// An error that the kernel told to this library alone. EPIPE is for sends.
+    pub(super) fn keep_untold(&self, error: Errno) {
+        if error != Errno::PIPE {
+            self.untold.store(error.raw_os_error(), Ordering::Relaxed);
+        }
     }
 
     /// The error that [`Link::untold`] keeps, if there is one: it is told now.

@@ -204,6 +204,9 @@ impl Connection {
             // Bytes may have been lost before the end.
             return Err(Violation.into());
         }
+        if let Some(error) = link.take_untold() {
+            return Err(error.into());
+        }
         // False where only this end was shut down for reading, by whatever process.
         let has_ended = socket::ends(self.fd()).peers;
         let in_order = !has_ended || q.peer_is_shut() || q.peer_has_closed();

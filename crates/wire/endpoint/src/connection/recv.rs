@@ -1,7 +1,6 @@
 //! Receiving in order on an attached connection: by TCP or from the ring.
 
 use std::io::IoSliceMut;
-use std::sync::atomic::Ordering;
 
 use seekwire_protocol::Carrier;
 use seekwire_protocol::switch::RxStep;
@@ -261,7 +260,7 @@ impl Connection {
                         Err(Errno::AGAIN) if !rx.has_more() => return Ok(Try::Wait(Carrier::Ring)),
                         Err(Errno::AGAIN) | Ok(_) if rx.has_more() => {}
                         Err(error) if rx.has_more() => {
-                            link.untold.store(error.raw_os_error(), Ordering::Relaxed);
+                            link.keep_untold(error);
                         }
                         _ if self.is_stale(link) => return Err(Failure::Kernel(Errno::STALE)),
                         // The bytes that the peer held back come before the end. The hold may have

@@ -80,6 +80,12 @@ impl Connection {
         Ok(ReceivePath::Attached(link, self.rx(link)?))
     }
 
+    /// The kernel's socket says that the stream has ended. It has not where this library has heard
+    /// of the error that ended it.
+    fn believe_end(&self) -> Result<(), Errno> {
+        self.attached().and_then(Link::take_untold).map_or(Ok(()), Err)
+    }
+
     /// Lets the peer know what was taken.
     pub(super) fn leave(&self, path: ReceivePath<'_>, before_sleep: bool) {
         let ReceivePath::Attached(link, rx) = path else { return };
@@ -209,12 +215,12 @@ impl ReceivePathSource<'_, '_> {
                 ReceivePath::Plain(_) => return from_kernel(self, into, u64::MAX),
                 ReceivePath::Attached(_, rx) => rx,
             };
-            return match self.step(rx)? {
+            let received = match self.step(rx)? {
                 Next::Ring => {
                     let received = self.ring(rx).receive(into, most);
                     let n = self.checked(received)?;
                     self.front += n as u64;
-                    Ok(n)
+                    return Ok(n);
                 }
                 Next::Tcp(bound) => match from_kernel(self, into, bound) {
                     Ok(0) => Err(Errno::CONNRESET),
@@ -234,6 +240,10 @@ impl ReceivePathSource<'_, '_> {
                 Next::Empty => Err(Errno::AGAIN),
                 Next::End => Ok(0),
             };
+            if received == Ok(0) {
+                self.connection.believe_end()?;
+            }
+            return received;
         }
     }
 }
