@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use crate::documents;
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire, source};
@@ -103,8 +104,7 @@ const SYMBOLS: [&str; 8] = [
 #[test]
 fn debuggers_find_the_symbols_of_stripped_files() {
     let stage = Stage::new(Mode::Plain);
-    let root = stage.path("root");
-    make(&stage, "install", &root);
+    let root = copied_installation(&stage);
     make(&stage, "install-debug", &root);
     for (file, directory) in
         [("seekwire", "bin"), ("libseekwire.so.0", "lib"), ("seekwire-demo", "lib/seekwire")]
@@ -147,8 +147,7 @@ fn uninstall_removes_what_install_put_there() {
 #[test]
 fn the_installed_command_finds_the_installed_library() {
     let stage = Stage::new(Mode::Accelerated);
-    let root = stage.path("root");
-    make(&stage, "install", &root);
+    let root = installation();
     let command = root.join("opt/bin/seekwire");
     let value = stage
         .run(stage.plain_command(&command).args(["run", "sh", "-c", "echo $LD_PRELOAD"]))
@@ -160,8 +159,7 @@ fn the_installed_command_finds_the_installed_library() {
 #[test]
 fn the_installed_command_finds_its_other_programs() {
     let stage = Stage::new(Mode::Plain);
-    let root = stage.path("root");
-    make(&stage, "install", &root);
+    let root = copied_installation(&stage);
     let command = root.join("opt/bin/seekwire");
     let asked = |words: &[&str]| stage.run(stage.plain_command(&command).args(words));
     let list = asked(&["lab", "list"]).success();
@@ -180,8 +178,7 @@ fn the_installed_command_finds_its_other_programs() {
 #[test]
 fn a_c_program_uses_the_installed_header_and_library() {
     let stage = Stage::new(Mode::Accelerated);
-    let root = stage.path("root");
-    make(&stage, "install", &root);
+    let root = installation();
     let include = format!("-I{}", root.join("opt/include").display());
     let search = format!("-L{}", root.join("opt/lib").display());
     let found_at = format!("-Wl,-rpath,{}", root.join("opt/lib").display());
@@ -204,8 +201,7 @@ fn a_c_program_uses_the_installed_header_and_library() {
 #[test]
 fn the_library_is_found_by_the_linker_the_loader_and_to_be_preloaded() {
     let stage = Stage::new(Mode::Plain);
-    let root = stage.path("root");
-    make(&stage, "install", &root);
+    let root = installation();
     let lib = root.join("opt/lib");
     let link = |path: &str| fs::read_link(lib.join(path)).expect("a link");
     assert_eq!(link("libseekwire.so"), Path::new("libseekwire.so.0"));
@@ -220,8 +216,7 @@ fn the_library_is_found_by_the_linker_the_loader_and_to_be_preloaded() {
 #[test]
 fn the_installed_example_builds_as_its_manual_page_says() {
     let stage = Stage::new(Mode::Plain);
-    let root = stage.path("root");
-    make(&stage, "install", &root);
+    let root = installation();
     let asked = |words: &[&str]| {
         let mut command = stage.plain_command(installed("pkg-config"));
         command.arg(format!("--define-variable=prefix={}", root.join("opt").display()));
@@ -250,8 +245,7 @@ fn the_installed_example_builds_as_its_manual_page_says() {
 #[test]
 fn the_manual_pages_can_be_read() {
     let stage = Stage::new(Mode::Plain);
-    let root = stage.path("root");
-    make(&stage, "install", &root);
+    let root = installation();
     let pages = INSTALLED.iter().filter(|file| file.contains("/man/"));
     for page in pages.clone() {
         let mut command = stage.plain_command(installed("groff"));
@@ -266,9 +260,7 @@ fn the_manual_pages_can_be_read() {
 /// To a file that is installed, or to one of the repository that is there.
 #[test]
 fn every_link_in_the_installed_documents_leads_somewhere() {
-    let stage = Stage::new(Mode::Plain);
-    let root = stage.path("root");
-    make(&stage, "install", &root);
+    let root = installation();
     let directory = root.join("opt/share/doc/seekwire");
     let repository_on_the_web = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/");
     let mut checked = 0;
@@ -290,9 +282,7 @@ fn every_link_in_the_installed_documents_leads_somewhere() {
 /// Each program wrote its own pages; `seekwire` also describes the others' subcommands.
 #[test]
 fn the_manual_pages_agree_with_each_other_and_with_the_documents() {
-    let stage = Stage::new(Mode::Plain);
-    let root = stage.path("root");
-    make(&stage, "install", &root);
+    let root = installation();
     let directory = root.join("opt/share/man/man1");
     let page = |name: &str| {
         let path = directory.join(format!("{name}.1"));
@@ -340,8 +330,7 @@ fn the_manual_pages_agree_with_each_other_and_with_the_documents() {
 #[test]
 fn shells_complete_the_commands_and_their_options() {
     let stage = Stage::new(Mode::Plain);
-    let root = stage.path("root");
-    make(&stage, "install", &root);
+    let root = copied_installation(&stage);
     fs::remove_dir_all(root.join("opt/lib")).expect("a directory");
     fs::remove_dir_all(root.join("opt/bin")).expect("a directory");
     let share = root.join("opt/share");
@@ -383,8 +372,7 @@ fn shells_complete_the_commands_and_their_options() {
 #[test]
 fn a_missing_program_leaves_the_completion_of_the_others() {
     let stage = Stage::new(Mode::Plain);
-    let root = stage.path("root");
-    make(&stage, "install", &root);
+    let root = copied_installation(&stage);
     fs::remove_file(root.join("opt/lib/seekwire/seekwire-lab")).expect("a file");
     let mut command = stage.plain_command(root.join("opt/bin/seekwire"));
     let generated = stage.run(command.args(["generate", "completion", "bash"]));
@@ -392,6 +380,26 @@ fn a_missing_program_leaves_the_completion_of_the_others() {
     let script = generated.success();
     assert!(script.contains("--lasting") && script.contains("seekwire,lab)"), "{script}");
     assert!(!script.contains("--weak-peer"), "{script}");
+}
+
+/// Where everything is installed, once for all tests that leave it as it is.
+fn installation() -> &'static Path {
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    ROOT.get_or_init(|| {
+        let root = library_directory().join("installed");
+        if root.exists() {
+            fs::remove_dir_all(&root).expect("what another run has left");
+        }
+        make(&Stage::new(Mode::Plain), "install", &root);
+        root
+    })
+}
+
+/// A copy of that, for a test which removes files or adds some.
+fn copied_installation(stage: &Stage) -> PathBuf {
+    let root = stage.path("root");
+    stage.run(Command::new("cp").arg("-al").arg(installation()).arg(&root)).success();
+    root
 }
 
 fn make(stage: &Stage, target: &str, root: &Path) {
