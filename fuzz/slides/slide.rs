@@ -8,7 +8,8 @@ mod seeds;
 use libfuzzer_sys::fuzz_target;
 use seeds::{Dataset, Files, JPEG, NATIVE};
 use seekwire_slides_image::{
-    Limits, MemorySource, Region, Result, Slide, Source, Store, StoredTile,
+    Layer, Limits, MemorySource, Plane, Region, Rendering, Result, Slide, Source, Store, StoredTile,
+    Tile,
 };
 use std::sync::{Arc, OnceLock};
 
@@ -71,6 +72,7 @@ fn stores() -> &'static [Files] {
             seeds::zarr_2(r#"{"id": "blosc"}"#, &seeds::blosc(4096)),
             seeds::zarr_3("", &[5; 3 * 4096]),
             seeds::zarr_3(r#", {"name": "zstd"}"#, &[5; 64]),
+            seeds::zarr_channels(),
         ]
     })
 }
@@ -92,6 +94,13 @@ fn ask(slide: &Slide) {
             let _ = (slide.read(level, region), slide.stored_jpeg(level, region));
         }
     }
+    let (depth, times) = slide.planes();
+    let plane = Plane { z: depth - 1, t: times - 1 };
+    let layers = slide.channels().iter().zip(0..).take(3);
+    let layers = layers.map(|(of, channel)| Layer { channel, ink: of.ink }).collect();
+    let region = Region { x: 0, y: 0, width: 64, height: 64 };
+    let _ = slide.read_as(0, region, &Rendering { plane, layers });
+    let _ = slide.raw(0, (0, 0), 0, plane);
     let _ = slide.render(Region { x: -9, y: 0, width: 64, height: 64 }, 20, 30);
     for instance in slide.dicom().into_iter().flat_map(|dicom| dicom.instances()) {
         let _ = (instance.frame(1), instance.frame(instance.frames()));
@@ -109,6 +118,9 @@ fn open(bytes: Vec<u8>) {
     if let Ok(tile) = StoredTile::from_block(&bytes.clone().into()) {
         let _ = tile.decode(&limits());
         assert_eq!(StoredTile::from_block(&tile.to_block().into()).ok(), Some(tile));
+    }
+    if let Ok(tile) = Tile::from_block(&bytes.clone().into()) {
+        let _ = tile.decode(&limits());
     }
     if let Ok(slide) = Slide::from_source(MemorySource::new("memory", bytes), limits()) {
         ask(&slide);

@@ -5,6 +5,7 @@
 //!
 //! OpenSlide decodes what it reads, so a tile is its pixels.
 
+use crate::channels::Plane;
 use crate::codec::Codec;
 use crate::grid::{Grid, Parts, Tiles, microns};
 use crate::samples::Layout;
@@ -153,7 +154,13 @@ struct Associated {
 }
 
 impl Tiles for Level {
-    fn tile(&self, _: &Limits, name: String, (column, row): (u32, u32)) -> Result<StoredTile> {
+    fn tile(
+        &self,
+        _: &Limits,
+        name: String,
+        (column, row): (u32, u32),
+        _: Plane,
+    ) -> Result<StoredTile> {
         let Layout { width, height, .. } = self.layout;
         // The sides were looked at when the slide was opened.
         let (x, y) = (u64::from(column) * u64::from(width), u64::from(row) * u64::from(height));
@@ -163,7 +170,7 @@ impl Tiles for Level {
 }
 
 impl Tiles for Associated {
-    fn tile(&self, _: &Limits, name: String, _: (u32, u32)) -> Result<StoredTile> {
+    fn tile(&self, _: &Limits, name: String, _: (u32, u32), _: Plane) -> Result<StoredTile> {
         let Layout { width, height, .. } = self.layout;
         let most = u64::from(width) * u64::from(height);
         let read = self.slide.read_associated(&self.name, most);

@@ -1,9 +1,11 @@
 //! What formats have in common: each makes a slide's images [`Grid`]s, by a way of its own to find
 //! a tile.
 
+use crate::channels::{Plane, Stack};
+use crate::pick::Pick;
 use crate::samples::Layout;
 use crate::tile::StoredTile;
-use crate::{Limits, Result};
+use crate::{Error, Limits, Result};
 use std::collections::BTreeMap;
 
 /// What is found in a slide when it is opened.
@@ -16,6 +18,7 @@ pub(crate) struct Parts {
     pub(crate) microns: Option<(f64, f64)>,
     pub(crate) icc: Option<Vec<u8>>,
     pub(crate) dicom: Option<crate::Dicom>,
+    pub(crate) stack: Stack,
 }
 
 impl Parts {
@@ -23,6 +26,15 @@ impl Parts {
     pub(crate) fn sort(&mut self) {
         self.levels.sort_by_key(|level| std::cmp::Reverse(level.width));
         self.levels.dedup_by_key(|level| level.width);
+    }
+
+    /// Has a property say what of the file is not shown.
+    pub(crate) fn not_shown(&mut self, key: &str, what: &str) {
+        let list = self.properties.entry(key.into()).or_default();
+        if !list.is_empty() {
+            list.push_str("; ");
+        }
+        list.push_str(what);
     }
 }
 
@@ -41,9 +53,44 @@ pub(crate) struct Grid {
 
 /// Where the tiles of a grid are.
 pub(crate) trait Tiles: Send + Sync {
-    /// Reads a tile, whose column and row exist. The name is for errors.
-    fn tile(&self, limits: &Limits, name: String, column_and_row: (u32, u32))
-    -> Result<StoredTile>;
+    /// Reads a tile of a slide that has no channels. Its column and row exist, and so does the
+    /// plane. The name is for errors.
+    fn tile(
+        &self,
+        limits: &Limits,
+        name: String,
+        column_and_row: (u32, u32),
+        plane: Plane,
+    ) -> Result<StoredTile>;
+
+    /// Reads the tiles of a slide that has channels: each once, with the channels that are wanted
+    /// of it. All of them exist.
+    fn sheets(
+        &self,
+        _: &Limits,
+        name: String,
+        _: (u32, u32),
+        _: Plane,
+        _: &[u32],
+    ) -> Result<Vec<Picked>> {
+        Err(Error::Argument(format!("{name}: there are no channels")))
+    }
+}
+
+/// A stored tile, and where its channels are among its samples.
+pub(crate) struct Picked {
+    pub(crate) tile: StoredTile,
+    pub(crate) picks: Vec<(u32, Pick)>,
+}
+
+/// Counts the bytes of one more of the tiles that are read together.
+pub(crate) fn together(limits: &Limits, sum: &mut u64, tile: &StoredTile) -> Result<()> {
+    *sum += tile.bytes.len() as u64;
+    if *sum <= limits.stored {
+        return Ok(());
+    }
+    let what = format!("channels of {sum} bytes, of {} at most", limits.stored);
+    Err(Error::Limit { name: tile.name.clone(), what: format!("{what}: show fewer at a time") })
 }
 
 impl Grid {

@@ -9,6 +9,8 @@
 //!   [`Raster::encode`] makes JPEG, PNG or WebP.
 //! - [`Slide::tile`] with [`StoredTile::to_block`], and elsewhere [`StoredTile::from_block`] and
 //!   [`StoredTile::decode`]: the process that decodes needs no access to the file.
+//! - [`Slide::tile_of`] with a [`Rendering`] of [`Slide::channels`]: a [`Tile`] of a slide that may have
+//!   channels, focal planes and times. [`Slide::raw`] has the samples of one channel.
 //! - [`Slide::dicom`]: the instances of a slide in DICOM, with frames as they are stored and the
 //!   dataset in JSON, as DICOMweb has them; [`Heading`] is of a file that is not open.
 //!
@@ -22,6 +24,8 @@
 //!       Source     bytes by range: file, memory, HTTP   (Store: many files by name)
 //!   StoredTile   compressed bytes -> Raster             tile.rs, codec.rs, blosc.rs, jpeg.rs
 //!     Layout       samples -> pixels                      samples.rs
+//!   Blend        channels of stored tiles -> Raster     blend.rs, pick.rs
+//! Rendering       channels, planes, windows, colours         channels.rs, rendering.rs, measure.rs
 //! Raster     pixels -> JPEG, PNG, WebP                  raster.rs, encoder/
 //! ```
 //!
@@ -45,8 +49,10 @@
 //! Rust and decodes WebP by a library in C. Neither knows fill order 2.
 #![forbid(unsafe_code)]
 
+mod blend;
 mod blosc;
 mod cached;
+mod channels;
 mod codec;
 mod dicom;
 mod encoder;
@@ -58,8 +64,11 @@ mod grid;
 mod http;
 mod jpeg;
 mod limits;
+mod measure;
+mod pick;
 mod raster;
 mod redirect;
+mod rendering;
 mod s3;
 mod samples;
 mod slide;
@@ -70,7 +79,9 @@ mod tls;
 mod within;
 mod zarr;
 
+pub use blend::{Blend, Tile};
 pub use cached::CachedSource;
+pub use channels::{Channel, Ink, Layer, Plane, Rendering, Window};
 pub use codec::Codec;
 pub use dicom::{Dicom, Heading, Instance};
 pub use error::{Error, Result};
@@ -78,6 +89,7 @@ pub use formats::sniff;
 pub use http::{HttpSource, HttpStore};
 pub use limits::Limits;
 pub use raster::{Format, Raster};
+pub use rendering::Raw;
 pub use samples::{Colours, Layout, Number, Predictor};
 pub use slide::{Level, Region, Slide};
 pub use source::{FileSource, MemorySource, Source};

@@ -190,9 +190,7 @@ impl Layout {
             (Number::Signed, 16) => (value as i16).to_le_bytes().to_vec(),
             (Number::Signed, 32) => (value as i32).to_le_bytes().to_vec(),
             (Number::Signed, _) => (value as i64).to_le_bytes().to_vec(),
-            // Of 16 bits there is infinity, which the window bounds, and else nothing is asked for.
-            (Number::Float, 16) if value > 0.0 => 0x7c00_u16.to_le_bytes().to_vec(),
-            (Number::Float, 16) => vec![0; 2],
+            (Number::Float, 16) => to_half(value).to_le_bytes().to_vec(),
             (Number::Float, 32) => (value as f32).to_le_bytes().to_vec(),
             (Number::Float, _) => value.to_le_bytes().to_vec(),
         };
@@ -203,7 +201,7 @@ impl Layout {
     }
 
     /// The value of a sample in its bytes.
-    fn value(&self, bytes: &[u8]) -> f64 {
+    pub(crate) fn value(&self, bytes: &[u8]) -> f64 {
         let mut word = [0; 8];
         for (at, byte) in bytes.iter().enumerate() {
             word[if self.big_endian { bytes.len() - 1 - at } else { at }] = *byte;
@@ -386,6 +384,21 @@ fn half(bits: u16) -> f64 {
     if bits >> 15 == 1 { -size } else { size }
 }
 
+/// A number of 16 bits; what it has too many digits for is cut off.
+fn to_half(value: f64) -> u16 {
+    let sign = if value.is_sign_negative() { 1 << 15 } else { 0 };
+    let size = value.abs();
+    sign | match size {
+        _ if size.is_nan() => 0x7e00,
+        65_536.0.. => 0x7c00,
+        _ if size < 2_f64.powi(-14) => (size * 2_f64.powi(24)) as u16,
+        _ => {
+            let exponent = (size.to_bits() >> 52) as u16 - 1008;
+            exponent << 10 | (size.to_bits() >> 42) as u16 & 1023
+        }
+    }
+}
+
 /// Undoes the differences of a row, of `each` samples of `wide` bytes for a pixel.
 fn sum(row: &mut [u8], each: usize, wide: usize, big_endian: bool) {
     let step = each * wide;
@@ -424,4 +437,21 @@ fn units(samples: &[u8], size: (usize, usize), (across, down): (usize, usize)) -
         }
     }
     Some(pixels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_16_bits_come_back() {
+        for bits in (0..0x7c01).chain(0x8000..0xfc01) {
+            assert_eq!(to_half(half(bits)), bits, "{bits:x}");
+        }
+        assert!(half(to_half(f64::NAN)).is_nan());
+        assert_eq!(
+            (half(to_half(1e9)), half(to_half(-0.1))),
+            (f64::INFINITY, -0.099_975_585_937_5)
+        );
+    }
 }

@@ -1,5 +1,7 @@
 //! A slide: levels, tiles and regions.
 
+use crate::blend::Tile;
+use crate::channels::{Plane, Rendering};
 use crate::codec::Codec;
 use crate::grid::{Grid, Parts};
 use crate::http::{HttpSource, HttpStore};
@@ -50,9 +52,9 @@ pub struct Region {
 
 /// An open slide. Any number of threads may use it at once.
 pub struct Slide {
-    name: String,
-    limits: Limits,
-    parts: Parts,
+    pub(crate) name: String,
+    pub(crate) limits: Limits,
+    pub(crate) parts: Parts,
 }
 
 impl Slide {
@@ -187,19 +189,37 @@ impl Slide {
     pub fn associated(&self, name: &str) -> Result<Option<Raster>> {
         let Some(grid) = self.parts.associated.get(name) else { return Ok(None) };
         let whole = Region { x: 0, y: 0, width: grid.width, height: grid.height };
-        self.assemble((grid, None), name, whole, &mut 0).map(Some)
+        self.assemble((grid, None), name, whole, (&Rendering::default(), &mut 0)).map(Some)
     }
 
-    /// A tile as it is stored.
+    /// A tile as it is stored, of a slide without channels, in the plane that is shown first.
     ///
     /// # Errors
     /// A level or tile that does not exist, and what reading gives.
     pub fn tile(&self, level: usize, column: u32, row: u32) -> Result<StoredTile> {
+        match self.tile_of(level, (column, row), &self.rendering())? {
+            Tile::Stored(tile) => Ok(tile),
+            Tile::Blend(_) => Err(Error::Argument("a tile of channels is not stored".into())),
+        }
+    }
+
+    /// A tile in a rendering.
+    ///
+    /// # Errors
+    /// A level, tile, plane or channel that does not exist, and what reading gives.
+    pub fn tile_of(
+        &self,
+        level: usize,
+        (column, row): (u32, u32),
+        rendering: &Rendering,
+    ) -> Result<Tile> {
         let grid = self.grid(level)?;
         if column >= grid.columns() || row >= grid.rows() {
             return Err(Error::Argument(format!("level {level} has no tile {column}, {row}")));
         }
-        self.filled((grid, Some(level)), &format!("level {level}"), (column, row), &mut { DRAWN })
+        self.check(rendering)?;
+        let part = format!("level {level}");
+        self.drawn((grid, Some(level)), &part, (column, row), (rendering, &mut { DRAWN }))
     }
 
     /// The complete JPEG that is stored for just this region, if there is one: where it is one
@@ -211,6 +231,7 @@ impl Slide {
         let grid = self.grid(level)?;
         let (wide, high) = (i64::from(grid.layout.width), i64::from(grid.layout.height));
         let fits = grid.layout.codec == Codec::Jpeg
+            && self.parts.stack.channels.is_empty()
             // Black would be white.
             && grid.layout.colours != Colours::Inverted
             && (region.width, region.height) == (grid.layout.width, grid.layout.height)
@@ -224,7 +245,8 @@ impl Slide {
             return Ok(None);
         }
         let (column, row) = ((region.x / wide) as u32, (region.y / high) as u32);
-        let jpeg = self.stored(grid, &format!("level {level}"), column, row)?.jpeg()?;
+        let plane = self.parts.stack.plane;
+        let jpeg = self.stored(grid, &format!("level {level}"), (column, row), plane)?.jpeg()?;
         let is_whole = |jpeg: &Vec<u8>| {
             crate::jpeg::header(jpeg).is_some_and(|header| {
                 (header.width, header.height) == (region.width, region.height) && header.is_common
@@ -239,11 +261,20 @@ impl Slide {
     /// A level that does not exist, a region without pixels or beyond the limits, and what reading
     /// and decoding of its tiles give.
     pub fn read(&self, level: usize, region: Region) -> Result<Raster> {
-        self.level(level, region, &mut { DRAWN })
+        self.read_as(level, region, &self.rendering())
     }
 
-    fn level(&self, level: usize, region: Region, drawn: &mut u64) -> Result<Raster> {
-        self.assemble((self.grid(level)?, Some(level)), &format!("level {level}"), region, drawn)
+    /// The pixels of a region in a rendering.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and a plane or channel that does not exist.
+    pub fn read_as(&self, level: usize, region: Region, rendering: &Rendering) -> Result<Raster> {
+        self.check(rendering)?;
+        self.level(level, region, (rendering, &mut { DRAWN }))
+    }
+
+    fn level(&self, level: usize, region: Region, of: (&Rendering, &mut u64)) -> Result<Raster> {
+        self.assemble((self.grid(level)?, Some(level)), &format!("level {level}"), region, of)
     }
 
     /// The region of level 0, scaled to `width` x `height` out of the smallest level that is large
@@ -266,7 +297,8 @@ impl Slide {
         let down = f64::from(grid.height) / f64::from(main.height);
         let (left, top) = (region.x as f64 * across, region.y as f64 * down);
         let (wide, high) = (f64::from(region.width) * across, f64::from(region.height) * down);
-        self.scaled(level, (left, top, wide, high), (width, height), &mut { DRAWN })
+        let of = (&self.rendering(), &mut { DRAWN });
+        self.scaled(level, (left, top, wide, high), (width, height), of)
     }
 
     /// A part of a level, from `left`, `top` on, scaled.
@@ -275,7 +307,7 @@ impl Slide {
         level: usize,
         (left, top, wide, high): (f64, f64, f64, f64),
         (width, height): (u32, u32),
-        drawn: &mut u64,
+        of: (&Rendering, &mut u64),
     ) -> Result<Raster> {
         let whole = Region {
             x: left.floor() as i64,
@@ -283,23 +315,45 @@ impl Slide {
             width: (left - left.floor() + wide).ceil().max(1.0) as u32,
             height: (top - top.floor() + high).ceil().max(1.0) as u32,
         };
-        let raster = self.level(level, whole, drawn)?;
+        let raster = self.level(level, whole, of)?;
         let (left, top) = (left - left.floor(), top - top.floor());
         let wide = wide.min(f64::from(whole.width) - left);
         let high = high.min(f64::from(whole.height) - top);
         raster.scale((left, top, wide, high), width, height)
     }
 
-    fn grid(&self, level: usize) -> Result<&Grid> {
+    pub(crate) fn grid(&self, level: usize) -> Result<&Grid> {
         let none = || Error::Argument(format!("{}: no level {level}", self.name));
         self.parts.levels.get(level).ok_or_else(none)
     }
 
-    fn stored(&self, grid: &Grid, part: &str, column: u32, row: u32) -> Result<StoredTile> {
+    fn stored(
+        &self,
+        grid: &Grid,
+        part: &str,
+        (column, row): (u32, u32),
+        plane: Plane,
+    ) -> Result<StoredTile> {
         let name = format!("{}: {part}, tile {column}, {row}", self.name);
-        let mut tile = grid.tiles.tile(&self.limits, name, (column, row))?;
+        let mut tile = grid.tiles.tile(&self.limits, name, (column, row), plane)?;
         tile.layout.window = grid.layout.window;
         Ok(tile)
+    }
+
+    /// A tile of a level or of an associated image, which has no channels.
+    fn drawn(
+        &self,
+        (grid, level): (&Grid, Option<usize>),
+        part: &str,
+        place: (u32, u32),
+        (rendering, drawn): (&Rendering, &mut u64),
+    ) -> Result<Tile> {
+        match level {
+            Some(_) if !self.parts.stack.channels.is_empty() => {
+                self.blend(grid, part, place, rendering).map(Tile::Blend)
+            }
+            _ => self.filled((grid, level), part, place, (rendering, drawn)).map(Tile::Stored),
+        }
     }
 
     /// A tile, which is drawn from the next larger level if it is empty.
@@ -308,9 +362,9 @@ impl Slide {
         (grid, level): (&Grid, Option<usize>),
         part: &str,
         (column, row): (u32, u32),
-        drawn: &mut u64,
+        (rendering, drawn): (&Rendering, &mut u64),
     ) -> Result<StoredTile> {
-        let tile = self.stored(grid, part, column, row)?;
+        let tile = self.stored(grid, part, (column, row), rendering.plane)?;
         let larger = level.and_then(|level| level.checked_sub(1));
         let Some(larger) = larger.filter(|_| tile.layout.codec == Codec::Absent && grid.empty > 0)
         else {
@@ -331,7 +385,7 @@ impl Slide {
             what: "it is empty, and so are too many tiles of larger levels".into(),
         })?;
         let part = (place.0, place.1, size.0, size.1);
-        let pixels = self.scaled(larger, part, (width, height), drawn)?;
+        let pixels = self.scaled(larger, part, (width, height), (rendering, drawn))?;
         let layout = Layout::of_bytes((tile.layout.width, tile.layout.height), Codec::Raw);
         let mut whole = Raster::white(layout.width, layout.height);
         whole.paste(&pixels, (width, height), 0, 0);
@@ -355,7 +409,7 @@ impl Slide {
         (grid, level): (&Grid, Option<usize>),
         part: &str,
         region: Region,
-        drawn: &mut u64,
+        (rendering, drawn): (&Rendering, &mut u64),
     ) -> Result<Raster> {
         self.area(region.width, region.height)?;
         let mut raster = Raster::white(region.width, region.height);
@@ -369,7 +423,8 @@ impl Slide {
         let layout = grid.layout;
         for row in tiles(region.y, region.height, layout.height, grid.height) {
             for column in tiles(region.x, region.width, layout.width, grid.width) {
-                let tile = self.filled((grid, level), part, (column, row), drawn)?;
+                let of = (rendering, &mut *drawn);
+                let tile = self.drawn((grid, level), part, (column, row), of)?;
                 let tile = tile.decode(&self.limits)?;
                 let (x, y) = (column * layout.width, row * layout.height);
                 let inside = (grid.width - x, grid.height - y);

@@ -136,6 +136,21 @@ impl StoredTile {
         }
     }
 
+    /// The samples of all its channels, a byte or more each. A JPEG has one of 8 bits for a pixel.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode); compression by which colours are stored.
+    pub(crate) fn values(&self, limits: &Limits) -> Result<Vec<u8>> {
+        self.area(limits)?;
+        match self.layout.codec {
+            Codec::Jpeg => {
+                let raster = Self { halvings: 0, ..self.clone() }.decode(limits)?;
+                Ok(raster.pixels().iter().step_by(3).copied().collect())
+            }
+            _ => self.samples(limits),
+        }
+    }
+
     /// Whether so many pixels are allowed.
     fn area(&self, limits: &Limits) -> Result<()> {
         let Layout { width, height, .. } = self.layout;

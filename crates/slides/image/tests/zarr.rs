@@ -113,8 +113,6 @@ fn every_level_is_as_in_the_tiff_it_was_made_of() {
             ),
         ),
         ("grey", with(new.clone(), &grey)),
-        ("two-channels", with(new.clone(), &json!({"only": 2}))),
-        ("signed", with(old.clone(), &json!({"type": "<i2"}))),
     ];
     let place = |name: &str| directory.join(format!("{name}.zarr"));
     let all: Vec<Value> = rows
@@ -161,12 +159,6 @@ fn differs(tiff: &Slide, place: &dyn Fn(&str) -> PathBuf) {
     let (grey, colour) = (whole(&open(&place("grey")), 1), whole(tiff, 1));
     let reds = colour.pixels().chunks(3).flat_map(|pixel| [pixel[0]; 3]);
     assert!(reds.eq(grey.pixels().iter().copied()));
-
-    for (name, what) in [("two-channels", "2 channels"), ("signed", "<i2")] {
-        let error = Slide::open(place(name).to_str().unwrap(), Limits::default()).err().unwrap();
-        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
-        assert!(error.to_string().contains(what), "{error}");
-    }
 }
 
 /// Files in memory.
@@ -211,9 +203,10 @@ fn what_is_wrong_is_said() {
         (&old, "0/.zarray", "[3, 64, 100]", "[3, 1000000000, 1000000000]", "beyond the limit"),
         (&old, "0/.zarray", "[1, 64, 64]", "[1, 1000000000, 1000000000]", "beyond the limit"),
         (&old, "0/.zarray", "[1, 64, 64]", "[1, 0, 64]", "a shape"),
-        (&old, "0/.zarray", "[1, 64, 64]", "[100, 64, 64]", "chunks of"),
-        (&old, "0/.zarray", "|u1", "<f4", "f4"),
-        (&old, "0/.zarray", "\"C\"", "\"F\"", "order"),
+        (&old, "0/.zarray", "[1, 64, 64]", "[100, 64, 64]", "of 409600"),
+        (&old, "0/.zarray", "|u1", "<c8", "c8"),
+        (&old, "0/.zarray", "|u1", "<f4", "of 16384"),
+        (&old, "0/.zarray", "\"C\"", "\"X\"", "order"),
         (&old, "0/.zarray", "\"filters\": null", "\"filters\": [{}]", "filters"),
         (&old, "0/.zarray", "null", r#"{"id": "bz2"}"#, "bz2"),
         (&old, "0/.zarray", "null", r#"{"id": "zlib"}"#, "tile 0, 0"),
@@ -224,7 +217,7 @@ fn what_is_wrong_is_said() {
         (&new, "0/zarr.json", "\"default\"", "\"other\"", "other"),
         (&new, "0/zarr.json", "[3, 64, 64]", "[3, 60, 64]", "shards of"),
         (&new, "0/zarr.json", "[3, 64, 64]", "[3, 0, 64]", "shards of"),
-        (&new, "0/zarr.json", "sharding_indexed", "transpose", "transpose"),
+        (&new, "0/zarr.json", "sharding_indexed", "transpose", "transposition"),
         (
             &new,
             "0/zarr.json",

@@ -35,6 +35,15 @@ pub(super) struct Header {
     pub(super) first_frame: Option<u32>,
     /// The upper left pixel of each frame, from 1: column and row.
     pub(super) positions: Vec<(i32, i32)>,
+    /// Of each frame that says so, how far its focal plane is from the slide, in microns.
+    pub(super) depths: Vec<f32>,
+    /// Of each frame that says so, the number of its optical path in `paths`, from 1.
+    pub(super) used: Vec<u16>,
+    /// The optical path of all frames.
+    pub(super) shared: Option<String>,
+    pub(super) paths: Vec<OpticalPath>,
+    /// How many focal planes there are.
+    pub(super) focal_planes: u32,
     pub(super) icc: Option<Vec<u8>>,
     pub(super) properties: BTreeMap<String, String>,
     /// The table of 64 bits, relative to the first frame.
@@ -42,11 +51,23 @@ pub(super) struct Header {
     path: Vec<(u32, u32)>,
 }
 
+/// Through which light comes: each makes a channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OpticalPath {
+    pub(super) identifier: String,
+    pub(super) description: Option<String>,
+}
+
+/// Optical paths of an instance that are kept.
+const PATHS: usize = 256;
+
 const SHARED: u32 = 0x5200_9229;
 const PER_FRAME: u32 = 0x5200_9230;
 const MEASURES: u32 = 0x0028_9110;
 const POSITION: u32 = 0x0048_021a;
 const OPTICAL_PATH: u32 = 0x0048_0105;
+const PATH_OF_FRAME: u32 = 0x0048_0207;
+const IDENTIFIER: u32 = 0x0048_0106;
 
 /// Of the device and the image; nothing of the patient.
 const PROPERTIES: [(u32, &str); 9] = [
@@ -171,7 +192,37 @@ impl Visit for Header {
                         self.positions.resize(frame + 1, (0, 0));
                         self.positions[frame].1 = value(cursor)?;
                     }
+                    0x0040_074a => {
+                        self.depths.resize(frame + 1, 0.0);
+                        self.depths[frame] = cursor.text(element)?.trim().parse().unwrap_or(0.0);
+                    }
                     _ => {}
+                }
+                Ok(())
+            }
+            [(SHARED, 0), (PATH_OF_FRAME, 0)] if element.tag == IDENTIFIER => {
+                self.shared = Some(cursor.text(element)?);
+                Ok(())
+            }
+            [(PER_FRAME, frame), (PATH_OF_FRAME, 0)] if element.tag == IDENTIFIER => {
+                let identifier = cursor.text(element)?;
+                let number = self.paths.iter().position(|path| path.identifier == identifier);
+                self.used.resize(frame as usize + 1, 0);
+                // One that is none of the sequence is that of no channel.
+                self.used[frame as usize] = number.map_or(0, |number| number as u16 + 1);
+                Ok(())
+            }
+            [(OPTICAL_PATH, number)] if element.tag == IDENTIFIER => {
+                let identifier = cursor.text(element)?;
+                if self.paths.len() == number as usize && self.paths.len() < PATHS {
+                    self.paths.push(OpticalPath { identifier, description: None });
+                }
+                Ok(())
+            }
+            [(OPTICAL_PATH, number)] if element.tag == 0x0048_0107 => {
+                let text = cursor.text(element)?;
+                if let Some(path) = self.paths.get_mut(number as usize) {
+                    path.description = Some(text);
                 }
                 Ok(())
             }
@@ -196,7 +247,8 @@ impl Visit for Header {
             ([], SHARED | OPTICAL_PATH) => true,
             // Where frames are in order there is nothing to learn from an item for each.
             ([], PER_FRAME) => !self.full,
-            ([(SHARED, 0)], MEASURES) | ([(PER_FRAME, _)], POSITION) => true,
+            ([(SHARED, 0)], MEASURES | PATH_OF_FRAME) => true,
+            ([(PER_FRAME, _)], POSITION | PATH_OF_FRAME) => true,
             _ => false,
         };
         if wanted {
@@ -223,7 +275,13 @@ impl Header {
         let texts = [&self.class, &self.instance, &self.study, &self.series, &self.photometric];
         let texts = texts.into_iter().chain([&self.concatenation]).chain(&self.image_type);
         let texts: usize = texts.chain(self.properties.values()).map(String::len).sum();
-        (texts + size_of::<(i32, i32)>() * self.positions.len()) as u64
+        let paths = self
+            .paths
+            .iter()
+            .map(|path| path.identifier.len() + path.description.as_ref().map_or(0, String::len));
+        let texts = texts + paths.sum::<usize>() + self.shared.as_ref().map_or(0, String::len);
+        let frames = 4 * self.depths.len() + 2 * self.used.len();
+        (texts + frames + size_of::<(i32, i32)>() * self.positions.len()) as u64
     }
 
     /// An element that is in no sequence.
@@ -270,6 +328,7 @@ impl Header {
             0x0048_0002 => self.volume.1 = float(cursor)?,
             0x0048_0006 => self.total_columns = long(cursor)?,
             0x0048_0007 => self.total_rows = long(cursor)?,
+            0x0048_0303 => self.focal_planes = long(cursor)?,
             0x7fe0_0001 => self.offsets = Some(offsets(cursor, element)?),
             _ => {}
         }

@@ -74,6 +74,8 @@ impl Instance {
         let each = area * u64::from(layout.samples) * u64::from(layout.bits / 8);
         let offsets = header.offsets.take();
         header.positions.shrink_to_fit();
+        header.depths.shrink_to_fit();
+        header.used.shrink_to_fit();
         let count = (header.frames, each);
         let frames = Frames::new(&**source, limits, &pixels, count, offsets)?;
         let (source, limits) = (Arc::clone(source), limits.clone());

@@ -7,6 +7,7 @@ mod header;
 mod heading;
 mod instance;
 mod json;
+mod levels;
 mod series;
 mod tiles;
 
@@ -24,6 +25,7 @@ use series::Series;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tiles::Image;
 
 /// The SOP class of slides.
 const SLIDE: &str = "1.2.840.10008.5.1.4.1.1.77.1.6";
@@ -203,16 +205,17 @@ fn parts(series: Series<'_>, name: &str, limits: &Limits) -> Result<Parts> {
         let key = if alone { of.instance.as_str() } else { of.concatenation.as_str() };
         images.entry((kind, key)).or_default().push(Arc::clone(instance));
     }
+    let mut levels: Vec<Arc<Image>> = Vec::new();
     for ((kind, _), image) in images {
-        let grid = tiles::grid(image, limits, &mut room)?;
+        let image = tiles::image(image, limits, &mut room)?;
         match kind {
-            Kind::Level => parts.levels.push(grid),
+            Kind::Level => levels.push(Arc::new(image)),
             Kind::Associated(name) => {
-                parts.associated.entry(name.into()).or_insert(grid);
+                parts.associated.entry(name.into()).or_insert(image.grid());
             }
         }
     }
-    parts.sort();
+    levels::fill(&mut parts, levels, name, limits)?;
     parts.dicom = Some(Dicom { instances });
     Ok(parts)
 }

@@ -1,9 +1,14 @@
-//! Which frame is which tile: all in order, or by the position that each says.
+//! The frame of each tile: frames are in order, or each gives its position. In order, the tiles of one
+//! focal plane come before those of the next, and all of one optical path before the next path
+//! (PS3.3, C.7.6.17.3).
 
+use super::header::OpticalPath;
 use super::instance::Instance;
 use super::series::Room;
+use crate::channels::{self, Plane};
 use crate::codec::Codec;
-use crate::grid::{Grid, Tiles};
+use crate::grid::{Grid, Picked, Tiles, together};
+use crate::pick::Pick;
 use crate::samples::Layout;
 use crate::tile::StoredTile;
 use crate::{Error, Limits, Result};
@@ -11,12 +16,21 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 /// An image, in one instance or in several that are concatenated.
-struct Tiled {
-    layout: Layout,
+pub(super) struct Image {
+    pub(super) width: u32,
+    pub(super) height: u32,
+    pub(super) layout: Layout,
     columns: u32,
     parts: Vec<Part>,
-    /// The frame of each tile, from 1; 0 where there is none. Without it all are there, in order.
+    /// The frame of each tile of each plane, from 1; 0 where there is none. Without it all are
+    /// there, in order.
     places: Option<Vec<u32>>,
+    /// Focal planes.
+    pub(super) depth: u32,
+    /// Optical paths that frames are of; none if that is not said.
+    pub(super) paths: Vec<OpticalPath>,
+    /// The reason why some of its frames are not shown.
+    pub(super) not_shown: Option<String>,
 }
 
 struct Part {
@@ -25,12 +39,12 @@ struct Part {
     instance: Arc<Instance>,
 }
 
-/// Makes a grid of the instances of an image.
-pub(super) fn grid(
+/// Makes an image of its instances.
+pub(super) fn image(
     mut instances: Vec<Arc<Instance>>,
     limits: &Limits,
     room: &mut Room,
-) -> Result<Grid> {
+) -> Result<Image> {
     // Where one says its place in the whole, all should.
     instances.sort_by_key(|instance| instance.header.first_frame);
     let first = Arc::clone(&instances[0]);
@@ -49,8 +63,8 @@ pub(super) fn grid(
         frames = end.ok_or_else(|| malformed("instances that overlap".into()))?;
         parts.push(Part { start, instance });
     }
-    let (columns, rows) = (width.div_ceil(layout.width), height.div_ceil(layout.height));
-    let tiles = u64::from(columns) * u64::from(rows);
+    let columns = width.div_ceil(layout.width);
+    let tiles = u64::from(columns) * u64::from(height.div_ceil(layout.height));
     if tiles > limits.tables / 4 {
         let what = format!("an image of {tiles} tiles");
         return Err(Error::Limit { name: first.name().into(), what });
@@ -60,45 +74,146 @@ pub(super) fn grid(
         // Before there was a word for it, there was also no other order.
         of.full || of.positions.is_empty()
     });
-    let places = if full {
-        if tiles > u64::from(frames) {
-            return Err(malformed(format!("{tiles} tiles, but only {frames} frames")));
+    let (depth, paths, not_shown) = (1, Vec::new(), None);
+    let mut image =
+        Image { width, height, layout, columns, parts, places: None, depth, paths, not_shown };
+    match full {
+        true => image.in_order(tiles, frames.into())?,
+        false => image.by_position(limits, room, tiles)?,
+    }
+    Ok(image)
+}
+
+impl Image {
+    fn name(&self) -> &str {
+        self.parts[0].instance.name()
+    }
+
+    fn malformed(&self, what: String) -> Error {
+        Error::Malformed { name: self.name().into(), at: 0, what }
+    }
+
+    /// All frames are there, in order.
+    fn in_order(&mut self, tiles: u64, frames: u64) -> Result<()> {
+        if tiles > frames {
+            return Err(self.malformed(format!("{tiles} tiles, but only {frames} frames")));
         }
-        None
-    } else {
-        room.take(4 * tiles, first.name())?;
-        let mut places = vec![0; tiles as usize];
-        for part in &parts {
-            for (frame, position) in (part.start..).zip(&part.instance.header.positions) {
+        let of = &self.parts[0].instance.header;
+        let depth = of.focal_planes.max(1);
+        let shared = of.shared.as_ref();
+        let paths: Vec<OpticalPath> = match shared {
+            Some(shared) => {
+                let is_it = |path: &&OpticalPath| path.identifier == *shared;
+                of.paths.iter().find(is_it).cloned().into_iter().collect()
+            }
+            None => of.paths.clone(),
+        };
+        let planes = tiles.checked_mul(depth.into());
+        let count = |paths: usize| planes.and_then(|each| each.checked_mul(paths.max(1) as u64));
+        if count(paths.len()) == Some(frames) {
+            (self.depth, self.paths) = (depth, paths);
+        } else if planes == Some(frames) {
+            // Of several paths, one, which is not said.
+            self.depth = depth;
+        } else if frames > tiles {
+            let what = format!(
+                "{frames} frames for {tiles} tiles, {depth} focal planes and {} optical \
+                 paths",
+                paths.len()
+            );
+            self.not_shown = Some(format!("{}: {what}: only the first are", self.name()));
+        }
+        Ok(())
+    }
+
+    /// Frames say where they are.
+    fn by_position(&mut self, limits: &Limits, room: &mut Room, tiles: u64) -> Result<()> {
+        let headers = || self.parts.iter().map(|part| &part.instance.header);
+        let mut depths: Vec<f32> = headers().flat_map(|of| &of.depths).copied().collect();
+        depths.sort_by(f32::total_cmp);
+        depths.dedup();
+        let depth = depths.len().max(1);
+        let known = &headers().next().map(|of| of.paths.clone()).unwrap_or_default();
+        let is_used = |number: usize| {
+            headers().any(|of| of.used.iter().any(|used| usize::from(*used) == number + 1))
+        };
+        // The place of each path among those that are used.
+        let used: Vec<usize> = (0..known.len()).filter(|number| is_used(*number)).collect();
+        let mut paths: Vec<OpticalPath> =
+            used.iter().map(|number| known[*number].clone()).collect();
+        if used.is_empty() {
+            let shared = headers().next().and_then(|of| of.shared.as_ref());
+            let is_it =
+                |path: &&OpticalPath| shared.is_none_or(|shared| *shared == path.identifier);
+            let alone = known.iter().find(is_it).filter(|_| shared.is_some() || known.len() == 1);
+            paths = alone.cloned().into_iter().collect();
+        }
+        if headers().any(|of| of.paths != *known) && used.len() > 1 {
+            return Err(self.malformed("instances that are concatenated, of other paths".into()));
+        }
+        let planes = (depth as u64).saturating_mul(used.len().max(1) as u64);
+        let all = tiles.checked_mul(planes).filter(|all| *all <= limits.tables / 4);
+        let all = all.ok_or_else(|| Error::Limit {
+            name: self.name().into(),
+            what: format!("{tiles} tiles in {planes} planes"),
+        })?;
+        room.take(4 * all, self.name())?;
+        let mut places = vec![0; all as usize];
+        let (wide, high) = (u64::from(self.layout.width), u64::from(self.layout.height));
+        let (columns, rows) = (u64::from(self.columns), tiles / u64::from(self.columns));
+        let mut twice = 0_u64;
+        for part in &self.parts {
+            let of = &part.instance.header;
+            for (number, position) in of.positions.iter().enumerate() {
                 let from_zero = |place: i32| u64::try_from(i64::from(place) - 1);
                 let (Ok(x), Ok(y)) = (from_zero(position.0), from_zero(position.1)) else {
-                    return Err(malformed(format!("a frame at {position:?}")));
+                    return Err(self.malformed(format!("a frame at {position:?}")));
                 };
-                let (wide, high) = (u64::from(layout.width), u64::from(layout.height));
                 if x % wide != 0 || y % high != 0 {
                     let what = format!("frames that are no grid: one is at {position:?}");
-                    return Err(Error::Unsupported { name: first.name().into(), what });
+                    return Err(Error::Unsupported { name: self.name().into(), what });
                 }
                 let (column, row) = (x / wide, y / high);
-                if column >= u64::from(columns) || row >= u64::from(rows) {
-                    return Err(malformed(format!("a frame at {position:?}")));
+                if column >= columns || row >= rows {
+                    return Err(self.malformed(format!("a frame at {position:?}")));
                 }
-                // The first one: others are of other focal planes and optical paths.
-                let place = &mut places[(row * u64::from(columns) + column) as usize];
-                if *place == 0 {
-                    *place = frame + 1;
+                let z = of.depths.get(number).copied().unwrap_or(0.0);
+                let z = depths.binary_search_by(|known| known.total_cmp(&z));
+                let path = usize::from(of.used.get(number).copied().unwrap_or(0));
+                let path = used.iter().position(|known| known + 1 == path);
+                let (Some(path), Ok(z)) = (
+                    path.or(used.is_empty().then_some(0)),
+                    z.or(if depths.is_empty() { Ok(0) } else { Err(()) }),
+                ) else {
+                    twice += 1;
+                    continue;
+                };
+                let plane = (path * depth + z) as u64;
+                // The first one wins: nothing says how the others differ.
+                let place = &mut places[(plane * tiles + row * columns + column) as usize];
+                match *place {
+                    0 => *place = part.start + number as u32 + 1,
+                    _ => twice += 1,
                 }
             }
         }
-        Some(places)
-    };
-    let tiled = Tiled { layout, columns, parts, places };
-    Ok(Grid { width, height, layout, empty: 0, tiles: Box::new(tiled) })
-}
+        if twice > 0 {
+            let what = format!("{twice} frames that are where others are, or in no optical path");
+            self.not_shown = Some(format!("{}: {what}", self.name()));
+        }
+        (self.depth, self.paths, self.places) = (depth as u32, paths, Some(places));
+        Ok(())
+    }
 
-impl Tiles for Tiled {
-    fn tile(&self, _: &Limits, name: String, (column, row): (u32, u32)) -> Result<StoredTile> {
-        let tile = row as usize * self.columns as usize + column as usize;
+    fn frame(
+        &self,
+        name: String,
+        (column, row): (u32, u32),
+        (path, z): (u32, u32),
+    ) -> Result<StoredTile> {
+        let (columns, rows) = (self.columns as usize, self.height.div_ceil(self.layout.height));
+        let plane = path as usize * self.depth as usize + z as usize;
+        let tile = (plane * rows as usize + row as usize) * columns + column as usize;
         let mut layout = self.layout;
         let frame = match &self.places {
             None => Some(tile as u32),
@@ -122,4 +237,104 @@ impl Tiles for Tiled {
         }
         Ok(StoredTile { name, layout, halvings: 0, tables: Bytes::new(), bytes })
     }
+
+    /// An image of which the first optical path is shown, in its own colours.
+    pub(super) fn grid(self) -> Grid {
+        let (width, height, layout) = (self.width, self.height, self.layout);
+        Grid { width, height, layout, empty: 0, tiles: Box::new(self) }
+    }
+}
+
+impl Tiles for Image {
+    fn tile(
+        &self,
+        _: &Limits,
+        name: String,
+        place: (u32, u32),
+        plane: Plane,
+    ) -> Result<StoredTile> {
+        self.frame(name, place, (0, plane.z))
+    }
+}
+
+/// Optical paths of one level, each a channel: in which image, and which of its paths.
+pub(super) struct Paths(Vec<(Arc<Image>, u32)>);
+
+impl Paths {
+    /// Of a level, the paths in this order; `None` if one is missing or is not like the first.
+    pub(super) fn of(images: &[Arc<Image>], wanted: &[OpticalPath]) -> Option<Self> {
+        let first = images.first()?;
+        let find = |wanted: &OpticalPath| {
+            images.iter().find_map(|image| {
+                let is_it = |path: &OpticalPath| path.identifier == wanted.identifier;
+                let number = image.paths.iter().position(is_it)?;
+                let is_like = (image.layout, image.depth) == (first.layout, first.depth);
+                is_like.then_some((Arc::clone(image), number as u32))
+            })
+        };
+        Some(Self(wanted.iter().map(find).collect::<Option<_>>()?))
+    }
+
+    /// The first path of an image, which is shown in its own colours.
+    pub(super) fn first(image: &Arc<Image>) -> Self {
+        Self(vec![(Arc::clone(image), 0)])
+    }
+
+    pub(super) fn grid(self) -> Grid {
+        let first = &self.0[0].0;
+        let (width, height, layout) = (first.width, first.height, first.layout);
+        Grid { width, height, layout, empty: 0, tiles: Box::new(self) }
+    }
+}
+
+impl Tiles for Paths {
+    fn tile(
+        &self,
+        _: &Limits,
+        name: String,
+        place: (u32, u32),
+        plane: Plane,
+    ) -> Result<StoredTile> {
+        let (image, path) = &self.0[0];
+        image.frame(name, place, (*path, plane.z))
+    }
+
+    fn sheets(
+        &self,
+        limits: &Limits,
+        name: String,
+        place: (u32, u32),
+        plane: Plane,
+        channels: &[u32],
+    ) -> Result<Vec<Picked>> {
+        let mut stored = 0;
+        let mut found = Vec::with_capacity(channels.len());
+        for channel in channels {
+            let (image, path) = &self.0[*channel as usize];
+            let mut tile = image.frame(name.clone(), place, (*path, plane.z))?;
+            // Areas that were not scanned have no signal.
+            tile.layout.fill = 0.0;
+            // The window covers all bits; a channel has its own.
+            tile.layout.window = None;
+            together(limits, &mut stored, &tile)?;
+            let pick = Pick::alone(tile.layout.width);
+            found.push(Picked { tile, picks: vec![(*channel, pick)] });
+        }
+        Ok(found)
+    }
+}
+
+/// The optical paths of the images of the largest level, each once: by their identifiers if they are
+/// in several images. `None` if there are not several, or more than are shown.
+pub(super) fn paths(images: &[Arc<Image>]) -> Option<Vec<OpticalPath>> {
+    let mut all: Vec<OpticalPath> = Vec::new();
+    for path in images.iter().flat_map(|image| &image.paths) {
+        if all.iter().all(|known| known.identifier != path.identifier) {
+            all.push(path.clone());
+        }
+    }
+    if images.len() > 1 {
+        all.sort_by_key(|path| (path.identifier.parse::<u32>().ok(), path.identifier.clone()));
+    }
+    (2..=channels::MOST as usize).contains(&all.len()).then_some(all)
 }

@@ -2,13 +2,16 @@
 
 use super::directory::{Directory, Reader};
 use super::layout;
+use crate::channels::Plane;
 use crate::codec::Codec;
-use crate::grid::{Grid, Tiles};
+use crate::grid::{Grid, Picked, Tiles};
+use crate::pick::Pick;
 use crate::samples::{Colours, Layout};
 use crate::source::{self, Source};
 use crate::tile::StoredTile;
 use crate::{Error, Limits, Result};
 use bytes::Bytes;
+use std::iter;
 use std::sync::Arc;
 
 /// Where the tiles of an image are.
@@ -18,6 +21,8 @@ struct Table {
     columns: u32,
     layout: Layout,
     strips: bool,
+    /// Whether each sample of a pixel is in a plane of its own.
+    apart: bool,
     /// Of the parts of a tile, which are in planes of their own, from one to the next.
     plane: usize,
     offsets: Vec<u64>,
@@ -66,7 +71,10 @@ pub(super) fn read(reader: &mut Reader<'_>, directory: &Directory) -> Result<Gri
     }
     let source = Arc::clone(reader.source);
     let plane = tiles as usize;
-    let table = Table { source, height, columns, layout, strips, plane, offsets, counts, tables };
+    let apart = reader.number(directory, 277)?.unwrap_or(1) > 1
+        && reader.number(directory, 284)?.unwrap_or(1) != 1;
+    let table =
+        Table { source, height, columns, layout, strips, apart, plane, offsets, counts, tables };
     let empty = (0..plane).filter(|number| table.is_empty(*number)).count() as u64;
     let dense = (0..plane).take_while(|number| !table.is_empty(*number)).count() as u64;
     // All tiles up to one, and then none of at least one row.
@@ -96,15 +104,20 @@ impl Table {
     }
 }
 
-impl Tiles for Table {
-    fn tile(&self, limits: &Limits, name: String, (column, row): (u32, u32)) -> Result<StoredTile> {
-        let number = row as usize * self.columns as usize + column as usize;
-        let mut layout = self.layout;
+impl Table {
+    /// A tile of these parts.
+    fn read(
+        &self,
+        limits: &Limits,
+        name: String,
+        row: u32,
+        mut layout: Layout,
+        parts: impl Iterator<Item = usize> + Clone,
+    ) -> Result<StoredTile> {
         if self.strips {
             layout.height = layout.height.min(self.height - row * layout.height);
         }
-        let numbers = self.parts(number);
-        let length = numbers.clone().fold(0_u64, |sum, at| sum.saturating_add(self.counts[at]));
+        let length = parts.clone().fold(0_u64, |sum, at| sum.saturating_add(self.counts[at]));
         if length > limits.stored {
             return Err(Error::Limit { name, what: format!("a tile of {length} bytes") });
         }
@@ -113,7 +126,7 @@ impl Tiles for Table {
         }
         let (mut tables, mut bytes) = (self.tables.clone(), Vec::new());
         let mut lengths = Vec::new();
-        for number in numbers {
+        for number in parts {
             let (at, length) = (self.offsets[number], self.counts[number]);
             // A header is there.
             if length > 0 && at == 0 {
@@ -133,6 +146,53 @@ impl Tiles for Table {
             tables = lengths.into();
         }
         Ok(StoredTile { name, layout, halvings: 0, tables, bytes: bytes.into() })
+    }
+}
+
+impl Tiles for Table {
+    fn tile(
+        &self,
+        limits: &Limits,
+        name: String,
+        (column, row): (u32, u32),
+        _: Plane,
+    ) -> Result<StoredTile> {
+        let number = row as usize * self.columns as usize + column as usize;
+        self.read(limits, name, row, self.layout, self.parts(number))
+    }
+
+    /// Channels are the samples of a pixel.
+    fn sheets(
+        &self,
+        limits: &Limits,
+        name: String,
+        (column, row): (u32, u32),
+        _: Plane,
+        channels: &[u32],
+    ) -> Result<Vec<Picked>> {
+        let number = row as usize * self.columns as usize + column as usize;
+        // Areas that were not scanned have no signal.
+        let layout = Layout { fill: 0.0, ..self.layout };
+        let width = layout.width;
+        if !self.apart {
+            let tile = self.read(limits, name, row, layout, iter::once(number))?;
+            let pick = |sample: &u32| {
+                (*sample, Pick::beside((*sample).into(), layout.samples.into(), width))
+            };
+            return Ok(vec![Picked { tile, picks: channels.iter().map(pick).collect() }]);
+        }
+        let layout = Layout { samples: 1, planes: false, ..layout };
+        let mut found = Vec::with_capacity(channels.len());
+        for sample in channels {
+            let part = number + *sample as usize * self.plane;
+            if part >= self.offsets.len().min(self.counts.len()) {
+                let what = format!("the file does not say where sample {sample} is");
+                return Err(Error::Tile { tile: name, what });
+            }
+            let tile = self.read(limits, name.clone(), row, layout, iter::once(part))?;
+            found.push(Picked { tile, picks: vec![(*sample, Pick::alone(width))] });
+        }
+        Ok(found)
     }
 }
 

@@ -1,11 +1,14 @@
-//! Tiled TIFF and BigTIFF, and what Aperio and OME make of it.
+//! Tiled TIFF and BigTIFF, and the variants of Aperio, ImageJ, OME and QPTIFF.
 
 mod aperio;
 mod directory;
 mod grid;
+mod imagej;
 mod layout;
 mod ome;
 mod page;
+mod planes;
+mod qptiff;
 mod scanner;
 mod small;
 mod window;
@@ -45,7 +48,16 @@ pub(crate) fn open(source: &Arc<dyn Source>, limits: &Limits) -> Result<Option<P
         if description.starts_with("Aperio") {
             aperio::fill(&mut parts, &mut reader, &pages, &description)?;
         } else {
-            plain(&mut parts, &mut reader, &pages, &description)?;
+            let is_stack = if imagej::is(&description) {
+                imagej::fill(&mut parts, &mut reader, &chain, &pages, &description)?
+            } else if qptiff::is(&description) {
+                qptiff::fill(&mut parts, &mut reader, &chain, &pages)?
+            } else {
+                false
+            };
+            if !is_stack {
+                plain(&mut parts, &mut reader, &pages, &description)?;
+            }
         }
     }
     if parts.levels.is_empty() {

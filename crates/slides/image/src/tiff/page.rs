@@ -3,6 +3,7 @@
 //! so a page is a level only if everything that the file says of it agrees.
 
 use super::directory::{Directory, Reader, SUB_IFDS};
+use super::planes::NOT_SHOWN;
 use super::{DESCRIPTION, ICC, grid, window};
 use crate::grid::Parts;
 use crate::{Error, Result};
@@ -120,8 +121,19 @@ impl<'a> Page<'a> {
         u64::from(self.size.0) * u64::from(self.size.1)
     }
 
+    /// The values of one of the tags that levels and planes have in common.
+    pub(super) fn common(&self, tag: u16) -> &[u64] {
+        let place = COMMON.iter().position(|(known, _)| *known == tag);
+        place.map_or(&[], |place| &self.common[place])
+    }
+
+    /// Whether those of another one are the same, and both are tiled or in strips.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.common == other.common && self.tiled == other.tiled
+    }
+
     /// Whether this is certainly a smaller level of `main`.
-    fn is_level_of(&self, main: &Self, unmarked: Unmarked) -> bool {
+    pub(super) fn is_level_of(&self, main: &Self, unmarked: Unmarked) -> bool {
         let is_marked = self.is_reduced()
             || match unmarked {
                 Unmarked::Never => false,
@@ -208,6 +220,15 @@ pub(super) fn main_level(
     reader: &mut Reader<'_>,
     slide: &Page<'_>,
 ) -> Result<()> {
+    beside(parts, reader, slide)?;
+    let mut grid = grid::read(reader, slide.directory)?;
+    grid.layout.window = window::of(reader, slide.directory, &grid)?;
+    parts.levels.push(grid);
+    Ok(())
+}
+
+/// Reads what a directory says beside its pixels.
+pub(super) fn beside(parts: &mut Parts, reader: &mut Reader<'_>, slide: &Page<'_>) -> Result<()> {
     match reader.limits.refuse_profile(reader.length(slide.directory, ICC)) {
         Some(why) => _ = parts.properties.insert("tiff.ColourProfile".into(), why),
         None => parts.icc = reader.bytes(slide.directory, ICC)?,
@@ -217,9 +238,6 @@ pub(super) fn main_level(
         let what = format!("{orientation}: not applied, the image is shown as it is stored");
         parts.properties.insert("tiff.Orientation".into(), what);
     }
-    let mut grid = grid::read(reader, slide.directory)?;
-    grid.layout.window = window::of(reader, slide.directory, &grid)?;
-    parts.levels.push(grid);
     Ok(())
 }
 
@@ -275,11 +293,7 @@ pub(super) fn aside(
             Err(error) => return Err(error),
         }
     }
-    let list = parts.properties.entry("tiff.NotShown".into()).or_default();
-    if !list.is_empty() {
-        list.push_str("; ");
-    }
-    list.push_str(&what);
+    parts.not_shown(NOT_SHOWN, &what);
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! The values that are black and white, where these are not the ends of what the bits can have.
 
 use super::directory::{Directory, Reader};
+use crate::channels::Plane;
 use crate::grid::Grid;
 use crate::samples::Number;
 use crate::{Error, Result};
@@ -35,7 +36,12 @@ pub(super) fn of(
     for number in (0..tiles).step_by(step as usize) {
         let place = ((number % columns) as u32, (number / columns) as u32);
         let inside = (grid.width - place.0 * layout.width, grid.height - place.1 * layout.height);
-        let tile = grid.tiles.tile(reader.limits, reader.source.name().to_owned(), place);
+        let tile = grid.tiles.tile(
+            reader.limits,
+            reader.source.name().to_owned(),
+            place,
+            Plane::default(),
+        );
         let extremes = match tile.and_then(|tile| tile.extremes(reader.limits, inside)) {
             Ok(extremes) => extremes,
             // A request for such a tile gets the error.

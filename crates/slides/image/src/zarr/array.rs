@@ -3,6 +3,7 @@
 use super::store::Store;
 use super::{Text, malformed, unsupported};
 use crate::codec::Codec;
+use crate::samples::Number;
 use crate::source::{self, Source};
 use crate::{Error, Limits, Result};
 use bytes::Bytes;
@@ -15,10 +16,13 @@ pub(super) struct Array {
     pub(super) shape: Vec<u64>,
     /// Of what is compressed alone.
     pub(super) chunk: Vec<u64>,
+    /// The axes, from the one along which samples of a chunk are furthest from each other.
+    order: Vec<usize>,
+    pub(super) number: Number,
     pub(super) bits: u8,
     pub(super) big_endian: bool,
     pub(super) codec: Codec,
-    pub(super) fill: u16,
+    pub(super) fill: f64,
     /// Whether a CRC-32C stands after the compressed bytes.
     checksum: bool,
     /// What the names of all chunks begin with.
@@ -93,17 +97,17 @@ impl Array {
     }
 
     fn version2(store: &dyn Store, path: &str, old: Version2) -> Result<Self> {
-        if old.order.as_deref() == Some("F") {
-            return Err(unsupported(store, format!("{path}: the order F of samples")));
-        }
+        let order = Value::from(old.order.as_deref().unwrap_or("C"));
+        let Some(order) = transposed(&order, old.shape.len()) else {
+            return Err(unsupported(store, format!("{path}: the order {order} of samples")));
+        };
         if old.filters.is_some_and(|filters| !filters.is_empty()) {
             return Err(unsupported(store, format!("{path}: filters")));
         }
-        let (bits, big_endian) = match old.dtype.as_str() {
-            Some("|u1" | "<u1" | ">u1" | "u1") => (8, false),
-            Some("<u2") => (16, false),
-            Some(">u2") => (16, true),
-            _ => return Err(unsupported(store, format!("{path}: samples of {}", old.dtype))),
+        let kind = old.dtype.as_str().map(|name| (name.trim_start_matches(['<', '>', '|']), name));
+        let found = kind.and_then(|(kind, name)| Some((number(kind)?, name.starts_with('>'))));
+        let Some(((number, bits), big_endian)) = found else {
+            return Err(unsupported(store, format!("{path}: samples of {}", old.dtype)));
         };
         let compressor = old.compressor.unwrap_or_default();
         let codec = match compressor["id"].as_str() {
@@ -119,6 +123,8 @@ impl Array {
         Ok(Self {
             shape: old.shape,
             chunk: old.chunks,
+            order,
+            number,
             bits,
             big_endian,
             codec,
@@ -131,10 +137,8 @@ impl Array {
     }
 
     fn version3(store: &dyn Store, path: &str, new: Version3) -> Result<Self> {
-        let bits = match new.data_type.as_str() {
-            Some("uint8") => 8,
-            Some("uint16") => 16,
-            _ => return Err(unsupported(store, format!("{path}: samples of {}", new.data_type))),
+        let Some((number, bits)) = new.data_type.as_str().and_then(number) else {
+            return Err(unsupported(store, format!("{path}: samples of {}", new.data_type)));
         };
         if new.chunk_grid.name != "regular" {
             return Err(unsupported(store, format!("{path}: chunks {:?}", new.chunk_grid.name)));
@@ -148,8 +152,10 @@ impl Array {
         };
         let separator = keys.configuration["separator"].as_str().unwrap_or(usual);
         let mut array = Self {
+            order: (0..new.shape.len()).collect(),
             shape: new.shape,
             chunk: outer,
+            number,
             bits,
             big_endian: false,
             codec: Codec::Raw,
@@ -201,7 +207,16 @@ impl Array {
     }
 
     /// The steps from samples to what is stored.
-    fn codecs(&mut self, store: &dyn Store, path: &str, codecs: &[Named]) -> Result<()> {
+    fn codecs(&mut self, store: &dyn Store, path: &str, mut codecs: &[Named]) -> Result<()> {
+        if let [transpose, others @ ..] = codecs {
+            if transpose.name == "transpose" {
+                let rank = self.shape.len();
+                let order = transposed(&transpose.configuration["order"], rank);
+                let what = || format!("{path}: the transposition {}", transpose.configuration);
+                self.order = order.ok_or_else(|| malformed(store, what()))?;
+                codecs = others;
+            }
+        }
         let Some((bytes, mut rest)) =
             codecs.split_first().filter(|(bytes, _)| bytes.name == "bytes")
         else {
@@ -227,6 +242,23 @@ impl Array {
             }
             [other, ..] => Err(unsupported(store, format!("{path}: the codec {:?}", other.name))),
         }
+    }
+
+    /// Along each axis, how many samples a sample of a chunk is from the next; and how many there
+    /// are. `None` if these are more than can be counted.
+    pub(super) fn steps(&self) -> Option<(Vec<u64>, u64)> {
+        let mut steps = vec![0; self.order.len()];
+        let mut count = 1_u64;
+        for axis in self.order.iter().rev() {
+            steps[*axis] = count;
+            count = count.checked_mul(self.chunk[*axis])?;
+        }
+        Some((steps, count))
+    }
+
+    /// Whether samples of a chunk are in the order of the axes.
+    pub(super) fn is_in_order(&self) -> bool {
+        self.order.is_sorted()
     }
 
     /// The compressed bytes of a chunk that is inside; none of one that is absent.
@@ -304,11 +336,44 @@ fn lengths(store: &dyn Store, of: &Value) -> Result<Vec<u64>> {
     Vec::deserialize(of).map_err(|error| malformed(store, format!("the shape of chunks: {error}")))
 }
 
+/// The kind of numbers of a type, by the names of both versions.
+fn number(name: &str) -> Option<(Number, u8)> {
+    Some(match name {
+        "u1" | "uint8" => (Number::Unsigned, 8),
+        "u2" | "uint16" => (Number::Unsigned, 16),
+        "u4" | "uint32" => (Number::Unsigned, 32),
+        "u8" | "uint64" => (Number::Unsigned, 64),
+        "i1" | "int8" => (Number::Signed, 8),
+        "i2" | "int16" => (Number::Signed, 16),
+        "i4" | "int32" => (Number::Signed, 32),
+        "i8" | "int64" => (Number::Signed, 64),
+        "f2" | "float16" => (Number::Float, 16),
+        "f4" | "float32" => (Number::Float, 32),
+        "f8" | "float64" => (Number::Float, 64),
+        _ => return None,
+    })
+}
+
+/// The axes in the order that an array or the codec `transpose` says.
+fn transposed(order: &Value, rank: usize) -> Option<Vec<usize>> {
+    let order = match order.as_str() {
+        Some("C") => (0..rank).collect(),
+        Some("F") => (0..rank).rev().collect(),
+        _ => Vec::<usize>::deserialize(order).ok()?,
+    };
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    sorted.into_iter().eq(0..rank).then_some(order)
+}
+
 /// The value of samples that are not stored.
-fn fill(value: Option<&Value>) -> u16 {
-    let value = value.and_then(Value::as_f64).unwrap_or(0.0);
-    // What is no number is zero, what is too large is the largest.
-    value as u16
+fn fill(value: Option<&Value>) -> f64 {
+    match value.and_then(Value::as_str) {
+        Some("NaN") => f64::NAN,
+        Some("Infinity") => f64::INFINITY,
+        Some("-Infinity") => f64::NEG_INFINITY,
+        _ => value.and_then(Value::as_f64).unwrap_or(0.0),
+    }
 }
 
 /// CRC-32C (RFC 3720, B.4).

@@ -1,27 +1,33 @@
 //! OME-Zarr (<https://ngff.openmicroscopy.org>), 0.1 to 0.5: a group says which arrays are the
-//! levels of an image and what their axes are. A tile is a chunk, or one for each channel of it.
+//! levels of an image and what their axes are ([array.rs](array), [image.rs](image)), and maybe how
+//! it is shown ([omero.rs](omero)).
 //!
-//! Of time and depth the first plane is shown. Own code and not the crate `zarrs`, because tiles
+//! Own code and not the crate `zarrs`, because tiles
 //! are wanted as they are stored, to be decoded elsewhere, and little of what arrays can be is an
 //! image.
 
 mod array;
+mod image;
+mod omero;
 mod store;
 
 pub(crate) use store::inside;
 pub use store::{DirectoryStore, Store};
 
-use crate::codec::Codec;
-use crate::grid::{Grid, Parts, Tiles, microns};
-use crate::samples::{Colours, Layout};
+use crate::channels::Stack;
+use crate::grid::{Parts, microns};
+use crate::measure::Measure;
 use crate::source;
-use crate::tile::StoredTile;
 use crate::{Error, Limits, Result};
-use array::Array;
+use image::{Axes, Look};
+use omero::Omero;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::sync::Arc;
+
+/// The property that says which parts of an image are not shown.
+const NOT_SHOWN: &str = "zarr.NotShown";
 
 /// Whether a directory has what a group of Zarr has.
 pub(crate) fn is(directory: &Path) -> bool {
@@ -32,7 +38,7 @@ pub(crate) fn is(directory: &Path) -> bool {
 struct Attributes {
     #[serde(default)]
     multiscales: Vec<Multiscale>,
-    omero: Option<Omero>,
+    omero: Option<serde_json::Value>,
     /// Of version 0.5, in which all of this is in here.
     ome: Option<Box<Attributes>>,
     /// Images are in groups below, which are numbered.
@@ -74,24 +80,6 @@ struct Dataset {
 #[derive(Deserialize)]
 struct Transformation {
     scale: Option<Vec<f64>>,
-}
-
-#[derive(Deserialize)]
-struct Omero {
-    #[serde(default)]
-    channels: Vec<Channel>,
-}
-
-#[derive(Deserialize)]
-struct Channel {
-    color: Option<String>,
-    window: Option<Window>,
-}
-
-#[derive(Deserialize)]
-struct Window {
-    start: Option<f64>,
-    end: Option<f64>,
 }
 
 /// A file of JSON.
@@ -137,8 +125,13 @@ pub(crate) fn open(store: Arc<dyn Store>, limits: &Limits) -> Result<Parts> {
         let name = image.name.as_deref().unwrap_or_default().to_lowercase();
         let known = ["label", "macro", "thumbnail"].into_iter().find(|known| name.contains(known));
         if let (Some(known), Some(first)) = (known, image.datasets.first()) {
-            let grid = grid(&store, limits, &format!("{prefix}{}", first.path), image, &group)?;
-            parts.associated.insert(known.into(), grid);
+            let path = format!("{prefix}{}", first.path);
+            let axes = Axes::new(&*store, &names(image))?;
+            let array = image::array(&*store, limits, &path, &axes)?;
+            match image::beside(&store, limits, &path, axes, array)? {
+                Ok(grid) => _ = parts.associated.insert(known.into(), grid),
+                Err(why) => parts.not_shown(NOT_SHOWN, &why),
+            }
         }
     }
     if parts.levels.is_empty() {
@@ -178,15 +171,28 @@ fn levels(
         let what = format!("{} levels", image.datasets.len());
         return Err(Error::Limit { name: store.name().into(), what });
     }
+    let axes = Axes::new(&**store, &names(image))?;
+    let path = |dataset: &Dataset| format!("{prefix}{}", dataset.path);
+    let open = |path: &str| image::array(&**store, limits, path, &axes);
+    let omero = group.omero.as_ref().map(Omero);
+    let mut first = Some(open(&path(&image.datasets[0]))?);
+    let look = match &first {
+        Some(array) => Look::new(&**store, axes, array, omero.as_ref())?,
+        None => return Ok(()),
+    };
     for dataset in &image.datasets {
-        let path = format!("{prefix}{}", dataset.path);
-        parts.levels.push(grid(store, limits, &path, image, group)?);
+        let path = path(dataset);
+        let array = first.take().map_or_else(|| open(&path), Ok)?;
+        match look.grid(store, limits, &path, array)? {
+            Ok(grid) => parts.levels.push(grid),
+            Err(why) => parts.not_shown(NOT_SHOWN, &why),
+        }
     }
     parts.sort();
+    stack(parts, &**store, limits, look, omero.as_ref())?;
     if let Some(name) = &image.name {
         parts.properties.insert("ome.Name".into(), name.clone());
     }
-    let axes = axes(&**store, image)?;
     let pixel = |place: usize| {
         let unit = match image.axes.as_ref()?.get(place)? {
             Axis::Full { unit, .. } => in_microns(unit.as_deref()?)?,
@@ -201,117 +207,41 @@ fn levels(
     Ok(())
 }
 
-/// The places of the axes.
-#[derive(Debug, Clone, Copy)]
-struct Axes {
-    rank: usize,
-    x: usize,
-    y: usize,
-    channel: Option<usize>,
-}
-
-fn axes(store: &dyn Store, image: &Multiscale) -> Result<Axes> {
-    // The first versions knew no others.
-    let mut names = vec!["t", "c", "z", "y", "x"];
-    if let Some(axes) = &image.axes {
-        names = axes
-            .iter()
-            .map(|axis| match axis {
-                Axis::Name(name) | Axis::Full { name, .. } => name.as_str(),
-            })
-            .collect();
-    }
-    let place = |wanted: &str| names.iter().position(|name| name.eq_ignore_ascii_case(wanted));
-    let (Some(x), Some(y)) = (place("x"), place("y")) else {
-        return Err(unsupported(store, format!("the axes {names:?}")));
-    };
-    Ok(Axes { rank: names.len(), x, y, channel: place("c") })
-}
-
-/// One array as an image.
-fn grid(
-    store: &Arc<dyn Store>,
+/// Sets the channels and planes of the slide, and the default rendering.
+fn stack(
+    parts: &mut Parts,
+    store: &dyn Store,
     limits: &Limits,
-    path: &str,
-    image: &Multiscale,
-    group: &Attributes,
-) -> Result<Grid> {
-    let axes = axes(&**store, image)?;
-    let array = Array::open(&**store, limits, path)?;
-    if array.shape.len() != axes.rank {
-        let what = format!("{path}: {} axes, but a shape of {:?}", axes.rank, array.shape);
-        return Err(malformed(&**store, what));
+    look: Look,
+    omero: Option<&Omero<'_>>,
+) -> Result<()> {
+    let mut stack = Stack::of(look.planes());
+    if let Some(omero) = omero {
+        stack.plane = omero.plane(look.planes(), stack.plane);
     }
-    let (width, height) = (array.shape[axes.x], array.shape[axes.y]);
-    let limit = |what: String| Error::Limit { name: store.name().into(), what };
-    if width.max(height) > u64::from(limits.side) {
-        return Err(limit(format!("{path}: an image of {width} x {height} pixels")));
-    }
-    let (wide, high) = (array.chunk[axes.x], array.chunk[axes.y]);
-    if wide.checked_mul(high).is_none_or(|pixels| pixels > limits.tile_pixels) {
-        return Err(limit(format!("{path}: chunks of {wide} x {high} pixels")));
-    }
-    let deep = (0..axes.rank)
-        .filter(|axis| ![Some(axes.x), Some(axes.y), axes.channel].contains(&Some(*axis)))
-        .any(|axis| array.chunk[axis] != 1);
-    if deep {
-        let what = format!("{path}: chunks of several planes, {:?}", array.chunk);
-        return Err(unsupported(&**store, what));
-    }
-    let (channels, each) = match axes.channel {
-        Some(axis) => (array.shape[axis], array.chunk[axis]),
-        None => (1, 1),
-    };
-    let colours = match channels {
-        1 => Colours::Grey,
-        3 => Colours::Rgb,
-        4 if group.omero.as_ref().is_some_and(is_rgb) => Colours::Rgb,
-        _ => {
-            let what = format!("{path}: {channels} channels that are not red, green and blue");
-            return Err(unsupported(&**store, what));
+    if let Some(smallest) = parts.levels.last().filter(|_| look.has_channels()) {
+        let told = omero.map_or(0, Omero::count);
+        if ![0, look.said.len()].contains(&told) {
+            let what =
+                format!("not applied: of {told} channels, but there are {}", look.said.len());
+            parts.properties.insert("zarr.Rendering".into(), what);
         }
-    };
-    let parts = channels.div_ceil(each);
-    let samples = parts.saturating_mul(each);
-    let planes = axes.channel.is_none_or(|axis| axis < axes.y);
-    let beside = axes.channel.is_some_and(|axis| axis > axes.x) && parts == 1;
-    if axes.y > axes.x || !(planes || beside) || samples > 16 {
-        let what = format!("{path}: the order of the axes, or chunks of {:?}", array.chunk);
-        return Err(unsupported(&**store, what));
+        let mut measure = Measure::new(smallest, store.name(), limits, stack.plane);
+        stack = stack.with(look.said, &smallest.layout, |channel| measure.window(channel))?;
     }
-    let layout = Layout {
-        colours,
-        samples: samples as u16,
-        bits: array.bits,
-        big_endian: array.big_endian,
-        planes: planes && samples > 1,
-        window: window(group.omero.as_ref()).filter(|_| array.bits == 16),
-        fill: array.fill.into(),
-        ..Layout::of_bytes((wide as u32, high as u32), array.codec)
-    };
-    let (width, height) = (width as u32, height as u32);
-    let chunks = Chunks { store: Arc::clone(store), array, axes, layout, parts };
-    Ok(Grid { width, height, layout, empty: 0, tiles: Box::new(chunks) })
+    parts.stack = stack;
+    Ok(())
 }
 
-fn is_rgb(omero: &Omero) -> bool {
-    let wanted = ["FF0000", "00FF00", "0000FF"];
-    omero.channels.len() >= 3
-        && omero.channels.iter().zip(wanted).all(|(channel, wanted)| {
-            let colour = channel.color.as_deref().unwrap_or_default();
-            colour.trim_start_matches('#').eq_ignore_ascii_case(wanted)
+/// The names of the axes.
+fn names(image: &Multiscale) -> Vec<&str> {
+    // The first versions knew no others.
+    let Some(axes) = &image.axes else { return vec!["t", "c", "z", "y", "x"] };
+    axes.iter()
+        .map(|axis| match axis {
+            Axis::Name(name) | Axis::Full { name, .. } => name.as_str(),
         })
-}
-
-/// From the darkest to the brightest value that a channel is to be shown with.
-fn window(omero: Option<&Omero>) -> Option<(f64, f64)> {
-    let windows = omero?.channels.iter().map(|channel| channel.window.as_ref());
-    let windows = windows.collect::<Option<Vec<&Window>>>()?;
-    let start = windows.iter().filter_map(|window| window.start).reduce(f64::min)?;
-    let end = windows.iter().filter_map(|window| window.end).reduce(f64::max)?;
-    // What is too small or too large becomes the nearest number.
-    let (start, end) = (start as u16, end as u16);
-    (start < end).then_some((start.into(), end.into()))
+        .collect()
 }
 
 fn in_microns(unit: &str) -> Option<f64> {
@@ -323,47 +253,6 @@ fn in_microns(unit: &str) -> Option<f64> {
         "centimeter" => Some(1e4),
         "meter" => Some(1e6),
         _ => None,
-    }
-}
-
-/// An array whose chunks are tiles.
-struct Chunks {
-    store: Arc<dyn Store>,
-    array: Array,
-    axes: Axes,
-    layout: Layout,
-    /// Chunks of one tile, each of some of its channels.
-    parts: u64,
-}
-
-impl Tiles for Chunks {
-    fn tile(&self, limits: &Limits, name: String, (column, row): (u32, u32)) -> Result<StoredTile> {
-        let mut layout = self.layout;
-        let mut at = vec![0; self.axes.rank];
-        at[self.axes.x] = column.into();
-        at[self.axes.y] = row.into();
-        let mut tables = Vec::new();
-        let bytes = match self.axes.channel.filter(|_| self.parts > 1) {
-            None => self.array.read(&*self.store, limits, &at)?,
-            Some(channel) => {
-                let mut whole = Vec::new();
-                for part in 0..self.parts {
-                    at[channel] = part;
-                    let part = self.array.read(&*self.store, limits, &at)?;
-                    tables.extend((part.len() as u32).to_le_bytes());
-                    whole.extend_from_slice(&part);
-                    if whole.len() as u64 > limits.stored {
-                        let what = format!("a tile of {} bytes", whole.len());
-                        return Err(Error::Limit { name, what });
-                    }
-                }
-                whole.into()
-            }
-        };
-        if bytes.is_empty() {
-            layout.codec = Codec::Absent;
-        }
-        Ok(StoredTile { name, layout, halvings: 0, tables: tables.into(), bytes })
     }
 }
 

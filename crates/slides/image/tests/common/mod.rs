@@ -1,6 +1,7 @@
 //! A real slide, and other programs that read and write slides.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub(crate) mod cases;
 pub(crate) mod nginx;
 pub(crate) mod seeds;
 

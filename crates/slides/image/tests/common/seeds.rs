@@ -237,6 +237,21 @@ pub(crate) fn zarr_2(compressor: &str, chunk: &[u8]) -> Files {
     files
 }
 
+/// Version 2, two channels of 16 bits in three focal planes, of which a chunk has two.
+pub(crate) fn zarr_channels() -> Files {
+    let mut files = zarr_2("null", &[]);
+    let array = String::from_utf8_lossy(&files["0/.zarray"]).into_owned();
+    let array =
+        array.replace("[3, 64, 100]", "[2, 3, 64, 100]").replace("[1, 64, 64]", "[1, 2, 64, 64]");
+    files.insert("0/.zarray".into(), array.replace("|u1", "<u2").into());
+    let group = r#"{"multiscales": [{"axes": ["c", "z", "y", "x"], "datasets": [{"path": "0"}]}],
+        "omero": {"channels": [{"color": "FF0000", "window": {"start": 0, "end": 9}}, {"active": true}],
+            "rdefs": {"defaultZ": 1}}}"#;
+    files.insert(".zattrs".into(), group.into());
+    files.insert("0/0.0.0.0".into(), vec![5; 2 * 2 * 64 * 64]);
+    files
+}
+
 /// Version 3, RGB in a shard of two chunks, of which the first one is there.
 pub(crate) fn zarr_3(codec: &str, chunk: &[u8]) -> Files {
     let array = format!(

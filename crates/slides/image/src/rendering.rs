@@ -1,0 +1,119 @@
+//! Access to the channels and planes of a slide.
+
+use crate::blend::{Blend, Sheet};
+use crate::channels::{Channel, Plane, Rendering};
+use crate::grid::Grid;
+use crate::pick::Samples;
+use crate::samples::Number;
+use crate::slide::Slide;
+use crate::{Error, Result};
+
+/// Samples of one channel, as they are stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Raw {
+    /// In pixels, and so is the height: what a tile has beyond the border of the level is left out.
+    pub width: u32,
+    /// In pixels.
+    pub height: u32,
+    /// Row by row, the lowest byte of each first.
+    pub bytes: Vec<u8>,
+}
+
+impl Slide {
+    /// The channels; none if the pixels have their own colours.
+    pub fn channels(&self) -> &[Channel] {
+        &self.parts.stack.channels
+    }
+
+    /// How many focal planes there are, and how many times. There is one of each at least.
+    pub fn planes(&self) -> (u32, u32) {
+        let (depth, times) = self.parts.stack.planes;
+        (depth.max(1), times.max(1))
+    }
+
+    /// The default rendering.
+    pub fn rendering(&self) -> Rendering {
+        self.parts.stack.rendering()
+    }
+
+    /// The kind of number that a sample of a channel is, and its bits.
+    pub fn sample(&self) -> (Number, u8) {
+        let layout = &self.parts.levels[0].layout;
+        (layout.number, layout.bits)
+    }
+
+    /// The samples of one channel in a tile.
+    ///
+    /// # Errors
+    /// A level, tile, channel or plane that does not exist, and what reading and decoding give.
+    pub fn raw(
+        &self,
+        level: usize,
+        (column, row): (u32, u32),
+        channel: u32,
+        plane: Plane,
+    ) -> Result<Raw> {
+        let grid = self.grid(level)?;
+        if column >= grid.columns() || row >= grid.rows() {
+            return Err(Error::Argument(format!("level {level} has no tile {column}, {row}")));
+        }
+        self.exist(&[channel], plane)?;
+        let name = format!("{}: level {level}, tile {column}, {row}", self.name);
+        let found = grid.tiles.sheets(&self.limits, name, (column, row), plane, &[channel])?;
+        let picked = found.iter().find_map(|of| Some((&of.tile, of.picks.first()?.1)));
+        let none = || Error::Argument(format!("channel {channel} is nowhere"));
+        let (tile, pick) = picked.ok_or_else(none)?;
+        let samples = Samples::of(tile, &self.limits)?;
+        samples.check(pick)?;
+        let width = tile.layout.width.min(grid.width - column * grid.layout.width);
+        let height = tile.layout.height.min(grid.height - row * grid.layout.height);
+        Ok(Raw { width, height, bytes: samples.bytes(pick, (width, height)) })
+    }
+
+    /// Checks that all of a rendering exists.
+    pub(crate) fn check(&self, rendering: &Rendering) -> Result<()> {
+        let channels: Vec<u32> = rendering.layers.iter().map(|layer| layer.channel).collect();
+        if !channels.is_sorted_by(|one, next| one < next) {
+            return Err(Error::Argument("channels that are not in order, or twice there".into()));
+        }
+        self.exist(&channels, rendering.plane)
+    }
+
+    fn exist(&self, channels: &[u32], plane: Plane) -> Result<()> {
+        let (count, (depth, times)) = (self.channels().len(), self.planes());
+        if let Some(channel) = channels.iter().find(|channel| **channel as usize >= count) {
+            return Err(Error::Argument(format!("no channel {channel}: there are {count}")));
+        }
+        if plane.z >= depth || plane.t >= times {
+            let what =
+                format!("no plane {}, {}: there are {depth} at {times} times", plane.z, plane.t);
+            return Err(Error::Argument(what));
+        }
+        Ok(())
+    }
+
+    /// The tiles at a place of a level, with the colours of their channels.
+    pub(crate) fn blend(
+        &self,
+        grid: &Grid,
+        part: &str,
+        (column, row): (u32, u32),
+        rendering: &Rendering,
+    ) -> Result<Blend> {
+        let name = format!("{}: {part}, tile {column}, {row}", self.name);
+        let channels: Vec<u32> = rendering.layers.iter().map(|layer| layer.channel).collect();
+        let place = (column, row);
+        let found =
+            grid.tiles.sheets(&self.limits, name.clone(), place, rendering.plane, &channels)?;
+        let mut size = (grid.layout.width, grid.layout.height);
+        let mut sheets = Vec::with_capacity(found.len());
+        for picked in found {
+            size = (picked.tile.layout.width, picked.tile.layout.height);
+            let ink = |channel: u32| rendering.layers.iter().find(|layer| layer.channel == channel);
+            let layers = picked.picks.into_iter();
+            let layers = layers.filter_map(|(channel, pick)| Some((pick, ink(channel)?.ink)));
+            sheets.push(Sheet { tile: picked.tile, layers: layers.collect() });
+        }
+        Ok(Blend { name, size, halvings: 0, sheets })
+    }
+}
