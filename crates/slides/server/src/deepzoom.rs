@@ -5,10 +5,9 @@
 
 use seekwire_slides_image::Level;
 
-use crate::render::colour::Colours;
 use crate::render::plan::Part;
 use crate::render::turn::{Quality, Turn};
-use crate::render::{Kind, Picture, Shown};
+use crate::render::{Kind, Look, Picture, Shown};
 
 /// Sides of stored tiles with which tiles here are as large as these.
 const SIDES: std::ops::RangeInclusive<u32> = 64..=1024;
@@ -48,7 +47,7 @@ pub(crate) fn tile(
     side: u32,
     [level, column, row]: [u32; 3],
     kind: Kind,
-    colours: Colours,
+    look: &Look,
 ) -> Option<Picture> {
     let halvings = last((width, height)).checked_sub(level)?;
     let extent = |number: u32, whole: u32| {
@@ -63,13 +62,13 @@ pub(crate) fn tile(
     let (x, wide, across) = extent(column, width)?;
     let (y, high, down) = extent(row, height)?;
     Some(Picture {
-        shown: Shown::Part(Part { x, y, width: wide, height: high }),
+        shown: Shown::part(Part { x, y, width: wide, height: high }, look.rendering.as_ref()),
         width: across,
         height: down,
         turn: Turn::default(),
         quality: Quality::Colour,
         kind,
-        colours,
+        colours: look.colours,
     })
 }
 
@@ -79,22 +78,24 @@ pub(crate) fn neighbours(
     side: u32,
     [level, column, row]: [u32; 3],
     kind: Kind,
-    colours: Colours,
+    look: &Look,
 ) -> impl Iterator<Item = Picture> {
     let around = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1), (1, -1), (-1, 1)];
     around.into_iter().filter_map(move |(across, down)| {
         let place = [level, column.checked_add_signed(across)?, row.checked_add_signed(down)?];
-        tile(size, side, place, kind, colours)
+        tile(size, side, place, kind, look)
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::render::colour::Colours;
 
     fn tile(size: (u32, u32), place: [u32; 3]) -> Option<(Part, u32, u32)> {
-        let picture = super::tile(size, 240, place, Kind::Jpeg, Colours::Raw)?;
-        let Shown::Part(part) = picture.shown else { return None };
+        let look = Look { colours: Colours::Raw, rendering: None };
+        let picture = super::tile(size, 240, place, Kind::Jpeg, &look)?;
+        let (part, None) = picture.shown.parts()? else { return None };
         Some((part, picture.width, picture.height))
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! web        addresses, pages, who may ask; connections              (its first page has a map)
 //! iiif, deepzoom   what addresses of images mean: a picture
+//! rendering  what they say of channels, focal planes and times
 //! render     a picture out of a slide: as stored, or through filters (its first page has a map)
 //! annotations  GeoJSON beside a slide, by view                    (its first page has a map)
 //! workers    processes elsewhere that do a part of this           (its first page has a map)
@@ -38,6 +39,7 @@ mod opened;
 mod prefetch;
 mod privacy;
 mod render;
+mod rendering;
 mod series;
 mod server;
 mod shares;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lru::LruCache;
-use seekwire_slides_image::{Error, Level, Limits, Slide};
+use seekwire_slides_image::{Error, Level, Limits, Rendering, Slide};
 
 use crate::counters::Counters;
 use crate::failure::{Failure, Result, outside};
@@ -31,6 +31,8 @@ pub(crate) struct Open {
     pub(crate) host: Option<Host>,
     pub(crate) slide: Slide,
     pub(crate) levels: Vec<Level>,
+    /// The default rendering of its channels; `None` if it has no channels.
+    pub(crate) rendering: Option<Arc<Rendering>>,
     /// Whether it has a profile by which its colours can be converted.
     pub(crate) converts: bool,
     /// What of the file says whether it is the same.
@@ -67,7 +69,8 @@ impl Open {
 }
 
 fn converts(slide: &Slide, id: &str) -> bool {
-    let Some(icc) = slide.icc() else { return false };
+    // Colours of channels are none of a scanner.
+    let Some(icc) = slide.icc().filter(|_| slide.channels().is_empty()) else { return false };
     let checked = colour::check(icc);
     if let Err(what) = &checked {
         tracing::warn!(slide = id, "{what}; its colours are given out as they are");
@@ -267,6 +270,7 @@ impl Slides {
                 number,
                 id: id.to_owned(),
                 levels: slide.levels(),
+                rendering: (!slide.channels().is_empty()).then(|| Arc::new(slide.rendering())),
                 host: shares::host(&location),
                 location,
                 slide,

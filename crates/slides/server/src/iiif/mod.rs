@@ -12,10 +12,9 @@ mod size;
 pub(crate) use info::{MEDIA_TYPE, context, information};
 
 use crate::failure::{Failure, Result};
-use crate::render::colour::Colours;
 use crate::render::plan::Part;
 use crate::render::turn::{CIRCLE, Quality, Turn};
-use crate::render::{Kind, Picture, Shown};
+use crate::render::{Kind, Look, Picture, Shown};
 
 /// Of the Image API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,15 +139,15 @@ impl Request {
     }
 
     /// What is to be made.
-    pub(crate) fn picture(&self, colours: Colours) -> Picture {
+    pub(crate) fn picture(&self, look: &Look) -> Picture {
         Picture {
-            shown: Shown::Part(self.part),
+            shown: Shown::part(self.part, look.rendering.as_ref()),
             width: self.to.0,
             height: self.to.1,
             turn: self.turn,
             quality: self.quality,
             kind: self.kind,
-            colours,
+            colours: look.colours,
         }
     }
 }

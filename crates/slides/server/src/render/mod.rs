@@ -11,6 +11,7 @@
 //! - plan: which level and tiles; where their pixels go
 //! - tiles: stored tiles, each decoded once
 //! - farm: work that many ask for, done in a pipeline
+//! - frames: frames of DICOM and samples of channels, made for each request
 //! - memory: how much of it images take that are being made
 //! - pipeline: a filter of `seekwire-flow` with copies here and at workers
 //! - promise: what is guaranteed for updates
@@ -20,6 +21,7 @@
 
 pub(crate) mod colour;
 pub(crate) mod farm;
+mod frames;
 pub(crate) mod memory;
 mod picture;
 pub(crate) mod pipeline;
@@ -36,7 +38,7 @@ use anyhow::Result as Anyhow;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use seekwire_flow::{Guarantee, Policy};
-use seekwire_slides_image::{Format, Raster, Region, StoredTile};
+use seekwire_slides_image::{Format, Raster, Region, Rendering};
 
 use crate::bounded::Bounded;
 use crate::counters::Counters;
@@ -54,10 +56,9 @@ use pipeline::{Options, TOGETHER, Work};
 use plan::{Part, Plan};
 use promise::Promise;
 use tiles::Tiles;
-use turn::{Quality, Turn};
-use work::{Orders, Pixels};
+use work::Orders;
 
-pub(crate) use picture::{Kind, Picture, Shown, View};
+pub(crate) use picture::{Kind, Look, Picture, Shown, View};
 
 /// What images may cost.
 #[derive(Debug, Clone)]
@@ -226,7 +227,7 @@ impl Images {
     /// nothing is guaranteed.
     fn is_complete(&self, open: &Open, picture: &Picture) -> Option<bool> {
         self.promise.as_ref()?;
-        let Shown::Part(part) = picture.shown else { return None };
+        let (part, _) = picture.shown.parts()?;
         let plan = Plan::new(&open.levels, part, picture.width, picture.height)?;
         // What would be too large is refused without a look at its tiles.
         let is_made = plan.pixels() <= work::limits().region_pixels;
@@ -244,7 +245,8 @@ impl Images {
         let kept = made.clone();
         flight.land(made, || {
             if let Ok(Made { image, .. }) = kept {
-                let length = image.len();
+                let rendering = key.picture.shown.parts().and_then(|(_, rendering)| rendering);
+                let length = image.len() + picture::cost(rendering);
                 self.kept.put(key, image, length);
             }
         });
@@ -257,7 +259,11 @@ impl Images {
                     Counters::add(&self.counters.stored, 1);
                     return Ok(Made { image, is_complete: Some(false) });
                 }
-                self.kept_or(open, picture, self.part(open, picture, *part)).await
+                self.kept_or(open, picture, self.part(open, picture, *part, None)).await
+            }
+            Shown::Of(part, rendering) => {
+                let make = self.part(open, picture, *part, Some(rendering));
+                self.kept_or(open, picture, make).await
             }
             Shown::Associated(name) => {
                 self.kept_or(open, picture, self.associated(open, picture, name)).await
@@ -343,7 +349,13 @@ impl Images {
         }
     }
 
-    async fn part(&self, open: &Arc<Open>, picture: &Picture, part: Part) -> Image {
+    async fn part(
+        &self,
+        open: &Arc<Open>,
+        picture: &Picture,
+        part: Part,
+        rendering: Option<&Arc<Rendering>>,
+    ) -> Image {
         let plan = Plan::new(&open.levels, part, picture.width, picture.height)
             .ok_or_else(|| Failure::internal("the slide has no level"))?;
         let limit = work::limits().region_pixels;
@@ -378,7 +390,8 @@ impl Images {
             let fetch = |place: &(u32, u32)| {
                 let (tiles, open) = (Arc::clone(&self.tiles), Arc::clone(open));
                 let (place, update) = (*place, update.clone());
-                async move { (place, tiles.get(&open, (level, halvings), place, update).await) }
+                let of = (level, halvings, rendering.cloned());
+                async move { (place, tiles.get(&open, of, place, update).await) }
             };
             let fetches: Vec<_> = places.iter().map(fetch).collect();
             drop(update);
@@ -440,51 +453,6 @@ impl Images {
         let mut pixels = raster.into_pixels();
         orders.append(&mut pixels, None);
         self.finish(open, pixels, memory, false).await
-    }
-
-    /// A frame of an instance in DICOM, which nobody else is likely to want in this way: it is made
-    /// for each that asks. Stored JPEG is given out as it is, if its colours are to stay.
-    pub(crate) async fn frame(
-        &self,
-        open: &Open,
-        tile: StoredTile,
-        kind: Kind,
-        view: Option<View>,
-    ) -> Image {
-        let icc = open.slide.icc().filter(|_| open.converts);
-        if kind == Kind::Jpeg && icc.is_none() && view.is_none() {
-            if let Some(jpeg) = tile.jpeg().map_err(|error| open.wrong(&error))? {
-                Counters::add(&self.counters.stored, 1);
-                return Ok(jpeg.into());
-            }
-        }
-        let layout = tile.layout();
-        let area = u64::from(layout.width) * u64::from(layout.height);
-        let wanted = view.map_or(area, |View { to, .. }| u64::from(to.0) * u64::from(to.1));
-        let bytes = memory::pixels(area, wanted) + profile(icc, Colours::Srgb);
-        let memory = self.memory.take(open.host.as_ref(), bytes).await?;
-        let (block, taken) = (tile.to_block().into(), Some(Arc::clone(&memory)));
-        let answer = self.tiles.farm().run_with(Task::Decompress, block, taken, || true).await;
-        let answer = answer.map_err(|failure| open.outside(failure))?;
-        Counters::add(&self.counters.decoded, 1);
-        let wrong = || Failure::internal("the decoded frame has not its size");
-        let pixels = answer.and_then(Pixels::of).ok_or_else(wrong)?;
-        let size = (pixels.width, pixels.height);
-        let View { part, to } = view.unwrap_or(View { part: [0, 0, size.0, size.1], to: size });
-        let [left, top, width, height] = part.map(f64::from);
-        let orders = Orders {
-            width: size.0,
-            height: size.1,
-            part: (left, top, width, height),
-            to,
-            turn: Turn::default(),
-            quality: Quality::Colour,
-            converts: icc.is_some(),
-            format: self.format(kind),
-        };
-        let mut block = pixels.bytes.to_vec();
-        orders.append(&mut block, icc);
-        self.finish(open, block, memory, false).await
     }
 
     fn format(&self, kind: Kind) -> Format {

@@ -1,5 +1,9 @@
 //! What can be asked for: images, and how they are written.
 
+use std::sync::Arc;
+
+use seekwire_slides_image::{Layer, Rendering};
+
 use crate::render::colour::Colours;
 use crate::render::plan::Part;
 use crate::render::turn::{Quality, Turn};
@@ -7,10 +11,45 @@ use crate::render::turn::{Quality, Turn};
 /// What an image shows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Shown {
-    /// A part of the slide.
+    /// A part of a slide without channels, in the plane that is shown first.
     Part(Part),
+    /// A part of a slide in another rendering, or of a slide with channels.
+    Of(Part, Arc<Rendering>),
     /// An associated image.
     Associated(String),
+}
+
+impl Shown {
+    /// A part of a slide, in a rendering if it has several.
+    pub(crate) fn part(part: Part, rendering: Option<&Arc<Rendering>>) -> Self {
+        match rendering {
+            Some(rendering) => Self::Of(part, Arc::clone(rendering)),
+            None => Self::Part(part),
+        }
+    }
+
+    /// The part of the slide, and its rendering.
+    pub(crate) fn parts(&self) -> Option<(Part, Option<&Arc<Rendering>>)> {
+        match self {
+            Self::Part(part) => Some((*part, None)),
+            Self::Of(part, rendering) => Some((*part, Some(rendering))),
+            Self::Associated(_) => None,
+        }
+    }
+}
+
+/// Bytes of a rendering that is part of a cache key.
+pub(crate) fn cost(rendering: Option<&Arc<Rendering>>) -> usize {
+    let of = |rendering: &Arc<Rendering>| rendering.layers.len() * size_of::<Layer>();
+    rendering.map_or(0, |rendering| size_of::<Rendering>() + of(rendering))
+}
+
+/// The colours, plane and channels of an image of a slide.
+#[derive(Debug, Clone)]
+pub(crate) struct Look {
+    pub(crate) colours: Colours,
+    /// `None`: the colours of the pixels, in the plane that is shown first.
+    pub(crate) rendering: Option<Arc<Rendering>>,
 }
 
 /// An image that is asked for.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use seekwire_slides_image::Error;
+use seekwire_slides_image::{Error, Rendering, Tile};
 use tokio::sync::Semaphore;
 
 use crate::bounded::Bounded;
@@ -14,6 +14,7 @@ use crate::flights::{Flight, Flights, Joined};
 use crate::opened::Open;
 use crate::render::farm::{Farm, Update};
 use crate::render::memory::Taken;
+use crate::render::picture::cost;
 use crate::render::work::Pixels;
 use crate::shares::{Host, Shares, Web};
 use crate::workers::wire::Task;
@@ -25,12 +26,14 @@ const READ: usize = 64;
 pub(crate) const UPDATED: usize = 256;
 
 /// A tile of one opening of a slide.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     opening: u64,
     level: usize,
     /// How often its sides are halved.
     halvings: u32,
+    /// `None`: in its own colours, in the plane that is shown first.
+    rendering: Option<Arc<Rendering>>,
     column: u32,
     row: u32,
 }
@@ -101,11 +104,11 @@ impl Tiles {
     pub(crate) async fn get(
         self: &Arc<Self>,
         open: &Arc<Open>,
-        (level, halvings): (usize, u32),
+        (level, halvings, rendering): (usize, u32, Option<Arc<Rendering>>),
         (column, row): (u32, u32),
         update: Option<Arc<Update>>,
     ) -> Decoded {
-        let key = Key { opening: open.number, level, halvings, column, row };
+        let key = Key { opening: open.number, level, halvings, rendering, column, row };
         if let Some(pixels) = self.kept.get(&key) {
             return Ok(pixels);
         }
@@ -131,12 +134,12 @@ impl Tiles {
         flight: Flight<Key, Decoded>,
         update: Option<Arc<Update>>,
     ) {
-        if let Some(decoded) = self.decoded(&open, key, &flight, update).await {
+        if let Some(decoded) = self.decoded(&open, &key, &flight, update).await {
             let kept = decoded.clone();
             flight.land(decoded, || {
                 if let Ok(pixels) = kept {
-                    let bytes = pixels.bytes.len();
-                    self.kept.put(key, pixels, bytes);
+                    let bytes = pixels.bytes.len() + cost(key.rendering.as_ref());
+                    self.kept.put(key.clone(), pixels, bytes);
                 }
                 self.decoding.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
             });
@@ -149,7 +152,7 @@ impl Tiles {
     async fn decoded(
         &self,
         open: &Arc<Open>,
-        key: Key,
+        key: &Key,
         flight: &Flight<Key, Decoded>,
         update: Option<Arc<Update>>,
     ) -> Option<Decoded> {
@@ -173,11 +176,14 @@ impl Tiles {
         if flight.ends_unwanted() {
             return None;
         }
-        let slide = Arc::clone(open);
+        let (slide, of) = (Arc::clone(open), key.clone());
         let read = move || {
             let _turn = turn;
-            let tile = slide.slide.tile(key.level, key.column, key.row)?;
-            Ok::<_, Error>((Bytes::from(tile.halved(key.halvings).to_block()), reading))
+            let tile = match &of.rendering {
+                Some(rendering) => slide.slide.tile_of(of.level, (of.column, of.row), rendering)?,
+                None => Tile::Stored(slide.slide.tile(of.level, of.column, of.row)?),
+            };
+            Ok::<_, Error>((Bytes::from(tile.halved(of.halvings).to_block()), reading))
         };
         let (block, reading) = match tokio::task::spawn_blocking(read).await {
             Ok(Ok(read)) => read,
@@ -223,9 +229,9 @@ impl Tiles {
         }
     }
 
-    fn begins(&self, key: Key) {
+    fn begins(&self, key: &Key) {
         let mut decoding = self.decoding.lock().unwrap_or_else(PoisonError::into_inner);
-        if !decoding.insert(key) || self.kept.get(&key).is_some() {
+        if !decoding.insert(key.clone()) || self.kept.get(key).is_some() {
             Counters::add(&self.counters.decoded_twice, 1);
         }
     }

@@ -1,14 +1,14 @@
 //! What the copies of the two filters do: blocks of bytes in, blocks of bytes out.
 //!
 //! ```text
-//! decompress   a stored tile                        -> pixels, width, height
+//! decompress   a stored tile, or those of channels  -> pixels, width, height
 //! finish       pixels of a region, profile, orders  -> an encoded image
 //! ```
 //!
 //! What describes pixels stands behind them, so that a block becomes pixels without a copy.
 
 use bytes::Bytes;
-use seekwire_slides_image::{Codec, Format, Limits, Raster, StoredTile};
+use seekwire_slides_image::{Codec, Format, Limits, Raster, Tile};
 
 use crate::render::colour::Conversions;
 use crate::render::turn::{self, CIRCLE, Quality, Turn};
@@ -43,7 +43,7 @@ impl Tools {
 
 /// Decompresses one tile.
 fn decompress(block: Bytes, tools: &Tools) -> Result<Vec<u8>, String> {
-    let tile = StoredTile::from_block(&block).map_err(|error| error.to_string())?;
+    let tile = Tile::from_block(&block).map_err(|error| error.to_string())?;
     let limits = Limits { turbojpeg: tools.turbojpeg, ..limits() };
     let raster = tile.decode(&limits).map_err(|error| error.to_string())?;
     let sides = [raster.width(), raster.height()];
@@ -81,10 +81,12 @@ pub(crate) fn travels(task: Task, block: &Bytes) -> bool {
     if task == Task::Finish {
         return true;
     }
-    StoredTile::from_block(block).is_ok_and(|tile| {
-        let layout = tile.layout();
-        let pixels = u64::from(layout.width) * u64::from(layout.height) * 3;
-        !matches!(layout.codec, Codec::Raw | Codec::Absent) && pixels <= (MOST / 2) as u64
+    Tile::from_block(block).is_ok_and(|tile| {
+        let (width, height) = tile.size();
+        let pixels = u64::from(width) * u64::from(height) * 3;
+        let mut codecs = tile.stored().map(|stored| stored.layout().codec);
+        codecs.any(|codec| !matches!(codec, Codec::Raw | Codec::Absent))
+            && pixels <= (MOST / 2) as u64
     })
 }
 
@@ -92,8 +94,8 @@ pub(crate) fn travels(task: Task, block: &Bytes) -> bool {
 pub(crate) fn fits(task: Task, block: &Bytes, answer: &Bytes) -> bool {
     match task {
         Task::Decompress => {
-            let Ok(tile) = StoredTile::from_block(block) else { return false };
-            let (width, height) = (tile.layout().width, tile.layout().height);
+            let Ok(tile) = Tile::from_block(block) else { return false };
+            let (width, height) = tile.size();
             Pixels::of(answer.clone()).is_some_and(|pixels| {
                 (1..=width).contains(&pixels.width) && (1..=height).contains(&pixels.height)
             })

@@ -9,6 +9,7 @@ use axum::http::header::{ACCEPT, HOST, LOCATION, VARY};
 use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use seekwire_slides_image::Plane;
 use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -21,7 +22,8 @@ use crate::opened::Open;
 use crate::privacy;
 use crate::render::colour::Colours;
 use crate::render::turn::{Quality, Turn};
-use crate::render::{Kind, Picture, Shown};
+use crate::render::{Kind, Look, Picture, Shown};
+use crate::rendering;
 use crate::web::{App, Shared, response};
 
 /// What does not stand for itself in an identifier (RFC 3986, section 2.3).
@@ -37,14 +39,45 @@ pub(super) fn encoded(id: &str) -> String {
 pub(super) struct Options {
     icc: Option<String>,
     width: Option<String>,
+    /// Channels, a focal plane, a time.
+    c: Option<String>,
+    z: Option<String>,
+    t: Option<String>,
     /// The [`version`] of the slide that the client shows.
     v: Option<String>,
 }
 
 impl Options {
+    /// The number of one channel.
+    pub(super) fn channel(&self) -> Option<&str> {
+        self.c.as_deref()
+    }
+
+    /// The plane that is asked for.
+    pub(super) fn plane(&self, open: &Open) -> Result<Plane> {
+        let [z, t] = [&self.z, &self.t].map(Option::as_deref);
+        rendering::plane(open, z, t)
+    }
+
+    /// How long an answer may be kept. An address with the version of another slide must not keep the
+    /// image of this one.
+    pub(super) fn cache(&self, app: &App, open: &Open) -> HeaderValue {
+        match self.v.as_ref().is_some_and(|wanted| *wanted != version(open)) {
+            true => HeaderValue::from_static("no-store"),
+            false => app.cache.clone(),
+        }
+    }
+
+    /// The colours, channels and plane that are asked for.
+    fn look(&self, open: &Open) -> Result<Look> {
+        let said = [&self.c, &self.z, &self.t].map(Option::as_deref);
+        let rendering = rendering::of(open, said)?;
+        Ok(Look { colours: self.colours(open)?, rendering })
+    }
+
     /// What becomes of the colours.
     fn colours(&self, open: &Open) -> Result<Colours> {
-        let has_profile = open.slide.icc().is_some();
+        let has_profile = open.slide.icc().is_some() && open.slide.channels().is_empty();
         match self.icc.as_deref() {
             None | Some("srgb") if open.converts => Ok(Colours::Srgb),
             Some("embed") if has_profile => Ok(Colours::Embedded),
@@ -68,10 +101,7 @@ impl App {
         options: &Options,
         picture: Picture,
     ) -> Result<Response> {
-        // What is kept by an address with the version of another slide would be kept as its image.
-        let is_other = options.v.as_ref().is_some_and(|wanted| *wanted != version(open));
-        let never = HeaderValue::from_static("no-store");
-        let cache = if is_other { &never } else { &self.cache };
+        let cache = &options.cache(self, open);
         let kind = picture.kind.media_type();
         let etag = response::etag(&[
             env!("CARGO_PKG_VERSION"),
@@ -132,11 +162,14 @@ impl App {
 pub(super) async fn descriptor(
     State(app): Shared,
     Path(file): Path<String>,
+    Query(options): Query<Options>,
     headers: HeaderMap,
 ) -> Result<Response> {
     let nothing = || Failure::not_found("there is nothing at this address");
     let id = file.strip_suffix(".dzi").ok_or_else(nothing)?;
     let open = app.slides.get(id).await?;
+    // Viewers add the same query to the addresses of tiles: an error shows here at once.
+    options.look(&open)?;
     let text = deepzoom::descriptor(open.size(), deepzoom::side(&open.levels), Kind::Jpeg);
     Ok(app.document(&open, &headers, "application/xml", text))
 }
@@ -157,19 +190,19 @@ pub(super) async fn tile(
     let kind = Kind::of(format).ok_or_else(|| Failure::format("format: jpg, png or webp"))?;
     let open = app.slides.get(id).await?;
     let side = deepzoom::side(&open.levels);
-    let colours = options.colours(&open)?;
-    let picture = deepzoom::tile(open.size(), side, [level, column, row], kind, colours);
+    let look = options.look(&open)?;
+    let picture = deepzoom::tile(open.size(), side, [level, column, row], kind, &look);
     let image = app.image(&open, &headers, &options, picture.ok_or_else(nothing)?).await?;
     if app.prefetch.most() > 0 {
         let place = [level, column, row];
-        let around = deepzoom::neighbours(open.size(), side, place, kind, colours);
+        let around = deepzoom::neighbours(open.size(), side, place, kind, &look);
         app.prefetch.want(&open, around);
     }
     Ok(image)
 }
 
 /// Digits only: each tile has one address.
-fn number(text: &str) -> Option<u32> {
+pub(super) fn number(text: &str) -> Option<u32> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number && (text == "0" || !text.starts_with('0')))
 }
@@ -248,12 +281,14 @@ pub(super) async fn iiif_image(
     let request = [&*region, &*size, &*rotation, &*file];
     let request = Request::parse(version, open.size(), app.most, request)?;
     let id = iiif_id(&app, version, &open, &uri, &headers)?;
+    let look = options.look(&open)?;
     let links = format!(
-        "<{id}/{}>;rel=\"canonical\",<{}>;rel=\"profile\"",
+        "<{id}/{}{}>;rel=\"canonical\",<{}>;rel=\"profile\"",
         request.canonical(),
+        rendering::query(&open, look.rendering.as_deref()),
         version.profile()
     );
-    let picture = request.picture(options.colours(&open)?);
+    let picture = request.picture(&look);
     let image = app.image(&open, &headers, &options, picture).await?;
     Ok(response::linked(image, &links))
 }
@@ -298,12 +333,13 @@ pub(super) async fn associated(
         kind,
         colours: Colours::Raw,
     };
-    // The slide itself where it has none, or a better one is wanted.
-    if is_thumbnail && (!is_there || most > THUMBNAIL) {
+    // The slide itself where it has none, or a better or another one is wanted.
+    let is_asked = options.c.is_some() || options.z.is_some() || options.t.is_some();
+    if is_thumbnail && (!is_there || most > THUMBNAIL || is_asked) {
         let size = format!("!{most},{most}");
         let parts = ["full", &*size, "0", "default.jpg"];
         let request = Request::parse(Version::Three, open.size(), app.most, parts)?;
-        picture = Picture { kind, ..request.picture(options.colours(&open)?) };
+        picture = Picture { kind, ..request.picture(&options.look(&open)?) };
     }
     app.image(&open, &headers, &options, picture).await
 }
@@ -312,10 +348,12 @@ pub(super) async fn associated(
 pub(super) async fn properties(
     State(app): Shared,
     Path(id): Path<String>,
+    Query(options): Query<Options>,
     extensions: Extensions,
     headers: HeaderMap,
 ) -> Result<Response> {
     let open = app.slides.get(&id).await?;
+    let look = options.look(&open)?;
     let (width, height) = open.size();
     let levels: Vec<_> = open
         .levels
@@ -341,7 +379,7 @@ pub(super) async fn properties(
         });
     let hidden: Vec<&String> = hidden.into_iter().map(|(key, _)| key).collect();
     let shown: BTreeMap<_, _> = shown.into_iter().collect();
-    let text = json!({
+    let mut text = json!({
         "id": open.id,
         "format": open.slide.format(),
         "width": width,
@@ -353,5 +391,6 @@ pub(super) async fn properties(
         "properties": shown,
         "hidden": hidden,
     });
+    rendering::describe(&mut text, &open, look.rendering.as_deref());
     Ok(app.document(&open, &headers, "application/json", text.to_string()))
 }

@@ -6,6 +6,7 @@
 //!   pages       gallery, viewer and what they are made of
 //!   (signed     addresses that let in)
 //!   images      Deep Zoom, IIIF, associated images, properties
+//!   raw         samples of one channel
 //!   dicomweb    WADO-RS and QIDO-RS                       (its first page has a map)
 //!   annotations what is annotated in a view
 //!   metrics     counts for Prometheus
@@ -25,6 +26,7 @@ mod images;
 mod metrics;
 mod pages;
 mod range;
+mod raw;
 pub(crate) mod response;
 pub(crate) mod sending;
 pub(crate) mod signed;
@@ -184,6 +186,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/slides/{id}/properties.json", get(images::properties))
         .route("/slides/{id}/annotations.json", get(annotations::view))
         .route("/slides/{id}/{file}", get(images::associated))
+        .route("/slides/{id}/raw/{level}/{tile}", get(raw::tile))
         .route("/iiif/{version}/{id}", get(images::iiif_base))
         .route("/iiif/{version}/{id}/info.json", get(images::iiif_information))
         .route("/iiif/{version}/{id}/{region}/{size}/{rotation}/{file}", get(images::iiif_image))

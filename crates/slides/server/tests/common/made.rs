@@ -23,6 +23,14 @@ fn make(program: &str, words: &[&str], directory: &Path, of: &Value) {
     run(command.arg(programs.join(program)).args(words).arg(&specification));
 }
 
+/// Puts slides with channels there, and what numpy makes of them: `said.zarr` has three channels,
+/// focal planes and two times.
+pub(crate) fn channels(directory: &Path) {
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../image/tests/make");
+    let mut command = Command::new(script("slide-tools"));
+    run(command.arg(programs.join("make_channels.py")).arg(directory));
+}
+
 /// A pyramid in tiles of 64 x 64, of the part of the real slide that `odd` puts there.
 pub(crate) fn pyramid(directory: &Path, name: &str, compression: &str) -> Slide {
     let options = "--tile --pyramid --tile-width 64 --tile-height 64";

@@ -16,7 +16,7 @@ use crate::iiif::{Request, Version};
 use crate::opened::Open;
 use crate::render::colour::Colours;
 use crate::render::turn::{Quality, Turn};
-use crate::render::{Kind, Picture, Shown, View};
+use crate::render::{Kind, Look, Picture, Shown, View};
 use crate::web::{App, Shared, response};
 
 /// Pixels of the longer side of a thumbnail, if the client does not say.
@@ -248,7 +248,8 @@ fn level(app: &App, open: &Open, held: &Held, viewport: Viewport, kind: Kind) ->
     let request = [&*region, &*size, "0", "default.jpg"];
     let request = Request::parse(Version::Three, open.size(), app.most, request)?;
     let colours = if open.converts { Colours::Srgb } else { Colours::Raw };
-    Ok(Picture { kind, ..request.picture(colours) })
+    let look = Look { colours, rendering: open.rendering.clone() };
+    Ok(Picture { kind, ..request.picture(&look) })
 }
 
 /// A label or the like. It is not made larger.
