@@ -9,11 +9,24 @@
     }
     const microns = Number(place.dataset.microns);
 
+    // Channels and planes in the link, as a query.
+    function settingsOf(words) {
+        const said = ["c", "z", "t"].filter((key) => words.has(key));
+        return said.map((key) => key + "=" + words.get(key)).join("&");
+    }
+    let settings = settingsOf(new URLSearchParams(location.hash.slice(1)));
+    place.dataset.settings = settings;
+
+    // OpenSeadragon adds the query to the addresses of tiles, so the browser never shows cached tiles
+    // of another slide that had this name before.
+    function source() {
+        const mix = settings === "" ? "" : "&" + settings;
+        return "../" + place.dataset.address + ".dzi?v=" + place.dataset.version + mix;
+    }
+
     const viewer = OpenSeadragon({
         element: place,
-        // What follows the question mark is in the addresses of tiles, too, so that the browser keeps
-        // none of another slide that was here before.
-        tileSources: "../" + place.dataset.address + ".dzi?v=" + place.dataset.version,
+        tileSources: source(),
         showNavigationControl: false,
         showNavigator: true,
         navigatorPosition: "TOP_RIGHT",
@@ -52,7 +65,7 @@
         if (degrees % 360 !== 0) {
             words.set("rotation", String(degrees));
         }
-        return "#" + words;
+        return "#" + words + (settings === "" ? "" : "&" + settings);
     }
 
     let link = "";
@@ -107,8 +120,34 @@
     viewer.addHandler("tile-load-failed", () => say("A part of the slide could not be read."));
     window.addEventListener("hashchange", () => {
         if (location.hash !== link) {
+            if (settingsOf(new URLSearchParams(location.hash.slice(1))) !== settings) {
+                // This also rebuilds the controls.
+                location.reload();
+                return;
+            }
             fromLink();
         }
+    });
+
+    // The new image is drawn over the old one, which is removed once the new one has loaded.
+    place.addEventListener("settings", (event) => {
+        if (event.detail === settings) {
+            return;
+        }
+        settings = event.detail;
+        place.dataset.settings = settings;
+        keepLink();
+        viewer.addTiledImage({
+            tileSource: source(),
+            success: (added) => {
+                added.item.whenFullyLoaded(() => {
+                    for (let at = viewer.world.getIndexOfItem(added.item) - 1; at >= 0; at -= 1) {
+                        viewer.world.removeItem(viewer.world.getItemAt(at));
+                    }
+                });
+            },
+            error: (event) => say(event.message),
+        });
     });
 
     function press(name, action) {

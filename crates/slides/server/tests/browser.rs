@@ -7,6 +7,7 @@ mod driver;
 
 use std::path::{Path, PathBuf};
 
+use common::made::channels;
 use common::{Service, aperio};
 use driver::{Browser, Page};
 use image::RgbImage;
@@ -130,13 +131,13 @@ fn check_layout(page: &mut Page<'_>) {
             if (root.scrollWidth > innerWidth) wrong.push('wider than the window: ' + root.scrollWidth);
             const box = (element) => element.getBoundingClientRect();
             const seen = (selector) => [...document.querySelectorAll(selector)].filter((element) => box(element).width > 0);
-            for (const element of seen('button, a, h1, .navigator, #scale, #legend')) {
+            for (const element of seen('button, a, h1, input, .navigator, #scale, #legend, #channels')) {
                 const { left, right, top, bottom } = box(element);
                 if (left < 0 || top < 0 || right > innerWidth + 0.5 || bottom > innerHeight + 0.5) {
                     wrong.push('outside: ' + element.outerHTML.slice(0, 80));
                 }
             }
-            const over = seen('header, footer, .navigator, #scale, #legend');
+            const over = seen('header, footer, .navigator, #scale, #legend, #channels');
             over.forEach((one, at) => over.slice(at + 1).forEach((other) => {
                 const [p, q] = [box(one), box(other)];
                 const across = Math.min(p.right, q.right) - Math.max(p.left, q.left);
@@ -358,6 +359,99 @@ fn in_a_browser_annotations_are_where_they_belong() {
     let shown = page.value("document.getElementById('magnification').options[0].textContent");
     assert_eq!(shown, "10×");
     assert_eq!(page.complaints(), Vec::<String>::new());
+}
+
+/// The mean colour in the middle of what is drawn of the slide.
+fn mean(page: &mut Page<'_>, name: &str) -> [f64; 3] {
+    settle(page);
+    let picture = keep(page, name);
+    let place = page.value(
+        "(() => { const box = document.getElementById('slide').getBoundingClientRect();
+            return [box.x + box.width / 2, box.y + box.height / 2]; })()",
+    );
+    let middle = |at: usize| place[at].as_f64().unwrap() as u32;
+    let side = 40;
+    let part =
+        image::imageops::crop_imm(&picture, middle(0) - side, middle(1) - side, 2 * side, 2 * side);
+    let count = f64::from(4 * side * side);
+    let sum = part
+        .to_image()
+        .pixels()
+        .fold([0.0; 3], |sum, pixel| [0, 1, 2].map(|at| sum[at] + f64::from(pixel.0[at])));
+    sum.map(|sum| sum / count)
+}
+
+/// Waits until the slide is shown in settings that end so, and the link has them.
+fn until_shown(page: &mut Page<'_>, settings: &str) {
+    page.until(&format!("location.hash.endsWith('{settings}')"));
+    page.until(&format!(
+        "{VIEWER}.world.getItemCount() === 1
+            && String({VIEWER}.world.getItemAt(0).source.queryParams).endsWith('{settings}')"
+    ));
+}
+
+#[test]
+fn in_a_browser_channels_and_planes_are_chosen() {
+    let directory = tempfile::tempdir().unwrap();
+    channels(directory.path());
+    let service = Service::of(&directory.path().join("said.zarr"));
+    let mut browser = Browser::start();
+    for (width, height) in [(1280, 800), (390, 844)] {
+        let mut page = browser.page(width, height, width < 500);
+        page.open(&format!("http://{}/slides/said.zarr", service.address));
+        page.until("!document.getElementById('mix').hidden");
+        let before = mean(&mut page, &format!("channels-{width}"));
+        assert!(before[0] > 20.0 && before[1] < 8.0 && before[2] > 20.0, "{before:?}");
+        // Where there is little room, the controls are behind a button.
+        if page.value("document.getElementById('channels').hidden") == true {
+            assert!(width < 500);
+            page.click("#mix");
+        }
+        let names =
+            "[...document.querySelectorAll('#channels .channel')].map((row) => row.textContent)";
+        assert_eq!(page.value(names), json!(["DAPI", "FITC", "Cy5"]));
+        check_layout(&mut page);
+        let row = "#channels .channel:nth-child";
+        page.click(&format!("{row}(2) input[type=checkbox]"));
+        page.click(&format!("{row}(1) input[type=checkbox]"));
+        until_shown(&mut page, "&c=1:00ff00:50.5-900,2:0000ff:0-2500&z=1&t=0");
+        let after = mean(&mut page, &format!("channels-others-{width}"));
+        assert!(
+            after[0] < 8.0 && after[1] > 20.0 && (after[2] - before[2]).abs() < 8.0,
+            "{after:?}"
+        );
+        let set = |selector: &str, value: &str| {
+            format!(
+                "(() => {{ const input = document.querySelector('#channels {selector}');
+                    input.value = '{value}';
+                    input.dispatchEvent(new Event('input', {{ bubbles: true }})); }})()"
+            )
+        };
+        // A window that goes down is not asked for.
+        page.value(&set(".channel:nth-child(3) input[title=White]", "-1"));
+        page.value(&set(".channel:nth-child(3) input[title=White]", "100"));
+        page.value(&set(".plane input", "2"));
+        until_shown(&mut page, "2:0000ff:0-100&z=2&t=0");
+        let bright = mean(&mut page, &format!("channels-bright-{width}"));
+        assert!(bright[2] > 230.0, "{bright:?}");
+        let told = page.value("document.querySelector('#channels output').textContent");
+        assert_eq!(told, "3 of 3");
+        let link = page.value("location.href").as_str().unwrap().to_owned();
+        assert_eq!(page.complaints(), Vec::<String>::new());
+        drop(page);
+
+        // The link has all of it.
+        let mut page = browser.page(width, height, width < 500);
+        page.open(&link);
+        page.until("!document.getElementById('mix').hidden");
+        let again = mean(&mut page, &format!("channels-linked-{width}"));
+        for at in 0..3 {
+            assert!((again[at] - bright[at]).abs() < 2.0, "{again:?} {bright:?}");
+        }
+        let shown = "[...document.querySelectorAll('#channels input[type=checkbox]')].map((one) => one.checked)";
+        assert_eq!(page.value(shown), json!([false, true, true]));
+        assert_eq!(page.complaints(), Vec::<String>::new());
+    }
 }
 
 /// Nothing makes the page wider than the window.

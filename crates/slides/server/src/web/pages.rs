@@ -21,7 +21,7 @@ use crate::web::{App, Guest, Shared, response};
 const OPENSEADRAGON: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openseadragon.js"));
 
 /// Files that pages are made with: name, type, content.
-static ASSETS: [(&str, &str, &[u8]); 6] = [
+static ASSETS: [(&str, &str, &[u8]); 7] = [
     ("icon.svg", "image/svg+xml", include_bytes!("../../pages/icon.svg")),
     ("style.css", "text/css; charset=utf-8", include_bytes!("../../pages/style.css")),
     ("gallery.js", "text/javascript; charset=utf-8", include_bytes!("../../pages/gallery.js")),
@@ -31,6 +31,7 @@ static ASSETS: [(&str, &str, &[u8]); 6] = [
         "text/javascript; charset=utf-8",
         include_bytes!("../../pages/annotations.js"),
     ),
+    ("channels.js", "text/javascript; charset=utf-8", include_bytes!("../../pages/channels.js")),
     ("openseadragon.js", "text/javascript; charset=utf-8", OPENSEADRAGON),
 ];
 
@@ -215,6 +216,8 @@ pub(super) async fn viewer(
         })
         .collect();
     let annotated = if app.beside(&id).await?.is_some() { "yes" } else { "no" };
+    let has_choices = !open.slide.channels().is_empty() || open.slide.planes() != (1, 1);
+    let choices = if has_choices { "yes" } else { "no" };
     let missing = match OPENSEADRAGON.is_empty() {
         true => "This server was built without its viewer, OpenSeadragon.",
         false => "",
@@ -233,6 +236,7 @@ pub(super) async fn viewer(
         ("{{height}}", height.to_string()),
         ("{{microns}}", microns.unwrap_or_default()),
         ("{{annotated}}", annotated.to_owned()),
+        ("{{choices}}", choices.to_owned()),
         ("{{associated}}", associated.join(" ")),
         ("{{missing}}", missing.to_owned()),
     ];
