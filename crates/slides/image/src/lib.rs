@@ -1,5 +1,5 @@
-//! Whole-slide images: tiled TIFF and BigTIFF, Aperio SVS, OME-TIFF, DICOM and OME-Zarr, in files
-//! or on a web server.
+//! Whole-slide images: tiled TIFF and BigTIFF, Aperio SVS, OME-TIFF, QPTIFF, stacks of ImageJ, DICOM
+//! and OME-Zarr, in files or on a web server.
 //!
 //! A [`Slide`] has levels, properties and associated images. What a viewer asks for comes out of
 //! it in one of these ways:

@@ -7,7 +7,7 @@ pub struct Limits {
     pub directories: usize,
     /// Entries of one directory. Of properties in a description of Aperio, others are left out.
     pub entries: usize,
-    /// Bytes of all tables of tile positions and codecs of a file together; in DICOM, of all files
+    /// Bytes of all tables of directories, tile positions and codecs of a file together; in DICOM, of all files
     /// of a series together, and of each the dataset before its pixels, and its JSON.
     pub tables: u64,
     /// Bytes of one text, or table of a codec.
@@ -37,7 +37,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            directories: 1024,
+            // A stack has one for each plane, and more for smaller levels.
+            directories: 1 << 14,
             entries: 1024,
             tables: 256 << 20,
             value: 16 << 20,

@@ -127,7 +127,7 @@ impl Slide {
         Ok(Self { name, limits, parts })
     }
 
-    /// `tiff`, `aperio`, `ome-tiff`, `dicom` or `ome-zarr`; `openslide` if that reads it, whose
+    /// `tiff`, `aperio`, `imagej`, `ome-tiff`, `qptiff`, `dicom` or `ome-zarr`; `openslide` if that reads it, whose
     /// property `openslide.vendor` then says which format it is.
     pub fn format(&self) -> &'static str {
         self.parts.format

@@ -116,6 +116,11 @@ impl<'a> Reader<'a> {
         if count > self.limits.entries as u64 {
             return Err(self.limit(format!("a directory of {count} entries at byte {at}")));
         }
+        // In memory each entry takes that much.
+        let cost = count * size_of::<(u16, Entry)>() as u64;
+        let left = self.tables.checked_sub(cost);
+        self.tables =
+            left.ok_or_else(|| self.limit(format!("another directory of {count} entries")))?;
         // The read above has shown that `at + head` is inside.
         let start = at + head;
         let bytes = source::read(&**self.source, start, count * each + word)?;

@@ -151,6 +151,10 @@ def main(directory):
     imagej(directory, "ij-one", data(12, (1, 1, 3, 90, 130), "f4", 0, 1), said=[[0.25, 0.75]], min=0.25, max=0.75)
     imagej(directory, "ij-bytes", data(13, (1, 2, 1, 90, 130), "u1", 0, 255))
 
+    # More planes than a slide has directories.
+    many = data(17, (30, 2, 20, 24, 16), "u2")
+    ome(directory, "many", many, "TZCYX", levels=1, tile=None)
+
     five = data(16, (1, 5, 1, 90, 130), "u2")
     stains = ["DAPI", "CD8 (Opal 520)", "PanCK", "Ki67", "Autofluorescence"]
     colours = ["0000ff", "00ff00", "ff0000", "ffff00", "808080"]

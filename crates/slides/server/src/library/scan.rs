@@ -16,8 +16,8 @@ use crate::told::Told;
 
 /// Ends of the names of slides, in lower case; from the second line on, of those that only
 /// OpenSlide reads.
-const EXTENSIONS: [&str; 14] = [
-    ".svs", ".tif", ".tiff", ".btf", ".tf2", ".tf8", //
+const EXTENSIONS: [&str; 15] = [
+    ".svs", ".tif", ".tiff", ".btf", ".tf2", ".tf8", ".qptiff", //
     ".ndpi", ".mrxs", ".scn", ".bif", ".vms", ".vmu", ".svslide", ".czi",
 ];
 /// Of directories that are slides: images in OME-Zarr.
