@@ -7,7 +7,7 @@ use super::{grid, window};
 use crate::channels::{self, Plane, Said, Stack};
 use crate::grid::{Grid, Parts, Picked, Tiles, together};
 use crate::measure::Measure;
-use crate::samples::{Colours, Number};
+use crate::samples::Number;
 use crate::tile::StoredTile;
 use crate::{Limits, Result};
 
@@ -41,9 +41,9 @@ pub(super) fn number(plane: Plane, times: u32) -> usize {
     plane.z as usize * times as usize + plane.t as usize
 }
 
-/// Whether the pixels of a page have colours of their own.
+/// Whether the pixels of a page have colours of their own; so do pixels of which white is zero.
 pub(super) fn has_colours(page: &Page<'_>) -> bool {
-    !matches!(page.common(262)[..], [0 | 1])
+    *page.common(262) != [1]
 }
 
 /// Whether a single channel needs no window: whole numbers of up to 8 bits, to be shown in white.
@@ -105,8 +105,6 @@ pub(super) fn fill(
     let mut main = main.map_err(|why| reader.unsupported(format!("planes of one image: {why}")))?;
     if of.has_colours {
         main.layout.window = window::of(reader, first.directory, &main)?;
-    } else if main.layout.colours != Colours::Grey {
-        return Err(reader.unsupported("channels of samples of which white is zero"));
     } else if parts.icc.take().is_some() {
         let why = "not applied: the slide has channels".into();
         parts.properties.insert("tiff.ColourProfile".into(), why);

@@ -115,11 +115,15 @@ def qptiff(directory, name, values, names, colours, swap=False):
     cases.write()
 
 
-def plain(path, values, metadata, **options):
+def plain(path, values, metadata, photometric, **options):
     """Without channels: the samples of pixels are colours, or grey."""
-    imwrite(path, values, metadata=metadata, **options)
+    options["photometric"] = photometric
+    written = values[..., 0] if values.shape[-1] == 1 else values
+    imwrite(path, written, metadata=metadata, **options)
     with TiffFile(path) as file:
         found = file.series[0].asarray().reshape(values.shape)
+    if options["photometric"] == "miniswhite":
+        found = 255 - found
     while found.ndim < 5:
         found = found[None]
     cases = Cases(path, [found], [])
@@ -162,8 +166,13 @@ def main(directory):
     qptiff(directory, "qptiff-swapped", five, stains, colours, swap=True)
 
     rgb = data(15, (1, 3, 4, 90, 130), "u1", 0, 255)[0].transpose(1, 2, 3, 0)
-    plain(str(directory / "rgb.ome.tif"), rgb, {"axes": "ZYXS"}, ome=True, photometric="rgb", tile=(64, 64))
-    plain(str(directory / "rgb-ij.tif"), rgb, {"axes": "ZYXS"}, imagej=True)
+    plain(str(directory / "rgb.ome.tif"), rgb, {"axes": "ZYXS"}, "rgb", ome=True, tile=(64, 64))
+    plain(str(directory / "rgb-ij.tif"), rgb, {"axes": "ZYXS"}, "rgb", imagej=True)
+    grey = rgb[..., :1]
+    plain(str(directory / "grey.ome.tif"), grey, {"axes": "ZYX"}, "minisblack", ome=True, tile=(64, 64))
+    plain(str(directory / "white.ome.tif"), grey, {"axes": "ZYX"}, "miniswhite", ome=True, tile=(64, 64))
+    plain(str(directory / "white-one.ome.tif"), grey[:1], {"axes": "ZYX"}, "miniswhite", ome=True)
+    plain(str(directory / "grey-ij.tif"), grey, {"axes": "ZYX"}, "minisblack", imagej=True)
 
 
 main(Path(sys.argv[1]))
