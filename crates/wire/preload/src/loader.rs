@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::AT_FDCWD;
 use rustix::fs::{Access, access, fgetxattr};
+use rustix::process::{getegid, geteuid, getgid, getuid};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::Opened;
 use seekwire_transport::sys::{call, host};
@@ -252,9 +253,12 @@ fn loader_of(file: &Opened) -> Option<Loader> {
     Some(Loader::None)
 }
 
-/// Whether a program may have other rights than who starts it: its loader takes no libraries from
-/// the environment then.
+/// Whether a program may have other rights than who starts it, or begins with two users or groups:
+/// its loader takes no libraries from the environment then.
 fn changes_rights(file: &Opened) -> Option<bool> {
+    if getuid() != geteuid() || getgid() != getegid() {
+        return Some(true);
+    }
     let mode = rustix::fs::fstat(file).ok()?.st_mode;
     let mut capabilities = [0u8; 64];
     let has_capabilities = match fgetxattr(file, c"security.capability", &mut capabilities[..]) {
@@ -264,7 +268,7 @@ fn changes_rights(file: &Opened) -> Option<bool> {
     Some(mode & (libc::S_ISUID | libc::S_ISGID) != 0 || has_capabilities)
 }
 
-/// Whether an environment names this library, and has it on. `None` if it cannot be read.
+/// Whether an environment names this library where it is, and has it on. `None` if it cannot be read.
 ///
 /// # Safety
 ///
@@ -273,8 +277,9 @@ unsafe fn is_wanted(environment: Strings) -> Option<bool> {
     let (mut is_named, mut is_on) = (None, None);
     let look = |string: &[u8]| {
         if let Some(value) = string.strip_prefix(VARIABLE) {
-            let is_it = value.split(is_separator).any(|entry| !entry.is_empty() && is_own(entry));
-            is_named.get_or_insert(is_it);
+            // The loader takes the last one.
+            is_named =
+                Some(value.split(is_separator).any(|entry| is_own(entry) && is_there(entry)));
         } else if let Some(value) = string.strip_prefix(b"SEEKWIRE=") {
             is_on.get_or_insert(value == b"on");
         }
@@ -420,6 +425,14 @@ fn is_own(entry: &[u8]) -> bool {
     let name = file_name(entry);
     let behind = name.strip_prefix(b"libseekwire.so");
     name == file_name(own) || behind.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
+}
+
+/// Whether a loader is certain to find this entry: other paths depend on where the program begins.
+fn is_there(entry: &[u8]) -> bool {
+    let mut path = [0; libc::PATH_MAX as usize];
+    entry.starts_with(b"/")
+        && write(&mut path, [entry]).is_some()
+        && CStr::from_bytes_until_nul(&path).is_ok_and(|path| access(path, Access::READ_OK).is_ok())
 }
 
 fn file_name(path: &[u8]) -> &[u8] {

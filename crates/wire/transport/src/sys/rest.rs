@@ -35,8 +35,6 @@ const LEAST: i32 = 768;
 pub struct Rest {
     file: Placed,
     cookie: u64,
-    /// The user who has made it.
-    owner: u32,
     /// How many bytes there are, where this process has found them when it began.
     found: Option<u64>,
     /// All of them have been received: there will be no others.
@@ -65,8 +63,7 @@ impl Rest {
             let higher = || rustix::io::fcntl_dupfd_cloexec(&file, LEAST);
             file = Placed::new(with_all_numbers(higher)?)?;
         }
-        let owner = rustix::fs::fstat(&file)?.st_uid;
-        Ok(Self { file, cookie, owner, found: None, is_over: AtomicBool::new(false) })
+        Ok(Self { file, cookie, found: None, is_over: AtomicBool::new(false) })
     }
 
     /// Those that this process has begun with: to be asked before it uses a number.
@@ -97,14 +94,13 @@ impl Rest {
             return None;
         }
         let file = Placed::adopt(number).ok()?;
-        let owner = about.st_uid;
-        Some(Self { file, cookie, owner, found: Some(len), is_over: AtomicBool::new(false) })
+        Some(Self { file, cookie, found: Some(len), is_over: AtomicBool::new(false) })
     }
 
-    /// Whether a program of this user [finds](Self::find_all) it.
+    /// Whether a program of this user, in this user namespace, [finds](Self::find_all) it.
     #[must_use]
     pub fn is_found(&self) -> bool {
-        is_trusted(self.owner)
+        rustix::fs::fstat(&self.file).is_ok_and(|about| is_trusted(about.st_uid))
     }
 
     /// How many bytes there are, where this process has [found](Self::find_all) them.
