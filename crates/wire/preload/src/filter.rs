@@ -139,8 +139,18 @@ fn to_tcp(objects: &[(c_int, Arc<Object>)]) {
         let Some(socket) = table::socket(fd).filter(|socket| !socket.is_listening()) else {
             continue;
         };
-        if socket.connection.has_rest() && relay::goes_on_in_place(fd) == Ok(true) {
-            continue;
+        if socket.connection.has_rest() {
+            if relay::goes_on_in_place(fd) == Ok(true) {
+                continue;
+            }
+            if relay::has_found(&socket) {
+                log::error!(
+                    fd,
+                    "unread bytes cannot be brought past the filter; receive them before"
+                );
+                relay::replace_numbers(socket, None);
+                continue;
+            }
         }
         if !socket.connection.is_attached() && !socket.connection.is_seeking() {
             let _ = socket.fall_back(Reason::Filtered);

@@ -134,7 +134,7 @@ pub(crate) fn is_in_surviving_set(socket: &Socket, survives: impl Fn(c_int) -> b
 }
 
 /// Puts the program's end at all numbers of the socket, or nothing, and takes them out of the table.
-fn replace_numbers(socket: SocketRef, begun: Option<Begun>) {
+pub(crate) fn replace_numbers(socket: SocketRef, begun: Option<Begun>) {
     let of = socket::identity(socket.connection.fd());
     let numbers: Vec<_> = socket.numbers().lock().all().collect();
     socket.keep();

@@ -22,7 +22,8 @@ use crate::table::SharedSet;
 /// are looked at.
 pub(crate) const SOCK_SEEK_STREAM: c_int = 0xf;
 
-/// The connection is or was attached, or seeks, so the sets watch its doorbell.
+/// The connection is or was attached, seeks, or was found with a rest, so the sets watch its
+/// doorbell.
 pub(crate) const WATCHED: u8 = 1;
 /// Sends travel on the ring, so the kernel's EPOLLOUT means nothing.
 pub(crate) const TX_ON_RING: u8 = 2;
@@ -116,8 +117,11 @@ impl Socket {
     #[inline]
     pub(crate) fn to_show(&self) -> u8 {
         let (attached, seeks) = (self.connection.is_attached(), self.connection.is_seeking());
-        let mut show =
-            if attached || seeks { WATCHED } else { self.shown.load(Ordering::Relaxed) & WATCHED };
+        let mut show = if attached || seeks || self.connection.rest_is_watched() {
+            WATCHED
+        } else {
+            self.shown.load(Ordering::Relaxed) & WATCHED
+        };
         if show == 0 {
             return 0;
         }

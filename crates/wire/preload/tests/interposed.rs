@@ -408,4 +408,4 @@ programs! { flags pointers control zerocopy shared alias }
 programs! { fork_fails fork_signal fork_ignored }
 programs! { shut death number patience clock copied ends partial options silence message }
 programs! { turns inside cancel past idle nested cork closed }
-programs! { memory nofile inherited inherits heirs given together strangers remain unloaded }
+programs! { memory nofile inherited inherits heirs given together strangers remain unloaded watched }

@@ -51,6 +51,7 @@ impl Connection {
     pub fn after_fork_child(&self) {
         let pid = thread::process_id();
         self.after_fork_child_seeking();
+        self.forget_found();
         self.forget_holds();
         self.waiters.forget();
         match self.attached() {

@@ -19,6 +19,7 @@ mod cork;
 mod covered;
 mod end;
 mod forked;
+mod found;
 mod gate;
 mod halves;
 mod holders;

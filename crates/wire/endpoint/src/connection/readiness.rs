@@ -113,6 +113,8 @@ impl Connection {
             link.ring.make_room(0);
             self.attend();
             link.ring.arm(events(want));
+        } else if want.read {
+            self.arm_found();
         }
         self.readiness_for(want)
     }
@@ -131,23 +133,29 @@ impl Connection {
     pub fn disarm(&self, want: Interest) {
         if let Some(link) = self.attached() {
             link.ring.disarm(events(want));
+        } else if want.read {
+            self.disarm_found();
         }
     }
 
     /// The doorbell's descriptor, readable once it was rung; `None` before the connection is
-    /// attached or seeking. It is another one once the connection seeks, then also readable while
-    /// the next byte is in library memory.
+    /// attached or seeking, or its rest [is watched](Self::watch_rest). It is another one once the
+    /// connection seeks, then also readable while the next byte is in library memory.
     #[must_use]
     pub fn doorbell(&self) -> Option<Fd> {
+        self.peers_doorbell().or_else(|| self.found_doorbell())
+    }
+
+    fn peers_doorbell(&self) -> Option<Fd> {
         self.seek_doorbell().or_else(|| self.attached().map(|link| link.ring.doorbell.fd()))
     }
 
     /// As [`Connection::doorbell`], for somebody who wants nothing else than this: only who wants
-    /// to read is called by bytes in library memory.
+    /// to read is called by bytes in library memory. For a rest that was found nobody waits so.
     #[must_use]
     pub fn doorbell_for(&self, want: Interest) -> Option<Fd> {
         if want.read {
-            self.doorbell()
+            self.peers_doorbell()
         } else {
             self.attached().map(|link| link.ring.doorbell.fd())
         }
@@ -160,6 +168,8 @@ impl Connection {
             // It may have rung for others who are armed.
             link.ring.disarm(Events::default());
             self.call_others_again(link);
+        } else {
+            self.quiet_found();
         }
     }
 
@@ -192,6 +202,7 @@ impl Connection {
             link.ring.doorbell.ring();
         } else {
             self.ring_seek_doorbell();
+            self.ring_found();
         }
     }
 

@@ -284,6 +284,7 @@ impl Connection {
         self.set_shared();
         self.stay_plain(Reason::Exec);
         let _ = self.rest.set(rest);
+        let _ = self.found.set(Box::default());
     }
 
     /// Whether the next program gets the rest.

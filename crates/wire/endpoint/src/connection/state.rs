@@ -11,6 +11,7 @@ use seekwire_transport::sys::rest::Rest;
 use seekwire_transport::sys::{Fd, socket};
 
 use super::covered::Covered;
+use super::found::Found;
 use super::gate::Gate;
 use super::holders::Holders;
 use super::link::{Far, Link};
@@ -76,6 +77,8 @@ pub struct Connection {
     pub(super) link: OnceLock<Link>,
     /// Bytes that were taken off the ring and left for all who hold the socket, or room for them.
     pub(super) rest: OnceLock<Rest>,
+    /// This process has begun with the rest.
+    pub(super) found: OnceLock<Box<Found>>,
     /// Made by the first seek.
     pub(super) seeking: OnceLock<Box<Seeking>>,
     /// What the kernel said of the two addresses: once TCP has ended it does not any more.
@@ -104,6 +107,7 @@ impl Connection {
             holders: OnceLock::new(),
             link: OnceLock::new(),
             rest: OnceLock::new(),
+            found: OnceLock::new(),
             seeking: OnceLock::new(),
             names: OnceLock::new(),
         }

@@ -252,7 +252,7 @@ pub(super) fn hand_to_libc(fd: c_int) -> Result<(), Errno> {
             if guarded_own(|| relay::goes_on_in_place(fd))? {
                 return Ok(());
             }
-            if relay::would_end_falsely(&socket) {
+            if relay::would_end_falsely(&socket) || relay::has_found(&socket) {
                 return Err(Errno::BUSY);
             }
         }

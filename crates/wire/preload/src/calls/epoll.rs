@@ -11,7 +11,7 @@ use seekwire_transport::sys::signal::HeldBack;
 use super::interpose;
 use crate::buffers::is_possible;
 use crate::epoll::{self, Change, wait};
-use crate::ffi::{fail, guarded, guarded_own};
+use crate::ffi::{fail, guarded};
 use crate::hand_over::to_tcp;
 use crate::hazard::outside;
 use crate::signals::while_asleep;
@@ -67,22 +67,22 @@ fn joins_from_elsewhere(socket: &SocketRef, fd: c_int) -> Result<(), Errno> {
         log::warn!(fd, "a seeking socket cannot be put into an epoll set from elsewhere");
         return Err(Errno::PERM);
     }
+    if relay::has_found(socket) {
+        log::warn!(
+            fd,
+            "unread bytes have come with the socket; receive them before it goes into this epoll set"
+        );
+        return Err(Errno::PERM);
+    }
     if socket.is_listening() { Ok(()) } else { to_tcp(socket, Reason::Bypassed).map(drop) }
 }
 
-/// A set cannot look at a rest that this program has found when it began. So a relay takes the place
-/// of the socket; false where there is no such rest.
-///
-/// # Errors
-/// EBUSY where none can.
-fn goes_on_if_found(entry: &Entry, fd: c_int) -> Result<bool, Errno> {
-    let Entry::Socket(socket) = entry else { return Ok(false) };
-    if socket.connection.is_attached() || !socket.connection.has_rest() {
-        return Ok(false);
-    }
-    match guarded_own(|| relay::goes_on_in_place(fd)) {
-        Ok(false) => Err(Errno::BUSY),
-        result => result,
+/// A rest that this program has found when it began is the sets' to look at: the kernel does not
+/// know of it.
+fn watch_if_found(entry: &Entry) -> Result<(), Errno> {
+    match entry {
+        Entry::Socket(socket) if relay::has_found(socket) => socket.connection.watch_rest(),
+        _ => Ok(()),
     }
 }
 
@@ -98,10 +98,10 @@ interpose! {
         fd: c_int,
         event: *mut epoll_event,
     ) -> c_int = table::lookup(fd).filter(|_| op == libc::EPOLL_CTL_DEL || pointers::can_read(event, 1)) => |entry, kernel| {
-        match goes_on_if_found(&entry, fd) {
-            Ok(false) => {}
-            Ok(true) => return kernel(),
-            Err(error) => return fail(error),
+        if op == libc::EPOLL_CTL_ADD
+            && let Err(error) = watch_if_found(&entry)
+        {
+            return fail(error);
         }
         match (entry, table::set(epfd)) {
             (Entry::Socket(socket), Some(set)) => {

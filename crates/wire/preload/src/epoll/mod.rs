@@ -1,7 +1,7 @@
-//! Epoll sets that hold connections which are attached or seeking.
+//! Epoll sets that hold connections which are attached or seeking, or were found with a rest.
 //!
 //! The application's epoll fd stays a real one, and everything the library does not know is in it
-//! as usual. When a connection attaches, or seeks, its registration is changed to carry a
+//! as usual. When a connection attaches, or seeks, or a rest comes into a set, its registration is changed to carry a
 //! [tag](tag) instead of the application's data, and the connection's doorbell is added with
 //! another tag. What comes back from the kernel is translated.
 //!

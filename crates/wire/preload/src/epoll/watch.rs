@@ -34,7 +34,7 @@ pub(super) const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
 /// A counted reference to a socket.
 pub(crate) trait Share: Deref<Target = Socket> {}
 
-/// A connection in an epoll set that is attached or seeking.
+/// A connection in an epoll set that is attached or seeking, or was found with a rest.
 pub(super) struct Watch<S> {
     pub(super) socket: S,
     pub(super) fd: c_int,
