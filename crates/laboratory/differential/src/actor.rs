@@ -19,6 +19,8 @@ static PROCESS: AtomicUsize = AtomicUsize::new(0);
 static FILES: AtomicU32 = AtomicU32::new(0);
 static SIGNALS: AtomicU32 = AtomicU32::new(0);
 static DIRECTORY: Mutex<String> = Mutex::new(String::new());
+/// The sockets by which calls on slots have moved bytes last.
+static LAST: Mutex<[Identity; SLOTS]> = Mutex::new([None; SLOTS]);
 /// What a handler does, and what came of it.
 static HANDLER: Mutex<Option<Call>> = Mutex::new(None);
 static HANDLED: Mutex<Vec<(String, i64)>> = Mutex::new(Vec::new());
@@ -36,16 +38,24 @@ pub(crate) fn main() -> Result<()> {
     SIGNALS.store(u32::from(spec.signals[0]) | u32::from(spec.signals[1]) << 1, Ordering::Relaxed);
     process::limit();
     for thread in 1..spec.threads {
-        thread::spawn(move || serve(spec.process, thread));
+        thread::spawn(move || serve(spec.process, thread, Vec::new()));
     }
-    serve(spec.process, 0);
+    serve(spec.process, 0, replaced(&spec));
     Ok(())
 }
 
+/// The sockets that have come into the place of others since an exec began: before, and now.
+fn replaced(spec: &Spec) -> Vec<(u64, u64)> {
+    let pairs = spec.slots.iter().zip(&spec.sockets);
+    let pairs = pairs.filter_map(|(number, before)| Some(((*before)?, raw::cookie(*number)?)));
+    pairs.filter(|(before, now)| before != now).collect()
+}
+
 /// Makes calls until there are no more.
-fn serve(process: usize, thread: usize) {
+fn serve(process: usize, thread: usize, replaced: Vec<(u64, u64)>) {
     let [orders, answers] = wire::control(process, thread);
-    let ready = Report::Ready { pid: std::process::id() as i32, thread: process::thread_id() };
+    let pid = std::process::id() as i32;
+    let ready = Report::Ready { pid, thread: process::thread_id(), replaced };
     if !wire::write(answers, &ready, &[]) {
         process::leave();
     }
@@ -58,11 +68,14 @@ fn serve(process: usize, thread: usize) {
             if value == 0 {
                 PROCESS.store(child, Ordering::Relaxed);
                 process::limit();
-                return serve(child, 0);
+                return serve(child, 0, Vec::new());
             }
             let answer = Answer { value: value.min(1), errno, ..Answer::default() };
             wire::write(answers, &Report::Answer(finished(answer)), &[]);
             continue;
+        }
+        if let Some(slot) = order.call.moves_by() {
+            wire::write(answers, &Report::Begun(identity(number(slot))), &[]);
         }
         let mut answer = finished(perform(&order));
         let bytes = std::mem::take(&mut answer.bytes);
@@ -102,11 +115,16 @@ fn seen<const N: usize>(done: Outcome, parts: [(&str, i64); N]) -> Answer {
     Answer { seen: parts.map(|(name, value)| (name.to_owned(), value)).to_vec(), ..plain(done) }
 }
 
+/// A socket's cookie, and its ports.
+type Identity = Option<(u64, u16, u16)>;
+
+fn identity(fd: i32) -> Identity {
+    Some((raw::cookie(fd)?, raw::name(fd, false)?, raw::name(fd, true).unwrap_or(0)))
+}
+
 /// Adds whose connection a number is.
-fn about(fd: i32, mut answer: Answer) -> Answer {
-    answer.connection = raw::cookie(fd)
-        .and_then(|cookie| Some((cookie, raw::name(fd, false)?, raw::name(fd, true).unwrap_or(0))));
-    answer
+fn about(fd: i32, answer: Answer) -> Answer {
+    Answer { connection: identity(fd), ..answer }
 }
 
 fn perform(order: &Order) -> Answer {
@@ -129,42 +147,33 @@ fn perform(order: &Order) -> Answer {
 
 /// Calls that move bytes.
 fn transfer(order: &Order) -> Answer {
-    let (Call::Send { slot, .. }
-    | Call::SendMany { slot, .. }
-    | Call::Sendfile { slot, .. }
-    | Call::SpliceTo { slot, .. }
-    | Call::Receive { slot, .. }
-    | Call::Drain { slot }
-    | Call::SpliceFrom { slot, .. }
-    | Call::Seek { slot, .. }) = &order.call
-    else {
-        unreachable!("perform() asks for these only")
-    };
-    let fd = number(*slot);
+    let slot = order.call.moves_by().expect("perform() asks for such calls only");
+    let fd = number(slot);
     // Before the call: another thread may close the number meanwhile.
-    let whose = about(fd, Answer::default()).connection;
+    let whose = identity(fd);
+    let last = LAST.try_lock().map_or(None, |mut last| {
+        let last = &mut last[slot % SLOTS];
+        *last = whose.or(*last);
+        *last
+    });
     let mut answer = match &order.call {
         Call::Send { length, flags, way, .. } => {
             plain(message::send(fd, &payload(order.step, *length), *flags, *way))
         }
         Call::SendMany { length, count, flags, .. } => {
             let bytes = payload(order.step, length * count);
-            let mut sent = 0;
+            let (mut sent, mut failed) = (0, 0);
             while sent < bytes.len() {
                 let end = bytes.len().min(sent + length);
                 match message::send(fd, &bytes[sent..end], *flags, crate::program::SendWay::Send) {
                     (-1, errno) => {
-                        return Answer {
-                            value: sent as i64,
-                            errno,
-                            connection: whose,
-                            ..Answer::default()
-                        };
+                        failed = errno;
+                        break;
                     }
                     (count, _) => sent += count as usize,
                 }
             }
-            plain((sent as i64, 0))
+            plain((sent as i64, failed))
         }
         Call::Sendfile { length, .. } => {
             let (file, _) = sys::memfd();
@@ -214,7 +223,10 @@ fn transfer(order: &Order) -> Answer {
         }
         _ => unreachable!("transfer() asks for these only"),
     };
-    answer.connection = whose;
+    answer.moved = raw::cookie(fd) != whose.map(|(cookie, ..)| cookie);
+    // To a library that has not seen it closed, a number may be its connection for a while.
+    let is_closed = || !raw::is_open(fd);
+    answer.connection = whose.or_else(|| last.filter(|_| answer.value > 0 && is_closed()));
     answer
 }
 
@@ -315,7 +327,7 @@ fn manage(call: &Call, port: u16) -> Answer {
         }
         Call::Close { slot, way } => plain(sys::close(number(*slot), *way)),
         Call::Shutdown { slot, how, way } => {
-            let whose = about(number(*slot), Answer::default()).connection;
+            let whose = identity(number(*slot));
             Answer { connection: whose, ..plain(sys::shutdown(number(*slot), *how, *way)) }
         }
         Call::Dup { slot, to, way } => keep(*to, sys::dup(number(*slot), number(*to), *way)),
@@ -350,10 +362,16 @@ fn manage(call: &Call, port: u16) -> Answer {
             )
         }
         Call::Exec { there } => exec(*there),
-        Call::Pass { slot, to } => plain(message::pass(wire::mailbox(*to)[1], number(*slot))),
+        Call::Pass { slot, to } => {
+            let whose = identity(number(*slot));
+            let passed = plain(message::pass(wire::mailbox(*to)[1], number(*slot)));
+            Answer { connection: whose, ..passed }
+        }
         Call::Take { slot } => {
             let process = PROCESS.load(Ordering::Relaxed);
-            keep(*slot, message::take(wire::mailbox(process)[0]))
+            let answer = keep(*slot, message::take(wire::mailbox(process)[0]));
+            let fd = answer.value as i32;
+            about(fd, answer)
         }
         Call::Handler { action } => {
             *HANDLER.lock().expect("nobody panics") = action.as_deref().cloned();
@@ -414,6 +432,7 @@ fn exec(there: bool) -> Answer {
         threads: 1,
         directory: DIRECTORY.lock().expect("nobody panics").clone(),
         slots: (0..SLOTS).map(number).collect(),
+        sockets: (0..SLOTS).map(|slot| raw::cookie(number(slot))).collect(),
         signals: [
             SIGNALS.load(Ordering::Relaxed) & 1 != 0,
             SIGNALS.load(Ordering::Relaxed) & 2 != 0,
@@ -424,7 +443,8 @@ fn exec(there: bool) -> Answer {
     let others = std::env::vars().filter(|(name, _)| name != SPEC);
     let environment: Vec<_> = others.chain([(SPEC.to_owned(), text)]).collect();
     let path = if there { "/proc/self/exe" } else { "/nowhere" };
-    plain(process::exec(path, "actor", &environment))
+    let failed = plain(process::exec(path, "actor", &environment));
+    Answer { replaced: replaced(&spec), ..failed }
 }
 
 /// The descriptors of the process that are the program's, each with its kind.

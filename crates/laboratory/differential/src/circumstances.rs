@@ -124,7 +124,7 @@ fn begins_again_without_number(plain: &Trace, step: usize) -> bool {
         event.step.by == *to && is_own && event.fate != Fate::Skipped
     };
     let Some(begin) = before.iter().rposition(is_last) else { return false };
-    let Some(slot) = before[begin].step.call.sleeps_on() else { return false };
+    let Some(slot) = before[begin].step.call.moves_by() else { return false };
     before[begin..].iter().any(|event| {
         event.step.by.process == to.process
             && match event.step.call {

@@ -381,6 +381,8 @@ fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict
             !freedom.balanced
                 || !freedom.connected
                 || (told(control) && told(tried))
+                // It takes all or nothing, and a reset takes with it what was not sent yet.
+                || (freedom.crowded && freedom.dead && told(tried))
                 || (freedom.under_way && is_sooner(control, tried))
         }
         Call::Drain { .. } => {
@@ -518,7 +520,12 @@ fn ended(
 fn same(control: &Fate, tried: &Fate) -> bool {
     match (control, tried) {
         (Fate::Done(control), Fate::Done(tried)) => {
-            let visible = |answer: &Answer| Answer { connection: None, ..answer.clone() };
+            let visible = |answer: &Answer| Answer {
+                connection: None,
+                moved: false,
+                replaced: Vec::new(),
+                ..answer.clone()
+            };
             visible(control) == visible(tried)
         }
         _ => control == tried,

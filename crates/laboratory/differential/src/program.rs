@@ -333,10 +333,11 @@ impl Call {
         vec![kind]
     }
 
-    /// The slot of the descriptor on which it may sleep.
-    pub(crate) fn sleeps_on(&self) -> Option<Slot> {
+    /// The slot of the descriptor by which it moves bytes.
+    pub(crate) fn moves_by(&self) -> Option<Slot> {
         match self {
             Call::Receive { slot, .. }
+            | Call::Drain { slot }
             | Call::Send { slot, .. }
             | Call::SendMany { slot, .. }
             | Call::SpliceFrom { slot, .. }
@@ -385,6 +386,13 @@ pub(crate) struct Answer {
     /// kernel's number for it, and its ports, local and remote.
     #[serde(default)]
     pub(crate) connection: Option<(u64, u16, u16)>,
+    /// As little: the number stands for something else than when the call began.
+    #[serde(default)]
+    pub(crate) moved: bool,
+    /// As little: sockets that exec has put in the place of others, though it failed: before, and
+    /// now.
+    #[serde(default)]
+    pub(crate) replaced: Vec<(u64, u64)>,
     /// Bytes that were received; travel beside this.
     #[serde(skip)]
     pub(crate) bytes: Vec<u8>,

@@ -146,6 +146,7 @@ impl Run<'_> {
             threads: self.processes[at].threads.len(),
             directory: self.directory.to_string_lossy().into_owned(),
             slots: vec![crate::actor::NONE; SLOTS],
+            sockets: Vec::new(),
             signals: [true, false].map(|with| {
                 let is_one =
                     |step: &Step| matches!(step.call, Call::Signal { restart, .. } if restart == with);
@@ -304,7 +305,7 @@ impl Run<'_> {
                 return Ok(());
             }
         }
-        if let (Report::Ready { pid, thread }, _) = wire::read::<Report>(fd)? {
+        if let (Report::Ready { pid, thread, .. }, _) = wire::read::<Report>(fd)? {
             self.processes[child].pid = pid;
             self.processes[child].threads[0].id = thread;
             self.processes[child].threads[0].state = State::Idle;
@@ -535,10 +536,15 @@ impl Run<'_> {
         let State::Busy(step, beside) = self.processes[process].threads[thread].state else {
             bail!("an answer that nobody asked for");
         };
+        let place = step as u64 * 2 + u64::from(beside);
         let answer = match report {
+            Report::Begun(socket) => {
+                self.trace.streams.begun(place, socket);
+                return Ok(());
+            }
             Report::Answer(answer) => Answer { bytes, ..answer },
             // It has replaced itself.
-            Report::Ready { .. } => Answer::default(),
+            Report::Ready { replaced, .. } => Answer { replaced, ..Answer::default() },
         };
         self.processes[process].threads[thread].state = State::Idle;
         let call = self.trace.events[step].step.clone();
@@ -547,7 +553,7 @@ impl Run<'_> {
             if let (Call::Listen { .. }, Some((_, port, _))) = (&call, answer.connection) {
                 self.processes[process].port = port;
             }
-            self.trace.streams.end(step as u64 * 2 + u64::from(beside), &call, &answer);
+            self.trace.streams.end(process, place, &call, &answer);
         }
         self.record(at, step, beside, Fate::Done(answer));
         Ok(())

@@ -1,6 +1,6 @@
 //! Tracks what went into each direction of each connection, and what came out of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::program::{Answer, Call, payload};
 
@@ -54,6 +54,25 @@ struct Direction {
     end: Option<(i64, i32)>,
 }
 
+/// How many bytes are never the same as others by chance.
+const CERTAIN: usize = 4;
+
+impl Direction {
+    /// The bytes that were sent.
+    fn expected(&self) -> Vec<u8> {
+        let pieces = self.sends.iter().flat_map(|(step, length, taken)| {
+            payload(*step, *length).into_iter().take(taken.unwrap_or(*length))
+        });
+        pieces.collect()
+    }
+
+    /// Whether these bytes can be the next ones that are received.
+    fn goes_on_with(&self, bytes: &[u8]) -> bool {
+        let start = usize::try_from(self.counters.received).unwrap_or(usize::MAX);
+        self.expected().get(start..).is_some_and(|rest| rest.starts_with(bytes))
+    }
+}
+
 /// All connections of a run. A direction is two times the connection's number, in the order of
 /// their making, plus 1 for what the accepting end sends.
 #[derive(Debug, Default)]
@@ -63,8 +82,20 @@ pub(crate) struct Streams {
     connections: BTreeMap<u16, usize>,
     /// Socket by the kernel's number: the direction in which it sends.
     sockets: BTreeMap<u64, usize>,
-    under_way: BTreeMap<u64, Call>,
+    /// By process: in which direction the sockets send that were passed to it and that it has not
+    /// taken.
+    passed: BTreeMap<usize, VecDeque<Option<usize>>>,
+    under_way: BTreeMap<u64, (Call, Place)>,
     handled: bool,
+}
+
+/// Where a call that is under way moves bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    /// It has not said so yet.
+    Unknown,
+    /// By this socket, which may be none.
+    Socket(Option<u64>),
 }
 
 /// Bytes that a call would send if it is a sending one.
@@ -104,15 +135,48 @@ impl Streams {
         if let Call::Handler { action: Some(_) } = call {
             self.handled = true;
         }
-        self.under_way.insert(step, call.clone());
+        self.under_way.insert(step, (call.clone(), Place::Unknown));
     }
 
-    pub(crate) fn end(&mut self, step: u64, call: &Call, answer: &Answer) {
+    /// A call that is under way says by which socket it moves bytes.
+    pub(crate) fn begun(&mut self, step: u64, socket: Option<(u64, u16, u16)>) {
+        if let Some((_, place)) = self.under_way.get_mut(&step) {
+            *place = Place::Socket(socket.map(|(cookie, ..)| cookie));
+        }
+    }
+
+    /// Whether another such call is under way that sends, or receives, in a direction.
+    fn is_beside(&self, direction: usize, is_such: fn(&Call) -> bool) -> bool {
+        self.under_way.values().filter(|(call, _)| is_such(call)).any(|(call, place)| {
+            let Place::Socket(socket) = place else { return true };
+            let sends_in = socket.and_then(|socket| self.sockets.get(&socket).copied());
+            sends_in.map(|sends_in| sends_in ^ usize::from(receives(call))) == Some(direction)
+        })
+    }
+
+    pub(crate) fn end(&mut self, process: usize, step: u64, call: &Call, answer: &Answer) {
         self.under_way.remove(&step);
         match call {
             Call::Connect { .. } => self.made(answer, 0),
             Call::Accept { .. } => self.made(answer, 1),
+            Call::Pass { to, .. } if answer.value >= 0 => {
+                let direction = self.direction(answer);
+                self.passed.entry(*to).or_default().push_back(direction);
+            }
+            // It may be the end of a relay, of which nobody has heard.
+            Call::Take { .. } if answer.value >= 0 => {
+                let passed = self.passed.entry(process).or_default().pop_front().flatten();
+                if let (Some((socket, ..)), Some(direction)) = (answer.connection, passed) {
+                    self.sockets.insert(socket, direction);
+                }
+            }
             _ => {}
+        }
+        // As it may be where exec has put another socket in the place of one.
+        for (before, now) in &answer.replaced {
+            if let Some(direction) = self.sockets.get(before).copied() {
+                self.sockets.insert(*now, direction);
+            }
         }
         let Some(direction) = self.direction(answer) else { return };
         if let Call::Shutdown { how, .. } = call {
@@ -124,9 +188,12 @@ impl Streams {
         // Told to a send, a reset is not told again, and what had not arrived is gone.
         self.directions[direction ^ 1].reset |=
             sends(call).is_some() && answer.value == -1 && answer.errno == libc::ECONNRESET;
-        if let Some(length) = sends(call) {
+        if answer.moved {
+            // A call that is begun again goes on with what the number stands for by then.
+            self.elsewhere(step, direction, call, answer);
+        } else if let Some(length) = sends(call) {
             let taken = usize::try_from(answer.value).unwrap_or(0);
-            let others = self.under_way.values().any(|call| sends(call).is_some());
+            let others = self.is_beside(direction, |call| sends(call).is_some());
             let urgent = call.flags() & libc::MSG_OOB != 0;
             let direction = &mut self.directions[direction];
             direction.unsure |= others || urgent;
@@ -142,8 +209,24 @@ impl Streams {
         }
     }
 
+    /// The number of a call came to stand for something else while it was under way: what it
+    /// received shows where. Nothing shows where it has sent.
+    fn elsewhere(&mut self, step: u64, direction: usize, call: &Call, answer: &Answer) {
+        let is_seen = receives(call) && call.flags() & (libc::MSG_OOB | libc::MSG_TRUNC) == 0;
+        if is_seen {
+            let others = (0..self.directions.len()).filter(|at| *at != direction ^ 1);
+            let mut candidates = std::iter::once(direction ^ 1).chain(others);
+            let from = candidates.find(|at| self.directions[*at].goes_on_with(&answer.bytes));
+            self.received(step, from.unwrap_or(direction ^ 1), call, answer);
+        }
+        let is_nothing = answer.value <= 0 && answer.bytes.is_empty();
+        if !(is_nothing || is_seen && answer.bytes.len() >= CERTAIN) {
+            self.directions.iter_mut().for_each(|direction| direction.unsure = true);
+        }
+    }
+
     fn received(&mut self, step: u64, direction: usize, call: &Call, answer: &Answer) {
-        let others = self.under_way.values().any(receives);
+        let others = self.is_beside(direction, receives);
         let direction = &mut self.directions[direction];
         direction.unsure |= others;
         let flags = call.flags();
@@ -191,16 +274,12 @@ impl Streams {
     /// order.
     pub(crate) fn wrong(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        let pending = self.under_way.values().any(|call| sends(call).is_some());
         for (at, direction) in self.directions.iter().enumerate() {
+            let pending = self.is_beside(at, |call| sends(call).is_some());
             if direction.unsure || self.handled {
                 continue;
             }
-            let mut expected: Vec<u8> = Vec::new();
-            for (step, length, taken) in &direction.sends {
-                let bytes = payload(*step, *length);
-                expected.extend(&bytes[..taken.unwrap_or(*length)]);
-            }
+            let expected = direction.expected();
             for (step, from, bytes) in &direction.reads {
                 let from = *from as usize;
                 let there =
@@ -243,5 +322,89 @@ impl Streams {
         };
         let lost = |at| if clean(at) { self.directions[at].counters.in_flight() } else { 0 };
         (0..self.directions.len()).map(lost).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::{ReceiveWay, SendWay};
+
+    const RECEIVE: Call = Call::Receive { slot: 0, length: 100, flags: 0, way: ReceiveWay::Recv };
+    const SEND: Call = Call::Send { slot: 0, length: 8, flags: 0, way: SendWay::Send };
+
+    /// Two connections, of sockets 1 and 2, and 3 and 4.
+    fn two() -> Streams {
+        let mut streams = Streams::default();
+        for (at, port) in [(0, 5000), (1, 5001)] {
+            let (connect, accept) = (at * 2 + 1, at * 2 + 2);
+            let made = |socket, local, remote| Answer {
+                connection: Some((socket, local, remote)),
+                ..Answer::default()
+            };
+            let call = Call::Connect { slot: 0, to: 0 };
+            streams.end(1, 0, &call, &made(connect, port, 80));
+            let call = Call::Accept { slot: 0, listener: 0, flags: 0 };
+            streams.end(0, 1, &call, &made(accept, 80, port));
+        }
+        streams
+    }
+
+    fn by(socket: u64, bytes: Vec<u8>) -> Answer {
+        let connection = Some((socket, 1, 2));
+        Answer { value: bytes.len() as i64, connection, bytes, ..Answer::default() }
+    }
+
+    fn sends(streams: &mut Streams, step: u64, socket: u64) {
+        let sent = Answer { bytes: Vec::new(), ..by(socket, payload(step, 8)) };
+        streams.end(0, step, &SEND, &sent);
+    }
+
+    #[test]
+    fn what_was_passed_by_a_relay_is_the_same_connection() {
+        let mut streams = two();
+        sends(&mut streams, 10, 1);
+        streams.end(
+            0,
+            11,
+            &Call::Pass { slot: 0, to: 2 },
+            &Answer { value: 1, ..by(2, Vec::new()) },
+        );
+        streams.end(2, 12, &Call::Take { slot: 0 }, &Answer { value: 9, ..by(77, Vec::new()) });
+        streams.end(2, 13, &RECEIVE, &by(77, payload(10, 8)));
+        // Exec put another relay in its place.
+        let replaced = vec![(77, 78)];
+        streams.end(2, 14, &Call::Exec { there: true }, &Answer { replaced, ..Answer::default() });
+        sends(&mut streams, 15, 78);
+        streams.end(1, 16, &RECEIVE, &by(1, payload(15, 8)));
+        assert!(streams.wrong().is_empty());
+        assert_eq!(streams.counters()[0], Counters { sent: 8, received: 8, pieces: 0 });
+        streams.end(2, 17, &RECEIVE, &by(78, payload(10, 8)));
+        assert_eq!(streams.wrong().len(), 1, "nobody sent that again");
+    }
+
+    #[test]
+    fn a_call_goes_on_with_what_its_number_has_come_to_stand_for() {
+        let mut streams = two();
+        sends(&mut streams, 10, 3);
+        let received = |bytes| Answer { moved: true, ..by(2, bytes) };
+        streams.end(0, 11, &RECEIVE, &received(payload(10, 8)));
+        assert!(streams.wrong().is_empty());
+        assert_eq!(streams.counters()[2], Counters { sent: 8, received: 8, pieces: 0 });
+        streams.end(0, 12, &RECEIVE, &received(vec![1; 8]));
+        assert_eq!(streams.wrong().len(), 1, "it is on no connection");
+    }
+
+    #[test]
+    fn who_sleeps_on_another_connection_leaves_the_order_certain() {
+        let mut streams = two();
+        let reads_wrong = |streams: &mut Streams, socket| {
+            streams.begin(9, &RECEIVE);
+            streams.begun(9, Some((socket, 80, 5000)));
+            streams.end(0, 10, &RECEIVE, &by(2, vec![1; 8]));
+            streams.wrong().len()
+        };
+        assert_eq!(reads_wrong(&mut streams, 4), 1);
+        assert_eq!(reads_wrong(&mut streams, 2), 0, "either may be first");
     }
 }

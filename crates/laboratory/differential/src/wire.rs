@@ -33,6 +33,9 @@ pub(crate) struct Spec {
     pub(crate) threads: usize,
     pub(crate) directory: String,
     pub(crate) slots: Vec<i32>,
+    /// The sockets that these were before exec.
+    #[serde(default)]
+    pub(crate) sockets: Vec<Option<u64>>,
     /// Which of the two signals have a handler: with SA_RESTART, and without.
     pub(crate) signals: [bool; 2],
     /// Files that were opened so far.
@@ -57,7 +60,11 @@ pub(crate) enum Report {
     Ready {
         pid: i32,
         thread: i32,
+        /// Sockets that exec has put in the place of others: before, and now.
+        replaced: Vec<(u64, u64)>,
     },
+    /// A call that moves bytes begins, on this socket.
+    Begun(Option<(u64, u16, u16)>),
     Answer(Answer),
 }
 

@@ -47,6 +47,11 @@ pub(crate) fn cookie(fd: i32) -> Option<u64> {
     (call(libc::SYS_getsockopt, arguments).0 == 0).then_some(cookie)
 }
 
+/// Whether a number is a descriptor.
+pub(crate) fn is_open(fd: i32) -> bool {
+    call(libc::SYS_fcntl, [fd.into(), libc::F_GETFD.into(), 0, 0, 0, 0]).0 >= 0
+}
+
 /// Reads all of it; false at the end.
 pub(crate) fn read_all(fd: i32, room: &mut [u8]) -> bool {
     let mut done = 0;
