@@ -154,7 +154,7 @@ fn the_end_of_the_stream_follows_what_is_retransmitted() {
 /// The kernel says it once, to a send that nobody in the program has made.
 #[test]
 fn a_reset_in_the_midst_of_what_is_retransmitted_is_no_end_of_the_stream() {
-    for seeks in [false, true] {
+    for by in [By::Receive, By::Seek, By::Asking] {
         let (client, server) = pair();
         client.send(&pattern(REQUEST, 5));
         let _ = server.connection.hand_over_later(Reason::Exec, |_| false);
@@ -167,12 +167,23 @@ fn a_reset_in_the_midst_of_what_is_retransmitted_is_no_end_of_the_stream() {
         }
         let mut buf = [0; 10];
         let bufs = &mut [IoSliceMut::new(&mut buf)];
-        let end = match seeks {
-            true => client.connection.seek(bufs, At::Offset(0), SeekOptions::TAKE, true),
-            false => client.connection.recv(bufs, RecvFlags::default()),
+        let end = match by {
+            By::Seek => client.connection.seek(bufs, At::Offset(0), SeekOptions::TAKE, true),
+            By::Receive => client.connection.recv(bufs, RecvFlags::default()),
+            By::Asking => client.connection.take_error().map_or(Ok(0), Err),
         };
-        assert_eq!(end, Err(Errno::CONNRESET), "seeks {seeks}");
+        assert_eq!(end, Err(Errno::CONNRESET), "by {by:?}");
+        assert!(!client.connection.keeps_error() && client.connection.take_error().is_none());
     }
+}
+
+/// How a program learns of an error.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    Receive,
+    Seek,
+    /// SO_ERROR.
+    Asking,
 }
 
 #[test]

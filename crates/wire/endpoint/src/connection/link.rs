@@ -233,10 +233,14 @@ impl Link {
         }
     }
 
+    /// Whether there is such an error.
+    pub(super) fn has_untold(&self) -> bool {
+        self.untold.load(Ordering::Relaxed) != 0
+    }
+
     /// The error that [`Link::untold`] keeps, if there is one: it is told now.
     pub(super) fn take_untold(&self) -> Option<Errno> {
-        let is_none = self.untold.load(Ordering::Relaxed) == 0;
-        let error = if is_none { 0 } else { self.untold.swap(0, Ordering::Relaxed) };
+        let error = if self.has_untold() { self.untold.swap(0, Ordering::Relaxed) } else { 0 };
         (error != 0).then(|| Errno::from_raw_os_error(error))
     }
 

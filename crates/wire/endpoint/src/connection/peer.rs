@@ -15,6 +15,7 @@ use seekwire_protocol::Carrier;
 use seekwire_transport::Errno;
 use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{Full, Rx, Tx, Violation};
+use seekwire_transport::seek::Engine;
 use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket::KernelRecv;
 use seekwire_transport::sys::{diag, host, socket, thread};
@@ -252,7 +253,22 @@ impl Connection {
         if error.is_some() {
             self.heard_of_end();
         }
-        error
+        error.or_else(|| self.take_kept_error())
+    }
+
+    /// An error that the kernel has returned to this library and the program has not seen yet: takes
+    /// it as SO_ERROR takes the socket's.
+    #[must_use]
+    pub fn take_kept_error(&self) -> Option<Errno> {
+        let untold = self.attached().and_then(Link::take_untold);
+        untold.or_else(|| self.with_late(Engine::take_late)?)
+    }
+
+    /// Whether there is such an error.
+    #[must_use]
+    pub fn keeps_error(&self) -> bool {
+        self.attached().is_some_and(Link::has_untold)
+            || self.with_late(|engine| engine.has_late()) == Some(true)
     }
 
     /// Looks after what a peer on another machine has not taken from the ring. All words of the two

@@ -156,7 +156,13 @@ interpose! {
     ) -> c_int = table::socket(fd).filter(|_| concerns_library(level, name)) => |socket, kernel| {
         if level == SOL_SOCKET {
             let result = kernel();
-            guarded(|| socket.connection.heard_of_end());
+            guarded(|| {
+                socket.connection.heard_of_end();
+                if result == 0 {
+                    // SAFETY: the kernel has just written the error there, or as much of it as fits.
+                    unsafe { tell_kept_error(&socket, value.cast(), len) };
+                }
+            });
             return result;
         }
         match socket.enter_to_receive() {
@@ -175,6 +181,25 @@ interpose! {
 
 fn concerns_library(level: c_int, name: c_int) -> bool {
     [(IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE), (SOL_SOCKET, SO_ERROR)].contains(&(level, name))
+}
+
+/// Puts an error that only the library knows of into the place of none.
+///
+/// # Safety
+///
+/// `len` can be read, and so many bytes at `value` can be read and written.
+unsafe fn tell_kept_error(socket: &SocketRef, value: *mut u8, len: *const socklen_t) {
+    // SAFETY: as the caller says.
+    let written = unsafe {
+        let len = (len.read_unaligned() as usize).min(size_of::<c_int>());
+        std::slice::from_raw_parts_mut(value, len)
+    };
+    if written.iter().all(|byte| *byte == 0) && !written.is_empty() {
+        if let Some(error) = socket.connection.take_kept_error() {
+            let bytes = error.raw_os_error().to_ne_bytes();
+            written.copy_from_slice(&bytes[..written.len()]);
+        }
+    }
 }
 
 /// The socket goes on without the library.

@@ -300,7 +300,9 @@ unsafe fn receive_messages(
     let mut flags_now = flags & !MSG_WAITFORONE;
     for at in 0..number.min(libc::UIO_MAXIOV as c_uint) as usize {
         let held = socket.connection.fd();
-        if flags & MSG_ERRQUEUE == 0 && look::state(held, 0) & libc::POLLERR as u32 != 0 {
+        let has_error =
+            || look::state(held, 0) & libc::POLLERR as u32 != 0 || socket.connection.keeps_error();
+        if flags & MSG_ERRQUEUE == 0 && has_error() {
             // An error is told before the bytes, and after some of them it is kept for the next
             // call.
             if done > 0 {

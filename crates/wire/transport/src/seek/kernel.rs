@@ -363,8 +363,8 @@ impl Source for KernelSource<'_> {
         }
     }
 
-    fn has_only_error(&mut self) -> Result<bool, Errno> {
-        Ok(poll::look(self.fd, Events::default())?.dead && socket::unread(self.fd)? == 0)
+    fn has_only_error(&mut self, behind: u64) -> Result<bool, Errno> {
+        Ok(poll::look(self.fd, Events::default())?.dead && self.arrived()? <= behind)
     }
 
     fn bulk_below(&self) -> u32 {

@@ -142,12 +142,12 @@ pub trait Source {
         }
     }
 
-    /// Whether there is nothing to receive but an error, which is told once: behind bytes it is the
-    /// next call's.
+    /// Whether nothing but an error comes behind so many bytes. The kernel returns it once, and
+    /// behind bytes it belongs to the next call.
     ///
     /// # Errors
     /// Those of poll(2).
-    fn has_only_error(&mut self) -> Result<bool, Errno> {
+    fn has_only_error(&mut self, _behind: u64) -> Result<bool, Errno> {
         Ok(false)
     }
 

@@ -1,6 +1,7 @@
 //! Receiving in order from a connection that is also received from out of order.
 
 use std::io::IoSliceMut;
+use std::sync::atomic::Ordering;
 
 use seekwire_transport::Errno;
 use seekwire_transport::iov::Scatter;
@@ -102,6 +103,17 @@ impl Connection {
                 scatter.rewind(n);
             }
         }
+    }
+
+    /// Asks the engine about an error that it keeps. `None` if there is no engine, or it is not to
+    /// be had: in a signal handler that interrupted a seek.
+    pub(in crate::connection) fn with_late<R>(
+        &self,
+        ask: impl FnOnce(&mut Engine) -> R,
+    ) -> Option<R> {
+        let seeking = self.seeking.get().filter(|seeking| !seeking.is_torn.load(Ordering::Relaxed));
+        let mut state = seeking?.state.lock().ok()?;
+        state.as_mut().map(|state| ask(&mut state.engine))
     }
 
     pub(super) fn keep_for_next(&self, seeking: &Seeking, error: Errno) {

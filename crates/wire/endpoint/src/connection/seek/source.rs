@@ -476,12 +476,14 @@ impl Source for ReceivePathSource<'_, '_> {
         }
     }
 
-    fn has_only_error(&mut self) -> Result<bool, Errno> {
-        let is_last = match self.path.get()? {
-            ReceivePath::Plain(_) => true,
-            ReceivePath::Attached(_, rx) => !rx.has_more(),
+    fn has_only_error(&mut self, behind: u64) -> Result<bool, Errno> {
+        let has_error = match self.path.get()? {
+            ReceivePath::Plain(_) => return self.kernel().has_only_error(behind),
+            ReceivePath::Attached(_, rx) if behind == 0 && rx.has_more() => return Ok(false),
+            ReceivePath::Attached(..) => poll::look(self.connection.fd(), Events::default())?.dead,
         };
-        Ok(is_last && self.kernel().has_only_error()?)
+        // The peer publishes before TCP ends.
+        Ok(has_error && self.arrived_in_all()? <= behind)
     }
 
     fn bulk_below(&self) -> u32 {

@@ -33,7 +33,7 @@ impl Engine {
                 self.drained.forget(here);
                 continue;
             }
-            if dry || (into.filled() > 0 && source.has_only_error()?) {
+            if dry || (into.filled() > 0 && source.has_only_error(0)?) {
                 break;
             }
             let before = into.filled();
@@ -156,9 +156,18 @@ impl Engine {
             let mut live = self.holes.live_from(at, into.remaining() as u64).map_err(errno)?;
             if live.start < self.front {
                 live.end = live.end.min(self.front);
-            } else if into.filled() > begin && source.has_only_error()? {
-                is_over = true;
-                break;
+            } else {
+                let ahead = live.start - self.front;
+                if into.filled() > begin && source.has_only_error(ahead)? {
+                    is_over = true;
+                    break;
+                }
+                // A look beyond the bytes that have arrived would take an error from the kernel,
+                // which returns it once. It belongs to the receive behind these bytes.
+                let arrived = self.front + source.arrived()?;
+                if live.start < arrived {
+                    live.end = live.end.min(arrived);
+                }
             }
             let before = into.filled();
             let copied = self.copy(source, live, before, into);

@@ -119,8 +119,19 @@ impl Engine {
         }
     }
 
+    /// Whether an error is [kept](Self::keep).
+    #[must_use]
+    pub fn has_late(&self) -> bool {
+        self.late.is_some()
+    }
+
+    /// Takes the error that is [kept](Self::keep).
+    pub fn take_late(&mut self) -> Option<Errno> {
+        self.late.take()
+    }
+
     pub(super) fn say_late(&mut self) -> Result<(), Errno> {
-        self.late.take().map_or(Ok(()), Err)
+        self.take_late().map_or(Ok(()), Err)
     }
 }
 

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use seekwire_transport::Errno;
 use seekwire_transport::seek::{At, SeekOptions};
+use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket;
 
 use crate::connection::RecvFlags;
@@ -115,6 +116,38 @@ fn reset_after_bytes(at: usize, seeks: bool) {
     };
     peer::acts(None);
     assert_eq!((got, end), (10, Err(Errno::CONNRESET)), "before look {at}, seeks {seeks}");
+}
+
+/// The kernel tells an error once, and not before the bytes that came with it are received.
+#[test]
+fn a_peek_leaves_the_error_behind_what_it_sees() {
+    let _alone = crate::fork::ALONE.lock();
+    let all = [false, true].map(|ring| [false, true].map(|drained| (ring, drained)));
+    for (ring, drained) in all.into_iter().flatten() {
+        for asks in [false, true] {
+            let pair = if ring { Pair::attached() } else { Pair::plain() };
+            pair.to.begin_to_seek();
+            pair.send(&[1; 10]);
+            if drained {
+                pair.to.make_room().unwrap();
+            }
+            socket::reset(pair.from.fd());
+            while !poll::look(pair.to.fd(), Events::default()).unwrap().dead {
+                std::thread::yield_now();
+            }
+            let recv = |peek| {
+                let flags = RecvFlags { peek, dont_wait: true, ..RecvFlags::default() };
+                pair.to.recv(&mut [IoSliceMut::new(&mut [0; 20])], flags)
+            };
+            let case = format!("ring {ring}, drained {drained}, asks {asks}");
+            assert_eq!([recv(true), recv(true)], [Ok(10); 2], "{case}");
+            if asks {
+                assert_eq!(pair.to.take_error(), Some(Errno::CONNRESET), "{case}");
+            }
+            let end = if asks { Ok(0) } else { Err(Errno::CONNRESET) };
+            assert_eq!([recv(false), recv(false)], [Ok(10), end], "{case}");
+        }
+    }
 }
 
 #[test]
