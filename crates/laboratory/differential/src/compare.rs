@@ -48,6 +48,8 @@ pub(crate) struct Comparison {
 pub(crate) fn compare(program: &Program, plain: &Trace, accelerated: &Trace) -> Comparison {
     let mut calls = BTreeMap::new();
     let (failure, loose) = compare_runs(program, plain, accelerated, &mut calls);
+    // Whatever else may be different, and expected.
+    let failure = wrong_bytes(plain, accelerated).or(failure);
     let circumstances = failure.as_ref().map(|failure| circumstances::of(program, plain, failure));
     let prefix = circumstances.unwrap_or_default();
     let failure =
@@ -129,20 +131,23 @@ fn compare_runs(
             diverged = true;
         }
     }
-    (of_streams(program, plain, accelerated), diverged)
+    (lost_bytes(program, plain, accelerated), diverged)
 }
 
-/// What the bytes say, whatever the calls said.
-fn of_streams(program: &Program, plain: &Trace, accelerated: &Trace) -> Option<Failure> {
-    let whole =
-        |kind: &str, text: String| Failure { kind: kind.to_owned(), step: usize::MAX, text };
-    if let Some(text) = accelerated.streams.wrong().into_iter().next() {
-        let plain = plain.streams.wrong();
-        return Some(whole(
-            if plain.is_empty() { "stream: wrong bytes" } else { "model: wrong bytes" },
-            text,
-        ));
-    }
+fn of_streams(kind: &str, text: String) -> Failure {
+    Failure { kind: kind.to_owned(), step: usize::MAX, text }
+}
+
+/// Bytes that were received, and not sent so.
+fn wrong_bytes(plain: &Trace, accelerated: &Trace) -> Option<Failure> {
+    let text = accelerated.streams.wrong().into_iter().next()?;
+    let is_models = !plain.streams.wrong().is_empty();
+    let kind = if is_models { "model: wrong bytes" } else { "stream: wrong bytes" };
+    Some(of_streams(kind, text))
+}
+
+/// Bytes that were sent and did not come, whatever the calls said.
+fn lost_bytes(program: &Program, plain: &Trace, accelerated: &Trace) -> Option<Failure> {
     let killed = program.steps.iter().any(|step| matches!(step.call, Call::Kill { .. }));
     let (control, tried) = (plain.streams.lost(), accelerated.streams.lost());
     let lost = tried
@@ -150,7 +155,7 @@ fn of_streams(program: &Program, plain: &Trace, accelerated: &Trace) -> Option<F
         .enumerate()
         .find(|(at, lost)| **lost > 0 && control.get(*at).is_none_or(|lost| *lost == 0));
     match lost {
-        Some((at, lost)) if !killed => Some(whole(
+        Some((at, lost)) if !killed => Some(of_streams(
             "stream: lost bytes",
             format!("direction {at}: {lost} bytes were sent and never came"),
         )),

@@ -284,7 +284,9 @@ impl Run<'_> {
         self.order(at, by, &step.call, false)?;
         if let Some((other, call)) = beside {
             self.order(at, other, call, true)?;
+            self.begun(at, other, call, true);
         }
+        self.begun(at, by, &step.call, false);
         self.wait_until_quiet(at)?;
         if let (Call::Fork { child }, Fate::Done(answer)) =
             (&step.call, &self.trace.events[at].fate)
@@ -335,6 +337,20 @@ impl Run<'_> {
             &[],
         );
         Ok(())
+    }
+
+    /// Learns by which socket a call begins to move bytes.
+    fn begun(&mut self, at: usize, by: Actor, call: &Call, beside: bool) {
+        let fd = self.processes[by.process].threads[by.thread].answers.as_raw_fd();
+        let began = Instant::now();
+        while call.moves_by().is_some() && began.elapsed() < LIMIT {
+            if process::readable(&[fd], 100_000)[0] {
+                if let Ok((Report::Begun(socket), _)) = wire::read::<Report>(fd) {
+                    self.trace.streams.begun(at as u64 * 2 + u64::from(beside), socket);
+                }
+                return;
+            }
+        }
     }
 
     /// After exec there is one thread only, which has the process's number.
@@ -538,10 +554,7 @@ impl Run<'_> {
         };
         let place = step as u64 * 2 + u64::from(beside);
         let answer = match report {
-            Report::Begun(socket) => {
-                self.trace.streams.begun(place, socket);
-                return Ok(());
-            }
+            Report::Begun(_) => bail!("a call begins twice"),
             Report::Answer(answer) => Answer { bytes, ..answer },
             // It has replaced itself.
             Report::Ready { replaced, .. } => Answer { replaced, ..Answer::default() },

@@ -1,6 +1,6 @@
 //! Tracks what went into each direction of each connection, and what came out of it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::program::{Answer, Call, payload};
 
@@ -65,12 +65,6 @@ impl Direction {
         });
         pieces.collect()
     }
-
-    /// Whether these bytes can be the next ones that are received.
-    fn goes_on_with(&self, bytes: &[u8]) -> bool {
-        let start = usize::try_from(self.counters.received).unwrap_or(usize::MAX);
-        self.expected().get(start..).is_some_and(|rest| rest.starts_with(bytes))
-    }
 }
 
 /// All connections of a run. A direction is two times the connection's number, in the order of
@@ -85,17 +79,11 @@ pub(crate) struct Streams {
     /// By process: in which direction the sockets send that were passed to it and that it has not
     /// taken.
     passed: BTreeMap<usize, VecDeque<Option<usize>>>,
-    under_way: BTreeMap<u64, (Call, Place)>,
+    /// Directions out of which bytes were sought.
+    sought: BTreeSet<usize>,
+    /// With the socket by which they move bytes.
+    under_way: BTreeMap<u64, (Call, Option<u64>)>,
     handled: bool,
-}
-
-/// Where a call that is under way moves bytes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Place {
-    /// It has not said so yet.
-    Unknown,
-    /// By this socket, which may be none.
-    Socket(Option<u64>),
 }
 
 /// Bytes that a call would send if it is a sending one.
@@ -135,23 +123,26 @@ impl Streams {
         if let Call::Handler { action: Some(_) } = call {
             self.handled = true;
         }
-        self.under_way.insert(step, (call.clone(), Place::Unknown));
+        self.under_way.insert(step, (call.clone(), None));
     }
 
     /// A call that is under way says by which socket it moves bytes.
     pub(crate) fn begun(&mut self, step: u64, socket: Option<(u64, u16, u16)>) {
-        if let Some((_, place)) = self.under_way.get_mut(&step) {
-            *place = Place::Socket(socket.map(|(cookie, ..)| cookie));
+        if let Some((_, cookie)) = self.under_way.get_mut(&step) {
+            *cookie = socket.map(|(cookie, ..)| cookie);
         }
     }
 
     /// Whether another such call is under way that sends, or receives, in a direction.
     fn is_beside(&self, direction: usize, is_such: fn(&Call) -> bool) -> bool {
-        self.under_way.values().filter(|(call, _)| is_such(call)).any(|(call, place)| {
-            let Place::Socket(socket) = place else { return true };
-            let sends_in = socket.and_then(|socket| self.sockets.get(&socket).copied());
-            sends_in.map(|sends_in| sends_in ^ usize::from(receives(call))) == Some(direction)
-        })
+        let mut such = self.under_way.values().filter(|(call, _)| is_such(call));
+        such.any(|(call, socket)| self.is_in(direction, call, *socket))
+    }
+
+    /// Whether a call sends, or receives, in a direction.
+    fn is_in(&self, direction: usize, call: &Call, socket: Option<u64>) -> bool {
+        let sends_in = socket.and_then(|socket| self.sockets.get(&socket).copied());
+        sends_in.map(|sends_in| sends_in ^ usize::from(receives(call))) == Some(direction)
     }
 
     pub(crate) fn end(&mut self, process: usize, step: u64, call: &Call, answer: &Answer) {
@@ -172,6 +163,12 @@ impl Streams {
             }
             _ => {}
         }
+        // seek_recv(3): the new program misses bytes that lie in the library's memory.
+        if *call == (Call::Exec { there: true }) && answer.value == 0 {
+            for direction in &self.sought {
+                self.directions[*direction].unsure = true;
+            }
+        }
         // As it may be where exec has put another socket in the place of one.
         for (before, now) in &answer.replaced {
             if let Some(direction) = self.sockets.get(before).copied() {
@@ -179,15 +176,24 @@ impl Streams {
             }
         }
         let Some(direction) = self.direction(answer) else { return };
+        if let Call::Seek { .. } = call {
+            self.sought.insert(direction ^ 1);
+        }
         if let Call::Shutdown { how, .. } = call {
             if *how != libc::SHUT_RD && answer.value == 0 {
                 self.directions[direction].shut.get_or_insert(step);
             }
             self.directions[direction ^ 1].refused |= *how != libc::SHUT_WR;
         }
-        // Told to a send, a reset is not told again, and what had not arrived is gone.
-        self.directions[direction ^ 1].reset |=
-            sends(call).is_some() && answer.value == -1 && answer.errno == libc::ECONNRESET;
+        // A reset that a send returns is not returned again, and bytes that had not arrived are lost.
+        // It is EPIPE where the peer had ended the stream.
+        let is_shut = self.directions[direction].shut.is_some();
+        let is_reset = match answer.errno {
+            libc::ECONNRESET => true,
+            libc::EPIPE => !is_shut,
+            _ => false,
+        };
+        self.directions[direction ^ 1].reset |= sends(call).is_some() && is_reset;
         if answer.moved {
             // A call that is begun again goes on with what the number stands for by then.
             self.elsewhere(step, direction, call, answer);
@@ -216,13 +222,26 @@ impl Streams {
         if is_seen {
             let others = (0..self.directions.len()).filter(|at| *at != direction ^ 1);
             let mut candidates = std::iter::once(direction ^ 1).chain(others);
-            let from = candidates.find(|at| self.directions[*at].goes_on_with(&answer.bytes));
+            let from = candidates.find(|at| self.goes_on_with(*at, &answer.bytes));
             self.received(step, from.unwrap_or(direction ^ 1), call, answer);
         }
         let is_nothing = answer.value <= 0 && answer.bytes.is_empty();
         if !(is_nothing || is_seen && answer.bytes.len() >= CERTAIN) {
             self.directions.iter_mut().for_each(|direction| direction.unsure = true);
         }
+    }
+
+    /// Whether these bytes can be the next ones that are received in a direction. The call that sent
+    /// them may not have returned yet.
+    fn goes_on_with(&self, direction: usize, bytes: &[u8]) -> bool {
+        let mut expected = self.directions[direction].expected();
+        for (step, (call, socket)) in &self.under_way {
+            if let (Some(length), true) = (sends(call), self.is_in(direction, call, *socket)) {
+                expected.extend(payload(*step, length));
+            }
+        }
+        let start = self.directions[direction].counters.received as usize;
+        expected.get(start..).is_some_and(|rest| rest.starts_with(bytes))
     }
 
     fn received(&mut self, step: u64, direction: usize, call: &Call, answer: &Answer) {
@@ -391,8 +410,30 @@ mod tests {
         streams.end(0, 11, &RECEIVE, &received(payload(10, 8)));
         assert!(streams.wrong().is_empty());
         assert_eq!(streams.counters()[2], Counters { sent: 8, received: 8, pieces: 0 });
-        streams.end(0, 12, &RECEIVE, &received(vec![1; 8]));
+        // The answer of the call that sent it comes later.
+        streams.begin(12, &SEND);
+        streams.begun(12, Some((3, 1, 2)));
+        streams.end(0, 13, &RECEIVE, &received(payload(12, 8)));
+        sends(&mut streams, 12, 3);
+        assert!(streams.wrong().is_empty());
+        streams.end(0, 14, &RECEIVE, &received(vec![1; 8]));
         assert_eq!(streams.wrong().len(), 1, "it is on no connection");
+    }
+
+    #[test]
+    fn a_reset_takes_bytes_with_it_that_were_not_sent_yet() {
+        for (ends, lost) in [(false, 8), (true, 0)] {
+            let mut streams = two();
+            sends(&mut streams, 10, 1);
+            if ends {
+                // The second of some sends finds it.
+                let sent = Answer { value: 4, errno: libc::EPIPE, ..by(2, Vec::new()) };
+                let call = Call::SendMany { slot: 0, length: 4, count: 2, flags: 0 };
+                streams.end(0, 12, &call, &sent);
+            }
+            streams.end(0, 14, &Call::Drain { slot: 0 }, &by(2, Vec::new()));
+            assert_eq!(streams.lost()[0], lost);
+        }
     }
 
     #[test]
