@@ -384,6 +384,16 @@ fn outside() {
     assert!(said, "no connection says that it is waited for outside the C library");
 }
 
+/// Nothing takes more stack than a program that needs little may have left.
+#[test]
+fn stack() {
+    let directory = emptied("stack");
+    // Without optimisation, each function keeps all its values in its frame.
+    let more = if cfg!(debug_assertions) { 32 << 10 } else { 0 };
+    let program = compile("stack", &directory, &[&format!("-DMORE={more}")]);
+    same_outcome_of("stack", &program, &directory, false);
+}
+
 macro_rules! programs {
     ($($name:ident)*) => {$(
         #[test]

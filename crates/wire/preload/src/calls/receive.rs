@@ -156,6 +156,7 @@ fn as_far_as_reachable(
 }
 
 /// Waits for so many bytes, or as many as a receive of that length waits for, and leaves them.
+#[inline(never)]
 fn look(socket: &SocketRef, flags: RecvFlags, len: usize) -> Result<usize, Errno> {
     let flags = RecvFlags { peek: true, truncate: false, ..flags };
     let mut few = [0u8; 1024];
@@ -180,8 +181,9 @@ fn count_only(socket: &SocketRef, wanted: usize, flags: RecvFlags) -> Result<usi
 }
 
 /// MSG_TRUNC: what would have been received goes nowhere.
+#[cold]
 fn discard(socket: &SocketRef, wanted: usize, flags: RecvFlags) -> Result<usize, Errno> {
-    let mut nowhere = [0u8; 16 * 1024];
+    let mut nowhere = zeros(wanted.min(16 * 1024))?;
     let _holding = socket.connection.hold_file();
     let mut done = 0;
     while done < wanted {

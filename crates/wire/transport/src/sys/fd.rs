@@ -68,7 +68,7 @@ pub fn open_from(first: i32) -> io::Result<Vec<Fd>> {
     if let Ok(first @ 1..) = u64::try_from(first) {
         rustix::fs::seek(&directory, SeekFrom::Start(BEFORE + first))?;
     }
-    let mut space = [std::mem::MaybeUninit::uninit(); 4096];
+    let mut space = [std::mem::MaybeUninit::uninit(); 1024];
     let mut entries = RawDir::new(&directory, &mut space);
     let mut numbers = Vec::new();
     while let Some(entry) = entries.next() {

@@ -108,7 +108,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// Those of open(2) and getdents(2); ENOMEM.
 pub fn names(directory: &Path) -> io::Result<Vec<OsString>> {
     let directory = open(directory, OFlags::RDONLY.union(OFlags::DIRECTORY), 0)?;
-    let mut space = [MaybeUninit::uninit(); 4096];
+    let mut space = [MaybeUninit::uninit(); 1024];
     let mut entries = RawDir::new(&directory, &mut space);
     let mut names = Vec::new();
     while let Some(entry) = entries.next() {

@@ -26,7 +26,7 @@ fn read_status() -> Result<Vec<u8>, Errno> {
     let flags = OFlags::RDONLY.union(OFlags::CLOEXEC);
     let file = Opened::from(openat(CWD, c"/proc/self/status", flags, Mode::empty())?);
     let mut status = Vec::new();
-    let mut piece = [0; 4096];
+    let mut piece = [0; 1024];
     loop {
         match rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut piece))? {
             0 => return Ok(status),

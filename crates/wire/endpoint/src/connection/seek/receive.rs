@@ -4,6 +4,7 @@ use std::io::IoSliceMut;
 use std::sync::atomic::Ordering;
 
 use seekwire_transport::Errno;
+use seekwire_transport::buffer::zeros;
 use seekwire_transport::iov::Scatter;
 use seekwire_transport::seek::{At, Engine, SeekOptions, Source};
 
@@ -125,14 +126,14 @@ impl Connection {
 }
 
 /// MSG_TRUNC: what would have been received goes nowhere.
+#[cold]
 fn discard(
     engine: &mut Engine,
     source: &mut impl Source,
     scatter: &mut Scatter<'_, '_>,
 ) -> Result<usize, Errno> {
-    let mut nowhere = [0; 16 << 10];
-    let len = scatter.remaining().min(nowhere.len());
-    let n = engine.recv(source, &mut Scatter::new(&mut [IoSliceMut::new(&mut nowhere[..len])]))?;
+    let mut nowhere = zeros(scatter.remaining().min(16 << 10))?;
+    let n = engine.recv(source, &mut Scatter::new(&mut [IoSliceMut::new(&mut nowhere)]))?;
     scatter.skip(n);
     Ok(n)
 }
