@@ -4,14 +4,16 @@ use std::ffi::{c_int, c_short, c_ulong};
 use std::{ptr, slice};
 
 use libc::{
-    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDBAND, POLLRDNORM, POLLWRBAND,
-    POLLWRNORM, fd_set, pollfd, sigset_t, timespec, timeval,
+    FD_SETSIZE, POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDBAND, POLLRDNORM,
+    POLLWRBAND, POLLWRNORM, fd_set, pollfd, sigset_t, timespec, timeval,
 };
 use seekwire_transport::Errno;
+use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::fd::{is_placed, open_from};
 use smallvec::{SmallVec, smallvec};
 
 use super::interpose;
-use crate::ffi::{fail, keeping_errno};
+use crate::ffi::{fail, guarded, keeping_errno};
 use crate::hazard::outside;
 use crate::poll::{Answer, wait};
 use crate::timeout::{Timeout, timespec as as_timespec};
@@ -37,6 +39,33 @@ struct Sets<'a> {
     read: &'a mut [c_ulong],
     write: &'a mut [c_ulong],
     except: &'a mut [c_ulong],
+}
+
+/// How many bits the kernel would look at without the library. It looks no further than its table of
+/// descriptors reaches, which the library's own make longer; and a program that asks for as many as it
+/// may have passes perhaps no more memory than an `fd_set`.
+fn looked_at(count: c_int) -> c_int {
+    if count <= FD_SETSIZE as c_int || table::is_unused() {
+        return count;
+    }
+    let Some(Ok(open)) = guarded(|| open_from(FD_SETSIZE as c_int)) else { return count };
+    let highest = open.into_iter().filter(|fd| !is_placed(*fd)).map(Fd::raw).max();
+    // The kernel doubles its table.
+    let size = highest.map_or(FD_SETSIZE, |highest| (highest as usize + 1).next_power_of_two());
+    c_int::try_from(size).map_or(count, |size| size.min(count))
+}
+
+/// How many bits are looked at, and the sets if the library needs to look at them. `None` if the call
+/// is the kernel's as it is.
+fn asked<'a>(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+) -> Option<(c_int, Option<Sets<'a>>)> {
+    let looked_at = looked_at(count);
+    let sets = Sets::new(looked_at, read, write, except);
+    (sets.is_some() || looked_at != count).then_some((looked_at, sets))
 }
 
 type List = SmallVec<[pollfd; 16]>;
@@ -179,7 +208,10 @@ interpose! {
         write: *mut fd_set,
         except: *mut fd_set,
         timeout: *mut timeval,
-    ) -> c_int = Sets::new(count, read, write, except) => |sets, kernel| {
+    ) -> c_int = asked(count, read, write, except) => |asked, _kernel| {
+        let (count, sets) = asked;
+        // SAFETY: the caller's own arguments.
+        let kernel = || outside(|| unsafe { real::select(count, read, write, except, timeout) });
         // SAFETY: valid or null, as select demands.
         let limit = unsafe { timeout.as_mut() };
         // select, unlike the others, takes more than a second of microseconds.
@@ -188,7 +220,7 @@ interpose! {
             Some(limit) if limit.tv_usec < 0 => None,
             Some(limit) => Timeout::from_parts(limit.tv_sec + limit.tv_usec / 1_000_000, limit.tv_usec % 1_000_000 * 1000),
         };
-        let (Some(left), mut sets) = (left, sets) else { return kernel() };
+        let (Some(left), Some(mut sets)) = (left, sets) else { return kernel() };
         let begin = limit.as_ref().map(|_| std::time::Instant::now());
         let by_kernel = std::cell::Cell::new(false);
         let result = select_ours(&mut sets, count, left, ptr::null(), || {
@@ -220,13 +252,16 @@ interpose! {
         except: *mut fd_set,
         timeout: *const timespec,
         mask: *const sigset_t,
-    ) -> c_int = Sets::new(count, read, write, except) => |sets, kernel| {
+    ) -> c_int = asked(count, read, write, except) => |asked, _kernel| {
+        let (count, sets) = asked;
+        // SAFETY: the caller's own arguments.
+        let kernel = || outside(|| unsafe { real::pselect(count, read, write, except, timeout, mask) });
         // SAFETY: valid or null, as pselect demands.
         let left = match unsafe { timeout.as_ref() } {
             None => Some(Timeout::ENDLESS),
             Some(limit) => Timeout::from_parts(limit.tv_sec, limit.tv_nsec),
         };
-        let (Some(left), mut sets) = (left.filter(|_| pointers::is_mask(mask)), sets) else { return kernel() };
+        let (Some(left), Some(mut sets)) = (left.filter(|_| pointers::is_mask(mask)), sets) else { return kernel() };
         select_ours(&mut sets, count, left, mask, kernel, |left| {
             let left = left.left().map(as_timespec);
             let left = left.as_ref().map_or(ptr::null(), ptr::from_ref);
