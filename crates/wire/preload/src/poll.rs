@@ -179,6 +179,7 @@ pub(crate) fn wait(
                 Err(error) => Answer::Poll { result: fail(error), has_slept },
             },
             (None, None) => Answer::Left(timeout),
+            (Some(0), _) if is_interrupted(mask) => Answer::Poll { result: -1, has_slept },
             (Some(_), _) => Answer::Poll { result, has_slept },
         }
     };
@@ -189,6 +190,14 @@ pub(crate) fn wait(
         }
     }
     answer
+}
+
+/// Whether a handler has run now, of a signal that only the application's own mask lets in. The kernel
+/// lets it in where nothing is ready, also in a call that does not sleep. errno is EINTR then.
+fn is_interrupted(mask: *const sigset_t) -> bool {
+    let at_once = timespec(Duration::ZERO);
+    // SAFETY: no descriptors, a live time, and the application's own mask.
+    !mask.is_null() && unsafe { real::ppoll(ptr::null_mut(), 0, &raw const at_once, mask) } < 0
 }
 
 /// A listener is the kernel's alone. A set without connections may come to have some.

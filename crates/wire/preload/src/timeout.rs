@@ -48,8 +48,13 @@ impl Timeout {
         if limit.is_zero() {
             return Some(limit);
         }
-        let since = *self.since.get_or_insert_with(Instant::now);
-        Some(limit.saturating_sub(since.elapsed()))
+        Some(match self.since {
+            Some(since) => limit.saturating_sub(since.elapsed()),
+            None => {
+                self.since = Some(Instant::now());
+                limit
+            }
+        })
     }
 
     /// As [`Timeout::left`], but not more than `most`.
@@ -60,9 +65,11 @@ impl Timeout {
         }
     }
 
-    /// What is left, but not more than `most`.
+    /// What is left, but not more than `most`. epoll_wait without any time lets in no signals, so of
+    /// a call that had some a moment is always left.
     pub(crate) fn at_most(&mut self, most: Option<Duration>) -> Timeout {
-        self.left_at_most(most).map_or(Timeout::ENDLESS, Timeout::new)
+        let least = if self.is_none() { Duration::ZERO } else { Duration::from_nanos(1) };
+        self.left_at_most(most).map_or(Timeout::ENDLESS, |left| Timeout::new(left.max(least)))
     }
 
     /// What is left in milliseconds, rounded up; -1 for ever.

@@ -420,3 +420,4 @@ programs! { shut death number patience clock copied ends partial options silence
 programs! { turns inside cancel past idle nested cork closed }
 programs! { memory nofile inherited inherits heirs given together strangers remain unloaded watched }
 programs! { table }
+programs! { pending }
