@@ -421,3 +421,4 @@ programs! { turns inside cancel past idle nested cork closed }
 programs! { memory nofile inherited inherits heirs given together strangers remain unloaded watched }
 programs! { table }
 programs! { pending }
+programs! { ignored }

@@ -1,12 +1,13 @@
-//! The calls by which a program sets its action for SIGBUS. Where memory that others can cut short is
+//! The calls by which a program sets the action for a signal. The library notes which ones it ignores
+//! ([`seekwire_transport::sys::signal::ignored`]). For SIGBUS, where memory that others can cut short is
 //! mapped, the library has a handler of its own, which calls that of the program
 //! ([`seekwire_transport::sys::fault`]).
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
-use libc::{SIG_ERR, SIGBUS, sigaction as Action, sighandler_t};
-use seekwire_transport::sys::fault;
+use libc::{SIG_ERR, SIG_IGN, SIGBUS, sigaction as Action, sighandler_t};
+use seekwire_transport::sys::{fault, signal::note_ignored};
 
 use super::interpose;
 use crate::process::{self, Kind};
@@ -16,9 +17,22 @@ const SIG_HOLD: sighandler_t = 2;
 /// Of bits/sigaction.h: it means nothing to the kernel.
 const SA_INTERRUPT: c_int = 0x2000_0000;
 
-/// `Some` where the kernel has the library's handler.
-fn shared(signal: c_int) -> Option<()> {
+/// `Some` where the kernel has the library's handler. The signal is to have this one.
+fn shared(signal: c_int, handler: sighandler_t) -> Option<()> {
+    if handler == SIG_IGN {
+        note_ignored(signal);
+    }
     (signal == SIGBUS && fault::is_installed()).then_some(())
+}
+
+/// SIG_DFL where none is to be set.
+///
+/// # Safety
+///
+/// As for sigaction(2).
+unsafe fn handler_of(new: *const Action) -> sighandler_t {
+    // SAFETY: null, or the caller's own argument.
+    unsafe { new.as_ref() }.map_or(libc::SIG_DFL, |new| new.sa_sigaction)
 }
 
 /// sigaction(2) of SIGBUS.
@@ -52,40 +66,42 @@ fn simple(handler: sighandler_t, flags: c_int, blocks_itself: bool) -> sighandle
 interpose! {
     /// sigaction(2)
     fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int =
-        shared(signal) => |_bus, _kernel| {
+        // SAFETY: the caller's own argument.
+        shared(signal, unsafe { handler_of(new) }) => |_bus, _kernel| {
             // SAFETY: the caller's own arguments.
             unsafe { set(new, old) }
         };
     /// sigaction(2) by another name
     fn __sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int =
-        shared(signal) => |_bus, _kernel| {
+        // SAFETY: the caller's own argument.
+        shared(signal, unsafe { handler_of(new) }) => |_bus, _kernel| {
             // SAFETY: the caller's own arguments.
             unsafe { set(new, old) }
         };
     /// signal(2)
     fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t =
-        shared(signal).filter(|()| handler != SIG_ERR) => |_bus, _kernel| simple(handler, libc::SA_RESTART, true);
+        shared(signal, handler).filter(|()| handler != SIG_ERR) => |_bus, _kernel| simple(handler, libc::SA_RESTART, true);
     /// signal(2) by another name
     fn bsd_signal(signal: c_int, handler: sighandler_t) -> sighandler_t =
-        shared(signal).filter(|()| handler != SIG_ERR) => |_bus, _kernel| simple(handler, libc::SA_RESTART, true);
+        shared(signal, handler).filter(|()| handler != SIG_ERR) => |_bus, _kernel| simple(handler, libc::SA_RESTART, true);
     /// signal(2) by another name
     fn ssignal(signal: c_int, handler: sighandler_t) -> sighandler_t =
-        shared(signal).filter(|()| handler != SIG_ERR) => |_bus, _kernel| simple(handler, libc::SA_RESTART, true);
+        shared(signal, handler).filter(|()| handler != SIG_ERR) => |_bus, _kernel| simple(handler, libc::SA_RESTART, true);
     /// signal(2) as System V has it
     fn sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t =
-        shared(signal).filter(|()| handler != SIG_ERR) => |_bus, _kernel| simple(handler, ONCE, false);
+        shared(signal, handler).filter(|()| handler != SIG_ERR) => |_bus, _kernel| simple(handler, ONCE, false);
     /// signal(2) as System V has it
     fn __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t =
-        shared(signal).filter(|()| handler != SIG_ERR) => |_bus, _kernel| simple(handler, ONCE, false);
+        shared(signal, handler).filter(|()| handler != SIG_ERR) => |_bus, _kernel| simple(handler, ONCE, false);
     /// sigset(3), which blocks the signal in place of setting an action, or unblocks it
     fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t =
-        shared(signal).filter(|()| ![SIG_ERR, SIG_HOLD].contains(&handler)) => |_bus, _kernel| {
+        shared(signal, handler).filter(|()| ![SIG_ERR, SIG_HOLD].contains(&handler)) => |_bus, _kernel| {
             let before = simple(handler, 0, false);
             if before == SIG_ERR || !unblock() { before } else { SIG_HOLD }
         };
     /// sigignore(3)
     fn sigignore(signal: c_int) -> c_int =
-        shared(signal) => |_bus, _kernel| if simple(libc::SIG_IGN, 0, false) == SIG_ERR { -1 } else { 0 };
+        shared(signal, SIG_IGN) => |_bus, _kernel| if simple(SIG_IGN, 0, false) == SIG_ERR { -1 } else { 0 };
 }
 
 const ONCE: c_int = libc::SA_RESETHAND | libc::SA_NODEFER | SA_INTERRUPT;

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::call;
 use super::thread::process_id;
@@ -109,16 +110,42 @@ pub(super) fn with_all_blocked<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The signals that do nothing now, of those that do nothing by default. Code that blocks signals
-/// for a while should leave these out.
+/// Those that the program has ever ignored, once `IS_ASKED`: asking for each of the 64 takes too long.
+static EVER_IGNORED: AtomicU64 = AtomicU64::new(0);
+static IS_ASKED: AtomicBool = AtomicBool::new(false);
+
+/// To be called before the program begins to ignore a signal.
+pub fn note_ignored(signal: i32) {
+    if (1..=64).contains(&signal) {
+        EVER_IGNORED.fetch_or(bit(signal), Ordering::Relaxed);
+    }
+}
+
+fn ever_ignored() -> u64 {
+    if !IS_ASKED.load(Ordering::Acquire) {
+        let is_ignored = |signal: &i32| action(*signal) == Ok(Action::Ignore);
+        (1..=64).filter(is_ignored).for_each(note_ignored);
+        IS_ASKED.store(true, Ordering::Release);
+    }
+    EVER_IGNORED.load(Ordering::Relaxed)
+}
+
+/// The signals that do nothing now. Code that blocks signals for a while should leave these out.
 ///
 /// The kernel drops such a signal at once, but not if the thread to which it goes (for SIGCHLD the
 /// one that has forked) blocks it. Then it waits, and interrupts any other thread of the process.
 /// There epoll_wait, unlike poll, ends with EINTR although no handler runs.
 pub fn ignored() -> impl Iterator<Item = i32> {
-    let does_nothing =
-        |signal: &i32| matches!(action(*signal), Ok(Action::Default | Action::Ignore));
-    MOSTLY_IGNORED.into_iter().filter(does_nothing)
+    let mostly = MOSTLY_IGNORED.into_iter().fold(0, |set, signal| set | bit(signal));
+    let asked = mostly | ever_ignored();
+    (1..=64).filter(move |&signal| {
+        asked & bit(signal) != 0
+            && match action(signal) {
+                Ok(Action::Ignore) => true,
+                Ok(Action::Default) => mostly & bit(signal) != 0,
+                Ok(Action::Handler { .. }) | Err(_) => false,
+            }
+    })
 }
 
 thread_local! {
@@ -325,6 +352,18 @@ mod tests {
             assert!(!held.has_come(), "signal {signal}");
             assert_eq!(sleep(&held), Ok(0), "signal {signal}");
         }
+
+        // So does one that the program ignores.
+        note_ignored(libc::SIGIO);
+        // SAFETY: no handler is involved; no other test uses the signal.
+        let before = unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
+        let held = HeldBack::new();
+        raise(libc::SIGIO);
+        assert!(!held.has_come());
+        assert_eq!(sleep(&held), Ok(0));
+        drop(held);
+        // SAFETY: puts back what was there.
+        unsafe { libc::signal(libc::SIGIO, before) };
 
         // With a handler it waits, and ends the sleep.
         let address = handler as *const () as libc::sighandler_t;
