@@ -422,3 +422,4 @@ programs! { memory nofile inherited inherits heirs given together strangers rema
 programs! { table }
 programs! { pending }
 programs! { ignored }
+programs! { raw }

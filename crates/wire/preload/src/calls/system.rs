@@ -5,7 +5,6 @@
 //! which return twice, or need the stack as it is, find what they would find without this library.
 
 use std::ffi::{c_int, c_long};
-use std::ptr;
 
 use libc::{sigset_t, timespec};
 use seekwire_transport::sys::Fd;
@@ -17,6 +16,7 @@ use super::{
 };
 use crate::ffi::{fail, uncancelled};
 use crate::syscall::{NEXT, next};
+use crate::timeout::Timeout;
 use crate::track::fresh;
 use crate::{pointers, start, table};
 
@@ -190,15 +190,15 @@ dispatch! {
     SYS_splice if known(a) || known(c) => file::splice(a as _, b as _, c as _, d as _, e, f as _);
     #[cfg(target_arch = "x86_64")]
     SYS_poll if any() => poll::poll(a as _, b as _, c as _);
-    SYS_ppoll if any() && can_be_read::<timespec>(c) => poll::ppoll(a as _, b as _, c as _, d as _);
+    SYS_ppoll if any() && can_be_read::<timespec>(c) && is_size_of_mask(d, e) => timed(c, || poll::ppoll(a as _, b as _, c as _, d as _));
     #[cfg(target_arch = "x86_64")]
     SYS_select if any() && can_be_read::<libc::timeval>(e) => select::select(a as _, b as _, c as _, d as _, e as _);
-    SYS_pselect6 if any() && can_be_read::<timespec>(e) && can_be_read::<[usize; 2]>(f) => select::pselect(a as _, b as _, c as _, d as _, e as *const timespec, mask(f));
+    SYS_pselect6 if any() && can_be_read::<timespec>(e) && is_mask_of_size(f) => timed(e, || select::pselect(a as _, b as _, c as _, d as _, e as *const timespec, mask_with_size(f)[0] as *const sigset_t));
     SYS_epoll_ctl if known(c) => epoll::epoll_ctl(a as _, b as _, c as _, d as _);
     #[cfg(target_arch = "x86_64")]
     SYS_epoll_wait if known(a) => epoll::epoll_wait(a as _, b as _, c as _, d as _);
-    SYS_epoll_pwait if known(a) => epoll::epoll_pwait(a as _, b as _, c as _, d as _, e as _);
-    SYS_epoll_pwait2 if known(a) => epoll::epoll_pwait2(a as _, b as _, c as _, d as _, e as _);
+    SYS_epoll_pwait if known(a) && is_size_of_mask(e, f) => epoll::epoll_pwait(a as _, b as _, c as _, d as _, e as _);
+    SYS_epoll_pwait2 if known(a) && is_size_of_mask(e, f) => epoll::epoll_pwait2(a as _, b as _, c as _, d as _, e as _);
 
     SYS_io_submit if any() => submit(b, c as _, kernel);
 
@@ -281,13 +281,51 @@ struct Request {
     fd: c_int,
 }
 
+/// Whether the kernel takes a mask of that size, or there is none.
+fn is_size_of_mask(mask: usize, size: usize) -> bool {
+    mask == 0 || size == size_of::<u64>()
+}
+
 /// pselect6 takes the mask by way of a structure: its address, and its size.
 ///
 /// # Safety
 ///
 /// `place` can be read, or is null.
-unsafe fn mask(place: usize) -> *const sigset_t {
-    let place = place as *const *const sigset_t;
+unsafe fn mask_with_size(place: usize) -> [usize; 2] {
+    let place = place as *const [usize; 2];
     // SAFETY: as the caller promises.
-    if place.is_null() { ptr::null() } else { unsafe { place.read_unaligned() } }
+    if place.is_null() { [0; 2] } else { unsafe { place.read_unaligned() } }
+}
+
+/// Whether there is none, or one with the size that the kernel takes.
+fn is_mask_of_size(place: usize) -> bool {
+    can_be_read::<[usize; 2]>(place) && {
+        // SAFETY: it can be read, or is null.
+        let [mask, size] = unsafe { mask_with_size(place) };
+        is_size_of_mask(mask, size)
+    }
+}
+
+/// Makes a call, and leaves in its timeout what has not passed, as the kernel does. The functions of
+/// the C library keep that from their callers.
+///
+/// # Safety
+///
+/// `place` can be read, or is null.
+unsafe fn timed(place: usize, call: impl FnOnce() -> c_int) -> c_int {
+    let place = place as *mut timespec;
+    if place.is_null() {
+        return call();
+    }
+    // SAFETY: as the caller promises.
+    let limit = unsafe { place.read_unaligned() };
+    let limit = Timeout::from_parts(limit.tv_sec, limit.tv_nsec);
+    let Some(mut left) = limit.filter(|limit| !limit.is_none()) else { return call() };
+    left.left();
+    let result = call();
+    if let Some(left) = left.left().filter(|_| pointers::can_write(place, 1)) {
+        // SAFETY: it can be written to.
+        unsafe { place.write_unaligned(crate::timeout::timespec(left)) };
+    }
+    result
 }
