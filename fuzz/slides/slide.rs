@@ -8,8 +8,8 @@ mod seeds;
 use libfuzzer_sys::fuzz_target;
 use seeds::{Dataset, Files, JPEG, NATIVE};
 use seekwire_slides_image::{
-    Layer, Limits, MemorySource, Plane, Region, Rendering, Result, Slide, Source, Store, StoredTile,
-    Tile,
+    Layer, Limits, MemorySource, Plane, Region, Rendering, Result, Slide, Source, Store,
+    StoredTile, Tile,
 };
 use std::sync::{Arc, OnceLock};
 

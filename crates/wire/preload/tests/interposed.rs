@@ -419,7 +419,4 @@ programs! { fork_fails fork_signal fork_ignored }
 programs! { shut death number patience clock copied ends partial options silence message }
 programs! { turns inside cancel past idle nested cork closed }
 programs! { memory nofile inherited inherits heirs given together strangers remain unloaded watched }
-programs! { table }
-programs! { pending }
-programs! { ignored }
-programs! { raw }
+programs! { table pending ignored raw }

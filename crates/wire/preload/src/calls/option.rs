@@ -194,11 +194,12 @@ unsafe fn tell_kept_error(socket: &SocketRef, value: *mut u8, len: *const sockle
         let len = (len.read_unaligned() as usize).min(size_of::<c_int>());
         std::slice::from_raw_parts_mut(value, len)
     };
-    if written.iter().all(|byte| *byte == 0) && !written.is_empty() {
-        if let Some(error) = socket.connection.take_kept_error() {
-            let bytes = error.raw_os_error().to_ne_bytes();
-            written.copy_from_slice(&bytes[..written.len()]);
-        }
+    if written.iter().all(|byte| *byte == 0)
+        && !written.is_empty()
+        && let Some(error) = socket.connection.take_kept_error()
+    {
+        let bytes = error.raw_os_error().to_ne_bytes();
+        written.copy_from_slice(&bytes[..written.len()]);
     }
 }
 
