@@ -93,6 +93,9 @@ impl Connection {
             link.watch.held_up_since.store(0, Ordering::Relaxed);
             socket::push(self.fd());
             link.follow_cork(tx, self.fd());
+            if self.may_be_gone(link) {
+                return tx.overflow();
+            }
         }
         carrier
     }
