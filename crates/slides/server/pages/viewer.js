@@ -129,7 +129,14 @@
         }
     });
 
-    // The new image is drawn over the old one, which is removed once the new one has loaded.
+    // The new image is drawn over the old one, which is removed once the new one has loaded, or a part
+    // of it could not be read: the old one must not show through.
+    function removeBelow(item) {
+        for (let at = viewer.world.getIndexOfItem(item) - 1; at >= 0; at -= 1) {
+            viewer.world.removeItem(viewer.world.getItemAt(at));
+        }
+    }
+    viewer.addHandler("tile-load-failed", (event) => removeBelow(event.tiledImage));
     place.addEventListener("settings", (event) => {
         if (event.detail === settings) {
             return;
@@ -139,13 +146,7 @@
         keepLink();
         viewer.addTiledImage({
             tileSource: source(),
-            success: (added) => {
-                added.item.whenFullyLoaded(() => {
-                    for (let at = viewer.world.getIndexOfItem(added.item) - 1; at >= 0; at -= 1) {
-                        viewer.world.removeItem(viewer.world.getItemAt(at));
-                    }
-                });
-            },
+            success: (added) => added.item.whenFullyLoaded(() => removeBelow(added.item)),
             error: (event) => say(event.message),
         });
     });

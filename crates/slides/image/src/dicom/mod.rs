@@ -25,7 +25,7 @@ use series::Series;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tiles::Image;
+use tiles::{Image, Paths};
 
 /// The SOP class of slides.
 const SLIDE: &str = "1.2.840.10008.5.1.4.1.1.77.1.6";
@@ -207,11 +207,11 @@ fn parts(series: Series<'_>, name: &str, limits: &Limits) -> Result<Parts> {
     }
     let mut levels: Vec<Arc<Image>> = Vec::new();
     for ((kind, _), image) in images {
-        let image = tiles::image(image, limits, &mut room)?;
+        let image = Arc::new(tiles::image(image, limits, &mut room)?);
         match kind {
-            Kind::Level => levels.push(Arc::new(image)),
+            Kind::Level => levels.push(image),
             Kind::Associated(name) => {
-                parts.associated.entry(name.into()).or_insert(image.grid());
+                parts.associated.entry(name.into()).or_insert_with(|| Paths::first(&image).grid());
             }
         }
     }

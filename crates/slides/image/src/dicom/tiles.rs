@@ -237,24 +237,6 @@ impl Image {
         }
         Ok(StoredTile { name, layout, halvings: 0, tables: Bytes::new(), bytes })
     }
-
-    /// An image of which the first optical path is shown, in its own colours.
-    pub(super) fn grid(self) -> Grid {
-        let (width, height, layout) = (self.width, self.height, self.layout);
-        Grid { width, height, layout, empty: 0, tiles: Box::new(self) }
-    }
-}
-
-impl Tiles for Image {
-    fn tile(
-        &self,
-        _: &Limits,
-        name: String,
-        place: (u32, u32),
-        plane: Plane,
-    ) -> Result<StoredTile> {
-        self.frame(name, place, (0, plane.z))
-    }
 }
 
 /// Optical paths of one level, each a channel: in which image, and which of its paths.
