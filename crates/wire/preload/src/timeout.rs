@@ -65,8 +65,8 @@ impl Timeout {
         }
     }
 
-    /// What is left, but not more than `most`. epoll_wait without any time lets in no signals, so of
-    /// a call that had some a moment is always left.
+    /// The time that is left, but not more than `most`. Without any time, epoll_wait lets in no
+    /// signals, so a call that had some keeps a nanosecond.
     pub(crate) fn at_most(&mut self, most: Option<Duration>) -> Timeout {
         let least = if self.is_none() { Duration::ZERO } else { Duration::from_nanos(1) };
         self.left_at_most(most).map_or(Timeout::ENDLESS, |left| Timeout::new(left.max(least)))

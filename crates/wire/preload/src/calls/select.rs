@@ -41,9 +41,9 @@ struct Sets<'a> {
     except: &'a mut [c_ulong],
 }
 
-/// How many bits the kernel would look at without the library. It looks no further than its table of
-/// descriptors reaches, which the library's own make longer; and a program that asks for as many as it
-/// may have passes perhaps no more memory than an `fd_set`.
+/// How many bits the kernel would look at without the library. It stops at the end of its table of
+/// descriptors, and the library's own descriptors make that table longer. A program that passes its limit
+/// of descriptors as the count may have memory for one `fd_set` only.
 fn looked_at(count: c_int) -> c_int {
     if count <= FD_SETSIZE as c_int || table::is_unused() {
         return count;

@@ -109,6 +109,25 @@ __attribute__((unused)) static void warm_up(int a, int b)
     }
 }
 
+/* The same between two processes: one asks, and the other one answers. */
+__attribute__((unused)) static void warm_up_asking(int fd)
+{
+    char c = 'w';
+    for (int i = 0; i < 32; i++) {
+        write_all(fd, &c, 1);
+        read_all(fd, &c, 1);
+    }
+}
+
+__attribute__((unused)) static void warm_up_answering(int fd)
+{
+    char c;
+    for (int i = 0; i < 32; i++) {
+        read_all(fd, &c, 1);
+        write_all(fd, &c, 1);
+    }
+}
+
 /* A connection within this process: `a` has connected, `b` was accepted. */
 __attribute__((unused)) static void pair_anywhere(int *a, int *b)
 {

@@ -28,10 +28,7 @@ static int begin_peer(int *told)
         ssize_t n;
         close(listener), close(sent[0]), close(ends[0]);
         CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) == 0);
-        for (int i = 0; i < 32; i++) {
-            write_all(fd, "w", 1);
-            read_all(fd, &c, 1);
-        }
+        warm_up_asking(fd);
         for (size_t at = 0; at < size; at++)
             bytes[at] = byte_at(at);
         write_all(fd, bytes, size);
@@ -44,10 +41,7 @@ static int begin_peer(int *told)
     }
     int fd = accept(listener, NULL, NULL);
     CHECK(fd >= 0 && close(listener) == 0 && close(sent[1]) == 0 && close(ends[1]) == 0);
-    for (int i = 0; i < 32; i++) {
-        read_all(fd, &c, 1);
-        write_all(fd, &c, 1);
-    }
+    warm_up_answering(fd);
     check_on_ring(fd);
     read_all(sent[0], &c, 1);
     close(sent[0]);

@@ -39,10 +39,7 @@ static void send_and(struct sockaddr_in *address, size_t size, enum sender sende
     char *bytes = malloc(size), answer[64], c;
     ssize_t n;
     CHECK(fd >= 0 && connect(fd, (struct sockaddr *)address, sizeof *address) == 0);
-    for (int i = 0; i < 32; i++) {
-        write_all(fd, "w", 1);
-        read_all(fd, &c, 1);
-    }
+    warm_up_asking(fd);
     for (size_t at = 0; at < size; at++)
         bytes[at] = byte_at(at);
     write_all(fd, bytes, size);
@@ -79,10 +76,7 @@ static int begin_peer(struct peer *peer, size_t size, enum sender sender, int fl
     }
     int fd = accept4(listener, NULL, NULL, flags);
     CHECK(fd >= 0 && close(listener) == 0 && close(told[1]) == 0 && close(go[0]) == 0);
-    for (int i = 0; i < 32; i++) {
-        read_all(fd, &c, 1);
-        write_all(fd, &c, 1);
-    }
+    warm_up_answering(fd);
     check_on_ring(fd);
     peer->told = told[0], peer->go = go[1];
     /* Until it has come so far, or is gone. */

@@ -54,10 +54,7 @@ static void send_and(struct sockaddr_in *address, size_t size, enum sender sende
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     char *bytes = malloc(size + 4), c;
     CHECK(fd >= 0 && connect(fd, (struct sockaddr *)address, sizeof *address) == 0);
-    for (int i = 0; i < 32; i++) {
-        write_all(fd, "w", 1);
-        read_all(fd, &c, 1);
-    }
+    warm_up_asking(fd);
     for (size_t at = 0; at < size + 4; at++)
         bytes[at] = byte_at(at);
     write_all(fd, bytes, size);
@@ -181,10 +178,7 @@ static void serve(int listener, const char *program, enum way way, size_t size, 
     int fd = accept(listener, NULL, NULL), status;
     char c;
     CHECK(fd > 2 && close(listener) == 0);
-    for (int i = 0; i < 32; i++) {
-        read_all(fd, &c, 1);
-        write_all(fd, &c, 1);
-    }
+    warm_up_answering(fd);
     check_on_ring(fd);
     close(done[1]);
     /* What does not fit is sent while the new holder reads. */

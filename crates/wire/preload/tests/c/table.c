@@ -22,7 +22,7 @@ static void told(const char *what, int result, int fd)
     say(what, result);
     for (size_t at = 0; at < sizeof sets.behind; at++)
         changed += sets.behind[at] != 0xff;
-    printf("set: %d, changed behind it: %zu\n", FD_ISSET(fd, &sets.set) != 0, changed);
+    printf("set: %d, changed after it: %zu\n", FD_ISSET(fd, &sets.set) != 0, changed);
 }
 
 int main(int argc, char **argv)

@@ -18,10 +18,7 @@ static void send_all(struct sockaddr_in *address, int told)
     static char bytes[SIZE];
     char c;
     CHECK(fd >= 0 && connect(fd, (struct sockaddr *)address, sizeof *address) == 0);
-    for (int i = 0; i < 32; i++) {
-        write_all(fd, "w", 1);
-        read_all(fd, &c, 1);
-    }
+    warm_up_asking(fd);
     for (size_t at = 0; at < SIZE; at++)
         bytes[at] = byte_at(at);
     write_all(fd, bytes, SIZE);
@@ -71,10 +68,7 @@ static void try(const char *way)
         send_all(&address, told[1]);
     int fd = accept(listener, NULL, NULL);
     CHECK(fd >= 0 && close(listener) == 0);
-    for (int i = 0; i < 32; i++) {
-        read_all(fd, &c, 1);
-        write_all(fd, &c, 1);
-    }
+    warm_up_answering(fd);
     check_on_ring(fd);
     CHECK(read(told[0], &c, 1) == 1);
     become_it(way, fd);

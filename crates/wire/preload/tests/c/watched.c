@@ -29,12 +29,8 @@ static void peer(struct sockaddr_in *address, int from, int to)
     size_t at = 0;
     struct order order;
     static char bytes[SIZE];
-    char c;
     CHECK(fd >= 0 && connect(fd, (struct sockaddr *)address, sizeof *address) == 0);
-    for (int i = 0; i < 32; i++) {
-        write_all(fd, "w", 1);
-        read_all(fd, &c, 1);
-    }
+    warm_up_asking(fd);
     while (read(from, &order, sizeof order) == sizeof order) {
         long result = 0, n;
         if (order.what == 's') {
@@ -71,7 +67,6 @@ static int begin_peer(void)
 {
     struct sockaddr_in address;
     int listener = listener_on(&address), there[2], back[2];
-    char c;
     CHECK(pipe2(there, O_CLOEXEC) == 0 && pipe2(back, O_CLOEXEC) == 0);
     fflush(stdout);
     if (fork() == 0) {
@@ -82,10 +77,7 @@ static int begin_peer(void)
     command = there[1], answer = back[0];
     int fd = accept(listener, NULL, NULL);
     CHECK(fd >= 0 && close(listener) == 0);
-    for (int i = 0; i < 32; i++) {
-        read_all(fd, &c, 1);
-        write_all(fd, &c, 1);
-    }
+    warm_up_answering(fd);
     check_on_ring(fd);
     CHECK(ask('s', SIZE) == 0);
     return fd;
