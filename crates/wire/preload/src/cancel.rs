@@ -20,24 +20,35 @@ static USED: AtomicBool = AtomicBool::new(false);
 /// Whether the program has threads that may be cancelled at any instruction.
 static ASYNCHRONOUS: AtomicBool = AtomicBool::new(false);
 
-/// Makes a call in which the thread is cancelled at cancellation points only: unwound at any
+/// PTHREAD_CANCEL_DEFERRED
+const DEFERRED: c_int = 0;
+
+/// Lets the thread be cancelled at cancellation points only, until [`restore`]: unwound at any
 /// instruction, the library would leave its locks held, and the frames in which panics stop cannot
 /// be unwound at all.
+///
+/// Before this and after `restore`, a thread may be unwound at any instruction. A frame that has
+/// something to undo can be unwound at its calls only, and elsewhere ends the process. So the
+/// interposed function has nothing to undo, and nothing that has is inlined in it.
 #[inline]
-pub(crate) fn deferred<T>(call: impl FnOnce() -> T) -> T {
-    if ASYNCHRONOUS.load(Ordering::Relaxed) { defer(call) } else { call() }
+pub(crate) fn defer() -> Option<c_int> {
+    if ASYNCHRONOUS.load(Ordering::Relaxed) { Some(set_type(DEFERRED)) } else { None }
+}
+
+/// Has the thread cancelled as it was before [`defer`].
+#[inline]
+pub(crate) fn restore(before: Option<c_int>) {
+    if let Some(before) = before {
+        set_type(before);
+    }
 }
 
 #[cold]
-fn defer<T>(call: impl FnOnce() -> T) -> T {
-    const DEFERRED: c_int = 0;
+fn set_type(kind: c_int) -> c_int {
     let mut before = DEFERRED;
-    // SAFETY: writes the type before to a live integer.
-    unsafe { real::pthread_setcanceltype(DEFERRED, &raw mut before) };
-    let result = call();
-    // SAFETY: null: nobody asks. It may unwind, with nothing of ours to undo.
-    unsafe { real::pthread_setcanceltype(before, std::ptr::null_mut()) };
-    result
+    // SAFETY: writes the type before to a live integer. It may unwind, with nothing of ours to undo.
+    unsafe { real::pthread_setcanceltype(kind, &raw mut before) };
+    before
 }
 
 /// pthread_setcanceltype(3)
@@ -75,8 +86,16 @@ pub(crate) fn point<T>(call: impl FnOnce() -> T) -> T {
 /// As the manual page says.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn pthread_cancel(thread: pthread_t) -> c_int {
+    let before = defer();
+    let result = cancel(thread);
+    restore(before);
+    result
+}
+
+#[inline(never)]
+fn cancel(thread: pthread_t) -> c_int {
     USED.store(true, Ordering::SeqCst);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the caller of pthread_cancel promises that the thread exists.
     let result = unsafe { real::pthread_cancel(thread) };
     // SAFETY: takes nothing.
     if result == 0 && thread != unsafe { libc::pthread_self() } {

@@ -1,9 +1,9 @@
 //! What libseekwire.so is to the dynamic loader and to a compiler: its name, its symbols, and the
 //! header that declares those of the C API.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use object::elf::{DT_NEEDED, DT_SONAME, FileHeader64, SHN_UNDEF, SHT_DYNSYM};
@@ -20,13 +20,16 @@ struct Library {
     exported: BTreeSet<String>,
 }
 
-fn library() -> Library {
+fn path() -> PathBuf {
     let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    let file = [deps.parent().unwrap().join("libseekwire.so"), deps.join("libseekwire.so")]
+    [deps.parent().unwrap().join("libseekwire.so"), deps.join("libseekwire.so")]
         .into_iter()
         .find(|path| path.exists())
-        .expect("cargo build -p seekwire-preload comes first");
-    let data = fs::read(file).expect("the library");
+        .expect("cargo build -p seekwire-preload comes first")
+}
+
+fn library() -> Library {
+    let data = fs::read(path()).expect("the library");
     let data = &*data;
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     let read = || {
@@ -99,6 +102,48 @@ fn the_header_declares_all_of_the_c_api() {
 #[test]
 fn the_loader_knows_it_by_the_version_of_its_interface() {
     assert_eq!(library().name, "libseekwire.so.0");
+}
+
+/// A thread that may be cancelled at any instruction may be in any of them, and a frame with something
+/// to undo can be unwound at its calls only.
+#[test]
+fn no_interposed_function_has_anything_to_undo() {
+    let interposed = listed(Some("[The C library's, interposed.]"));
+    let [symbols, frames] = [
+        ("nm", ["--dynamic", "--defined-only"].as_slice()),
+        ("readelf", &["--wide", "--debug-dump=frames"]),
+    ]
+    .map(|(tool, arguments)| {
+        let output = Command::new(tool).args(arguments).arg(path()).output().expect("binutils");
+        assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    });
+    let number = |digits: &str| u64::from_str_radix(digits, 16).expect("a hexadecimal number");
+    let begins: HashMap<u64, Vec<&str>> =
+        symbols.lines().fold(HashMap::new(), |mut begins, line| {
+            if let [address, _, name] = line.split(' ').collect::<Vec<_>>()[..] {
+                begins.entry(number(address)).or_default().push(name);
+            }
+            begins
+        });
+    let (mut looked_at, mut undo) = (0, BTreeSet::new());
+    for frame in frames.split("\n\n") {
+        let Some((_, place)) = frame.split_once(" pc=") else { continue };
+        let begin = number(place.split("..").next().expect("a range"));
+        for name in begins.get(&begin).into_iter().flatten() {
+            // _exit never returns, and is no place where a thread can be cancelled.
+            if interposed.contains(*name) && *name != "_exit" {
+                looked_at += 1;
+                let data =
+                    frame.lines().find_map(|line| line.trim().strip_prefix("Augmentation data:"));
+                if data.is_some_and(|data| data.split_whitespace().any(|byte| byte != "00")) {
+                    undo.insert(*name);
+                }
+            }
+        }
+    }
+    assert!(looked_at > 100, "{looked_at}");
+    assert!(undo.is_empty(), "{undo:?}");
 }
 
 /// Programs also have to start in minimal images, which have no libgcc_s.

@@ -44,15 +44,23 @@ macro_rules! interpose {
         /// As the manual page of the C function says.
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
-            // SAFETY: these are the caller's own arguments.
-            let $kernel = || unsafe { crate::real::$name($($arg),*) };
-            crate::cancel::deferred(|| match $lookup {
-                Some($object) => {
-                    let $kernel = || crate::hazard::outside($kernel);
-                    $body
+            #[inline(never)]
+            unsafe extern "C-unwind" fn deferred($($arg: $ty),*) -> $ret {
+                // SAFETY: these are the caller's own arguments.
+                let $kernel = || unsafe { crate::real::$name($($arg),*) };
+                match $lookup {
+                    Some($object) => {
+                        let $kernel = || crate::hazard::outside($kernel);
+                        $body
+                    }
+                    None => $kernel(),
                 }
-                None => $kernel(),
-            })
+            }
+            let before = crate::cancel::defer();
+            // SAFETY: these are the caller's own arguments.
+            let result = unsafe { deferred($($arg),*) };
+            crate::cancel::restore(before);
+            result
         }
     )*};
 }

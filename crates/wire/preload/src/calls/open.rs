@@ -92,9 +92,13 @@ pub(crate) unsafe extern "C-unwind" fn socket(
     kind: c_int,
     protocol: c_int,
 ) -> c_int {
-    cancel::deferred(|| open(domain, kind, protocol))
+    let before = cancel::defer();
+    let fd = open(domain, kind, protocol);
+    cancel::restore(before);
+    fd
 }
 
+#[inline(never)]
 fn open(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let stream = kind & !KIND | SOCK_STREAM;
     let seekable = kind & KIND == SOCK_SEEK_STREAM && is_tcp(domain, stream, protocol);
@@ -219,9 +223,13 @@ pub(crate) unsafe extern "C-unwind" fn close_range(
     last: c_uint,
     flags: c_int,
 ) -> c_int {
-    cancel::deferred(|| close_all(first, last, flags))
+    let before = cancel::defer();
+    let result = close_all(first, last, flags);
+    cancel::restore(before);
+    result
 }
 
+#[inline(never)]
 fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const UNSHARE: c_int = libc::CLOSE_RANGE_UNSHARE as c_int;
     const CLOEXEC: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
