@@ -9,7 +9,7 @@ use crate::{redirect, tls};
 use std::fmt::Write;
 use std::io::Read;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
@@ -210,11 +210,14 @@ impl HttpSource {
     }
 
     fn ask(&self, url: &str, range: &str) -> std::result::Result<Response<Body>, Failure> {
-        let mut request = self.agent.get(url).header("Range", range);
-        for (name, value) in
-            self.bucket.iter().flat_map(|bucket| bucket.signed(url, range, SystemTime::now()))
-        {
-            request = request.header(name, value);
+        let mut request = self.agent.get(url);
+        match &self.bucket {
+            None => request = request.header("Range", range),
+            Some(bucket) => {
+                for (name, value) in &bucket.headers(url, range).map_err(Failure::Passing)? {
+                    request = request.header(name, value);
+                }
+            }
         }
         if let Some(etag) = &self.etag {
             // S3 knows the second one only.

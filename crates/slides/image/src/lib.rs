@@ -63,6 +63,7 @@ mod formats;
 mod grid;
 mod http;
 mod jpeg;
+mod keys;
 mod limits;
 mod measure;
 mod pick;

@@ -59,10 +59,14 @@ impl Drop for Program {
 fn work(what: &str, set: &[(&str, &str)]) -> Program {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "--nocapture", "what_a_process_of_its_own_does"]).env(WORK, what);
-    for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"] {
-        command.env_remove(name);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("AWS_") {
+            command.env_remove(name);
+        }
     }
-    Program::start(command.env("AWS_REGION", "eu-west-1").envs(set.iter().copied()))
+    let alone =
+        [("AWS_REGION", "eu-west-1"), ("AWS_EC2_METADATA_DISABLED", "true"), ("HOME", "/none")];
+    Program::start(command.envs(alone).envs(set.iter().copied()))
 }
 
 #[test]
@@ -133,6 +137,37 @@ fn slides_in_a_bucket_are_the_same() {
     guest.pop();
     let error = work(slide, &guest).marked();
     assert!(error.contains("403 Forbidden: "), "{error}");
+    // From where Amazon's own programs take keys.
+    let services = text("services");
+    let one = format!("{services}/keys");
+    let files = ["credentials", "config"].map(|name| directory.path().join(name));
+    let [credentials, config] = files.each_ref().map(|file| file.to_str().unwrap());
+    let keys_of = |name: &str| {
+        format!("[{name}]\naws_access_key_id = {id}\naws_secret_access_key = {secret}\n")
+    };
+    std::fs::write(
+        credentials,
+        keys_of("default") + "[wrong]\naws_access_key_id = a\naws_secret_access_key = b\n",
+    )
+    .unwrap();
+    std::fs::write(config, keys_of("profile lab")).unwrap();
+    let by_file = [at, ("AWS_SHARED_CREDENTIALS_FILE", credentials), ("AWS_CONFIG_FILE", config)];
+    for (more, said) in [
+        (&[][..], near.as_str()),
+        (&[("AWS_PROFILE", "lab")], &near),
+        (&[("AWS_PROFILE", "wrong")], "403 Forbidden: InvalidAccessKeyId"),
+        (&[("AWS_PROFILE", "none")], "AWS_PROFILE is set, but leads to no keys"),
+    ] {
+        let answer = work(slide, &[&by_file, more].concat()).marked();
+        assert!(answer.contains(said), "{more:?}: {answer}");
+    }
+    for set in [
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", one.as_str()),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", services.as_str()),
+    ] {
+        let set = [at, ("AWS_EC2_METADATA_DISABLED", "false"), set];
+        assert_eq!(work(slide, &set).marked(), near, "{set:?}");
+    }
     let zarr = open(&root.join("image.zarr")).read(0, Region { x: 30, y: 20, ..REGION }).unwrap();
     let far = work("zarr s3://slides/image.zarr/", &keys).marked();
     assert_eq!(far, format!("{:x}", sum(zarr.pixels())));

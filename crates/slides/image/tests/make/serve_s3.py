@@ -2,7 +2,8 @@
 
     serve_s3.py DIRECTORY
 
-Prints a line of JSON: the address, the keys of a user who may do everything, and those of a guest with a token. Then obeys lines of standard input, and
+Prints a line of JSON: the address, the keys of a user who may do everything, those of a guest with a token, and the address of a
+service that gives these out as the ones of virtual machines and containers do (moto has none). Then obeys lines of standard input, and
 answers each with one: `check` has it check signatures and what users may do, `put KEY FILE` replaces an object. All may read the
 objects before. It ends with its input.
 """
@@ -11,7 +12,9 @@ import json
 import logging
 import os
 import sys
+import threading
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 os.environ["AWS_DEFAULT_REGION"] = "eu-west-1"
@@ -48,7 +51,41 @@ for file in sorted(root.rglob("*")):
     if file.is_file():
         public = {"ACL": "public-read"}
         objects.upload_file(str(file), "slides", file.relative_to(root).as_posix(), ExtraArgs=public)
-told = {"address": address, "id": key["AccessKeyId"], "secret": key["SecretAccessKey"]}
+
+
+class Services(BaseHTTPRequestHandler):
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html, version 2, and
+    https://docs.aws.amazon.com/AmazonECS/latest/developerguide/task-iam-roles.html
+    """
+
+    def do_PUT(self):
+        is_token = self.path == "/latest/api/token" and "x-aws-ec2-metadata-token-ttl-seconds" in self.headers
+        self.answer(200 if is_token else 403, "token of a session" if is_token else "")
+
+    def do_GET(self):
+        roles = "/latest/meta-data/iam/security-credentials/"
+        keys = {name: guest[name] for name in ["AccessKeyId", "SecretAccessKey"]} | {"Token": guest["SessionToken"]}
+        keys |= {"Code": "Success", "Expiration": guest["Expiration"].strftime("%Y-%m-%dT%H:%M:%SZ")}
+        answers = {"/keys": keys}
+        if self.headers.get("x-aws-ec2-metadata-token") == "token of a session":
+            answers |= {roles: "guest", f"{roles}guest": keys}
+        answer = answers.get(self.path, "")
+        self.answer(200 if answer else 401, answer if isinstance(answer, str) else json.dumps(answer))
+
+    def answer(self, status, text):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_):
+        pass
+
+
+services = ThreadingHTTPServer(("127.0.0.1", 0), Services)
+threading.Thread(target=services.serve_forever, daemon=True).start()
+told = {"address": address, "services": f"http://127.0.0.1:{services.server_port}"}
+told |= {"id": key["AccessKeyId"], "secret": key["SecretAccessKey"]}
 told |= {"guest": guest["AccessKeyId"], "guest_secret": guest["SecretAccessKey"], "token": guest["SessionToken"]}
 print(json.dumps(told), flush=True)
 

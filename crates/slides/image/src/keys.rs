@@ -1,0 +1,111 @@
+//! Whose keys sign requests to a bucket: those in the environment, in the files of a profile, of a
+//! role that a pod, a container or a machine has, or of a sign-on, in this order. The keys are for
+//! all buckets, and new ones are taken before they cease to hold.
+
+use crate::tls;
+use bytes::Bytes;
+use futures_executor::block_on;
+use reqsign_aws_v4::{Credential, DefaultCredentialProvider, RequestSigner};
+use reqsign_core::{Context, Error, ErrorKind, FileRead, HttpSend, OsEnv, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use ureq::Agent;
+use ureq::http::{HeaderMap, Request, Response};
+
+pub(crate) type Signer = reqsign_core::Signer<Credential>;
+
+/// A service of the machine's own answers at once; elsewhere, its address may lead nowhere.
+const CONNECT: Duration = Duration::from_secs(1);
+const WHOLE: Duration = Duration::from_secs(10);
+/// Bytes of an answer that has keys.
+const MOST: u64 = 1 << 20;
+/// Where nobody has keys, they are looked for again after this time.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// If one of these is set, keys are wanted.
+const WANTED: [&str; 5] = [
+    "AWS_PROFILE",
+    "AWS_ROLE_ARN",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+];
+
+/// Of no region yet: those of all regions share the keys.
+static SIGNER: LazyLock<Signer> = LazyLock::new(|| {
+    let context = Context::new().with_file_read(Files).with_http_send(Services).with_env(OsEnv);
+    // A program that gives keys out is not started.
+    let keys = DefaultCredentialProvider::builder().no_process().build();
+    Signer::new(context, keys, RequestSigner::new("s3", ""))
+});
+/// Whether a request was signed ever.
+static HAS_SIGNED: AtomicBool = AtomicBool::new(false);
+/// When nobody had keys.
+static NONE_AT: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// What signs requests to the buckets of a region.
+pub(crate) fn signer(region: &str) -> Signer {
+    SIGNER.clone().with_request_signer(RequestSigner::new("s3", region))
+}
+
+/// The headers of a request for a range: signed, unless nobody has keys.
+///
+/// # Errors
+/// Keys that could be had before, or that the environment says where to find, and that cannot be had.
+pub(crate) fn signed(
+    signer: &Signer,
+    url: &str,
+    range: &str,
+) -> std::result::Result<HeaderMap, String> {
+    let plain = Request::get(url).header("range", range).body(());
+    let (mut parts, ()) = plain.map_err(|error| error.to_string())?.into_parts();
+    // Until keys are found, one looks for them, and the others wait for the answer.
+    let mut none_at = (!HAS_SIGNED.load(Ordering::Relaxed))
+        .then(|| NONE_AT.lock().unwrap_or_else(PoisonError::into_inner));
+    if none_at.as_ref().is_some_and(|none_at| none_at.is_some_and(|at| at.elapsed() < AGAIN)) {
+        return Ok(parts.headers);
+    }
+    match (block_on(signer.sign(&mut parts, None)), &mut none_at) {
+        (Ok(()), _) => HAS_SIGNED.store(true, Ordering::Relaxed),
+        (Err(error), Some(none_at)) if error.kind() == ErrorKind::CredentialInvalid => {
+            if let Some(name) = WANTED.iter().find(|name| std::env::var_os(name).is_some()) {
+                return Err(format!("{name} is set, but leads to no keys"));
+            }
+            **none_at = Some(Instant::now());
+        }
+        (Err(error), _) => return Err(format!("the request cannot be signed: {error}")),
+    }
+    Ok(parts.headers)
+}
+
+/// Files with profiles and tokens.
+#[derive(Debug)]
+struct Files;
+
+impl FileRead for Files {
+    async fn file_read(&self, path: &str) -> Result<Vec<u8>> {
+        std::fs::read(path).map_err(|error| Error::unexpected(path).with_source(error))
+    }
+}
+
+/// Services that give keys out. Errors name no address: it may have a token in it.
+#[derive(Debug)]
+struct Services;
+
+impl HttpSend for Services {
+    async fn http_send(&self, request: Request<Bytes>) -> Result<Response<Bytes>> {
+        let configuration = Agent::config_builder()
+            .timeout_connect(Some(CONNECT))
+            .timeout_global(Some(WHOLE))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .tls_config(tls::configuration());
+        let failed = |error| Error::unexpected("a service that gives keys out").with_source(error);
+        let agent = configuration.build().new_agent();
+        let answer = agent.run(request.map(|body| body.to_vec())).map_err(failed)?;
+        let (parts, body) = answer.into_parts();
+        let body = body.into_with_config().limit(MOST).read_to_vec().map_err(failed)?;
+        Ok(Response::from_parts(parts, body.into()))
+    }
+}
