@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use ureq::http::Response;
+use ureq::http::{HeaderMap, HeaderValue, Request, Response};
 use ureq::{Agent, Body};
 
 /// How often a request is made before its failure is final.
@@ -43,7 +43,7 @@ struct Part {
     etag: Option<String>,
 }
 
-enum Failure {
+pub(crate) enum Failure {
     /// The next attempt may succeed.
     Passing(String),
     Final(String),
@@ -53,12 +53,12 @@ enum Failure {
     Changed,
 }
 
-const ABSENT: &str = "404 Not Found";
+pub(crate) const ABSENT: &str = "404 Not Found";
 /// Bytes of an answer in which a code is looked for.
 const COMPLAINT: u64 = 4096;
 
 /// What makes requests for files of an address; `name` is for errors.
-fn agent(name: &str, url: &str) -> Result<Agent> {
+pub(crate) fn agent(name: &str, url: &str) -> Result<Agent> {
     if url.starts_with("https:") {
         tls::check().map_err(|what| Error::Unsupported { name: name.to_owned(), what })?;
     }
@@ -128,24 +128,7 @@ impl HttpSource {
 
     /// Some bytes, fewer only if the file ends; `None` if there is no file.
     fn part(&self, at: u64, length: u64) -> Result<Option<Part>> {
-        let mut pause = PAUSE;
-        let mut attempt = 1;
-        loop {
-            let what = match self.attempt(at, length) {
-                Ok(part) => return Ok(Some(part)),
-                Err(Failure::Absent) => return Ok(None),
-                Err(Failure::Changed) => return Err(Error::Changed { name: self.name.clone() }),
-                Err(Failure::Passing(_)) if attempt < ATTEMPTS => {
-                    std::thread::sleep(pause);
-                    pause *= 2;
-                    attempt += 1;
-                    continue;
-                }
-                Err(Failure::Passing(what)) => format!("{what} ({ATTEMPTS} attempts)"),
-                Err(Failure::Final(what)) => what,
-            };
-            return Err(Error::Http { name: self.name.clone(), what });
-        }
+        patiently(&self.name, || self.attempt(at, length))
     }
 
     fn attempt(&self, at: u64, length: u64) -> std::result::Result<Part, Failure> {
@@ -157,9 +140,7 @@ impl HttpSource {
             200 if self.etag.is_some() => return Err(Failure::Changed),
             412 => return Err(Failure::Changed),
             200 => return Err(Failure::Final("the server does not answer ranges".into())),
-            404 => return Err(Failure::Absent),
-            408 | 429 | 500..=599 => return Err(Failure::Passing(complaint(&mut response))),
-            _ => return Err(Failure::Final(complaint(&mut response))),
+            _ => return Err(failure(&mut response)),
         }
         let header = |name| {
             response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
@@ -210,24 +191,70 @@ impl HttpSource {
     }
 
     fn ask(&self, url: &str, range: &str) -> std::result::Result<Response<Body>, Failure> {
-        let mut request = self.agent.get(url);
-        match &self.bucket {
-            None => request = request.header("Range", range),
-            Some(bucket) => {
-                for (name, value) in &bucket.headers(url, range).map_err(Failure::Passing)? {
-                    request = request.header(name, value);
-                }
-            }
-        }
+        let mut headers = HeaderMap::new();
+        let fit = |value: &str| {
+            HeaderValue::from_str(value).map_err(|error| Failure::Final(error.to_string()))
+        };
+        headers.insert("range", fit(range)?);
         if let Some(etag) = &self.etag {
             // S3 knows the second one only.
-            let condition = if self.bucket.is_none() { "If-Range" } else { "If-Match" };
-            request = request.header(condition, etag);
+            let condition = if self.bucket.is_none() { "if-range" } else { "if-match" };
+            headers.insert(condition, fit(etag)?);
         }
-        request.call().map_err(|error| match error {
-            ureq::Error::BadUri(_) | ureq::Error::Http(_) => Failure::Final(error.to_string()),
-            _ => Failure::Passing(error.to_string()),
-        })
+        get(&self.agent, url, headers, self.bucket.as_deref())
+    }
+}
+
+/// Makes attempts until one succeeds or says that no other will; `None` if there is no such thing.
+pub(crate) fn patiently<T>(
+    name: &str,
+    mut attempt: impl FnMut() -> std::result::Result<T, Failure>,
+) -> Result<Option<T>> {
+    let mut pause = PAUSE;
+    let mut attempts = 1;
+    loop {
+        let what = match attempt() {
+            Ok(found) => return Ok(Some(found)),
+            Err(Failure::Absent) => return Ok(None),
+            Err(Failure::Changed) => return Err(Error::Changed { name: name.to_owned() }),
+            Err(Failure::Passing(_)) if attempts < ATTEMPTS => {
+                std::thread::sleep(pause);
+                pause *= 2;
+                attempts += 1;
+                continue;
+            }
+            Err(Failure::Passing(what)) => format!("{what} ({ATTEMPTS} attempts)"),
+            Err(Failure::Final(what)) => what,
+        };
+        return Err(Error::Http { name: name.to_owned(), what });
+    }
+}
+
+/// The answer to a request, which is signed if it is to a bucket.
+pub(crate) fn get(
+    agent: &Agent,
+    url: &str,
+    headers: HeaderMap,
+    bucket: Option<&Bucket>,
+) -> std::result::Result<Response<Body>, Failure> {
+    let request = Request::get(url).body(()).map_err(|error| Failure::Final(error.to_string()))?;
+    let (mut parts, body) = request.into_parts();
+    parts.headers = headers;
+    if let Some(bucket) = bucket {
+        bucket.sign(&mut parts).map_err(Failure::Passing)?;
+    }
+    agent.run(Request::from_parts(parts, body)).map_err(|error| match error {
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) => Failure::Final(error.to_string()),
+        _ => Failure::Passing(error.to_string()),
+    })
+}
+
+/// The failure that an answer without the bytes stands for.
+pub(crate) fn failure(response: &mut Response<Body>) -> Failure {
+    match response.status().as_u16() {
+        404 => Failure::Absent,
+        408 | 429 | 500..=599 => Failure::Passing(complaint(response)),
+        _ => Failure::Final(complaint(response)),
     }
 }
 

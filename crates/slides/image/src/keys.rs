@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use ureq::Agent;
-use ureq::http::{HeaderMap, Request, Response};
+use ureq::http::request::Parts;
+use ureq::http::{Request, Response};
 
 pub(crate) type Signer = reqsign_core::Signer<Credential>;
 
@@ -49,24 +50,18 @@ pub(crate) fn signer(region: &str) -> Signer {
     SIGNER.clone().with_request_signer(RequestSigner::new("s3", region))
 }
 
-/// The headers of a request for a range: signed, unless nobody has keys.
+/// Signs a request, unless nobody has keys.
 ///
 /// # Errors
 /// Keys that could be had before, or that the environment says where to find, and that cannot be had.
-pub(crate) fn signed(
-    signer: &Signer,
-    url: &str,
-    range: &str,
-) -> std::result::Result<HeaderMap, String> {
-    let plain = Request::get(url).header("range", range).body(());
-    let (mut parts, ()) = plain.map_err(|error| error.to_string())?.into_parts();
+pub(crate) fn sign(signer: &Signer, parts: &mut Parts) -> std::result::Result<(), String> {
     // Until keys are found, one looks for them, and the others wait for the answer.
     let mut none_at = (!HAS_SIGNED.load(Ordering::Relaxed))
         .then(|| NONE_AT.lock().unwrap_or_else(PoisonError::into_inner));
     if none_at.as_ref().is_some_and(|none_at| none_at.is_some_and(|at| at.elapsed() < AGAIN)) {
-        return Ok(parts.headers);
+        return Ok(());
     }
-    match (block_on(signer.sign(&mut parts, None)), &mut none_at) {
+    match (block_on(signer.sign(parts, None)), &mut none_at) {
         (Ok(()), _) => HAS_SIGNED.store(true, Ordering::Relaxed),
         (Err(error), Some(none_at)) if error.kind() == ErrorKind::CredentialInvalid => {
             if let Some(name) = WANTED.iter().find(|name| std::env::var_os(name).is_some()) {
@@ -76,7 +71,7 @@ pub(crate) fn signed(
         }
         (Err(error), _) => return Err(format!("the request cannot be signed: {error}")),
     }
-    Ok(parts.headers)
+    Ok(())
 }
 
 /// Files with profiles and tokens.

@@ -91,6 +91,7 @@ pub use http::{HttpSource, HttpStore};
 pub use limits::Limits;
 pub use raster::{Format, Raster};
 pub use rendering::Raw;
+pub use s3::list;
 pub use samples::{Colours, Layout, Number, Predictor};
 pub use slide::{Level, Region, Slide};
 pub use source::{FileSource, MemorySource, Source};

@@ -2,12 +2,17 @@
 //! requests are signed (AWS Signature Version 4), with keys from wherever Amazon's own programs take
 //! them.
 
-use crate::http::encoded;
+use crate::http::{self, Failure, encoded};
 use crate::keys::{self, Signer};
 use crate::{Error, Result};
-use std::fmt::Debug;
-use ureq::http::HeaderMap;
+use roxmltree::{Document, Node};
+use ureq::http::request::Parts;
+use ureq::http::{HeaderMap, StatusCode};
 
+/// Bytes of a part of a list: it has a thousand keys at most.
+const LIST: u64 = 16 << 20;
+/// Names in a directory.
+const MOST: usize = 1 << 20;
 pub(crate) const SCHEME: &str = "s3://";
 const REGION: &str = "us-east-1";
 
@@ -26,11 +31,20 @@ impl Bucket {
     /// key; `None` of other addresses.
     pub(crate) fn of(address: &str) -> Result<Option<(Self, String)>> {
         let Some(place) = address.strip_prefix(SCHEME) else { return Ok(None) };
-        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        match Self::by(place, set) {
+        match Self::by(place, environment) {
             Ok(found) => Ok(Some(found)),
             Err(what) => Err(Error::Argument(format!("{address}: {what}"))),
         }
+    }
+
+    /// The bucket of an address `s3://BUCKET/PREFIX/`, and the prefix.
+    fn of_directory(address: &str) -> Result<(Self, String)> {
+        let error = |what| Error::Argument(format!("{address}: {what}"));
+        let place = address.strip_prefix(SCHEME).filter(|place| place.ends_with('/'));
+        let place = place.ok_or_else(|| error("no address of a directory in a bucket".into()))?;
+        // Any name does for a key.
+        let (bucket, key) = Self::by(&format!("{place}x"), environment).map_err(error)?;
+        Ok((bucket, key[..key.len() - 1].to_owned()))
     }
 
     /// As variables have it.
@@ -75,14 +89,72 @@ impl Bucket {
         format!("{}{}/{}", self.origin, self.path, encoded(key))
     }
 
-    /// The headers of a request to get some bytes of an address of this bucket: signed, or only the
-    /// range where nobody has keys.
+    /// The address of a part of the list of objects and directories right below a prefix.
+    fn list_url(&self, prefix: &str, from: Option<&str>) -> String {
+        let value = |text: &str| encoded(text).replace('/', "%2F");
+        let from = from.map(|from| format!("continuation-token={}&", value(from)));
+        let (origin, path) = (&self.origin, &self.path);
+        let (from, prefix) = (from.unwrap_or_default(), value(prefix));
+        format!("{origin}{path}/?{from}delimiter=%2F&list-type=2&prefix={prefix}")
+    }
+
+    /// Signs a request to this bucket.
     ///
     /// # Errors
     /// Keys that cannot be had.
-    pub(crate) fn headers(&self, url: &str, range: &str) -> std::result::Result<HeaderMap, String> {
-        keys::signed(&self.signer, url, range)
+    pub(crate) fn sign(&self, parts: &mut Parts) -> std::result::Result<(), String> {
+        keys::sign(&self.signer, parts)
     }
+}
+
+/// The names right below a prefix in a bucket, with `true` for each that has more below it.
+///
+/// # Errors
+/// An address that is not `s3://BUCKET/` or `s3://BUCKET/PREFIX/`, no such bucket, no permission to list
+/// it, a name that XML cannot carry, and more than a million names.
+pub fn list(address: &str) -> Result<Vec<(String, bool)>> {
+    let error = |what: String| Error::Http { name: address.to_owned(), what };
+    let (bucket, prefix) = Bucket::of_directory(address)?;
+    let agent = http::agent(address, &bucket.origin)?;
+    let (mut names, mut from) = (Vec::new(), None);
+    loop {
+        let url = bucket.list_url(&prefix, from.as_deref());
+        let attempt = || {
+            let mut response = http::get(&agent, &url, HeaderMap::new(), Some(&bucket))?;
+            if response.status() != StatusCode::OK {
+                return Err(http::failure(&mut response));
+            }
+            let body = response.body_mut().with_config().limit(LIST).read_to_string();
+            body.map_err(|error| Failure::Passing(error.to_string()))
+        };
+        let text = http::patiently(address, attempt)?.ok_or_else(|| error(http::ABSENT.into()))?;
+        let list = Document::parse(&text).map_err(|why| error(format!("no list came: {why}")))?;
+        let of = |node: Node<'_, '_>, name| {
+            let child = node.children().find(|child| child.tag_name().name() == name);
+            child.and_then(|child| child.text().map(str::to_owned))
+        };
+        let entries = list.root_element().children().filter_map(|node| {
+            let (full, is_directory) = match node.tag_name().name() {
+                "Contents" => (of(node, "Key")?, false),
+                "CommonPrefixes" => (of(node, "Prefix")?, true),
+                _ => return None,
+            };
+            let name = full.strip_prefix(&prefix)?.trim_end_matches('/');
+            (!name.is_empty()).then(|| (name.to_owned(), is_directory))
+        });
+        names.extend(entries);
+        if names.len() > MOST {
+            return Err(error(format!("more than {MOST} names")));
+        }
+        from = of(list.root_element(), "NextContinuationToken");
+        if from.is_none() {
+            return Ok(names);
+        }
+    }
+}
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Scheme, host and port of an address, as requests have them, and its path without a slash at the

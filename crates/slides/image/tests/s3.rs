@@ -5,7 +5,7 @@ mod common;
 
 use common::seeds::{blosc, zarr_2};
 use common::{aperio, open};
-use seekwire_slides_image::{HttpSource, Limits, Region, Slide, Source};
+use seekwire_slides_image::{HttpSource, Limits, Region, Slide, Source, list};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -74,6 +74,12 @@ fn what_a_process_of_its_own_does() {
     let Ok(what) = std::env::var(WORK) else { return };
     let say = |what: &str| println!("\nsaid: {what}");
     let (what, address) = what.split_once(' ').unwrap();
+    if what == "list" {
+        return say(&match list(address) {
+            Err(error) => error.to_string(),
+            Ok(names) => format!("{names:?}"),
+        });
+    }
     if what == "change" {
         let source = HttpSource::open(address).unwrap();
         say("open");
@@ -172,12 +178,22 @@ fn slides_in_a_bucket_are_the_same() {
     let far = work("zarr s3://slides/image.zarr/", &keys).marked();
     assert_eq!(far, format!("{:x}", sum(zarr.pixels())));
 
+    let names = work("list s3://slides/", &keys).marked();
+    assert_eq!(names, r#"[("case 7", true), ("image.zarr", true)]"#);
+    assert_eq!(work("list s3://slides/case 7/", &keys).marked(), r#"[("slide+ä.svs", false)]"#);
+    assert_eq!(work("list s3://slides/none/", &keys).marked(), "[]");
+    assert_eq!(server.ask("fill\t1100"), "done");
+    let many = work("list s3://slides/many/", &keys).marked();
+    assert_eq!(many.matches(".svs").count(), 1100, "in parts of a thousand");
+
     let wrong = [at, ("AWS_ACCESS_KEY_ID", &id), ("AWS_SECRET_ACCESS_KEY", "guess")];
     for (what, set, said) in [
         (slide, &wrong[..], "403 Forbidden: SignatureDoesNotMatch"),
         ("read s3://slides/none.svs", &keys, "404 Not Found"),
         ("read s3://none/slide.svs", &keys, "404 Not Found"),
         ("read s3://slides", &keys, "no key of an object"),
+        ("list s3://slides/", &wrong, "403 Forbidden: SignatureDoesNotMatch"),
+        ("list s3://none/", &keys, "404 Not Found"),
         (slide, &wrong[..2], "only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set"),
     ] {
         let error = work(what, set).marked();

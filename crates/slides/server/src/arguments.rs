@@ -79,7 +79,9 @@ Environment:
                                as what --worker-secret has
   SEEKWIRE_DEMO_SLIDE=FILE     what --demo serves
   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
-                               who asks for s3://BUCKET/KEY; if not set, requests are not signed
+                               who asks for s3://BUCKET/KEY; if not set, keys of a profile or a
+                               role are looked for, and else requests are not signed
+  AWS_PROFILE                  whose keys in ~/.aws/credentials and ~/.aws/config to take
   AWS_REGION, AWS_ENDPOINT_URL where the buckets are [default: us-east-1 of AWS]
   SSL_CERT_FILE=FILE           whom to believe by https:// instead of the system's authorities
 
@@ -98,6 +100,7 @@ Examples:
   seekwire slides --demo
   seekwire slides /data/slides
   seekwire slides case-7.svs http://archive.example/slides/42.tiff
+  seekwire slides s3://archive/2026/
   seekwire slides /data/slides --listen 0.0.0.0:80 --token-file token --rate 200
   seekwire slides /data/slides --workers 10.0.0.1:7000 --worker-secret secret
   seekwire slides /data/slides --guarantee latency=50ms
@@ -106,7 +109,8 @@ Examples:
 pub(crate) struct Slides {
     #[command(subcommand)]
     pub(crate) action: Option<Action>,
-    /// Directories, files, and addresses that begin with http://, https:// or s3://
+    /// Directories, files, and addresses that begin with http://, https:// or s3://; s3://BUCKET/ and
+    /// s3://BUCKET/PREFIX/ are directories
     #[arg(value_name = "DIR|FILE|URL", required_unless_present = "demo", value_hint = ValueHint::AnyPath)]
     pub(crate) locations: Vec<String>,
     /// Serve a slide that comes with the server, with an annotation on it, to see what this is

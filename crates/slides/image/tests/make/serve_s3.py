@@ -4,8 +4,8 @@
 
 Prints a line of JSON: the address, the keys of a user who may do everything, those of a guest with a token, and the address of a
 service that gives these out as the ones of virtual machines and containers do (moto has none). Then obeys lines of standard input, and
-answers each with one: `check` has it check signatures and what users may do, `put KEY FILE` replaces an object. All may read the
-objects before. It ends with its input.
+answers each with one: `check` has it check signatures and what users may do, `put KEY FILE` replaces an object, `fill COUNT` adds
+empty ones. All may read the objects before. It ends with its input.
 """
 
 import json
@@ -93,6 +93,9 @@ for line in sys.stdin:
     words = line.rstrip("\n").split("\t")
     if words[0] == "put":
         objects.put_object(Bucket="slides", Key=words[1], Body=Path(words[2]).read_bytes())
+    elif words[0] == "fill":
+        for number in range(int(words[1])):
+            objects.put_object(Bucket="slides", Key=f"many/{number}.svs", Body=b"")
     else:
         plain = {"Content-Type": "text/plain"}
         request = urllib.request.Request(f"{address}/moto-api/reset-auth", b"0", plain)

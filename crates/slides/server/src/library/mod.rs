@@ -41,6 +41,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 enum Root {
     /// Its real path, and what identifiers of what is in it begin with.
     Directory { path: PathBuf, prefix: String },
+    /// The address of a directory in a bucket of S3, with a `/` at its end, and the same.
+    Bucket { address: String, prefix: String },
     /// A file, or an address.
     Slide { id: String, place: Place },
 }
@@ -128,6 +130,15 @@ impl Library {
         for (at, location) in locations.iter().enumerate() {
             if locations[..at].contains(location) {
                 bail!("{}: it is given twice", path_of(location));
+            }
+            if let Some(parts) = bucket(location) {
+                let prefix = match is_only {
+                    true => String::new(),
+                    false => format!("{}/", free(&mut taken, &parts)?),
+                };
+                let address = format!("s3://{}/", parts.join("/"));
+                roots.push(Root::Bucket { address, prefix });
+                continue;
             }
             if is_address(location) {
                 let id = free(&mut taken, &parts_of(location)?)?;
@@ -282,6 +293,18 @@ pub(crate) fn instances(location: &str) -> Option<&Path> {
         return path.parent();
     }
     (path.is_dir() && !ends(location, STORE)).then_some(path)
+}
+
+/// The parts of the address of a directory in a bucket; `None` if it is another location.
+fn bucket(location: &str) -> Option<Vec<String>> {
+    let place = location.strip_prefix("s3://")?;
+    let parts: Vec<String> = place.split('/').map(str::to_owned).collect();
+    let (last, parts) = parts.split_last()?;
+    match parts {
+        [] => Some(vec![last.clone()]),
+        [.., store] if last.is_empty() && !ends(store, STORE) => Some(parts.to_vec()),
+        _ => None,
+    }
 }
 
 /// Whether a slide is on a web server.

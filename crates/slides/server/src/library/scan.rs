@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Result as Anyhow, bail};
 
 use super::names::is_printable;
-use super::{Known, List, Place, Root};
+use super::{Known, LONGEST, List, Place, Root};
 use crate::series::{Files, Headings, Index, Series};
 use crate::told::Told;
 
@@ -38,7 +38,10 @@ pub(super) fn scan(roots: &[Root], headings: &mut Headings) -> Anyhow<Known> {
     look(roots, headings, &mut list, &mut index, &mut notes)?;
     headings.sweep();
     let (list, series, notes) = (Arc::new(list), Arc::new(index), Arc::new(notes));
-    Ok(Known { list, series, notes, at: Instant::now(), took: began.elapsed() })
+    // To list a bucket costs its owner something.
+    let is_dear = roots.iter().any(|root| matches!(root, Root::Bucket { .. }));
+    let took = if is_dear { LONGEST } else { began.elapsed() };
+    Ok(Known { list, series, notes, at: Instant::now(), took })
 }
 
 fn look(
@@ -73,6 +76,27 @@ fn look(
                     }
                 }
                 add(id.clone(), place.clone())?;
+            }
+            Root::Bucket { address, prefix } => {
+                let mut todo = vec![(address.clone(), prefix.clone(), 0)];
+                while let Some((address, prefix, depth)) = todo.pop() {
+                    for (name, is_directory) in seekwire_slides_image::list(&address)? {
+                        if name.starts_with('.') || !is_printable(&name) {
+                            continue;
+                        }
+                        let (id, address) = (format!("{prefix}{name}"), format!("{address}{name}"));
+                        let is_slide =
+                            if is_directory { ends(&name, STORE) } else { is_slide(&name) };
+                        if is_slide {
+                            if !add(id, Place::Address(address))? {
+                                told.warn(format!("only {MOST} slides are served"));
+                                return Ok(());
+                            }
+                        } else if is_directory && depth < DEEPEST {
+                            todo.push((format!("{address}/"), format!("{id}/"), depth + 1));
+                        }
+                    }
+                }
             }
             Root::Directory { path, prefix } => {
                 let within: Arc<Path> = path.as_path().into();

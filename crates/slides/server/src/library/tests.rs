@@ -95,12 +95,31 @@ fn several_places_have_names_of_their_own() {
         let is_told = is_told.iter().any(|told| same.contains(told));
         assert!(is_told && !same.contains("cret"), "{same}");
     }
-    for wrong in ["s3://bucket", "s3://bucket/", "ftp://host/a.svs", "http://"] {
+    for wrong in ["s3://", "s3:///", "s3://../", "ftp://host/a.svs", "http://"] {
         let error = Library::new(&[wrong.to_owned()]).unwrap_err().to_string();
-        assert!(error.contains("key") || error.contains("address"), "{error}");
+        assert!(
+            ["key", "address", "name of a bucket"].iter().any(|part| error.contains(part)),
+            "{error}"
+        );
     }
     assert!(Library::new(&[path("none")]).unwrap_err().to_string().contains("none"));
     assert!(Library::new(&["http://".to_owned()]).is_err());
+}
+
+#[test]
+fn a_directory_in_a_bucket_is_told_from_a_slide() {
+    for (location, parts) in [
+        ("s3://bucket", Some("bucket")),
+        ("s3://bucket/", Some("bucket")),
+        ("s3://bucket/a/b/", Some("bucket|a|b")),
+        ("s3://bucket/a.zarr/", None),
+        ("s3://bucket/a.svs", None),
+        ("https://bucket/a/", None),
+        ("/bucket/", None),
+    ] {
+        let found = bucket(location).map(|parts| parts.join("|"));
+        assert_eq!(found.as_deref(), parts, "{location}");
+    }
 }
 
 #[test]
