@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use libc::{CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCKET, msghdr};
 use seekwire_endpoint::{Connection, HandedOver, Reason, Until};
-use seekwire_transport::Errno;
 use seekwire_transport::sys::thread;
+use seekwire_transport::{Errno, lock};
 
 use crate::ffi::{self, keeping_errno};
 use crate::hand_over::{serve_peers, to_heir, to_tcp_or_relay, to_tcp_until};
@@ -19,7 +19,8 @@ use crate::table::{self, SocketRef};
 use crate::track::fresh;
 use crate::{epoll, log, pointers, relay};
 
-/// How long an exec may wait for the peers of all connections together.
+/// How long the start of a program may wait for the peers of all connections together, or for others
+/// who hold these.
 const EXEC_LIMIT: Duration = Duration::from_millis(500);
 
 /// A message with ends of relays in place of some of the sockets that it passes.
@@ -207,12 +208,19 @@ pub(crate) fn remain() {
 /// Most likely it never uses them. One that `loads` this library finds what is unread in the rest;
 /// from others this process keeps it.
 pub(crate) fn prepare_heirs(loads: impl Fn() -> bool) {
-    to_heirs(&loads, |_socket| None);
+    lock::within(Until::after(Some(EXEC_LIMIT)), || to_heirs(&loads, miss));
 }
 
-/// As [`prepare_heirs`]; `relays` says how to relay a socket of which the program would miss what is
-/// unread, if that is to be done.
-fn to_heirs(loads: &impl Fn() -> bool, mut relays: impl FnMut(&SocketRef) -> Option<Takes>) {
+/// The new program may never use it; if it does, it finds what comes from now on.
+fn miss(socket: SocketRef, error: Errno) {
+    let fd = socket.connection.fd().raw();
+    let _ = socket.fall_back(Reason::Bypassed);
+    log::warn!(fd, %error, "a program that inherits this socket misses what is unread");
+}
+
+/// As [`prepare_heirs`]; `missed` deals with a socket of which the program would miss what is unread.
+/// EDEADLK says that a call on it stays interrupted, perhaps until this very program has ended.
+fn to_heirs(loads: &impl Fn() -> bool, mut missed: impl FnMut(SocketRef, Errno)) {
     // Looked at where there is a socket that the program inherits.
     let loads = LazyCell::new(loads);
     // Most peers of many connections are few processes, and asking takes longer than all else.
@@ -236,17 +244,13 @@ fn to_heirs(loads: &impl Fn() -> bool, mut relays: impl FnMut(&SocketRef) -> Opt
         if relay::is_begun(&socket) {
             continue;
         }
+        if !can_take_halves(&socket) {
+            missed(socket, Errno::DEADLK);
+            continue;
+        }
         let finds_rest = *loads && !relay::is_in_surviving_set(&socket, survives_exec);
-        match to_heir(&socket, Reason::Exec, finds_rest, is_ending) {
-            Ok(_) => {}
-            Err(error) => match relays(&socket).filter(|_| error == Errno::AGAIN) {
-                Some(takes) => relay::take_place(socket, takes, survives_exec),
-                None => {
-                    // The new program may never use it; if it does, it finds what comes from now on.
-                    let _ = socket.fall_back(Reason::Bypassed);
-                    log::warn!(fd, %error, "a program that inherits this socket misses what is unread");
-                }
-            },
+        if let Err(error) = to_heir(&socket, Reason::Exec, finds_rest, is_ending) {
+            missed(socket, error);
         }
     }
     pass_rests_on();
@@ -270,14 +274,22 @@ fn pass_rests_on() {
 
 /// Before this process becomes another program: what that inherits and nobody else holds is its own.
 pub(crate) fn prepare_exec(loads: impl Fn() -> bool) {
-    let loads = LazyCell::new(loads);
     // For all of them together.
     let all = Until::after(Some(EXEC_LIMIT));
+    lock::within(all, || prepare_exec_until(loads, all));
+}
+
+fn prepare_exec_until(loads: impl Fn() -> bool, all: Until) {
+    let loads = LazyCell::new(loads);
     for (fd, object) in table::entries() {
         drop(object);
         let Some(socket) = table::socket(fd) else { continue };
         let is_concerned = socket.connection.receives_by_library() && is_own(&socket);
         if !is_concerned || socket.is_listening() || !survives_exec(fd) || *loads {
+            continue;
+        }
+        if !can_take_halves(&socket) {
+            refuse(socket);
             continue;
         }
         let until = all.at_most(Connection::ANSWER_LIMIT);
@@ -286,11 +298,34 @@ pub(crate) fn prepare_exec(loads: impl Fn() -> bool) {
         }
     }
     let mut relays = 0;
-    to_heirs(&|| *loads, |socket| {
-        relays += 1;
-        let takes = if is_own(socket) { Takes::AtOnce } else { Takes::WhenLeft };
-        (process::kind() == Kind::Own && relays <= MOST_RELAYS).then_some(takes)
+    to_heirs(&|| *loads, |socket, error| {
+        let is_ours = process::kind() == Kind::Own;
+        if error == Errno::AGAIN && is_ours && relays < MOST_RELAYS {
+            relays += 1;
+            let takes = if is_own(&socket) { Takes::AtOnce } else { Takes::WhenLeft };
+            relay::take_place(socket, takes, survives_exec);
+        } else if error == Errno::DEADLK && is_ours {
+            refuse(socket);
+        } else {
+            miss(socket, error);
+        }
     });
+}
+
+/// False while a call on the connection stays interrupted, in this process or another one. Only that
+/// call knows what is unread, and what it has sent.
+fn can_take_halves(socket: &SocketRef) -> bool {
+    keeping_errno(|| ffi::guarded(|| socket.connection.can_take_halves())).unwrap_or(false)
+}
+
+/// The program that this process becomes finds an error in place of the connection.
+fn refuse(socket: SocketRef) {
+    let fd = socket.connection.fd().raw();
+    log::warn!(
+        fd,
+        "a call on this socket was interrupted and stays so: the new program gets an error"
+    );
+    relay::replace_numbers(socket, None);
 }
 
 /// Whether no process with this program holds it but this one.

@@ -11,14 +11,18 @@
 //! So a waiter sleeps, and now and then suspects that the holder is dead.
 //!
 //! A signal handler may interrupt the holder and want the same lock, which cannot be given back
-//! before the handler returns: it is told so instead of waiting for itself.
+//! before the handler returns: it gets an answer instead of waiting for itself. A handler may also wait
+//! for a process that it forked, and that wants the lock: [`within`] limits that.
 //!
 //! Weakness: a holder's thread id that was given to a new thread at once keeps the lock looking
 //! held, until that thread ends; to that thread it looks like its own.
 
+use std::cell::Cell;
+
 use crate::mem::OwnMemory;
 use crate::sync::Ordering;
 use crate::sys::futex::Futex;
+use crate::sys::poll::Deadline;
 use crate::sys::thread;
 
 /// Set in the word while somebody sleeps on it.
@@ -44,8 +48,27 @@ pub struct LockGuard<'m, O: OwnMemory + Futex> {
     offset: usize,
 }
 
+thread_local! {
+    /// Until when this thread waits for locks.
+    static LIMIT: Cell<Deadline> = const { Cell::new(Deadline::NEVER) };
+}
+
+/// Does `work`, in which this thread waits for locks until `until` at most, and then goes on as if it
+/// held them itself. For work that the holder of such a lock may wait for, interrupted by a signal.
+/// Even after that time the thread sleeps once for each lock, since most are held for a moment only.
+pub fn within<R>(until: Deadline, work: impl FnOnce() -> R) -> R {
+    struct Reset(Deadline);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            LIMIT.set(self.0);
+        }
+    }
+    let _reset = Reset(LIMIT.replace(until));
+    work()
+}
+
 /// Takes the lock at `offset`; `None` when this very thread has it, and was interrupted by a
-/// signal.
+/// signal, or when the time that [`within`] grants is up.
 #[inline]
 pub fn acquire<O: OwnMemory + Futex>(
     memory: &O,
@@ -76,6 +99,8 @@ fn contend<O: OwnMemory + Futex>(memory: &O, offset: usize, me: u64) -> Option<A
         }
         thread::relax();
     }
+    let until = LIMIT.get();
+    let mut has_slept = false;
     loop {
         let seen = word.load(Ordering::Relaxed);
         // Whoever slept once keeps the waiters' bit when it takes the lock: there may be others
@@ -89,6 +114,9 @@ fn contend<O: OwnMemory + Futex>(memory: &O, offset: usize, me: u64) -> Option<A
             }
             continue;
         }
+        if has_slept && until.is_over() {
+            return None;
+        }
         if seen & WAITERS == 0
             && word
                 .compare_exchange(seen, seen | WAITERS, Ordering::Relaxed, Ordering::Relaxed)
@@ -97,6 +125,7 @@ fn contend<O: OwnMemory + Futex>(memory: &O, offset: usize, me: u64) -> Option<A
             continue;
         }
         let woken = memory.futex_wait(offset, (seen | WAITERS) as u32);
+        has_slept = true;
         let still = word.load(Ordering::Relaxed);
         if !woken
             && still == seen | WAITERS

@@ -3,9 +3,12 @@
 //! A signal handler may interrupt a call on a connection and make another call of that kind on it.
 //! The first call cannot go on before the handler returns, so the second one can neither move bytes
 //! nor wait: it fails with EAGAIN, also where calls wait. (EINTR would be tried again for ever, a
-//! deadlock would be worse.)
+//! deadlock would be worse.) A process that a handler has forked and waits for finds the same, where it
+//! takes the halves within a time limit.
 
 use seekwire_transport::Errno;
+#[cfg(doc)]
+use seekwire_transport::lock;
 use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::Rx;
 use seekwire_transport::ring::{Receiving, Sending};
@@ -29,6 +32,16 @@ impl Connection {
         let rx = link.ring.receiving().ok_or(Errno::AGAIN)?;
         self.inherit(&rx);
         Ok(rx)
+    }
+
+    /// Whether this thread can take both halves: not where it was interrupted with one in hand, nor
+    /// where another one keeps it for longer than [`lock::within`] grants.
+    #[must_use]
+    pub fn can_take_halves(&self) -> bool {
+        self.attached().is_none_or(|link| {
+            let sends = self.tx(link).is_ok();
+            sends && self.rx(link).is_ok()
+        })
     }
 
     /// To be called by whoever has just taken the receiving half: counts anew if the holder before

@@ -1,9 +1,12 @@
 /*
- * A signal handler makes the very calls that it interrupted. That it runs in their midst is certain because the buffer
- * cannot be touched before it has run: the copy itself raises the signal.
+ * A signal handler makes the very calls that it interrupted, or waits for a program that inherits the connection. That it
+ * runs in their midst is certain because the buffer cannot be touched before it has run: the copy itself raises the signal.
  */
 #include "common.h"
+#include <spawn.h>
 #include <sys/mman.h>
+
+extern char **environ;
 
 static int a, b, c, d, says_no;
 static char *page;
@@ -99,9 +102,77 @@ static void in_the_midst_of_a_wait(void)
     CHECK(close(set) == 0 && close(b) == 0 && close(c) == 0);
 }
 
-int main(void)
+enum way { FORK, UNLOADED, CLOSED, SPAWN, WAYS };
+
+static enum way way;
+static int fd;
+static char program[PATH_MAX];
+
+/* The program that inherits the connection gets an error, since nobody can say what comes next; it may not wait. */
+static int successor(const char *number)
+{
+    char byte;
+    return read(atoi(number), &byte, 1) == -1 && errno == (way == CLOSED ? EBADF : ENOTCONN) ? 0 : 3;
+}
+
+static void wait_for_a_program(void)
+{
+    char number[16], which[16];
+    char *argv[] = {program, number, which, NULL}, *nothing[] = {NULL};
+    int status;
+    pid_t child;
+    snprintf(number, sizeof number, "%d", fd);
+    snprintf(which, sizeof which, "%d", way);
+    CHECK(fcntl(fd, F_SETFD, way == CLOSED ? FD_CLOEXEC : 0) == 0);
+    if (way == SPAWN) {
+        argv[1] = NULL;
+        CHECK(posix_spawn(&child, "/bin/true", NULL, NULL, argv, environ) == 0);
+    } else if ((child = fork()) == 0) {
+        execve(program, argv, way == UNLOADED ? nothing : environ);
+        _exit(9);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+}
+
+/* Nothing is lost to the one that was interrupted, nor to its peer. */
+static void wait_in_the_midst(int sends)
+{
+    char buf[3004];
+    for (way = 0; way < WAYS; way++) {
+        pair(&a, &b);
+        fd = sends ? a : b;
+        CHECK(fcntl(sends ? b : a, F_SETFD, FD_CLOEXEC) == 0);
+        memset(buf, 'q', sizeof buf);
+        memset(page, 'q', 3000);
+        if (sends) {
+            protect(wait_for_a_program);
+            CHECK(send(a, page, 3000, 0) == 3000);
+            write_all(a, "next", 4);
+            read_all(b, buf, 3000);
+        } else {
+            write_all(a, buf, 3000);
+            write_all(a, "next", 4);
+            protect(wait_for_a_program);
+            CHECK(recv(b, page, 3000, MSG_WAITALL) == 3000);
+        }
+        CHECK(memcmp(page, buf, 3000) == 0);
+        read_all(b, buf, 4);
+        CHECK(memcmp(buf, "next", 4) == 0);
+        write_all(b, "back", 4);
+        read_all(a, buf, 4);
+        CHECK(close(a) == 0 && read(b, buf, 1) == 0 && close(b) == 0);
+    }
+}
+
+int main(int argc, char **argv)
 {
     char buf[3000];
+    if (argc > 1) {
+        way = atoi(argv[2]);
+        return successor(argv[1]);
+    }
+    CHECK(readlink("/proc/self/exe", program, sizeof program - 1) > 0);
     struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO};
     CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
     page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -129,5 +200,7 @@ int main(void)
     write_all(b, "back", 4);
     read_all(a, buf, 4);
     in_the_midst_of_a_wait();
+    wait_in_the_midst(0);
+    wait_in_the_midst(1);
     return 0;
 }
