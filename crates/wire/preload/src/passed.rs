@@ -181,6 +181,7 @@ pub(crate) fn prepare_end() {
         drop(object);
         let Some(socket) = table::socket(fd) else { continue };
         ffi::guarded(|| epoll::lay_bare(&socket));
+        ffi::guarded(|| socket.connection.before_exec());
         if relay::is_begun(&socket) {
             // The relay holds it now.
             ffi::guarded(|| socket.connection.close());
@@ -194,11 +195,12 @@ pub(crate) fn prepare_end() {
     }
 }
 
-/// After an exec that has failed: what is in epoll sets is watched again.
+/// After an exec that has failed: this process still holds its connections, and watches its epoll sets.
 pub(crate) fn remain() {
     for (fd, object) in table::entries() {
         drop(object);
         if let Some(socket) = table::socket(fd) {
+            ffi::guarded(|| socket.connection.exec_failed());
             ffi::guarded(|| epoll::cover(&socket));
         }
     }

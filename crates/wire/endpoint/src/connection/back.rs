@@ -221,7 +221,7 @@ impl Connection {
     /// wish that the peer expresses from now on may stay unseen, and the peer knows it.
     pub fn begin_last_look(&self) {
         if let Some(link) = self.attached() {
-            if link.ring.queue.is_only_holder(thread::process_id()) {
+            if self.is_only_holder(link) {
                 link.ring.queue.begin_last_look();
             }
         }
@@ -237,7 +237,7 @@ impl Connection {
             self.attend();
             // RFC 1122, 4.2.2.13: what was not received resets, and then what was not sent is lost
             // with TCP, too. A linger time of zero means nothing while others hold the socket.
-            let is_only = || link.ring.queue.is_only_holder(thread::process_id());
+            let is_only = || self.is_only_holder(link);
             self.retransmit_all(link, || {
                 (socket::resets_on_close(fd) && is_only()) || socket::unread(fd).unwrap_or(0) > 0
             });

@@ -84,7 +84,9 @@ impl Connection {
     /// The processes that hold an attached connection.
     #[must_use]
     pub fn holders(&self) -> Vec<u32> {
-        self.attached().map(|link| link.ring.queue.all_holders()).unwrap_or_default()
+        let Some(link) = self.attached() else { return Vec::new() };
+        self.remove_successors(link);
+        link.ring.queue.all_holders()
     }
 
     /// Whether one of these processes holds it still.

@@ -92,6 +92,7 @@ impl Connection {
             self.leave_meeting();
         }
         if let Some(link) = self.attached() {
+            self.remove_successors(link);
             if link.ring.queue.remove_holder(thread::process_id()) {
                 self.close_seeking();
                 self.begin_last_look();

@@ -1,11 +1,11 @@
-//! A connection across fork(2): which other processes may hold it.
+//! A connection across fork(2) and execve(2): which other processes may hold it.
 
 use std::sync::atomic::Ordering;
 
-use seekwire_transport::sys::thread;
+use seekwire_transport::sys::{process, socket, thread};
 
 use super::holders::Holders;
-use super::link::VIOLATED;
+use super::link::{Link, VIOLATED};
 use super::state::Connection;
 use crate::fork;
 
@@ -18,7 +18,35 @@ impl Connection {
     /// Whether the connection is attached and ends when this process closes the socket.
     #[must_use]
     pub fn ends_with_this_process(&self) -> bool {
-        self.attached().is_some_and(|link| link.ring.queue.is_only_holder(thread::process_id()))
+        self.attached().is_some_and(|link| self.is_only_holder(link))
+    }
+
+    /// Whether nobody else can hold this end, which is attached. Asks the kernel where another
+    /// process that held it has become another program.
+    pub(super) fn is_only_holder(&self, link: &Link) -> bool {
+        self.remove_successors(link);
+        link.ring.queue.is_only_holder(thread::process_id())
+    }
+
+    /// Takes off the holders those processes that have become programs without the socket.
+    pub(super) fn remove_successors(&self, link: &Link) {
+        link.ring.queue.remove_successors(thread::process_id(), |pid| {
+            socket::identity(self.fd()).is_none_or(|(_, inode)| process::has_socket(pid, inode))
+        });
+    }
+
+    /// This process is about to become another program, which knows nothing of the ring.
+    pub fn before_exec(&self) {
+        if let Some(link) = self.attached() {
+            link.ring.queue.exec_begins(thread::process_id());
+        }
+    }
+
+    /// This process is still the same program.
+    pub fn exec_failed(&self) {
+        if let Some(link) = self.attached() {
+            link.ring.queue.exec_failed(thread::process_id());
+        }
     }
 
     /// Another process may have the socket, or is about to get it: it may change what this process

@@ -6,6 +6,10 @@ use crate::mem::{OwnMemory, PeerMemory};
 use crate::sync::{AtomicU64, Ordering};
 use crate::sys::thread::process_is_alive;
 
+/// Set in the word of a holder that has begun an exec: the program that it becomes may not have the
+/// socket.
+const EXECUTES: u64 = 1 << 32;
+
 /// Enters a process among the holders of an end, which the peer may see before the two are joined.
 /// False when there is no place left.
 pub fn add_holder(own: &impl OwnMemory, pid: u32) -> bool {
@@ -70,6 +74,30 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     #[must_use]
     pub fn is_held_by(&self, pids: &[u32]) -> bool {
         self.holders().any(|(_, holder)| pids.contains(&holder) && process_is_alive(holder))
+    }
+
+    /// A holder begins an exec.
+    pub fn exec_begins(&self, pid: u32) {
+        for (word, _) in self.holders().filter(|(_, holder)| *holder == pid) {
+            word.fetch_or(EXECUTES, Ordering::AcqRel);
+        }
+    }
+
+    /// The exec of a holder failed.
+    pub fn exec_failed(&self, pid: u32) {
+        for (word, _) in self.holders().filter(|(_, holder)| *holder == pid) {
+            word.fetch_and(!EXECUTES, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes off the holders those beside `pid` that have become programs without the socket.
+    pub fn remove_successors(&self, pid: u32, has_socket: impl Fn(u32) -> bool) {
+        for (word, holder) in self.holders().filter(|(_, holder)| *holder != pid) {
+            let seen = word.load(Ordering::Acquire);
+            if seen == u64::from(holder) | EXECUTES && !has_socket(holder) {
+                let _ = word.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Takes a process off the holders. Returns whether it was the last one that can be alive.

@@ -1,8 +1,11 @@
 //! Processes of the library's own: copies of the caller that nobody has to wait for.
 
+use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::ops::RangeInclusive;
+use std::path::Path;
 
-use super::{Fd, call};
+use super::{Fd, call, file};
 use crate::Errno;
 
 /// A copy of this process with this thread alone, by clone(2): no handler of pthread_atfork(3) runs,
@@ -31,6 +34,21 @@ pub fn begins_namespace() -> bool {
         (Ok(_), Err(error)) => error == Errno::NOENT,
         _ => false,
     }
+}
+
+/// Whether a process has a socket with this inode. True where that cannot be seen.
+#[must_use]
+pub fn has_socket(pid: u32, inode: u64) -> bool {
+    let numbers = format!("/proc/{pid}/fd");
+    let names = file::names(numbers.as_ref()).unwrap_or_default();
+    let socket = format!("socket:[{inode}]");
+    let is_it = |name: &OsString| match std::fs::read_link(Path::new(&numbers).join(name)) {
+        Ok(file) => file.as_os_str() == socket.as_str(),
+        // It has been closed since.
+        Err(error) => error.kind() != ErrorKind::NotFound,
+    };
+    // The kernel shows none once the first thread of a process has ended, though others go on.
+    names.is_empty() || names.iter().any(is_it)
 }
 
 /// Waits until a [`copy`] has ended; returns its status, unless another thread has waited for it.
