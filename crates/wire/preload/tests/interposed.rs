@@ -416,7 +416,7 @@ programs! { receive send close half poll crowd epoll members signals once fork r
 programs! { unseen uring handler }
 programs! { flags pointers control zerocopy shared alias }
 programs! { fork_fails fork_signal fork_ignored }
-programs! { becomes shut death number patience clock copied ends partial options silence message }
+programs! { becomes before shut death number patience clock copied ends partial options silence message }
 programs! { turns inside cancel past idle nested cork closed }
 programs! { memory nofile inherited inherits heirs given together strangers remain unloaded watched }
 programs! { table pending ignored raw }

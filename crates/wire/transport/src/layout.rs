@@ -135,7 +135,8 @@ pub const KEPT_FROM: usize = 0x2f8;
 /// stream of TCP.
 pub const RETRANSMIT_CARRIER: usize = 0x300;
 pub const RETRANSMIT_TCP: usize = 0x308;
-/// Not 0 once bytes are given to the kernel by calls that the library cannot count.
+/// Not 0 once bytes are given to the kernel by calls that the library cannot count, or by others who
+/// were given the socket.
 pub const TX_UNCOUNTED: usize = 0x310;
 
 /// What the holder of the sending half alone changes.

@@ -157,7 +157,7 @@ fn bytes_that_nobody_counted_are_not_overtaken_and_no_violation() {
         assert_eq!(tx.push(&mut Gather::new(&[IoSlice::new(&[1; 40])])), Ok(40));
         a.set_tcp_only();
         assert_eq!(tx.carrier(), Ok(Carrier::Tcp));
-        tx.stop_counting();
+        tx.stop_counting().unwrap();
         drop(tx);
         let rx = b.rx();
         assert!(matches!(rx.step(), Ok(RxStep::Ring)));

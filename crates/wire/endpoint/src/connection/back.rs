@@ -15,7 +15,7 @@ use seekwire_protocol::{Carrier, Reason};
 use seekwire_transport::Errno;
 use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{Answer, Full, Rx, Tx};
-use seekwire_transport::ring::Calls;
+use seekwire_transport::ring::{Calls, Sending};
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::socket::{self, KernelSend};
 use seekwire_transport::sys::{Fd, thread};
@@ -356,9 +356,31 @@ impl Connection {
         // A peer that hands over, too, has asked before it answered.
         self.attend();
         self.retransmit_all(link, || false);
+        self.expect_others_to_send(link, why);
         let tx = self.tx(link)?;
         self.wait_for_unbounded_read(&tx, Deadline::after(Some(AT_WORK)));
         handed_over.and_then(|handed_over| self.without_rest().map(|_| handed_over))
+    }
+
+    /// Whoever gets the socket for this reason may send by TCP. To send again after that what lies on
+    /// the ring, which was sent before, would change the order.
+    pub(super) fn expect_others_to_send(&self, link: &Link, why: Reason) {
+        if matches!(why, Reason::Exec | Reason::FdPassed | Reason::Stdio | Reason::Spliced) {
+            if let Ok(tx) = self.tx(link) {
+                self.stop_counting(link, &tx);
+            }
+        }
+    }
+
+    fn stop_counting(&self, link: &Link, tx: &Sending<'_>) {
+        let was_retransmitting = link.ring.queue.to_retransmit() > 0;
+        match tx.stop_counting() {
+            Ok(()) if link.ring.queue.to_retransmit() > 0 && !was_retransmitting => {
+                self.has_left_ring(link, tx, tx.calls());
+            }
+            Ok(()) => {}
+            Err(violation) => _ = self.violated(link, violation),
+        }
     }
 
     /// Waits until nothing can come by the ring any more: the peer has recalled what this end has
@@ -391,7 +413,8 @@ impl Connection {
                 // process.
                 self.attend();
                 meanwhile();
-                let is_gone = q.peer_has_looked_last()
+                let is_gone = q.peer_is_uncounted()
+                    || q.peer_has_looked_last()
                     || socket::ends(self.fd()).peers
                     || link.peer_is_dead();
                 if is_gone && rx.answer() == Ok(Answer::Pending) {
@@ -474,7 +497,7 @@ impl Connection {
     pub fn stay_on_tcp(&self) {
         let Some(link) = self.attached() else { return };
         let Ok(tx) = self.tx(link) else { return };
-        tx.stop_counting();
+        self.stop_counting(link, &tx);
         self.wait_for_unbounded_read(&tx, Deadline::after(Some(AT_WORK)));
         let q = &link.ring.queue;
         if q.is_shut() && q.to_retransmit() == 0 {

@@ -37,8 +37,9 @@ impl Connection {
             return self.without_rest();
         };
         self.set_reason(Some(why));
-        let handed_over = self.wish_for_all(link, is_ending)?;
-        self.without_rest().map(|_| handed_over)
+        let handed_over = self.wish_for_all(link, is_ending);
+        self.expect_others_to_send(link, why);
+        handed_over.and_then(|handed_over| self.without_rest().map(|_| handed_over))
     }
 
     /// Asks the peer to send again what is unread, and waits for nobody.
@@ -71,7 +72,8 @@ impl Connection {
             Ok(Answer::Taken) => Ok(HandedOver::All),
             Ok(_) if q.unread() == 0 => Ok(HandedOver::All),
             Ok(_)
-                if q.peer_has_looked_last()
+                if q.peer_is_uncounted()
+                    || q.peer_has_looked_last()
                     || socket::ends(self.fd()).peers
                     || !q.peer_has_holder(|pid| !is_ending(pid)) =>
             {

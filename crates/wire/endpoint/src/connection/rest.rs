@@ -120,6 +120,7 @@ impl Connection {
         if !link.ring.queue.wants_tcp() {
             self.fall_back_now(link, why);
         }
+        self.expect_others_to_send(link, why);
         if self.take_all(link)? {
             return Ok(HandedOver::All);
         }

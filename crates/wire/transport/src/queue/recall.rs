@@ -95,6 +95,16 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.peer.load(layout::CONTROL, Ordering::SeqCst) & control::LAST_LOOK != 0
     }
 
+    /// Whether others may give bytes to the kernel on the peer's behalf, so that the peer does not
+    /// send again what lies on its ring: that would come after these. A wish that was expressed
+    /// before this is asked, and found false, is met.
+    #[must_use]
+    pub fn peer_is_uncounted(&self) -> bool {
+        // SYNC POINT "uncounted", receiver: the wish is there before this is looked at.
+        fence(Ordering::SeqCst);
+        self.peer.load(layout::TX_UNCOUNTED, Ordering::SeqCst) != 0
+    }
+
     /// Bytes that were recalled and not yet given to the kernel.
     #[inline]
     #[must_use]
@@ -145,6 +155,11 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
     /// # Errors
     /// [`Violation`].
     pub fn recall(&self) -> Result<(), Violation> {
+        self.recall_if(self.queue.get(layout::TX_UNCOUNTED) == 0)
+    }
+
+    /// `is_counted`: all bytes that the kernel has from this end were counted.
+    fn recall_if(&self, is_counted: bool) -> Result<(), Violation> {
         let q = self.queue;
         if !q.is_recall_asked() {
             return Ok(());
@@ -155,7 +170,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         let wish = q.peer.load(layout::CONTROL, Ordering::SeqCst);
         let answer = if wish & control::RECALL == 0 {
             0
-        } else if self.recall_from(wish & control::STANDING == 0)? {
+        } else if self.recall_from(wish & control::STANDING == 0, is_counted)? {
             layout::TAKEN
         } else {
             // A peer that was refused does not ask again: kept bytes are of no more use.
@@ -166,20 +181,29 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         Ok(())
     }
 
-    /// The caller is going to give bytes to the kernel, for good and without counting them.
-    pub fn stop_counting(&self) {
-        self.queue.set_in_order(layout::TX_UNCOUNTED, 1);
+    /// The caller, or somebody who gets the socket from it, is going to give bytes to the kernel, for
+    /// good and without counting them. Meets a wish of the peer's for the last time.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn stop_counting(&self) -> Result<(), Violation> {
+        let q = self.queue;
+        let is_counted = q.get(layout::TX_UNCOUNTED) == 0;
+        // SYNC POINT "uncounted", sender: said before the wish is looked at; see
+        // `QueuePair::peer_is_uncounted`.
+        q.own.store_fenced(layout::TX_UNCOUNTED, 1);
+        let recalled = self.recall_if(is_counted);
         self.keep_no_more();
+        recalled
     }
 
     /// `is_awaited`: the receiver waits for the answer, so it can throw away what came by TCP
     /// before its turn. False if the bytes cannot be sent again.
-    fn recall_from(&self, is_awaited: bool) -> Result<bool, Violation> {
+    fn recall_from(&self, is_awaited: bool, is_counted: bool) -> Result<bool, Violation> {
         let q = self.queue;
         let from = q.peer.load(layout::RECALL_FROM, Ordering::Acquire);
         let by = q.peer.load(layout::RECALL_TCP, Ordering::Acquire);
         let (position, offset) = self.locate(from).ok_or(Violation)?;
-        let is_counted = q.get(layout::TX_UNCOUNTED) == 0;
         if position < q.get(layout::CONSUMED_SEEN) {
             return Err(Violation);
         }
