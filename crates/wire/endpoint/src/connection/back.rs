@@ -93,7 +93,8 @@ impl Connection {
             link.watch.held_up_since.store(0, Ordering::Relaxed);
             socket::push(self.fd());
             link.follow_cork(tx, self.fd());
-            if self.may_be_gone(link) {
+            if self.has_hung_up() && link.peer_is_dead() {
+                // TCP tells of that, and the ring does not.
                 return tx.overflow();
             }
         }

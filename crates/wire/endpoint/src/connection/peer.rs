@@ -418,13 +418,7 @@ impl Connection {
         socket::user_timeout(self.fd()).is_ok_and(|timeout| timeout > 0)
     }
 
-    /// Whether the peer's direction has ended, and perhaps the peer too: TCP tells of that, and the
-    /// ring does not.
-    pub(super) fn may_be_gone(&self, link: &Link) -> bool {
-        self.has_hung_up() && link.may_be_dead()
-    }
-
-    fn has_hung_up(&self) -> bool {
+    pub(super) fn has_hung_up(&self) -> bool {
         let hangup = Events { hangup: true, ..Events::default() };
         poll::look(self.fd(), hangup).is_ok_and(|events| events.hangup || events.dead)
     }
