@@ -107,6 +107,7 @@ fn compare_runs(
         ends.killed(plain, at);
         freedom.dead = ends.dead(plain, at);
         freedom.connected = direction(plain, at).is_some();
+        freedom.crowded |= is_being_filled(plain, at) || is_being_filled(accelerated, at);
         let is_excused = ends.excuses(plain, at, tried);
         ends.hear(accelerated, at);
         if is_excused {
@@ -200,21 +201,37 @@ impl Freedom {
     fn of(call: &Call, control: &Event, tried: &Event) -> Self {
         let crowded =
             |counters: &[Counters]| counters.iter().any(|counters| counters.weight() >= ROOM);
-        let large = match call {
-            Call::Send { length, .. }
-            | Call::Sendfile { length, .. }
-            | Call::SpliceTo { length, .. } => *length as u64 >= ROOM,
-            Call::SendMany { length, count, .. } => (length * count) as u64 >= ROOM,
-            _ => false,
-        };
         Self {
             balanced: control.before == tried.before,
             dead: false,
             connected: true,
             under_way: control.before.iter().any(|counters| counters.in_flight() > 0),
-            crowded: large || crowded(&control.before) || crowded(&tried.before),
+            crowded: sends_much(call) || crowded(&control.before) || crowded(&tried.before),
         }
     }
+}
+
+/// Whether a call may fill buffers.
+fn sends_much(call: &Call) -> bool {
+    let bytes = match call {
+        Call::Send { length, .. }
+        | Call::Sendfile { length, .. }
+        | Call::SpliceTo { length, .. } => *length,
+        Call::SendMany { length, count, .. } => length * count,
+        _ => 0,
+    };
+    bytes as u64 >= ROOM
+}
+
+/// Whether a call that [sends much](sends_much) was asleep when a step began: what it has sent by
+/// then is not known.
+fn is_being_filled(trace: &Trace, at: usize) -> bool {
+    let is_asleep = |(sender, event): (usize, &Event)| {
+        event.fate == Fate::Blocked
+            && sends_much(&event.step.call)
+            && !trace.events[sender..at].iter().any(|later| later.ended.contains_key(&sender))
+    };
+    trace.events[..at].iter().enumerate().any(is_asleep)
 }
 
 /// What a connection's end is told by, apart from the end of the stream.
