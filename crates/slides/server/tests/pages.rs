@@ -3,8 +3,9 @@
 mod common;
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::process::{Command, Stdio};
 
 use common::{Service, odd};
 
@@ -118,6 +119,80 @@ fn text_is_compressed_and_images_are_not() {
             head.starts_with("http/1.1 200") && !head.contains("content-encoding"),
             "{path}: {head}"
         );
+    }
+}
+
+#[test]
+fn compressed_and_plain_text_share_a_weak_tag_and_images_have_strong_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    odd(directory.path());
+    fs::write(directory.path().join("odd.geojson"), "{\"features\": []}").unwrap();
+    let service = Service::of(directory.path());
+    let tag = |head: &str| {
+        let tag = head.lines().find_map(|line| line.strip_prefix("etag: "));
+        tag.unwrap_or_else(|| panic!("{head}")).to_owned()
+    };
+    for path in [
+        "/static/style.css",
+        "/static/icon.svg",
+        "/odd.tif.dzi",
+        "/slides/odd.tif/properties.json",
+        "/slides/odd.tif/annotations.json?bbox=0,0,9,9&zoom=1",
+        "/iiif/3/odd.tif/info.json",
+        "/odd.tif_files/9/0_0.jpg",
+        "/slides/odd.tif/thumbnail.png",
+    ] {
+        let is_image = path.ends_with("g") && !path.ends_with(".svg");
+        for takes in ["", "Accept-Encoding: gzip\r\n"] {
+            let (head, _) = raw(&service, path, takes);
+            let known = tag(&head);
+            assert_eq!(known.starts_with("w/\""), !is_image, "{path}: {head}");
+            let known = known.replace("w/", "W/");
+            let (head, body) = raw(&service, path, &format!("{takes}If-None-Match: {known}\r\n"));
+            assert!(head.starts_with("http/1.1 304") && body.is_empty(), "{path}: {head}");
+            assert_eq!(tag(&head).replace("w/", "W/"), known, "{path}");
+        }
+    }
+}
+
+#[test]
+fn the_access_log_has_the_bytes_that_were_sent() {
+    let directory = tempfile::tempdir().unwrap();
+    let slide = odd(directory.path());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_seekwire-slides"))
+        .args(["slides", slide.to_str().unwrap(), "--listen", "127.0.0.1:0"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let said = lines.next().unwrap();
+    let address = said.rsplit_once("http://").unwrap().1.trim_end_matches('/');
+    let service = Service::at(address.parse().unwrap());
+    for takes in ["", "Accept-Encoding: gzip\r\n"] {
+        let (_, body) = raw(&service, "/static/style.css", takes);
+        // Where it comes in chunks, their lengths are none of its bytes.
+        let sent = if takes.is_empty() { body.len() } else { unchunked(&body).len() };
+        let line = lines.next().unwrap();
+        let bytes = line.split_once(" bytes=").unwrap().1.split(' ').next().unwrap();
+        assert_eq!(bytes.parse::<usize>().unwrap(), sent, "{line}");
+        assert!(sent > 500);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// A body out of its chunks (RFC 9112, section 7.1).
+fn unchunked(mut body: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::new();
+    loop {
+        let line = body.windows(2).position(|two| two == b"\r\n").unwrap();
+        let length =
+            usize::from_str_radix(std::str::from_utf8(&body[..line]).unwrap(), 16).unwrap();
+        if length == 0 {
+            return whole;
+        }
+        whole.extend_from_slice(&body[line + 2..][..length]);
+        body = &body[line + 2 + length + 2..];
     }
 }
 

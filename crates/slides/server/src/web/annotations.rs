@@ -45,12 +45,14 @@ pub(super) async fn view(
     })?;
     let none = || Failure::not_found(format!("{id}: there are no annotations"));
     let beside = app.beside(&id).await?.ok_or_else(none)?;
-    let etag = response::etag(&[env!("CARGO_PKG_VERSION"), &beside.stamp, &format!("{view:?}")]);
+    let kind = "application/geo+json";
+    let of = [env!("CARGO_PKG_VERSION"), &beside.stamp, &format!("{view:?}")];
+    let etag = response::etag(kind, &of);
     // They are drawn on while they are looked at, so each time it is asked whether they changed.
     let cache = HeaderValue::from_static("no-cache");
     if response::has(&headers, &etag) {
         return Ok(response::kept(response::not_modified(), etag, &cache));
     }
     let json = app.annotations.view(&beside, view).await?;
-    Ok(response::kept(response::body("application/geo+json", json), etag, &cache))
+    Ok(response::kept(response::body(kind, json), etag, &cache))
 }

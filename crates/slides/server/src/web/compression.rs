@@ -21,11 +21,15 @@ const TEXT: [&str; 9] = [
 /// Bytes of the smallest answer that is worth it.
 const SMALLEST: u64 = 1024;
 
-fn is_text(_: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+/// Whether answers of a type are compressed for clients that take gzip.
+pub(super) fn is_text(kind: &str) -> bool {
     TEXT.contains(&kind.split(';').next().unwrap_or_default().trim())
 }
 
+fn has_text(_: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions) -> bool {
+    headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).is_some_and(is_text)
+}
+
 pub(super) fn layer() -> CompressionLayer<impl Predicate> {
-    CompressionLayer::new().compress_when(SizeAbove::new(SMALLEST).and(is_text))
+    CompressionLayer::new().compress_when(SizeAbove::new(SMALLEST).and(has_text))
 }

@@ -103,13 +103,16 @@ impl App {
     ) -> Result<Response> {
         let cache = &options.cache(self, open);
         let kind = picture.kind.media_type();
-        let etag = response::etag(&[
-            env!("CARGO_PKG_VERSION"),
-            &open.id,
-            &open.stamp,
-            &self.images.quality().to_string(),
-            &format!("{picture:?}"),
-        ]);
+        let etag = response::etag(
+            kind,
+            &[
+                env!("CARGO_PKG_VERSION"),
+                &open.id,
+                &open.stamp,
+                &self.images.quality().to_string(),
+                &format!("{picture:?}"),
+            ],
+        );
         if response::has(headers, &etag) {
             Counters::add(&self.counters.not_modified, 1);
             return Ok(response::kept(response::not_modified(), etag, cache));
@@ -129,7 +132,7 @@ impl App {
         kind: &'static str,
         text: String,
     ) -> Response {
-        let etag = response::etag(&[&open.stamp, kind, &text]);
+        let etag = response::etag(kind, &[&open.stamp, kind, &text]);
         let is_open = self.token.is_none() && self.key.is_none();
         let cache =
             HeaderValue::from_static(if is_open { "no-cache" } else { "private, no-cache" });

@@ -218,16 +218,16 @@ async fn around(State(app): Shared, request: Request, next: Next) -> Response {
         answer = pages::explained(answer, &path);
     }
     let response = response::finish(answer, &method, &path);
-    let (status, took) = (response.status(), began.elapsed());
-    let bytes = axum::body::HttpBody::size_hint(response.body()).lower();
-    Counters::add(&app.counters.bytes, bytes);
-    app.requests.add(Route::of(&path), status.as_u16(), took);
-    tracing::info!(
-        target: "access",
-        %peer, %method, path, ?version, status = status.as_u16(), bytes,
-        microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
-    );
-    response
+    let (status, took) = (response.status().as_u16(), began.elapsed());
+    app.requests.add(Route::of(&path), status, took);
+    let microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    let counters = Arc::clone(&app.counters);
+    sending::counted(response, counters, move |bytes| {
+        tracing::info!(
+            target: "access",
+            %peer, %method, path, ?version, status, bytes, microseconds,
+        );
+    })
 }
 
 async fn admitted(app: &App, peer: IpAddr, mut request: Request, next: Next) -> Response {

@@ -301,7 +301,7 @@ pub(super) fn explained(mut response: Response, path: &str) -> Response {
 pub(super) async fn asset(Path(file): Path<String>, headers: HeaderMap) -> Result<Response> {
     let asset = ASSETS.iter().find(|(name, _, bytes)| *name == file && !bytes.is_empty());
     let (name, kind, bytes) = asset.ok_or_else(|| Failure::not_found("there is no such file"))?;
-    let etag = response::etag(&[*name, &*String::from_utf8_lossy(bytes)]);
+    let etag = response::etag(kind, &[*name, &*String::from_utf8_lossy(bytes)]);
     let cache = HeaderValue::from_static("max-age=3600");
     if response::has(&headers, &etag) {
         return Ok(response::kept(response::not_modified(), etag, &cache));

@@ -9,6 +9,8 @@ use crate::failure::{Failure, Result};
 use crate::web::images::{Options, number};
 use crate::web::{Shared, response};
 
+const KIND: &str = "application/octet-stream";
+
 /// `/slides/{id}/raw/{level}/{column}_{row}?c=0&z=0&t=0`
 pub(super) async fn tile(
     State(app): Shared,
@@ -34,17 +36,20 @@ pub(super) async fn tile(
     let bad = || Failure::bad(format!("c: the number of one channel, from 0 to {most}, as in c=0"));
     let channel = channel.ok_or_else(bad)?;
     let plane = options.plane(&open)?;
-    let etag = response::etag(&[
-        env!("CARGO_PKG_VERSION"),
-        &open.id,
-        &open.stamp,
-        &format!("raw {level} {column} {row} {channel} {plane:?}"),
-    ]);
+    let etag = response::etag(
+        KIND,
+        &[
+            env!("CARGO_PKG_VERSION"),
+            &open.id,
+            &open.stamp,
+            &format!("raw {level} {column} {row} {channel} {plane:?}"),
+        ],
+    );
     let cache = options.cache(&app, &open);
     if response::has(&headers, &etag) {
         Counters::add(&app.counters.not_modified, 1);
         return Ok(response::kept(response::not_modified(), etag, &cache));
     }
     let samples = app.images.raw(&open, level as usize, (column, row), (channel, plane)).await?;
-    Ok(response::kept(response::body("application/octet-stream", samples), etag, &cache))
+    Ok(response::kept(response::body(KIND, samples), etag, &cache))
 }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use crate::failure::Failure;
+use crate::web::compression::is_text;
 
 /// An answer of that type.
 pub(crate) fn body(kind: &'static str, bytes: impl Into<Bytes>) -> Response {
@@ -42,14 +43,16 @@ impl IntoResponse for Failure {
     }
 }
 
-/// By what a cache knows an answer: the same for the same parts, also after a restart.
-pub(crate) fn etag(parts: &[&str]) -> HeaderValue {
+/// The entity tag of an answer of that type: the same for the same parts, also after a restart. That
+/// of text is weak, since its bytes depend on whether the client takes gzip (RFC 9110, section 8.8.3).
+pub(crate) fn etag(kind: &str, parts: &[&str]) -> HeaderValue {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part.as_bytes());
     }
-    let text = format!("\"{}\"", hexadecimal(&hash.finalize()[..16]));
+    let weak = if is_text(kind) { "W/" } else { "" };
+    let text = format!("{weak}\"{}\"", hexadecimal(&hash.finalize()[..16]));
     // Of hexadecimal digits, so it is one.
     HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
 }
@@ -69,9 +72,10 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
 pub(crate) fn has(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     let tags = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let mut tags = tags.flat_map(|tags| tags.split(',')).map(str::trim);
-    tags.any(|tag| {
-        tag == "*" || tag.strip_prefix("W/").unwrap_or(tag).as_bytes() == etag.as_bytes()
-    })
+    fn opaque(tag: &[u8]) -> &[u8] {
+        tag.strip_prefix(b"W/").unwrap_or(tag)
+    }
+    tags.any(|tag| tag == "*" || opaque(tag.as_bytes()) == opaque(etag.as_bytes()))
 }
 
 /// What a cache may keep for so many seconds.
@@ -159,9 +163,12 @@ mod tests {
 
     #[test]
     fn tags_are_compared_as_the_standard_says() {
-        let tag = etag(&["a", "b"]);
-        assert_ne!(tag, etag(&["ab", ""]));
+        let tag = etag("image/png", &["a", "b"]);
+        assert_ne!(tag, etag("image/png", &["ab", ""]));
         let text = tag.to_str().unwrap().to_owned();
+        // The tag of text is the same, but weak.
+        let weak = etag("text/css; charset=utf-8", &["a", "b"]);
+        assert_eq!(weak.to_str().unwrap(), format!("W/{text}"));
         let rows = [
             (text.clone(), true),
             (format!("W/{text}"), true),
@@ -174,7 +181,9 @@ mod tests {
         for (value, expected) in rows {
             let mut headers = HeaderMap::new();
             headers.insert(IF_NONE_MATCH, value.parse().unwrap());
-            assert_eq!(has(&headers, &tag), expected, "{value}");
+            for tag in [&tag, &weak] {
+                assert_eq!(has(&headers, tag), expected, "{value}");
+            }
         }
         assert!(!has(&HeaderMap::new(), &tag));
     }

@@ -17,6 +17,7 @@ use hyper::body::{Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::traffic::{Answer, Traffic};
+use crate::counters::Counters;
 use crate::failure::{Failure, Result};
 
 /// Bytes of an answer over HTTP/2 that are one step: a frame of the usual size. Over HTTP/1.1,
@@ -176,6 +177,60 @@ pub(crate) fn holding(
     let piece = if version == Version::HTTP_2 { PIECE } else { usize::MAX };
     let pieces = |body| Pieces { body, rest: Bytes::new(), part: None, room, piece, holding };
     Ok(response.map(|body| Body::new(pieces(body))))
+}
+
+/// A body whose bytes are counted when they are taken.
+struct Counted<F: FnOnce(u64)> {
+    body: Body,
+    counters: Arc<Counters>,
+    bytes: u64,
+    /// Called with all of them once nothing more is taken.
+    end: Option<F>,
+}
+
+impl<F: FnOnce(u64) + Unpin> HttpBody for Counted<F> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+            this.bytes += bytes;
+            Counters::add(&this.counters.bytes, bytes);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl<F: FnOnce(u64)> Drop for Counted<F> {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take() {
+            end(self.bytes);
+        }
+    }
+}
+
+/// An answer whose bytes are counted as they go: how many there are of one that is compressed, or
+/// read as it is sent, is known in the end only.
+pub(crate) fn counted(
+    response: Response,
+    counters: Arc<Counters>,
+    end: impl FnOnce(u64) + Send + Unpin + 'static,
+) -> Response {
+    response.map(|body| Body::new(Counted { body, counters, bytes: 0, end: Some(end) }))
 }
 
 #[cfg(test)]

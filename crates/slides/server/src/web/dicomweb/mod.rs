@@ -188,7 +188,7 @@ fn etag(held: &[Held], offer: &Offer<'_>, what: &str) -> Result<HeaderValue> {
         parts.push(one.open.stamp.clone());
         parts.push(one.instance()?.uid().to_owned());
     }
-    Ok(response::etag(&parts.iter().map(String::as_str).collect::<Vec<_>>()))
+    Ok(response::etag(offer.kind, &parts.iter().map(String::as_str).collect::<Vec<_>>()))
 }
 
 impl App {
