@@ -9,6 +9,13 @@
     }
     const microns = Number(place.dataset.microns);
 
+    // Beside another slide, this page is a frame: the page around it has the way back and the link.
+    const isFramed = window.frameElement !== null && window.frameElement.className === "pane";
+    if (isFramed) {
+        document.documentElement.classList.add("framed");
+        [...document.links].forEach((anchor) => { anchor.target = "_top"; });
+    }
+
     // Channels and planes in the link, as a query.
     function settingsOf(words) {
         const said = ["c", "z", "t"].filter((key) => words.has(key));
@@ -28,7 +35,9 @@
         element: place,
         tileSources: source(),
         showNavigationControl: false,
-        showNavigator: true,
+        showNavigator: !isFramed,
+        // Slides that are in step stay as large as each other.
+        preserveImageSizeOnResize: isFramed,
         navigatorPosition: "TOP_RIGHT",
         navigatorAutoFade: false,
         navigatorOpacity: 1,

@@ -1,9 +1,10 @@
-//! The pages in a real browser: a gallery and a viewer as they are used, at two widths. Pictures of
-//! what was seen are left in `tmp/slides-in-a-browser` of the target directory.
+//! The pages in a real browser: a gallery and a viewer as they are used, at two widths.
 
 mod common;
 #[path = "common/browser.rs"]
 mod driver;
+#[path = "common/viewer.rs"]
+mod viewer;
 
 use std::path::{Path, PathBuf};
 
@@ -12,38 +13,7 @@ use common::{Service, aperio};
 use driver::{Browser, Page};
 use image::RgbImage;
 use serde_json::json;
-
-/// OpenSeadragon's viewer, in the page.
-const VIEWER: &str = "OpenSeadragon.getViewer(document.getElementById('slide'))";
-
-/// All that is to be drawn has been drawn, and nothing moves.
-const SETTLED: &str = "(() => { const viewer = OpenSeadragon.getViewer(document.getElementById('slide'));
-    const item = viewer.world.getItemAt(0);
-    const is_near = (one, other) => Math.abs(one - other) < 1e-6;
-    const view = viewer.viewport;
-    return item.getFullyLoaded() && !viewer.world.needsDraw()
-        && is_near(view.getZoom(true), view.getZoom()) && is_near(view.getRotation(true), view.getRotation())
-        && view.getCenter(true).distanceTo(view.getCenter()) < 1e-6; })()";
-
-/// Waits until it is so, and is seen.
-fn settle(page: &mut Page<'_>) {
-    let frames = "new Promise((seen) => requestAnimationFrame(() => requestAnimationFrame(() => seen(true))))";
-    loop {
-        page.until(SETTLED);
-        page.value(frames);
-        if page.value(SETTLED) == true {
-            return;
-        }
-    }
-}
-
-fn keep(page: &mut Page<'_>, name: &str) -> RgbImage {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("slides-in-a-browser");
-    std::fs::create_dir_all(&directory).unwrap();
-    let picture = page.picture();
-    std::fs::write(directory.join(format!("{name}.png")), &picture).unwrap();
-    image::load_from_memory(&picture).unwrap().into_rgb8()
-}
+use viewer::{VIEWER, check_layout, keep, settle};
 
 /// Differences of colours, averaged over blocks first: what is half a pixel off is not told.
 fn difference(one: &RgbImage, other: &RgbImage) -> f64 {
@@ -120,34 +90,6 @@ fn scale(page: &mut Page<'_>, microns: f64) -> f64 {
             return one.distanceTo(other) / 1000; }})()"
     ));
     pixels / seen * microns / says
-}
-
-/// No element is outside of the window, and what lies over the slide does not lie on each other.
-fn check_layout(page: &mut Page<'_>) {
-    let wrong = page.value(
-        "(() => {
-            const wrong = [];
-            const root = document.documentElement;
-            if (root.scrollWidth > innerWidth) wrong.push('wider than the window: ' + root.scrollWidth);
-            const box = (element) => element.getBoundingClientRect();
-            const seen = (selector) => [...document.querySelectorAll(selector)].filter((element) => box(element).width > 0);
-            for (const element of seen('button, a, h1, input, .navigator, #scale, #legend, #channels')) {
-                const { left, right, top, bottom } = box(element);
-                if (left < 0 || top < 0 || right > innerWidth + 0.5 || bottom > innerHeight + 0.5) {
-                    wrong.push('outside: ' + element.outerHTML.slice(0, 80));
-                }
-            }
-            const over = seen('header, footer, .navigator, #scale, #legend, #channels');
-            over.forEach((one, at) => over.slice(at + 1).forEach((other) => {
-                const [p, q] = [box(one), box(other)];
-                const across = Math.min(p.right, q.right) - Math.max(p.left, q.left);
-                const down = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
-                if (across > 1 && down > 1) wrong.push(one.outerHTML.slice(0, 60) + ' on ' + other.outerHTML.slice(0, 60));
-            }));
-            return wrong;
-        })()",
-    );
-    assert_eq!(wrong, json!([]));
 }
 
 /// The real slide, with annotations, in a directory of its own.

@@ -55,8 +55,12 @@ fn a_signed_viewer_lets_in_to_its_slide_and_nothing_else() {
     for (from, to) in [("9/0_0", "9/1_0"), ("icc=raw", "icc=srgb"), ("signature=", "signature=0")] {
         assert_eq!(service.get(&signed[1].replace(from, to)).status, 403, "{to}");
     }
+    // Nor is another slide shown beside it.
+    let [both] = &sign(&["/slides/odd.tif?beside=other.tif"])[..] else { panic!() };
+    assert_eq!(service.get(both).status, 403);
     let viewer = service.get(&signed[0]);
     assert_eq!(viewer.status, 200);
+    assert!(!viewer.text().contains("id=\"beside\""));
     assert_eq!(viewer.header("referrer-policy"), "same-origin");
     // It has no link to what its reader may not see.
     assert!(!viewer.text().contains("All slides"), "{}", viewer.text());

@@ -21,7 +21,7 @@ use crate::web::{App, Guest, Shared, response};
 const OPENSEADRAGON: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openseadragon.js"));
 
 /// Files that pages are made with: name, type, content.
-static ASSETS: [(&str, &str, &[u8]); 7] = [
+static ASSETS: [(&str, &str, &[u8]); 9] = [
     ("icon.svg", "image/svg+xml", include_bytes!("../../pages/icon.svg")),
     ("style.css", "text/css; charset=utf-8", include_bytes!("../../pages/style.css")),
     ("gallery.js", "text/javascript; charset=utf-8", include_bytes!("../../pages/gallery.js")),
@@ -32,6 +32,8 @@ static ASSETS: [(&str, &str, &[u8]); 7] = [
         include_bytes!("../../pages/annotations.js"),
     ),
     ("channels.js", "text/javascript; charset=utf-8", include_bytes!("../../pages/channels.js")),
+    ("beside.js", "text/javascript; charset=utf-8", include_bytes!("../../pages/beside.js")),
+    ("ruler.js", "text/javascript; charset=utf-8", include_bytes!("../../pages/ruler.js")),
     ("openseadragon.js", "text/javascript; charset=utf-8", OPENSEADRAGON),
 ];
 
@@ -40,7 +42,7 @@ const HTML: &str = "text/html; charset=utf-8";
 /// Pages load nothing from elsewhere. OpenSeadragon decodes in workers that it makes itself.
 const POLICY: &str = "default-src 'none'; img-src 'self' data: blob:; script-src 'self'; \
     style-src 'self' 'unsafe-inline'; connect-src 'self'; worker-src 'self' blob:; \
-    base-uri 'none'; form-action 'self'";
+    frame-src 'self'; base-uri 'none'; form-action 'self'";
 
 /// Slides on one page of the gallery.
 const PAGE: usize = 60;
@@ -58,6 +60,15 @@ pub(super) struct Paging {
     folder: String,
     /// `reversed`: the last name first.
     sort: String,
+    /// The slide beside which another one is chosen; no choice if it is empty.
+    beside: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Pair {
+    /// The slide to show beside the other one; none if it is empty.
+    beside: String,
 }
 
 async fn slides(app: &Arc<App>) -> Result<Arc<List>> {
@@ -94,6 +105,9 @@ fn shown(paging: &Paging, folder: &str, is_reversed: bool) -> String {
     let mut address = format!("?q={}&amp;folder={}", encoded(&paging.q), encoded(folder));
     if is_reversed {
         address.push_str("&amp;sort=reversed");
+    }
+    if !paging.beside.is_empty() {
+        let _ = write!(address, "&amp;beside={}", encoded(&paging.beside));
     }
     address
 }
@@ -157,12 +171,26 @@ pub(super) async fn gallery(
     }
     let pages = found.len().div_ceil(PAGE).max(1);
     let number = paging.page.unwrap_or(1).clamp(1, pages);
+    // Where a slide is chosen to be shown beside another one, pictures lead to the page of both.
+    let (beside, choosing) = match paging.beside.as_str() {
+        "" => (String::new(), String::new()),
+        id => {
+            let (address, name) = (encoded(id), escaped(id));
+            let what = format!("Choose the slide to show beside {name}.");
+            let back = format!("<a href=\"slides/{address}\">Show it alone</a>");
+            (address, format!("<p>{what} {back}</p>"))
+        }
+    };
     let mut cards = String::new();
     for id in found.iter().skip((number - 1) * PAGE).take(PAGE) {
         let (address, name) = (encoded(id), escaped(id));
+        let to = match beside.as_str() {
+            "" => address.clone(),
+            beside => format!("{beside}?beside={address}"),
+        };
         let _ = writeln!(
             cards,
-            "<li><a href=\"slides/{address}\"><span class=\"picture\"><img loading=\"lazy\" \
+            "<li><a href=\"slides/{to}\"><span class=\"picture\"><img loading=\"lazy\" \
              alt=\"\" src=\"slides/{address}/thumbnail.jpg\"></span>\
              <span class=\"name\">{name}</span></a></li>"
         );
@@ -186,6 +214,8 @@ pub(super) async fn gallery(
     let checked = |is_chosen: bool| if is_chosen { " selected" } else { "" }.to_owned();
     let filled = [
         ("{{count}}", count),
+        ("{{choosing}}", choosing),
+        ("{{beside}}", escaped(&paging.beside)),
         ("{{query}}", escaped(&paging.q)),
         ("{{folder}}", escaped(&paging.folder)),
         ("{{reversed}}", checked(is_reversed)),
@@ -200,11 +230,18 @@ pub(super) async fn gallery(
 pub(super) async fn viewer(
     State(app): Shared,
     Path(id): Path<String>,
+    Query(Pair { beside }): Query<Pair>,
     extensions: Extensions,
 ) -> Result<Response> {
     let open = app.slides.get(&id).await?;
+    if !beside.is_empty() {
+        return pair(&app, &open.id, &beside, &extensions).await;
+    }
     let (width, height) = open.size();
-    let microns = open.slide.microns_per_pixel().map(|(x, _)| x.to_string());
+    let [microns, down] = match open.slide.microns_per_pixel() {
+        Some((across, down)) => [across, down].map(|microns| microns.to_string()),
+        None => Default::default(),
+    };
     let version = version(&open);
     let associated: Vec<String> = open
         .slide
@@ -223,24 +260,54 @@ pub(super) async fn viewer(
         false => "",
     };
     // Who has been given this slide may not see the others.
-    let back = match extensions.get::<Guest>() {
-        Some(_) => "",
-        None => "<a href=\"../\" title=\"All slides\">&#8249;</a>",
+    let [back, beside] = match extensions.get::<Guest>() {
+        Some(_) => Default::default(),
+        None => [
+            "<a href=\"../\" title=\"All slides\">&#8249;</a>".to_owned(),
+            format!(
+                "<a class=\"button\" id=\"beside\" href=\"../?beside={}\" \
+                 title=\"Show another slide beside this one\">Beside</a>",
+                encoded(&open.id)
+            ),
+        ],
     };
     let filled = [
-        ("{{back}}", back.to_owned()),
+        ("{{back}}", back),
+        ("{{beside}}", beside),
         ("{{name}}", escaped(&open.id)),
         ("{{address}}", encoded(&open.id)),
         ("{{version}}", version.clone()),
         ("{{width}}", width.to_string()),
         ("{{height}}", height.to_string()),
-        ("{{microns}}", microns.unwrap_or_default()),
+        ("{{microns}}", microns),
+        ("{{microns down}}", down),
         ("{{annotated}}", annotated.to_owned()),
         ("{{choices}}", choices.to_owned()),
         ("{{associated}}", associated.join(" ")),
         ("{{missing}}", missing.to_owned()),
     ];
     Ok(page(fill(include_str!("../../pages/viewer.html"), &filled)))
+}
+
+/// The page of two slides, each in a frame that shows its own viewer.
+async fn pair(
+    app: &Arc<App>,
+    left: &str,
+    right: &str,
+    extensions: &Extensions,
+) -> Result<Response> {
+    if extensions.get::<Guest>().is_some() {
+        let what = "this link is for one slide: no other one can be shown beside it";
+        return Err(Failure::new(StatusCode::FORBIDDEN, what));
+    }
+    let right = app.slides.get(right).await?;
+    let filled = [
+        ("{{left}}", escaped(left)),
+        ("{{right}}", escaped(&right.id)),
+        ("{{left address}}", encoded(left)),
+        ("{{right address}}", encoded(&right.id)),
+    ];
+    Ok(page(fill(include_str!("../../pages/beside.html"), &filled)))
 }
 
 /// Puts values in place of their names. What a value says is not looked at again.

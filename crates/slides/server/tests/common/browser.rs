@@ -128,10 +128,7 @@ impl Browser {
         for domain in ["Page", "Runtime", "Network", "Log"] {
             page.call(&format!("{domain}.enable"), json!({}));
         }
-        page.call(
-            "Emulation.setDeviceMetricsOverride",
-            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": has_touch }),
-        );
+        page.size(width, height, has_touch);
         page.call("Emulation.setTouchEmulationEnabled", json!({ "enabled": has_touch }));
         page
     }
@@ -177,6 +174,14 @@ impl Page<'_> {
     pub(crate) fn call(&mut self, method: &str, parameters: Value) -> Value {
         let session = self.session.clone();
         self.browser.call(Some(&session), method, parameters)
+    }
+
+    /// Makes the window so large.
+    pub(crate) fn size(&mut self, width: u32, height: u32, has_touch: bool) {
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": has_touch }),
+        );
     }
 
     pub(crate) fn open(&mut self, address: &str) {
@@ -242,6 +247,28 @@ impl Page<'_> {
         let (x, y) = (place[0].as_f64().unwrap(), place[1].as_f64().unwrap());
         for kind in ["mousePressed", "mouseReleased"] {
             self.mouse(kind, x, y);
+        }
+    }
+
+    /// Presses and releases the left button, or a finger, at a place in the window.
+    pub(crate) fn press(&mut self, (x, y): (f64, f64), has_touch: bool) {
+        if has_touch {
+            for points in [json!([{ "x": x, "y": y }]), json!([])] {
+                let kind = if points == json!([]) { "touchEnd" } else { "touchStart" };
+                let event = json!({ "type": kind, "touchPoints": points });
+                self.call("Input.dispatchTouchEvent", event);
+            }
+            return;
+        }
+        for kind in ["mouseMoved", "mousePressed", "mouseReleased"] {
+            self.mouse(kind, x, y);
+        }
+    }
+
+    /// Presses and releases a key.
+    pub(crate) fn key(&mut self, key: &str) {
+        for kind in ["keyDown", "keyUp"] {
+            self.call("Input.dispatchKeyEvent", json!({ "type": kind, "key": key, "code": key }));
         }
     }
 

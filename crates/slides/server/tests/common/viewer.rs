@@ -1,0 +1,70 @@
+//! The viewer in a page: when it is still, how it is laid out, and pictures of it, which are left in
+//! `tmp/slides-in-a-browser` of the target directory.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::path::Path;
+
+use image::RgbImage;
+use serde_json::json;
+
+use super::driver::Page;
+
+/// OpenSeadragon's viewer, in the page.
+pub(crate) const VIEWER: &str = "OpenSeadragon.getViewer(document.getElementById('slide'))";
+
+/// All that is to be drawn has been drawn, and nothing moves.
+pub(crate) const SETTLED: &str = "(() => { const viewer = OpenSeadragon.getViewer(document.getElementById('slide'));
+    const item = viewer.world.getItemAt(0);
+    const is_near = (one, other) => Math.abs(one - other) < 1e-6;
+    const view = viewer.viewport;
+    return item.getFullyLoaded() && !viewer.world.needsDraw()
+        && is_near(view.getZoom(true), view.getZoom()) && is_near(view.getRotation(true), view.getRotation())
+        && view.getCenter(true).distanceTo(view.getCenter()) < 1e-6; })()";
+
+/// Waits until it is so, and is seen.
+pub(crate) fn settle(page: &mut Page<'_>) {
+    let frames = "new Promise((seen) => requestAnimationFrame(() => requestAnimationFrame(() => seen(true))))";
+    loop {
+        page.until(SETTLED);
+        page.value(frames);
+        if page.value(SETTLED) == true {
+            return;
+        }
+    }
+}
+
+pub(crate) fn keep(page: &mut Page<'_>, name: &str) -> RgbImage {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("slides-in-a-browser");
+    std::fs::create_dir_all(&directory).unwrap();
+    let picture = page.picture();
+    std::fs::write(directory.join(format!("{name}.png")), &picture).unwrap();
+    image::load_from_memory(&picture).unwrap().into_rgb8()
+}
+
+/// No element is outside of the window, and what lies over the slide does not lie on each other.
+pub(crate) fn check_layout(page: &mut Page<'_>) {
+    let wrong = page.value(
+        "(() => {
+            const wrong = [];
+            const root = document.documentElement;
+            if (root.scrollWidth > innerWidth) wrong.push('wider than the window: ' + root.scrollWidth);
+            const box = (element) => element.getBoundingClientRect();
+            const seen = (selector) => [...document.querySelectorAll(selector)].filter((element) => box(element).width > 0);
+            for (const element of seen('button, a, h1, input, .navigator, #scale, #legend, #channels')) {
+                const { left, right, top, bottom } = box(element);
+                if (left < 0 || top < 0 || right > innerWidth + 0.5 || bottom > innerHeight + 0.5) {
+                    wrong.push('outside: ' + element.outerHTML.slice(0, 80));
+                }
+            }
+            const over = seen('header, footer, .navigator, #scale, #legend, #channels');
+            over.forEach((one, at) => over.slice(at + 1).forEach((other) => {
+                const [p, q] = [box(one), box(other)];
+                const across = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+                const down = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+                if (across > 1 && down > 1) wrong.push(one.outerHTML.slice(0, 60) + ' on ' + other.outerHTML.slice(0, 60));
+            }));
+            return wrong;
+        })()",
+    );
+    assert_eq!(wrong, json!([]));
+}
