@@ -227,13 +227,20 @@ fn in_a_browser_slides_are_found_and_looked_at() {
 #[test]
 fn in_a_browser_a_slide_that_cannot_be_shown_says_why() {
     let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("broken.svs"), "no slide").unwrap();
-    let service = Service::of(directory.path());
+    // Its name is the first one.
+    std::fs::write(directory.path().join("a broken.svs"), "no slide").unwrap();
+    let service = Service::of(&slide(directory.path()));
     let mut browser = Browser::start();
     let mut page = browser.page(390, 844, false);
     page.open(&format!("http://{}/", service.address));
-    let reason = "document.querySelector('.picture').textContent";
-    page.until(&format!("{reason}.startsWith('broken.svs: not supported')"));
+    let reason = "document.querySelector('#problems .reason').textContent";
+    page.until(&format!("{reason}.startsWith('a broken.svs: not supported')"));
+    let names = |selector: &str| {
+        format!("[...document.querySelectorAll('{selector} .name')].map((one) => one.textContent)")
+    };
+    assert_eq!(page.value(&names("main > ul")), json!(["aperio.svs"]));
+    assert_eq!(page.value(&names("#problems")), json!(["a broken.svs"]));
+    assert_eq!(page.value(FITS), true);
     keep(&mut page, "gallery-broken");
 }
 

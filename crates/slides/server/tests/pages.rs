@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::time::{Duration, UNIX_EPOCH};
 
 use common::{Service, odd};
 
@@ -217,6 +218,30 @@ fn the_gallery_is_searched_and_has_folders() {
     assert_eq!(found("/"), all);
     assert_eq!(found("/?sort=reversed"), reversed);
     assert_eq!(found("/?q=CASE"), all[..2]);
+    // The third is the oldest and the second the largest.
+    let change = |name: &str, date: u64, more: usize| {
+        let mut file =
+            fs::OpenOptions::new().append(true).open(directory.path().join(name)).unwrap();
+        file.write_all(&vec![0; more]).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(date)).unwrap();
+    };
+    for (name, date, more) in [
+        ("a/Case-1.tif", 2000, 20),
+        ("a/b/case-2.tif", 3000, 30),
+        ("c&d/\"e\".tif", 1000, 10),
+        ("odd.tif", 4000, 0),
+    ] {
+        change(name, date, more);
+    }
+    let at = |places: [usize; 4]| places.map(|place| all[place]);
+    assert_eq!(found("/?sort=newest"), at([3, 1, 0, 2]));
+    assert_eq!(found("/?sort=oldest"), at([2, 0, 1, 3]));
+    assert_eq!(found("/?sort=largest"), at([1, 0, 2, 3]));
+    assert_eq!(found("/?sort=smallest"), at([3, 2, 0, 1]));
+    assert_eq!(found("/?sort=nonsense"), all);
+    assert!(
+        service.get("/?sort=oldest&folder=a").text().contains("folder=a%2Fb&amp;sort=oldest\"")
+    );
     assert_eq!(found("/?q=case&folder=a%2Fb&sort=reversed&page=9"), all[1..2]);
     assert_eq!(found("/?folder=a"), all[..2]);
     assert_eq!(found("/?folder=%2Fc%26d%2F"), all[2..3]);

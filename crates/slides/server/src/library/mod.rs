@@ -76,6 +76,14 @@ impl Place {
         }
     }
 
+    /// Length and times of the file or directory.
+    pub(crate) fn data(&self) -> Option<fs::Metadata> {
+        match self {
+            Self::File { path, .. } => fs::metadata(path).ok(),
+            Self::Address(_) => None,
+        }
+    }
+
     /// Whether both were found in one directory.
     fn is_beside(&self, other: &Self) -> bool {
         let directory = |place: &Self| match place {

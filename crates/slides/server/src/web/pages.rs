@@ -1,7 +1,10 @@
 //! The pages for people: a gallery of slides, and a viewer for each; and the list as JSON.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use axum::extract::{Path, Query, State};
@@ -12,7 +15,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::failure::{Failure, Result};
-use crate::library::List;
+use crate::library::{List, Place};
 use crate::web::images::{encoded, version};
 use crate::web::response::Said;
 use crate::web::{App, Guest, Shared, response};
@@ -58,7 +61,7 @@ pub(super) struct Paging {
     q: String,
     /// The slides below it are shown; all if it is empty.
     folder: String,
-    /// `reversed`: the last name first.
+    /// The name of an [`Order`].
     sort: String,
     /// The slide beside which another one is chosen; no choice if it is empty.
     beside: String,
@@ -69,6 +72,58 @@ pub(super) struct Paging {
 pub(super) struct Pair {
     /// The slide to show beside the other one; none if it is empty.
     beside: String,
+}
+
+/// In which order the gallery has its slides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Name,
+    Reversed,
+    Newest,
+    Oldest,
+    Largest,
+    Smallest,
+}
+
+impl Order {
+    /// Each with its name in addresses, and for people.
+    const ALL: [(Self, &'static str, &'static str); 6] = [
+        (Self::Name, "", "A to Z"),
+        (Self::Reversed, "reversed", "Z to A"),
+        (Self::Newest, "newest", "Newest first"),
+        (Self::Oldest, "oldest", "Oldest first"),
+        (Self::Largest, "largest", "Largest first"),
+        (Self::Smallest, "smallest", "Smallest first"),
+    ];
+
+    /// By its name; any other text means the order of names.
+    fn of(name: &str) -> Self {
+        let found = Self::ALL.iter().find(|(_, known, _)| *known == name);
+        found.map_or(Self::Name, |(order, ..)| *order)
+    }
+
+    /// Puts slides, which are in the order of their names, into this one. Blocks: it looks at files.
+    /// Slides whose date or size is not known are the last ones.
+    fn sort(self, list: &List, ids: &mut [String]) {
+        let key = |id: &String| {
+            let data = list.get(id).and_then(Place::data);
+            match self {
+                Self::Newest | Self::Oldest => data.map(|data| (data.mtime(), data.mtime_nsec())),
+                // The length of a directory says nothing about the slide in it.
+                _ => data.filter(Metadata::is_file).map(|data| (data.len() as i64, 0)),
+            }
+        };
+        match self {
+            Self::Name => {}
+            Self::Reversed => ids.reverse(),
+            Self::Newest | Self::Largest => {
+                ids.sort_by_cached_key(|id| Reverse(key(id)));
+            }
+            Self::Oldest | Self::Smallest => {
+                ids.sort_by_cached_key(|id| key(id).map_or((true, (0, 0)), |key| (false, key)));
+            }
+        }
+    }
 }
 
 async fn slides(app: &Arc<App>) -> Result<Arc<List>> {
@@ -101,10 +156,10 @@ pub(super) fn escaped(text: &str) -> String {
 }
 
 /// The address of the gallery that shows something, on its first page.
-fn shown(paging: &Paging, folder: &str, is_reversed: bool) -> String {
+fn shown(paging: &Paging, folder: &str) -> String {
     let mut address = format!("?q={}&amp;folder={}", encoded(&paging.q), encoded(folder));
-    if is_reversed {
-        address.push_str("&amp;sort=reversed");
+    if !paging.sort.is_empty() {
+        let _ = write!(address, "&amp;sort={}", encoded(&paging.sort));
     }
     if !paging.beside.is_empty() {
         let _ = write!(address, "&amp;beside={}", encoded(&paging.beside));
@@ -113,7 +168,7 @@ fn shown(paging: &Paging, folder: &str, is_reversed: bool) -> String {
 }
 
 /// Links to the folders above and below one, with how many slides are in each.
-fn folders(list: &List, paging: &Paging, is_reversed: bool) -> String {
+fn folders(list: &List, paging: &Paging) -> String {
     let folder = paging.folder.as_str();
     let mut below: BTreeMap<&str, usize> = BTreeMap::new();
     for id in list.keys() {
@@ -124,7 +179,7 @@ fn folders(list: &List, paging: &Paging, is_reversed: bool) -> String {
     }
     let mut links = String::new();
     let mut link = |to: &str, text: &str| {
-        let to = shown(paging, to, is_reversed);
+        let to = shown(paging, to);
         let _ = writeln!(links, "<a href=\"{to}\">{}</a>", escaped(text));
     };
     if !folder.is_empty() {
@@ -161,14 +216,18 @@ pub(super) async fn gallery(
 ) -> Result<Response> {
     let list = slides(&app).await?;
     paging.folder = paging.folder.trim_matches('/').to_owned();
-    let is_reversed = paging.sort == "reversed";
+    let order = Order::of(&paging.sort);
     let wanted = paging.q.to_lowercase();
     let fits =
         |id: &&String| inside(id, &paging.folder).is_some() && id.to_lowercase().contains(&wanted);
-    let mut found: Vec<&String> = list.keys().filter(fits).collect();
-    if is_reversed {
-        found.reverse();
-    }
+    let mut found: Vec<String> = list.keys().filter(fits).cloned().collect();
+    let sorted = Arc::clone(&list);
+    let sort = move || {
+        order.sort(&sorted, &mut found);
+        found
+    };
+    let found = tokio::task::spawn_blocking(sort).await;
+    let found = found.map_err(|_| Failure::internal("the slides cannot be put in order"))?;
     let pages = found.len().div_ceil(PAGE).max(1);
     let number = paging.page.unwrap_or(1).clamp(1, pages);
     // Where a slide is chosen to be shown beside another one, pictures lead to the page of both.
@@ -201,7 +260,7 @@ pub(super) async fn gallery(
         (1, _) => "One slide".to_owned(),
         (all, _) => format!("{all} slides"),
     };
-    let here = shown(&paging, &paging.folder, is_reversed);
+    let here = shown(&paging, &paging.folder);
     let link =
         |number: usize, text: &str| format!("<a href=\"{here}&amp;page={number}\">{text}</a>");
     let mut turning = String::new();
@@ -211,15 +270,19 @@ pub(super) async fn gallery(
         turning = format!("<nav>{before} <span>page {number} of {pages}</span> {after}</nav>");
     }
     let page_of = include_str!("../../pages/gallery.html");
-    let checked = |is_chosen: bool| if is_chosen { " selected" } else { "" }.to_owned();
+    let option = |(known, name, text): &(Order, &str, &str)| {
+        let selected = if *known == order { " selected" } else { "" };
+        format!("<option value=\"{name}\"{selected}>{text}</option>")
+    };
+    let orders: String = Order::ALL.iter().map(option).collect();
     let filled = [
         ("{{count}}", count),
         ("{{choosing}}", choosing),
         ("{{beside}}", escaped(&paging.beside)),
         ("{{query}}", escaped(&paging.q)),
         ("{{folder}}", escaped(&paging.folder)),
-        ("{{reversed}}", checked(is_reversed)),
-        ("{{folders}}", folders(&list, &paging, is_reversed)),
+        ("{{orders}}", orders),
+        ("{{folders}}", folders(&list, &paging)),
         ("{{cards}}", cards),
         ("{{turning}}", turning),
     ];
