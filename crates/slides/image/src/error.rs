@@ -52,6 +52,16 @@ pub enum Error {
         /// What is too large.
         what: String,
     },
+    /// Tiles of more pixels than [`Limits::tile_pixels`](crate::Limits::tile_pixels) allows.
+    #[error("{name}: beyond the limit: {what} pixels, of {most} in all at most")]
+    LargeTiles {
+        /// The file.
+        name: String,
+        /// Of which size they are.
+        what: String,
+        /// Pixels of the largest one that is allowed.
+        most: u64,
+    },
     /// What OpenSlide says is wrong with a file.
     #[error("{name}: {what}")]
     OpenSlide {

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use seekwire_flow::{Guarantee, Policy};
 
 use crate::privacy::Whom;
-use crate::render::promise;
+use crate::render::{promise, work};
 
 /// The part of the command `seekwire` for whole-slide images
 #[derive(Debug, Parser)]
@@ -253,6 +253,13 @@ pub(crate) struct Slides {
     /// directories that are served, you may prefer to do without it.
     #[arg(long)]
     pub(crate) no_turbojpeg: bool,
+    /// Pixels of the largest stored tile: 67108864 are 8192 x 8192, the most that can be
+    ///
+    /// A slide with larger ones is refused. A thread that decodes a tile may take eleven bytes for each
+    /// pixel, and a decoded tile is kept only if --tile-cache has room for its three.
+    #[arg(long, value_name = "PIXELS", default_value_t = work::TILE)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=work::LARGEST_TILE))]
+    pub(crate) max_tile: u64,
     /// Pixels of the largest image that is given out; the largest width and height is 16384
     #[arg(long, value_name = "PIXELS", default_value_t = 16_777_216)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=268_435_456))]

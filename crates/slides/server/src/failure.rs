@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use seekwire_slides_image::Error;
 
 use crate::library::is_address;
+use crate::render::work;
 
 /// A failure, for the client to read. It names no path of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,11 +61,17 @@ impl Failure {
             // Who asks again gets the file that there is now.
             Error::Changed { .. } if !is_address(location) => StatusCode::SERVICE_UNAVAILABLE,
             Error::Http { .. } | Error::Changed { .. } => StatusCode::BAD_GATEWAY,
-            Error::Unsupported { .. } | Error::Limit { .. } => StatusCode::NOT_IMPLEMENTED,
+            Error::Unsupported { .. } | Error::Limit { .. } | Error::LargeTiles { .. } => {
+                StatusCode::NOT_IMPLEMENTED
+            }
             Error::Argument(_) => StatusCode::BAD_REQUEST,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self::new(status, outside(&error.to_string(), id, location))
+        let mut what = outside(&error.to_string(), id, location);
+        if matches!(error, Error::LargeTiles { .. }) {
+            what.push_str(&format!("; --max-tile allows more, up to {}", work::LARGEST_TILE));
+        }
+        Self::new(status, what)
     }
 }
 

@@ -261,7 +261,10 @@ impl Slides {
             (Err(_), Place::Address(_)) => false,
             (Err(error), Place::File { .. }) => matches!(
                 error,
-                Error::Malformed { .. } | Error::Unsupported { .. } | Error::Limit { .. }
+                Error::Malformed { .. }
+                    | Error::Unsupported { .. }
+                    | Error::Limit { .. }
+                    | Error::LargeTiles { .. }
             ),
         };
         let opened = match slide {

@@ -94,6 +94,8 @@ pub struct Settings {
     pub openslide: bool,
     /// Whether libjpeg-turbo decodes and encodes JPEG, where it is installed.
     pub turbojpeg: bool,
+    /// Pixels of the largest stored tile, 64 Mi at most.
+    pub max_tile: u64,
     /// Pixels of the largest image along a side.
     pub max_side: u32,
     /// Pixels of the largest image.
@@ -153,6 +155,7 @@ impl Settings {
             open_slides: NonZeroUsize::new(64).unwrap_or(NonZeroUsize::MIN),
             openslide: true,
             turbojpeg: true,
+            max_tile: work::TILE,
             max_side: 16_384,
             max_area: 16 << 20,
             rate: None,
@@ -196,6 +199,7 @@ impl Settings {
             open_slides: options.open_slides,
             openslide: !options.no_openslide,
             turbojpeg: !options.no_turbojpeg,
+            max_tile: options.max_tile,
             max_area: options.max_area,
             rate: options.rate,
             requests: options.requests,
@@ -269,6 +273,7 @@ impl Server {
             images: settings.image_cache,
             tiles: settings.tile_cache,
             work: settings.memory,
+            tile: settings.max_tile,
             quality: settings.quality,
             turbojpeg: settings.turbojpeg,
             policy: settings.policy,
@@ -304,7 +309,7 @@ impl Server {
                 Limits {
                     openslide: settings.openslide,
                     turbojpeg: settings.turbojpeg,
-                    ..work::limits()
+                    ..work::limits_with(settings.max_tile)
                 },
                 Arc::clone(&web),
                 Arc::clone(&counters),

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use common::made::{dicom, pyramid, zarr};
-use common::{Service, odd};
+use common::{Service, odd, vips};
 use image::RgbImage;
 use seekwire_slides_image::{Region, Slide};
 
@@ -143,4 +143,23 @@ fn an_image_that_is_written_anew_in_its_place_is_another_one() {
     drop(service);
     let images = fs::read_dir(directory.join("cache")).unwrap();
     assert_eq!(images.filter(|entry| entry.as_ref().unwrap().path().is_dir()).count(), 0);
+}
+
+#[test]
+fn a_tile_of_8192_pixels_is_shown_if_it_is_allowed() {
+    let directory = tempfile::tempdir().unwrap();
+    let slide = odd(directory.path());
+    let options = "--tile --tile-width 8192 --tile-height 8192 --compression deflate";
+    vips(directory.path(), &format!("tiffsave part.v large.tif {options}"));
+    let large = directory.path().join("large.tif");
+    let service = Service::of(&large);
+    let refused = service.get("/large.tif.dzi");
+    assert_eq!(refused.status, 501);
+    let what = "tiles of 8192 x 8192 pixels, of 16777216 in all at most; --max-tile allows more, up to 67108864";
+    assert!(refused.text().contains(what), "{}", refused.text());
+    let service = Service::start(&large, |settings| settings.max_tile = 8192 * 8192);
+    let whole = |service: &Service, name: &str| {
+        service.get(&format!("/iiif/3/{name}/full/max/0/default.png")).pixels()
+    };
+    assert_eq!(whole(&service, "large.tif"), whole(&Service::of(&slide), "odd.tif"));
 }

@@ -62,7 +62,9 @@ impl Instance {
         }
         let area = u64::from(header.rows) * u64::from(header.columns);
         if area > limits.tile_pixels {
-            return Err(limit(format!("frames of {} x {}", header.columns, header.rows)));
+            let what = format!("frames of {} x {}", header.columns, header.rows);
+            let (name, most) = (source.name().into(), limits.tile_pixels);
+            return Err(Error::LargeTiles { name, what, most });
         }
         if u64::from(header.frames) > limits.tables / 8 {
             return Err(limit(format!("{} frames", header.frames)));

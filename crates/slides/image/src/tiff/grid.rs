@@ -46,7 +46,9 @@ pub(super) fn read(reader: &mut Reader<'_>, directory: &Directory) -> Result<Gri
     let (places, lengths) = if strips || !directory.has(324) { (273, 279) } else { (324, 325) };
     let pixels = tile_width.checked_mul(tile_height);
     if pixels.is_none_or(|pixels| pixels > reader.limits.tile_pixels) {
-        return Err(reader.limit(format!("tiles of {tile_width} x {tile_height} pixels")));
+        let what = format!("tiles of {tile_width} x {tile_height}");
+        let (name, most) = (reader.source.name().into(), reader.limits.tile_pixels);
+        return Err(Error::LargeTiles { name, what, most });
     }
     if pixels == Some(0) {
         return Err(reader.malformed(at, "tiles without pixels"));

@@ -156,7 +156,9 @@ impl Look {
         }
         let (wide, high) = (array.chunk[axes.x], array.chunk[axes.y]);
         if wide.checked_mul(high).is_none_or(|pixels| pixels > limits.tile_pixels) {
-            return Err(limit(format!("{path}: chunks of {wide} x {high} pixels")));
+            let what = format!("{path}: chunks of {wide} x {high}");
+            let (name, most) = (store.name().into(), limits.tile_pixels);
+            return Err(Error::LargeTiles { name, what, most });
         }
         if let Some(axis) =
             (0..axes.rank).find(|axis| axes.is_other(*axis) && array.shape[*axis] > 1)

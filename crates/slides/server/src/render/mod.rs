@@ -71,6 +71,8 @@ pub(crate) struct Bounds {
     pub(crate) tiles: usize,
     /// Bytes of regions that are being made, all together.
     pub(crate) work: usize,
+    /// Pixels of the largest stored tile.
+    pub(crate) tile: u64,
     /// Of JPEG, from 1 to 100.
     pub(crate) quality: u8,
     /// Whether libjpeg-turbo is used, where it is installed.
@@ -121,7 +123,7 @@ impl Images {
         web: Arc<Web>,
         counters: Arc<Counters>,
     ) -> Anyhow<Self> {
-        let tools = work::Tools::new(bounds.turbojpeg);
+        let tools = work::Tools::new(bounds.turbojpeg, bounds.tile);
         let work: Work = Arc::new(move |task, block| tools.work(task, block));
         let farm = |name, guarantee| {
             let (copies, work, policy) = (bounds.threads, Arc::clone(&work), bounds.policy);

@@ -14,22 +14,32 @@ use crate::render::colour::Conversions;
 use crate::render::turn::{self, CIRCLE, Quality, Turn};
 use crate::workers::wire::{MOST, Task};
 
+/// Pixels of the largest stored tile, unless others are allowed; and of the largest that can be.
+pub(crate) const TILE: u64 = 16 << 20;
+pub(crate) const LARGEST_TILE: u64 = 64 << 20;
+
 /// What one slide, one tile and one region may cost.
 pub(crate) fn limits() -> Limits {
-    Limits { tables: 64 << 20, stored: 16 << 20, tile_pixels: 16 << 20, ..Limits::default() }
+    limits_with(TILE)
+}
+
+/// The same with stored tiles of that many pixels, and of as many compressed bytes.
+pub(crate) fn limits_with(tile: u64) -> Limits {
+    Limits { tables: 64 << 20, stored: tile, tile_pixels: tile, ..Limits::default() }
 }
 
 /// What the work is done with.
-#[derive(Default)]
 pub(crate) struct Tools {
     conversions: Conversions,
     /// Whether libjpeg-turbo decodes and encodes JPEG, where it is installed.
     turbojpeg: bool,
+    /// Pixels of the largest stored tile.
+    tile: u64,
 }
 
 impl Tools {
-    pub(crate) fn new(turbojpeg: bool) -> Self {
-        Self { conversions: Conversions::default(), turbojpeg }
+    pub(crate) fn new(turbojpeg: bool, tile: u64) -> Self {
+        Self { conversions: Conversions::default(), turbojpeg, tile }
     }
 
     /// Does a task.
@@ -44,7 +54,7 @@ impl Tools {
 /// Decompresses one tile.
 fn decompress(block: Bytes, tools: &Tools) -> Result<Vec<u8>, String> {
     let tile = Tile::from_block(&block).map_err(|error| error.to_string())?;
-    let limits = Limits { turbojpeg: tools.turbojpeg, ..limits() };
+    let limits = Limits { turbojpeg: tools.turbojpeg, ..limits_with(tools.tile) };
     let raster = tile.decode(&limits).map_err(|error| error.to_string())?;
     let sides = [raster.width(), raster.height()];
     let mut answer = raster.into_pixels();
@@ -243,7 +253,7 @@ mod tests {
 
     #[test]
     fn orders_come_back_out_of_a_block_and_broken_blocks_do_no_harm() {
-        let tools = Tools::new(true);
+        let tools = Tools::new(true, TILE);
         let orders = Orders {
             width: 3,
             height: 2,
@@ -286,6 +296,6 @@ mod tests {
         answer[6] = 3;
         assert!(Pixels::of(answer.into()).is_none());
         assert!(Pixels::of(Bytes::from_static(b"1234567")).is_none());
-        assert!(decompress(Bytes::from_static(b"none"), &Tools::default()).is_err());
+        assert!(decompress(Bytes::from_static(b"none"), &Tools::new(false, TILE)).is_err());
     }
 }

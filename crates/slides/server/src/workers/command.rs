@@ -200,7 +200,7 @@ struct Session {
 
 impl Worker {
     fn new(threads: usize, turbojpeg: bool, runtime: &Runtime) -> Result<Self> {
-        let tools = work::Tools::new(turbojpeg);
+        let tools = work::Tools::new(turbojpeg, work::TILE);
         let work: Work = Arc::new(move |task, block| tools.work(task, block));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let host = host.chars().filter(char::is_ascii_graphic).take(64).collect();

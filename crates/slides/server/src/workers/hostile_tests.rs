@@ -91,6 +91,7 @@ pub(super) fn images() -> Arc<Images> {
         images: 0,
         tiles: 0,
         work: 64 << 20,
+        tile: crate::render::work::TILE,
         quality: 80,
         turbojpeg: true,
         policy: Policy::RoundRobin,
