@@ -1,6 +1,6 @@
-//! Whose keys sign requests to a bucket: those in the environment, in the files of a profile, of a
-//! role that a pod, a container or a machine has, or of a sign-on, in this order. The keys are for
-//! all buckets, and new ones are taken before they cease to hold.
+//! Keys that sign requests to a bucket: those in the environment, in the files of a profile, of a
+//! single sign-on, or of a role that a pod, a container or a machine has, in this order. The keys are
+//! for all buckets, and new ones are taken before they cease to hold.
 
 use crate::tls;
 use bytes::Bytes;
@@ -45,7 +45,7 @@ static HAS_SIGNED: AtomicBool = AtomicBool::new(false);
 /// When nobody had keys.
 static NONE_AT: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// What signs requests to the buckets of a region.
+/// The signer of requests to the buckets of a region.
 pub(crate) fn signer(region: &str) -> Signer {
     SIGNER.clone().with_request_signer(RequestSigner::new("s3", region))
 }

@@ -98,7 +98,7 @@
         }
         panes.forEach((pane, at) => {
             pane.viewer.addHandler("viewport-change", () => {
-                // What the other slide made of this view moves nothing.
+                // A view that the other slide has brought about moves nothing.
                 if (isInStep && !isSame(viewOf(pane), pane.seen)) {
                     follow(pane, panes[1 - at]);
                 }

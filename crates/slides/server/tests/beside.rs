@@ -125,7 +125,7 @@ fn without_units(image: &Path) {
     fs::write(path, attributes.to_string()).unwrap();
 }
 
-/// What is in the middle of both slides, in their pixels; how large a micron is, and how each is turned.
+/// Of both slides: the pixel in the middle, the size of a micron, and the angle.
 fn views(page: &mut Page<'_>) -> [[f64; 4]; 2] {
     let views = page.value(
         "Array.from(frames).map((frame) => {
@@ -227,7 +227,7 @@ fn in_a_browser_two_slides_are_chosen_and_moved_in_step() {
                 assert!(near(moved[0], moved[1]), "{pane} {at}: {before:?} {after:?}");
             }
         }
-        // Zoomed and turned, too.
+        // The other slide zooms and turns with it.
         let before = views(&mut page);
         for button in ["in", "right"] {
             page.value(&format!("frames[1].document.getElementById('{button}').click()"));

@@ -94,7 +94,7 @@ impl Connection {
             socket::push(self.fd());
             link.follow_cork(tx, self.fd());
             if self.has_hung_up() && link.peer_is_dead() {
-                // TCP tells of that, and the ring does not.
+                // The kernel answers with a reset, and the ring with nothing.
                 return tx.overflow();
             }
         }
