@@ -17,18 +17,21 @@ use ureq::http::{Request, Response};
 pub(crate) type Signer = reqsign_core::Signer<Credential>;
 
 /// A service of the machine's own answers at once; elsewhere, its address may lead nowhere.
-const CONNECT: Duration = Duration::from_secs(1);
+const NEAR: Duration = Duration::from_secs(1);
 const WHOLE: Duration = Duration::from_secs(10);
 /// Bytes of an answer that has keys.
 const MOST: u64 = 1 << 20;
 /// Where nobody has keys, they are looked for again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// If one of these is set, keys are wanted.
+const PROFILE: &str = "AWS_PROFILE";
+const ROLE: &str = "AWS_ROLE_ARN";
+const TOKEN: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
+/// If one of these is set, keys are wanted; the first one counts.
 const WANTED: [&str; 5] = [
-    "AWS_PROFILE",
-    "AWS_ROLE_ARN",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    PROFILE,
+    ROLE,
+    TOKEN,
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 ];
@@ -36,14 +39,26 @@ const WANTED: [&str; 5] = [
 /// Of no region yet: those of all regions share the keys.
 static SIGNER: LazyLock<Signer> = LazyLock::new(|| {
     let context = Context::new().with_file_read(Files).with_http_send(Services).with_env(OsEnv);
-    // A program that gives keys out is not started.
-    let keys = DefaultCredentialProvider::builder().no_process().build();
-    Signer::new(context, keys, RequestSigner::new("s3", ""))
+    Signer::new(context, keys(), RequestSigner::new("s3", ""))
 });
 /// Whether a request was signed ever.
 static HAS_SIGNED: AtomicBool = AtomicBool::new(false);
 /// When nobody had keys.
 static NONE_AT: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Where keys come from. Where the environment names a place, the keys of no other are taken: if that
+/// fails, they would be those of somebody else. A program that gives keys out is not started.
+fn keys() -> DefaultCredentialProvider {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let builder = DefaultCredentialProvider::builder().no_process();
+    let builder = match WANTED.iter().find(|name| is_set(name)) {
+        Some(&PROFILE) => builder.no_web_identity().no_ecs().no_imds(),
+        Some(&(ROLE | TOKEN)) => builder.no_ecs().no_imds(),
+        Some(_) => builder.no_imds(),
+        None => builder,
+    };
+    builder.build()
+}
 
 /// The signer of requests to the buckets of a region.
 pub(crate) fn signer(region: &str) -> Signer {
@@ -90,8 +105,10 @@ struct Services;
 
 impl HttpSend for Services {
     async fn http_send(&self, request: Request<Bytes>) -> Result<Response<Bytes>> {
+        let host = request.uri().host().unwrap_or_default();
+        let is_near = host.starts_with("169.254.") || host.starts_with("[fd00:ec2:");
         let configuration = Agent::config_builder()
-            .timeout_connect(Some(CONNECT))
+            .timeout_connect(Some(if is_near { NEAR } else { WHOLE }))
             .timeout_global(Some(WHOLE))
             .http_status_as_error(false)
             .max_redirects(0)

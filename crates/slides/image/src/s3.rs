@@ -5,14 +5,19 @@
 use crate::http::{self, Failure, encoded};
 use crate::keys::{self, Signer};
 use crate::{Error, Result};
+use percent_encoding::percent_decode_str;
 use roxmltree::{Document, Node};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use ureq::http::request::Parts;
 use ureq::http::{HeaderMap, StatusCode};
 
 /// Bytes of a part of a list: it has a thousand keys at most.
 const LIST: u64 = 16 << 20;
-/// Names in a directory.
-const MOST: usize = 1 << 20;
+/// Parts of a list.
+const PARTS: usize = 1 << 10;
+/// Bytes of a name: keys have 1024.
+const LONGEST: usize = 1024;
 pub(crate) const SCHEME: &str = "s3://";
 const REGION: &str = "us-east-1";
 
@@ -95,7 +100,7 @@ impl Bucket {
         let from = from.map(|from| format!("continuation-token={}&", value(from)));
         let (origin, path) = (&self.origin, &self.path);
         let (from, prefix) = (from.unwrap_or_default(), value(prefix));
-        format!("{origin}{path}/?{from}delimiter=%2F&list-type=2&prefix={prefix}")
+        format!("{origin}{path}/?{from}delimiter=%2F&encoding-type=url&list-type=2&prefix={prefix}")
     }
 
     /// Signs a request to this bucket.
@@ -107,17 +112,18 @@ impl Bucket {
     }
 }
 
-/// The names right below a prefix in a bucket, with `true` for each that has more below it.
+/// The names right below a prefix in a bucket, with `true` for each that has more below it. Names that
+/// are not UTF-8 are left out.
 ///
 /// # Errors
 /// An address that is not `s3://BUCKET/` or `s3://BUCKET/PREFIX/`, no such bucket, no permission to list
-/// it, a name that XML cannot carry, and more than a million names.
-pub fn list(address: &str) -> Result<Vec<(String, bool)>> {
+/// it, no list, and more than a million names.
+pub fn list(address: &str) -> Result<BTreeMap<String, bool>> {
     let error = |what: String| Error::Http { name: address.to_owned(), what };
     let (bucket, prefix) = Bucket::of_directory(address)?;
     let agent = http::agent(address, &bucket.origin)?;
-    let (mut names, mut from) = (Vec::new(), None);
-    loop {
+    let (mut names, mut from) = (BTreeMap::new(), None);
+    for _ in 0..PARTS {
         let url = bucket.list_url(&prefix, from.as_deref());
         let attempt = || {
             let mut response = http::get(&agent, &url, HeaderMap::new(), Some(&bucket))?;
@@ -133,24 +139,35 @@ pub fn list(address: &str) -> Result<Vec<(String, bool)>> {
             let child = node.children().find(|child| child.tag_name().name() == name);
             child.and_then(|child| child.text().map(str::to_owned))
         };
-        let entries = list.root_element().children().filter_map(|node| {
-            let (full, is_directory) = match node.tag_name().name() {
+        // A store may not know that it was asked for this.
+        let is_encoded = of(list.root_element(), "EncodingType").is_some();
+        names.extend(list.root_element().children().filter_map(|node| {
+            let (key, is_directory) = match node.tag_name().name() {
                 "Contents" => (of(node, "Key")?, false),
                 "CommonPrefixes" => (of(node, "Prefix")?, true),
                 _ => return None,
             };
-            let name = full.strip_prefix(&prefix)?.trim_end_matches('/');
-            (!name.is_empty()).then(|| (name.to_owned(), is_directory))
-        });
-        names.extend(entries);
-        if names.len() > MOST {
-            return Err(error(format!("more than {MOST} names")));
-        }
-        from = of(list.root_element(), "NextContinuationToken");
-        if from.is_none() {
+            let key = if is_encoded { decoded(&key)? } else { key };
+            let name = key.strip_prefix(&prefix)?.trim_end_matches('/');
+            let is_name = !name.is_empty() && name.len() <= LONGEST;
+            is_name.then(|| (name.to_owned(), is_directory))
+        }));
+        let next = of(list.root_element(), "NextContinuationToken");
+        if next.is_none() {
             return Ok(names);
         }
+        if next == from {
+            return Err(error("the list does not go on".into()));
+        }
+        from = next;
     }
+    Err(error(format!("more than {PARTS} parts of a list")))
+}
+
+/// A key as it is, from how lists have it.
+fn decoded(key: &str) -> Option<String> {
+    let key = key.replace('+', " ");
+    percent_decode_str(&key).decode_utf8().ok().map(Cow::into_owned)
 }
 
 fn environment(name: &str) -> Option<String> {

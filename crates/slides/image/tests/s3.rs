@@ -158,20 +158,28 @@ fn slides_in_a_bucket_are_the_same() {
     .unwrap();
     std::fs::write(config, keys_of("profile lab")).unwrap();
     let by_file = [at, ("AWS_SHARED_CREDENTIALS_FILE", credentials), ("AWS_CONFIG_FILE", config)];
+    let near_by = [
+        ("AWS_EC2_METADATA_DISABLED", "false"),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", services.as_str()),
+    ];
+    let none = [("AWS_SHARED_CREDENTIALS_FILE", "/none"), ("AWS_CONFIG_FILE", "/none")];
     for (more, said) in [
         (&[][..], near.as_str()),
         (&[("AWS_PROFILE", "lab")], &near),
         (&[("AWS_PROFILE", "wrong")], "403 Forbidden: InvalidAccessKeyId"),
         (&[("AWS_PROFILE", "none")], "AWS_PROFILE is set, but leads to no keys"),
+        // Not those of the machine.
+        (
+            &[("AWS_PROFILE", "none"), near_by[0], near_by[1]],
+            "AWS_PROFILE is set, but leads to no keys",
+        ),
+        (&[("AWS_ROLE_ARN", "a"), none[0], none[1], near_by[0], near_by[1]], "AWS_ROLE_ARN is set"),
     ] {
         let answer = work(slide, &[&by_file, more].concat()).marked();
         assert!(answer.contains(said), "{more:?}: {answer}");
     }
-    for set in [
-        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", one.as_str()),
-        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", services.as_str()),
-    ] {
-        let set = [at, ("AWS_EC2_METADATA_DISABLED", "false"), set];
+    for set in [("AWS_CONTAINER_CREDENTIALS_FULL_URI", one.as_str()), near_by[1]] {
+        let set = [at, near_by[0], set];
         assert_eq!(work(slide, &set).marked(), near, "{set:?}");
     }
     let zarr = open(&root.join("image.zarr")).read(0, Region { x: 30, y: 20, ..REGION }).unwrap();
@@ -179,9 +187,9 @@ fn slides_in_a_bucket_are_the_same() {
     assert_eq!(far, format!("{:x}", sum(zarr.pixels())));
 
     let names = work("list s3://slides/", &keys).marked();
-    assert_eq!(names, r#"[("case 7", true), ("image.zarr", true)]"#);
-    assert_eq!(work("list s3://slides/case 7/", &keys).marked(), r#"[("slide+ä.svs", false)]"#);
-    assert_eq!(work("list s3://slides/none/", &keys).marked(), "[]");
+    assert_eq!(names, r#"{"case 7": true, "image.zarr": true}"#);
+    assert_eq!(work("list s3://slides/case 7/", &keys).marked(), r#"{"slide+ä.svs": false}"#);
+    assert_eq!(work("list s3://slides/none/", &keys).marked(), "{}");
     assert_eq!(server.ask("fill\t1100"), "done");
     let many = work("list s3://slides/many/", &keys).marked();
     assert_eq!(many.matches(".svs").count(), 1100, "in parts of a thousand");

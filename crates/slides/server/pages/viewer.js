@@ -156,8 +156,16 @@
         viewer.addTiledImage({
             tileSource: source(),
             success: (added) => added.item.whenFullyLoaded(() => removeBelow(added.item)),
-            error: (event) => say(event.message),
+            error: (event) => {
+                viewer.world.removeAll();
+                say(event.message);
+            },
         });
+    });
+
+    // OpenSeadragon mirrors the view by this key. No link says so, and it looks like another slide.
+    viewer.addHandler("canvas-key", (event) => {
+        event.preventDefaultAction = event.originalEvent.code === "KeyF";
     });
 
     function press(name, action) {

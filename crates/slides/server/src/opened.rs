@@ -155,6 +155,9 @@ impl Slides {
         let entry = entries.get(id)?;
         // Who reads a file on a web server finds out that it has changed.
         let is_remote = entry.opened.as_ref().is_ok_and(|open| open.host.is_some());
+        if is_remote && !self.library.has(id) {
+            return Some(Err(library::none()));
+        }
         let is_fresh = is_remote || entry.checked.elapsed() < FRESH;
         (is_fresh && !entry.is_old()).then(|| entry.opened.clone())
     }

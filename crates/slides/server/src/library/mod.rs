@@ -30,7 +30,7 @@ use crate::failure::{Failure, Result, outside};
 use crate::series::{Headings, Index};
 use crate::shares::{self, Host};
 use names::{free, is_text, parts, parts_of, path_of};
-use scan::{INSTANCE, STORE, ends, scan};
+use scan::{INSTANCE, STORE, ends, scan, took};
 
 /// A list is not made again before; nor before as much time as it has taken, up to that.
 const FRESH: Duration = Duration::from_secs(2);
@@ -233,7 +233,7 @@ impl Library {
             // It is no sooner tried again than one that went well.
             Err(error) => {
                 tracing::error!("the slides cannot be listed: {error:#}");
-                Known { at: Instant::now(), took: began.elapsed(), ..known }
+                Known { at: Instant::now(), took: took(&self.roots, began), ..known }
             }
         };
         *self.state() = found.clone();
@@ -254,6 +254,11 @@ impl Library {
             Some(Place::Address(address)) => shares::host(address),
             _ => None,
         }
+    }
+
+    /// Whether the last scan has found it. Does not block.
+    pub(crate) fn has(&self, id: &str) -> bool {
+        self.state().list.contains_key(id)
     }
 
     /// Where a slide is that has this identifier. Blocks, as [`list`](Self::list).

@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result as Anyhow, bail};
 
@@ -26,6 +26,8 @@ pub(super) const STORE: &str = ".zarr";
 pub(super) const INSTANCE: &str = ".dcm";
 /// Directories below one another.
 const DEEPEST: usize = 32;
+/// Directories of a bucket that are listed at a time: each is a request that is paid for.
+const LISTED: usize = 10_000;
 /// Slides of one server.
 const MOST: usize = 1 << 20;
 /// Notes that are kept; more of them say nothing new.
@@ -38,10 +40,13 @@ pub(super) fn scan(roots: &[Root], headings: &mut Headings) -> Anyhow<Known> {
     look(roots, headings, &mut list, &mut index, &mut notes)?;
     headings.sweep();
     let (list, series, notes) = (Arc::new(list), Arc::new(index), Arc::new(notes));
-    // To list a bucket costs its owner something.
+    Ok(Known { list, series, notes, at: Instant::now(), took: took(roots, began) })
+}
+
+/// For how long a scan counts. To list a bucket costs its owner something.
+pub(super) fn took(roots: &[Root], began: Instant) -> Duration {
     let is_dear = roots.iter().any(|root| matches!(root, Root::Bucket { .. }));
-    let took = if is_dear { LONGEST } else { began.elapsed() };
-    Ok(Known { list, series, notes, at: Instant::now(), took })
+    if is_dear { LONGEST } else { began.elapsed() }
 }
 
 fn look(
@@ -79,8 +84,22 @@ fn look(
             }
             Root::Bucket { address, prefix } => {
                 let mut todo = vec![(address.clone(), prefix.clone(), 0)];
+                let mut looked_at = 0;
                 while let Some((address, prefix, depth)) = todo.pop() {
-                    for (name, is_directory) in seekwire_slides_image::list(&address)? {
+                    looked_at += 1;
+                    if looked_at > LISTED {
+                        told.warn(format!("{address}: only {LISTED} directories are looked at"));
+                        break;
+                    }
+                    let names = match seekwire_slides_image::list(&address) {
+                        Ok(names) => names,
+                        Err(error) if depth == 0 => return Err(error.into()),
+                        Err(error) => {
+                            told.warn(error.to_string());
+                            continue;
+                        }
+                    };
+                    for (name, is_directory) in names {
                         if name.starts_with('.') || !is_printable(&name) {
                             continue;
                         }
