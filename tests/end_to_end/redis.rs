@@ -36,11 +36,17 @@ fn benchmark(stage: &Stage, options: &[&str]) {
 fn mass_insertion(stage: &mut Stage) {
     const KEYS: usize = 50_000;
     let (server, port) = serve(stage);
-    let mut loader = stage.start(client(stage, "redis-cli", &port).arg("--pipe"));
-    for key in 0..KEYS {
-        loader.tell(&format!("SET key:{key} {key:020}\r"));
-    }
-    let report = loader.finish().success();
+    // From a file: what comes line by line is sent so, with hundreds of calls for each poll.
+    let commands = stage.path("commands");
+    let lines: String = (0..KEYS).map(|key| format!("SET key:{key} {key:020}\r\n")).collect();
+    std::fs::write(&commands, lines).unwrap();
+    let load = format!(
+        "{} -h {} -p {port} --pipe <{}",
+        installed("redis-cli").display(),
+        stage.address,
+        commands.display()
+    );
+    let report = stage.run(stage.command("sh").args(["-c", &load])).success();
     assert!(report.contains(&format!("errors: 0, replies: {KEYS}")), "{report}");
     assert_eq!(ask(stage, &port, &["DBSIZE"]), KEYS.to_string());
     assert_eq!(ask(stage, &port, &["GET", "key:4711"]), format!("{:020}", 4711));
