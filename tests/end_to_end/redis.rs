@@ -36,7 +36,7 @@ fn benchmark(stage: &Stage, options: &[&str]) {
 fn mass_insertion(stage: &mut Stage) {
     const KEYS: usize = 50_000;
     let (server, port) = serve(stage);
-    // From a file: what comes line by line is sent so, with hundreds of calls for each poll.
+    // redis-cli sends input that comes line by line with hundreds of calls for each poll.
     let commands = stage.path("commands");
     let lines: String = (0..KEYS).map(|key| format!("SET key:{key} {key:020}\r\n")).collect();
     std::fs::write(&commands, lines).unwrap();
