@@ -27,7 +27,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 const PROFILE: &str = "AWS_PROFILE";
 const ROLE: &str = "AWS_ROLE_ARN";
 const TOKEN: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
-/// If one of these is set, keys are wanted; the first one counts.
+/// If one of these is set, keys are wanted.
 const WANTED: [&str; 5] = [
     PROFILE,
     ROLE,
@@ -46,14 +46,19 @@ static HAS_SIGNED: AtomicBool = AtomicBool::new(false);
 /// When nobody had keys.
 static NONE_AT: Mutex<Option<Instant>> = Mutex::new(None);
 
+/// The first variable that says where keys are.
+fn wanted() -> Option<&'static str> {
+    let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    WANTED.into_iter().find(is_set)
+}
+
 /// Where keys come from. Where the environment names a place, the keys of no other are taken: if that
 /// fails, they would be those of somebody else. A program that gives keys out is not started.
 fn keys() -> DefaultCredentialProvider {
-    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let builder = DefaultCredentialProvider::builder().no_process();
-    let builder = match WANTED.iter().find(|name| is_set(name)) {
-        Some(&PROFILE) => builder.no_web_identity().no_ecs().no_imds(),
-        Some(&(ROLE | TOKEN)) => builder.no_ecs().no_imds(),
+    let builder = match wanted() {
+        Some(PROFILE) => builder.no_web_identity().no_ecs().no_imds(),
+        Some(ROLE | TOKEN) => builder.no_ecs().no_imds(),
         Some(_) => builder.no_imds(),
         None => builder,
     };
@@ -79,7 +84,7 @@ pub(crate) fn sign(signer: &Signer, parts: &mut Parts) -> std::result::Result<()
     match (block_on(signer.sign(parts, None)), &mut none_at) {
         (Ok(()), _) => HAS_SIGNED.store(true, Ordering::Relaxed),
         (Err(error), Some(none_at)) if error.kind() == ErrorKind::CredentialInvalid => {
-            if let Some(name) = WANTED.iter().find(|name| std::env::var_os(name).is_some()) {
+            if let Some(name) = wanted() {
                 return Err(format!("{name} is set, but leads to no keys"));
             }
             **none_at = Some(Instant::now());

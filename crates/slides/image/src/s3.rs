@@ -13,7 +13,9 @@ use ureq::http::request::Parts;
 use ureq::http::{HeaderMap, StatusCode};
 
 /// Bytes of a part of a list: it has a thousand keys at most.
-const LIST: u64 = 16 << 20;
+const LIST: u64 = 4 << 20;
+/// Names in a directory.
+const MOST: usize = 1 << 20;
 /// Parts of a list.
 const PARTS: usize = 1 << 10;
 /// Bytes of a name: keys have 1024.
@@ -117,7 +119,7 @@ impl Bucket {
 ///
 /// # Errors
 /// An address that is not `s3://BUCKET/` or `s3://BUCKET/PREFIX/`, no such bucket, no permission to list
-/// it, no list, and more than a million names.
+/// it, no list, and a list that does not end within a million names or a thousand parts.
 pub fn list(address: &str) -> Result<BTreeMap<String, bool>> {
     let error = |what: String| Error::Http { name: address.to_owned(), what };
     let (bucket, prefix) = Bucket::of_directory(address)?;
@@ -152,6 +154,9 @@ pub fn list(address: &str) -> Result<BTreeMap<String, bool>> {
             let is_name = !name.is_empty() && name.len() <= LONGEST;
             is_name.then(|| (name.to_owned(), is_directory))
         }));
+        if names.len() > MOST {
+            return Err(error(format!("more than {MOST} names")));
+        }
         let next = of(list.root_element(), "NextContinuationToken");
         if next.is_none() {
             return Ok(names);

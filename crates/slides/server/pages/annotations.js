@@ -119,16 +119,11 @@
         const far = 1000;
         const [origin, right, down] = [at(0, 0), at(far, 0), at(0, far)];
         const ratio = devicePixelRatio;
-        const matrix = [
+        return [
             (right.x - origin.x) / far, (right.y - origin.y) / far,
             (down.x - origin.x) / far, (down.y - origin.y) / far,
             origin.x, origin.y,
         ].map((number) => number * ratio);
-        if (viewer.viewport.getFlip()) {
-            [0, 2, 4].forEach((at) => { matrix[at] = -matrix[at]; });
-            matrix[4] += canvas.width;
-        }
-        return matrix;
     }
 
     function draw() {

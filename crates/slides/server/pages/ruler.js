@@ -35,20 +35,14 @@
     // A press that moves less is a click.
     const threshold = 5;
 
-    // Pixels of the viewer's element; a flipped view mirrors them.
-    function mirrored(point) {
-        const x = viewer.viewport.getFlip() ? viewer.viewport.getContainerSize().x - point.x : point.x;
-        return new OpenSeadragon.Point(x, point.y);
-    }
-
     function onSlide(event) {
         const box = viewer.canvas.getBoundingClientRect();
         const pixel = new OpenSeadragon.Point(event.clientX - box.left, event.clientY - box.top);
-        return viewer.viewport.pointFromPixel(mirrored(pixel), true).times(width);
+        return viewer.viewport.pointFromPixel(pixel, true).times(width);
     }
 
     function onScreen(point) {
-        return mirrored(viewer.viewport.pixelFromPoint(point.divide(width), true));
+        return viewer.viewport.pixelFromPoint(point.divide(width), true);
     }
 
     function measured() {

@@ -165,7 +165,9 @@
 
     // OpenSeadragon mirrors the view by this key. No link says so, and it looks like another slide.
     viewer.addHandler("canvas-key", (event) => {
-        event.preventDefaultAction = event.originalEvent.code === "KeyF";
+        if (event.originalEvent.keyCode === 70) {
+            event.preventDefaultAction = true;
+        }
     });
 
     function press(name, action) {

@@ -53,8 +53,8 @@ thread_local! {
     static LIMIT: Cell<Deadline> = const { Cell::new(Deadline::NEVER) };
 }
 
-/// Does `work`, in which this thread waits for locks until `until` at most, and then goes on as if it
-/// held them itself. For work that the holder of such a lock may wait for, interrupted by a signal.
+/// Does `work`, in which this thread waits for locks until `until` at most. After that, [`acquire`]
+/// gives it none, as in a handler that interrupted the holder. For work that the holder of such a lock may wait for, interrupted by a signal.
 /// Even after that time the thread sleeps once for each lock, since most are held for a moment only.
 pub fn within<R>(until: Deadline, work: impl FnOnce() -> R) -> R {
     struct Reset(Deadline);

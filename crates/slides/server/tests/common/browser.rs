@@ -265,10 +265,11 @@ impl Page<'_> {
         }
     }
 
-    /// Presses and releases a key.
-    pub(crate) fn key(&mut self, key: &str) {
+    /// Presses and releases a key; pages know it by its name or by its number.
+    pub(crate) fn key(&mut self, key: &str, number: u8) {
         for kind in ["keyDown", "keyUp"] {
-            self.call("Input.dispatchKeyEvent", json!({ "type": kind, "key": key, "code": key }));
+            let about = json!({ "type": kind, "key": key, "windowsVirtualKeyCode": number });
+            self.call("Input.dispatchKeyEvent", about);
         }
     }
 

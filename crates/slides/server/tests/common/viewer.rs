@@ -21,13 +21,17 @@ pub(crate) const SETTLED: &str = "(() => { const viewer = OpenSeadragon.getViewe
         && is_near(view.getZoom(true), view.getZoom()) && is_near(view.getRotation(true), view.getRotation())
         && view.getCenter(true).distanceTo(view.getCenter()) < 1e-6; })()";
 
-/// Waits until it is so, and is seen.
 pub(crate) fn settle(page: &mut Page<'_>) {
+    settle_by(page, SETTLED);
+}
+
+/// Waits until a condition holds, and that is seen.
+pub(crate) fn settle_by(page: &mut Page<'_>, condition: &str) {
     let frames = "new Promise((seen) => requestAnimationFrame(() => requestAnimationFrame(() => seen(true))))";
     loop {
-        page.until(SETTLED);
+        page.until(condition);
         page.value(frames);
-        if page.value(SETTLED) == true {
+        if page.value(condition) == true {
             return;
         }
     }
