@@ -154,7 +154,11 @@ impl World {
                     (&self.ends[usize::from(end)], &mut self.directions[usize::from(end)]);
                 let tx = q.tx();
                 tx.set_corked(on);
-                direction.corked = on;
+                let was_corked = std::mem::replace(&mut direction.corked, on);
+                if on && !was_corked && direction.held.take().is_some() {
+                    // What is held for MSG_MORE still ends at an answer.
+                    direction.is_unsure = true;
+                }
                 if !on {
                     let _ = tx.release();
                     assert!(!tx.release(), "once is enough");
