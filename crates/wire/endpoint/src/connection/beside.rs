@@ -8,7 +8,7 @@ use seekwire_transport::Errno;
 use seekwire_transport::queue::Answer;
 use seekwire_transport::sys::poll::Deadline;
 use seekwire_transport::sys::rest::Rest;
-use seekwire_transport::sys::{Fd, socket};
+use seekwire_transport::sys::{Fd, process, socket};
 
 use super::back::HandedOver;
 use super::link::Link;
@@ -95,6 +95,14 @@ impl Connection {
     #[must_use]
     pub fn is_held_by(&self, pids: &[u32]) -> bool {
         self.attached().is_some_and(|link| link.ring.queue.is_held_by(pids))
+    }
+
+    /// Whether one of these processes has a descriptor of the socket, by what the kernel says: looks
+    /// through all of theirs. True where that cannot be seen.
+    #[must_use]
+    pub fn is_open_in(&self, pids: &[u32]) -> bool {
+        socket::identity(self.fd())
+            .is_none_or(|(_, inode)| pids.iter().any(|pid| process::has_socket(*pid, inode)))
     }
 
     /// The descriptors that a process needs to move the bytes of a connection that the kernel's
