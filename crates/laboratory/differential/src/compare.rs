@@ -381,6 +381,10 @@ fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict
     {
         return Verdict::Allowed;
     }
+    let waits = |fate: &Fate| match fate {
+        Fate::Done(answer) => (answer.value, answer.errno) == (-1, libc::EAGAIN),
+        fate => matches!(fate, Fate::Blocked),
+    };
     let allowed = match call {
         Call::Send { .. }
         | Call::SendMany { .. }
@@ -403,8 +407,9 @@ fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict
             !freedom.balanced
                 || !freedom.connected
                 || (told(control) && told(tried))
-                // It takes all or nothing, and a reset takes with it what was not sent yet.
-                || (freedom.crowded && freedom.dead && told(tried))
+                // It takes all or nothing, of what has come, and a reset takes with it what was not
+                // sent yet.
+                || (freedom.crowded && (freedom.dead && told(tried) || waits(control) || waits(tried)))
                 || (freedom.under_way && is_sooner(control, tried))
         }
         Call::Drain { .. } => {

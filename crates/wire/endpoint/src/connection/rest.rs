@@ -117,7 +117,10 @@ impl Connection {
             };
         };
         self.set_shared();
-        if !link.ring.queue.wants_tcp() {
+        if link.ring.queue.wants_tcp() {
+            // The peer takes bytes of others from the kernel only where this end has left the ring.
+            self.attend();
+        } else {
             self.fall_back_now(link, why);
         }
         self.expect_others_to_send(link, why);

@@ -171,6 +171,9 @@ impl Connection {
         if begun && self.has_error() {
             return Err(Errno::PIPE);
         }
+        // TCP sends what it holds back with the next acknowledgement. None may come from a peer that
+        // answers by the ring.
+        let flags = SendFlags { more: flags.more && link.ring.queue.is_tcp_only(), ..flags };
         match socket::send(self.fd(), &gather.rest(), kernel_flags(flags)) {
             Ok(n) => {
                 let mut kept = 0;
