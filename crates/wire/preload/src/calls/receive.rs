@@ -12,11 +12,11 @@ use seekwire_transport::Errno;
 use seekwire_transport::buffer::zeros;
 use seekwire_transport::sys::socket::Control;
 
-use super::control::{Messages, Told};
+use super::control::Messages;
 use super::flags::{self, About};
 use super::interpose;
 use crate::buffers::{Buffers, is_possible};
-use crate::ffi::{count, errno, fail, guarded_raw, set_errno};
+use crate::ffi::{count, errno, fail, guarded, guarded_raw, set_errno};
 use crate::hazard::outside;
 use crate::table::SocketRef;
 use crate::timeout::Timeout;
@@ -262,7 +262,8 @@ unsafe fn receive_message(
         // The kernel finds that out when the bytes are taken.
         return fail(Errno::FAULT);
     }
-    let told = control.map_or_else(Told::default, |control| control.tell(socket, result > 0));
+    let told = control.and_then(|control| guarded(|| control.tell(socket, result > 0)));
+    let told = told.unwrap_or_default();
     // SAFETY: it can be written to.
     unsafe {
         if !header.msg_name.is_null() {
