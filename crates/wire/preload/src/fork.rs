@@ -7,6 +7,7 @@
 //! stops all threads by a signal).
 
 use std::cell::Cell;
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
@@ -166,6 +167,9 @@ fn after_fork(work: impl FnOnce(&mut Fork)) {
     }
 }
 
+/// The name of the processes that [`beside`] begins.
+pub(crate) const RELAY: &CStr = c"seekwire-relay";
+
 /// Runs each of `works` in a process of the library's own, which has no descriptors of this one but
 /// `kept`, holds the connection of `socket` as the child of a fork does, and ends with the work.
 /// Nobody has to wait for it.
@@ -203,7 +207,7 @@ pub(crate) fn beside(socket: &Socket, kept: &[Fd], works: &[&dyn Fn()]) -> Resul
 }
 
 fn be_beside(socket: &Socket, kept: &[Fd], work: &dyn Fn()) {
-    beside::stand_alone(c"seekwire-relay");
+    beside::stand_alone(RELAY);
     beside::close_all_but(kept);
     process::after_fork_child();
     hazard::after_fork_child();

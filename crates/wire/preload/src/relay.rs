@@ -300,11 +300,14 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
     // one does.
     let is_found = !connection.is_attached();
     let others = connection.holders();
+    let has_unlisted = connection.has_unlisted_holders();
+    let is_held = |asks_kernel: bool| match has_unlisted {
+        true => !asks_kernel || connection.is_open_elsewhere(Some(fork::RELAY)),
+        false => connection.is_held_by(&others) && (!asks_kernel || connection.is_open_in(&others)),
+    };
     let wait_for_others = || {
         for nap in 1.. {
-            if !connection.is_held_by(&others)
-                || (nap % NAPS == 0 && !connection.is_open_in(&others))
-            {
+            if !is_held(nap % NAPS == 0) {
                 break;
             }
             thread::nap(NAP);
@@ -317,7 +320,7 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
         if takes == Takes::WhenLeft {
             wait_for_others();
         }
-        if !inward(connection, near) && !is_found && !connection.is_held_by(&others) {
+        if !inward(connection, near) && !is_found && !is_held(true) {
             socket::reset(connection.fd());
         }
     };

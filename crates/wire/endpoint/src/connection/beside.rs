@@ -1,6 +1,7 @@
 //! A connection that goes on in other processes: in those that relay it to a program that knows
 //! nothing of the ring, and beside programs that inherit the socket and most likely never use it.
 
+use std::ffi::CStr;
 use std::time::Duration;
 
 use seekwire_protocol::Reason;
@@ -103,6 +104,20 @@ impl Connection {
     pub fn is_open_in(&self, pids: &[u32]) -> bool {
         socket::identity(self.fd())
             .is_none_or(|(_, inode)| pids.iter().any(|pid| process::has_socket(*pid, inode)))
+    }
+
+    /// Whether a process may hold an attached connection that is not among [`Connection::holders`].
+    #[must_use]
+    pub fn has_unlisted_holders(&self) -> bool {
+        self.attached().is_some_and(|link| link.ring.queue.has_unlisted_holders())
+    }
+
+    /// Whether another process whose name is not `but` has a descriptor of the socket, by what the
+    /// kernel says: looks through those of all.
+    #[must_use]
+    pub fn is_open_elsewhere(&self, but: Option<&CStr>) -> bool {
+        socket::identity(self.fd())
+            .is_none_or(|(_, inode)| process::socket_is_elsewhere(inode, but))
     }
 
     /// The descriptors that a process needs to move the bytes of a connection that the kernel's

@@ -5,7 +5,7 @@
 //! shared with all children, made when the first fork comes.
 
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use seekwire_transport::mem::Common;
 use seekwire_transport::sys::thread;
@@ -44,7 +44,7 @@ impl Holders {
         holders
     }
 
-    fn word(&self, word: usize) -> Option<&'static std::sync::atomic::AtomicU64> {
+    fn word(&self, word: usize) -> Option<&'static AtomicU64> {
         let Self::Line(line) = self else { return None };
         Some(table()?.word(line * LINE + word * 8))
     }
@@ -59,10 +59,17 @@ impl Holders {
         self.word(word).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
+    /// In place of a process that has ended without a word, if need be.
     fn add(&self, pid: u32) -> bool {
-        PIDS.filter_map(|word| self.word(word)).any(|word| {
-            word.compare_exchange(0, pid.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        })
+        let words = || PIDS.filter_map(|word| self.word(word));
+        let take = |word: &AtomicU64, from: u64| {
+            word.compare_exchange(from, pid.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        words().any(|word| take(word, 0))
+            || words().any(|word| {
+                let holder = word.load(Ordering::Acquire);
+                !thread::process_is_alive(holder as u32) && take(word, holder)
+            })
     }
 
     pub(super) fn fork_pending(&self) {

@@ -88,7 +88,7 @@ impl Connection {
     }
 
     fn room_for_rest(&self, link: &Link) -> Option<&Rest> {
-        if self.rest.get().is_none() && link.ring.queue.is_only_holder(thread::process_id()) {
+        if self.rest.get().is_none() && self.is_only_holder(link) {
             let _inside = fork::enter();
             let rest = Rest::new(self.fd())
                 .inspect_err(|error| tracing::debug!("fd {}: no rest: {error}", self.fd().raw()));

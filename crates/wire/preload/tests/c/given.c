@@ -205,6 +205,36 @@ static void by_two_numbers(void)
     show_peer(told);
 }
 
+/* More forks hold it than a list has room for: one after the other, or all at once. The last one leaves with all unread. */
+static void held_by_many(int at_once)
+{
+    enum { CHILDREN = 20 };
+    int told, fd = begin_peer(&told), ends[CHILDREN][2];
+    pid_t children[CHILDREN];
+    char c;
+    fflush(stdout);
+    for (int i = 0; i < CHILDREN; i++) {
+        CHECK(pipe2(ends[i], O_CLOEXEC) == 0);
+        children[i] = fork();
+        if (children[i] == 0) {
+            for (int before = 0; before <= i; before++)
+                close(ends[before][1]);
+            CHECK(!at_once || (read(ends[i][0], &c, 1) == 0 && close(fd) == 0));
+            _exit(0);
+        }
+        close(ends[i][0]);
+        if (!at_once)
+            join(children[i]);
+    }
+    close(fd);
+    for (int i = 0; i < CHILDREN; i++) {
+        close(ends[i][1]);
+        if (at_once)
+            join(children[i]);
+    }
+    show_peer(told);
+}
+
 /* The program leaves with all but one byte unread, after this one has closed it. */
 static void left_with_a_reset(void)
 {
@@ -350,6 +380,8 @@ int main(int argc, char **argv)
     forked_meanwhile();
     by_two_actions();
     by_two_numbers();
+    held_by_many(0);
+    held_by_many(1);
     left_with_a_reset();
     in_a_set();
     return 0;

@@ -10,13 +10,22 @@ use crate::sys::thread::process_is_alive;
 /// socket.
 const EXECUTES: u64 = 1 << 32;
 
-/// Enters a process among the holders of an end, which the peer may see before the two are joined.
-/// False when there is no place left.
+/// In the upper half of the word of pending forks: children for which there was no place among the
+/// holders.
+const UNLISTED: u64 = 1 << 32;
+
+/// Enters a process among the holders of an end, which the peer may see before the two are joined: in
+/// place of one that has ended without a word, if need be. False when there is no place left.
 pub fn add_holder(own: &impl OwnMemory, pid: u32) -> bool {
-    (0..layout::HOLDER_SLOTS).any(|slot| {
-        let word = own.word(layout::HOLDERS + slot * 8);
-        word.compare_exchange(0, pid.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    })
+    let words = || (0..layout::HOLDER_SLOTS).map(|slot| own.word(layout::HOLDERS + slot * 8));
+    let take = |word: &AtomicU64, from: u64| {
+        word.compare_exchange(from, pid.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
+    words().any(|word| take(word, 0))
+        || words().any(|word| {
+            let holder = word.load(Ordering::Acquire);
+            !process_is_alive(holder as u32) && take(word, holder)
+        })
 }
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
@@ -32,14 +41,33 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 
     /// The child of a fork, which must have been announced, holds this end.
     pub fn fork_arrived(&self, pid: u32) {
+        let pending = self.own.word(layout::FORKS_PENDING);
         if self.add_holder(pid) {
-            self.own.word(layout::FORKS_PENDING).fetch_sub(1, Ordering::AcqRel);
+            pending.fetch_sub(1, Ordering::AcqRel);
+        } else {
+            pending.fetch_add(UNLISTED - 1, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether children hold this end, or did, for which there was no place among the holders.
+    #[must_use]
+    pub fn has_unlisted_holders(&self) -> bool {
+        self.own.word(layout::FORKS_PENDING).load(Ordering::Acquire) >= UNLISTED
+    }
+
+    /// Forgets the children for which there was no place, unless the socket is `held_elsewhere`, or
+    /// another one comes meanwhile.
+    pub fn forget_unlisted(&self, held_elsewhere: impl FnOnce() -> bool) {
+        let word = self.own.word(layout::FORKS_PENDING);
+        let seen = word.load(Ordering::Acquire);
+        if seen >= UNLISTED && seen % UNLISTED == 0 && !held_elsewhere() {
+            let _ = word.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
     /// The fork that was announced failed.
     pub fn fork_failed(&self) {
-        let lower = |now: u64| now.checked_sub(1);
+        let lower = |now: u64| (now % UNLISTED != 0).then(|| now - 1);
         let pending = self.own.word(layout::FORKS_PENDING);
         let _ = pending.fetch_update(Ordering::AcqRel, Ordering::Relaxed, lower);
     }

@@ -1,11 +1,11 @@
 //! Processes of the library's own: copies of the caller that nobody has to wait for.
 
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
 use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use super::{Fd, call, file};
+use super::{Fd, call, file, thread};
 use crate::Errno;
 
 /// A copy of this process with this thread alone, by clone(2): no handler of pthread_atfork(3) runs,
@@ -49,6 +49,29 @@ pub fn has_socket(pid: u32, inode: u64) -> bool {
     };
     // The kernel shows none once the first thread of a process has ended, though others go on.
     names.is_empty() || names.iter().any(is_it)
+}
+
+/// Whether a process other than this one has a socket with this inode, of those whose descriptors
+/// this one may see, and whose name is not `but`. Looks through all of them.
+#[must_use]
+pub fn socket_is_elsewhere(inode: u64, but: Option<&CStr>) -> bool {
+    let socket = format!("socket:[{inode}]");
+    let shows = |pid: u32| {
+        let numbers = format!("/proc/{pid}/fd");
+        let names = file::names(numbers.as_ref()).unwrap_or_default();
+        let is_it = |name: &OsString| {
+            std::fs::read_link(Path::new(&numbers).join(name))
+                .is_ok_and(|file| file.as_os_str() == socket.as_str())
+        };
+        names.iter().any(is_it)
+    };
+    let is_but = |pid: u32| {
+        let name = file::read(format!("/proc/{pid}/comm").as_ref()).unwrap_or_default();
+        but.is_some_and(|but| name.strip_suffix(b"\n") == Some(but.to_bytes()))
+    };
+    let names = file::names("/proc".as_ref()).unwrap_or_default();
+    let mut processes = names.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
+    processes.any(|pid| pid != thread::process_id() && shows(pid) && !is_but(pid))
 }
 
 /// Waits until a [`copy`] has ended; returns its status, unless another thread has waited for it.
