@@ -35,6 +35,8 @@ fn what_is_wrong_is_said() {
         (&[(259, SHORT, 1, 4)], 0, "compression 4"),
         (&[(258, SHORT, 1, 3)], 0, "samples of 3 bits"),
         (&[(277, SHORT, 1, 1000)], 0, "1000 samples"),
+        (&[(32997, LONG, 1, 5)], 0, "a volume"),
+        (&[(32998, LONG, 1, 8)], 0, "a volume"),
     ];
     for (changes, next, what) in opens {
         let error = open(tiff(changes, *next, &tile)).err();
@@ -57,6 +59,16 @@ fn what_is_wrong_is_said() {
     for bytes in [&b""[..], b"II", b"II\x2a\0", b"MM\0\x2b\0\x08\0\0", b"\x89PNG\r\n\x1a\n"] {
         assert!(matches!(open(bytes.to_vec()), Err(Error::Unsupported { .. })), "{bytes:?}");
     }
+}
+
+#[test]
+fn pixels_that_are_black_or_white_as_readers_please_are_refused() {
+    let mut bytes = tiff(&[], 0, &[7; 4096]);
+    // The tag of the photometric interpretation becomes one that nobody knows.
+    let at = bytes.windows(2).position(|tag| tag == 262_u16.to_le_bytes()).unwrap();
+    bytes[at..at + 2].copy_from_slice(&65_000_u16.to_le_bytes());
+    let error = open(bytes).err().unwrap().to_string();
+    assert!(error.contains("without a photometric interpretation"), "{error}");
 }
 
 #[test]

@@ -253,6 +253,16 @@ fn what_is_wrong_is_said() {
 }
 
 #[test]
+fn the_name_of_an_array_may_be_a_number() {
+    let mut files = zarr_2("null", &[5; 64 * 64]);
+    let expected = read(&files).unwrap();
+    let attributes = String::from_utf8(files[".zattrs"].clone()).unwrap();
+    let attributes = attributes.replace(r#""path": "0""#, r#""path": 0"#);
+    files.insert(".zattrs".into(), attributes.into());
+    assert_eq!(read(&files).unwrap(), expected);
+}
+
+#[test]
 fn a_name_does_not_lead_out_of_the_directory() {
     let directory = tempfile::tempdir().unwrap();
     let inside = directory.path().join("inside.zarr");

@@ -14,6 +14,10 @@ use bytes::Bytes;
 use std::iter;
 use std::sync::Arc;
 
+/// Slices of an image, and of a tile, in a volume (of SGI).
+const IMAGE_DEPTH: u16 = 32997;
+const TILE_DEPTH: u16 = 32998;
+
 /// Where the tiles of an image are.
 struct Table {
     source: Arc<dyn Source>,
@@ -34,6 +38,12 @@ struct Table {
 pub(super) fn read(reader: &mut Reader<'_>, directory: &Directory) -> Result<Grid> {
     let at = directory.at;
     let (width, height) = size(reader, directory)?;
+    // Tiles of several slices: which of them is the picture, nothing says.
+    for tag in [IMAGE_DEPTH, TILE_DEPTH] {
+        if reader.number(directory, tag)?.unwrap_or(1) != 1 {
+            return Err(reader.unsupported("a volume in one directory (ImageDepth, TileDepth)"));
+        }
+    }
     let strips = !directory.has(322);
     let (tile_width, tile_height) = if strips {
         let rows = reader.number(directory, 278)?.unwrap_or(u64::MAX);

@@ -83,7 +83,11 @@ fn has_predictor(codec: Codec) -> bool {
 }
 
 fn colours(reader: &mut Reader<'_>, of: &Directory, codec: Codec) -> Result<Colours> {
-    Ok(match reader.number(of, 262)?.unwrap_or(1) {
+    // Readers that go on without it differ in which colour they take for black.
+    let Some(photometric) = reader.number(of, 262)? else {
+        return Err(reader.unsupported("pixels without a photometric interpretation"));
+    };
+    Ok(match photometric {
         0 if codec != Codec::WebP => Colours::Inverted,
         1 if codec != Codec::WebP => Colours::Grey,
         2 => Colours::Rgb,

@@ -21,8 +21,8 @@ use crate::source;
 use crate::{Error, Limits, Result};
 use image::{Axes, Look};
 use omero::Omero;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -72,9 +72,24 @@ enum Axis {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Dataset {
+    #[serde(deserialize_with = "path")]
     path: String,
     #[serde(default)]
     coordinate_transformations: Vec<Transformation>,
+}
+
+/// Some programs write the name of an array as a number.
+fn path<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<String, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Path {
+        Text(String),
+        Number(u64),
+    }
+    Ok(match Path::deserialize(from)? {
+        Path::Text(text) => text,
+        Path::Number(number) => number.to_string(),
+    })
 }
 
 #[derive(Deserialize)]
