@@ -23,6 +23,9 @@ pub(crate) struct Slide {
     pub(crate) tile: u32,
     /// Images in the file, of which the slide itself is the first one.
     pub(crate) images: u32,
+    /// Of a slide with channels, those that are shown, as in addresses: number, colour, and the values that are
+    /// black and of that colour.
+    pub(crate) channels: Option<&'static str>,
 }
 
 /// The slides of a run.
@@ -53,6 +56,13 @@ pub(crate) struct Layout {
 const REAL: (u32, u32) = (2220, 2967);
 const REAL_TILE: u32 = 240;
 const TILE: u32 = 256;
+
+/// Of the slide with channels, which has as many samples as a slide of gigabytes in colours.
+const FIVE: Layout = Layout { across: 3, down: 2 };
+/// Distinct colours, and windows as of a camera of 16 bits.
+const CHANNELS: &str =
+    "0:0000ff:200-12000,1:00ff00:300-20000,2:ff0000:250-30000,3:ffff00:400-9000,4:ff00ff:150-40000";
+const MAKE: &str = include_str!("../../peer/slides_channels.py");
 
 /// Making a slide of gigabytes takes minutes.
 const PATIENCE: Duration = Duration::from_secs(1800);
@@ -117,6 +127,7 @@ impl Material {
             tile: REAL_TILE,
             // A thumbnail, a label and a macro follow.
             images: 4,
+            channels: None,
         };
         once(&directory.join(&real.file), |to| {
             fs::copy(&fetched, to).with_context(|| format!("cannot copy {}", fetched.display()))?;
@@ -141,12 +152,45 @@ impl Material {
             // vips stops when a level fits into a tile.
             let halvings = (0u32..).find(|n| width.max(height) >> n <= TILE).unwrap_or(0);
             let images = if is_pyramid { 1 + halvings } else { 1 };
-            Ok(Slide { file, width, height, tile: TILE, images })
+            Ok(Slide { file, width, height, tile: TILE, images, channels: None })
         };
         let pyramid = made("pyramid", layout, true)?;
         let flat = made("flat", layout, false)?;
         let large = if large == layout { pyramid.clone() } else { made("pyramid", large, true)? };
         Ok(Self { directory, real, pyramid, flat, large, pixels })
+    }
+
+    /// Makes the slide with channels, if it is not there yet, by a Python that has tifffile.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room, or the Python fails.
+    pub(crate) fn channels(&self, python: &Path) -> Result<Slide> {
+        let Layout { across, down } = FIVE;
+        let slide = Slide {
+            file: format!("channels-{across}x{down}.ome.tif"),
+            width: REAL.0 * across,
+            height: REAL.1 * down,
+            tile: TILE,
+            images: 5,
+            channels: Some(CHANNELS),
+        };
+        once(&self.path(&slide), |to| {
+            let place = tempfile::tempdir().context("cannot make a directory for pixels")?;
+            let (script, source) = (place.path().join("channels.py"), place.path().join("a.ppm"));
+            fs::write(&script, MAKE)?;
+            vips([Path::new("copy"), &self.pixels, &source])?;
+            let program = Program::new(python, &Mode::Plain).args([&script, &source]);
+            let program = program.arg(to).arg(self.shown(&slide));
+            let program = program.args([&across.to_string(), &down.to_string(), CHANNELS]);
+            program.timeout(PATIENCE).run().map(drop).map_err(Into::into)
+        })?;
+        Ok(slide)
+    }
+
+    /// The pixels that a slide with channels shows.
+    fn shown(&self, slide: &Slide) -> PathBuf {
+        self.directory.join(format!("{}.ppm", slide.file))
     }
 
     pub(crate) fn path(&self, slide: &Slide) -> PathBuf {
@@ -172,7 +216,11 @@ impl Material {
         let place = tempfile::tempdir().context("cannot make a directory for pixels")?;
         let (part, shown) = (place.path().join("part.v"), place.path().join("shown.ppm"));
         // vips would read the real slide through OpenSlide, with transparency.
-        let source = if *slide == self.real { self.pixels.clone() } else { self.path(slide) };
+        let source = match slide.channels {
+            Some(_) => self.shown(slide),
+            None if *slide == self.real => self.pixels.clone(),
+            None => self.path(slide),
+        };
         let numbers = [x, y, width, height].map(|number| number.to_string());
         let text = |path: &Path| path.display().to_string();
         let mut crop = vec!["crop".to_owned(), text(&source), text(&part)];

@@ -109,7 +109,19 @@ impl Peer {
 
     /// The address of a view, if it has one.
     pub(crate) fn path(self, slide: &Slide, view: View) -> Option<String> {
-        let Slide { file, width, height, tile, images } = slide;
+        let path = self.plain(slide, view)?;
+        match (slide.channels, self) {
+            (None, _) => Some(path),
+            (Some(channels), Self::Seekwire | Self::LargeImage) => {
+                Some(format!("{path}?c={channels}"))
+            }
+            (Some(_), _) => None,
+        }
+    }
+
+    /// Without channels.
+    fn plain(self, slide: &Slide, view: View) -> Option<String> {
+        let Slide { file, width, height, tile, images, .. } = slide;
         let Region { x, y, width: wide, height: high, to } = view.region(slide);
         // The last level of Deep Zoom is the slide.
         let last = u32::BITS - (width.max(height) - 1).leading_zeros();
@@ -290,6 +302,17 @@ impl Servers {
         build.join("programs")
     }
 
+    /// The Python that has large_image, and with it what makes slides with channels.
+    ///
+    /// # Errors
+    ///
+    /// If it is not installed, with what to do about that.
+    pub(crate) fn large_image(&self) -> Result<&Path> {
+        let python = self.pythons[1]
+            .get_or_init(|| self.interpreter("large_image").map_err(|error| error.to_string()));
+        python.as_deref().map_err(|why| anyhow!("{why}"))
+    }
+
     /// A Python that has the module and gunicorn.
     fn interpreter(&self, module: &str) -> Result<PathBuf> {
         let candidates = [
@@ -310,7 +333,7 @@ impl Servers {
             }
             _ => {
                 "large_image is not installed: `scripts/deps lab` puts it beside the build, or `pip install large-image \
-                 large-image-source-tiff large-image-source-openslide gunicorn`"
+                 large-image-source-tiff large-image-source-ometiff large-image-source-openslide tifffile gunicorn`"
             }
         })
     }
@@ -406,8 +429,14 @@ mod tests {
 
     #[test]
     fn the_same_view_has_an_address_everywhere_or_none() {
-        let slide =
-            Slide { file: "a.tif".to_owned(), width: 6660, height: 5934, tile: 256, images: 6 };
+        let slide = Slide {
+            file: "a.tif".to_owned(),
+            width: 6660,
+            height: 5934,
+            tile: 256,
+            images: 6,
+            channels: None,
+        };
         let path = |peer: Peer, view| peer.path(&slide, view);
         let region = Region { x: 1, y: 2, width: 600, height: 900, to: (200, 300) };
         let views = [View::Tile(3, 5), View::Half(3, 5), View::Region(region)];
@@ -437,6 +466,12 @@ mod tests {
             of(Peer::LargeImage),
             ["/a.tif/0/3/5.jpg", "/a.tif/1/3/5.jpg", "/a.tif/region/1,2,600,900/200,300.jpg"]
         );
+        let slide = Slide { channels: Some("0:ff0000:0-9"), ..slide };
+        let all =
+            [Peer::Seekwire, Peer::Iipsrv, Peer::WsiStreamer, Peer::Openslide, Peer::LargeImage];
+        let found = all.map(|peer| peer.path(&slide, View::Tile(3, 5)).unwrap_or_default());
+        let tile = "/a.tif_files/13/3_5.jpg?c=0:ff0000:0-9";
+        assert_eq!(found, [tile, "", "", "", "/a.tif/0/3/5.jpg?c=0:ff0000:0-9"]);
     }
 
     #[test]

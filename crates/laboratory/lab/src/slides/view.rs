@@ -30,6 +30,7 @@ pub(crate) enum What {
     Stored,
     Decoded,
     Regions,
+    Channels,
 }
 
 impl View {
@@ -63,6 +64,7 @@ impl What {
             Self::Stored => "stored tiles",
             Self::Decoded => "decoded tiles",
             Self::Regions => "regions",
+            Self::Channels => "tiles of five channels",
         }
     }
 
@@ -71,7 +73,7 @@ impl What {
     pub(crate) fn grid(self, slide: &Slide) -> Grid {
         let side = match self {
             Self::Decoded => 2 * slide.tile,
-            Self::Stored | Self::Regions => slide.tile,
+            Self::Stored | Self::Regions | Self::Channels => slide.tile,
         };
         Grid { columns: slide.width / side, rows: slide.height / side }
     }
@@ -80,7 +82,7 @@ impl What {
     pub(crate) fn tile(self, column: u32, row: u32) -> View {
         match self {
             Self::Decoded => View::Half(column, row),
-            Self::Stored | Self::Regions => View::Tile(column, row),
+            Self::Stored | Self::Regions | Self::Channels => View::Tile(column, row),
         }
     }
 
@@ -123,7 +125,14 @@ mod tests {
     use super::*;
 
     fn slide() -> Slide {
-        Slide { file: "a.tif".to_owned(), width: 2600, height: 1800, tile: 256, images: 1 }
+        Slide {
+            file: "a.tif".to_owned(),
+            width: 2600,
+            height: 1800,
+            tile: 256,
+            images: 1,
+            channels: None,
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     CACHED, COLD, CPU, EFFORT, FIRST, HELD, LOAD, MEDIAN, MISSING, PEAK, PSNR, RATE, SIZE, TAIL,
@@ -70,13 +70,15 @@ pub(super) struct Bench {
     /// Of each server that has shown the right pictures: the PSNR of the worst one.
     shown: RefCell<BTreeMap<(Peer, Part), f64>>,
     violation: OnceCell<String>,
+    /// The slide with channels, made when it is wanted, or why it cannot be made.
+    channels: OnceCell<Result<Slide, String>>,
 }
 
 impl Bench {
     pub(super) fn new(command: &Path, material: Material, quick: bool) -> Self {
         let servers = Servers::new(command, &material.directory);
-        let (expected, shown, violation) = Default::default();
-        Self { servers, material, quick, expected, shown, violation }
+        let (expected, shown, violation, channels) = Default::default();
+        Self { servers, material, quick, expected, shown, violation, channels }
     }
 
     /// How long a load is measured: at most if it is closed.
@@ -103,12 +105,19 @@ impl Bench {
             let text = format!("{what}: {width} x {height} pixels in tiles of {tile}");
             Ok(format!("{text}, {mebibytes:.0} MiB").into())
         };
-        Ok(json!([
+        let mut all = vec![
             of(real, "real, one level (all of \"real slide\")")?,
             of(pyramid, "synthetic, all levels (stored tiles, regions)")?,
             of(flat, "synthetic, one level (decoded tiles)")?,
             of(large, "synthetic, all levels (cold open)")?,
-        ]))
+        ];
+        if let Some(Ok(slide)) = self.channels.get() {
+            all.push(of(
+                slide,
+                "synthetic, five channels of 16 bits, all levels (tiles of five channels)",
+            )?);
+        }
+        Ok(all.into())
     }
 
     pub(super) fn run(&self, peer: Peer, work: Work, trial: &mut Trial) -> Result<()> {
@@ -120,11 +129,19 @@ impl Bench {
         }
     }
 
-    fn slide(&self, what: What) -> &Slide {
-        match what {
+    fn slide(&self, what: What) -> Result<&Slide> {
+        Ok(match what {
             What::Stored | What::Regions => &self.material.pyramid,
             What::Decoded => &self.material.flat,
-        }
+            What::Channels => {
+                let made = self.channels.get_or_init(|| {
+                    let python = self.servers.large_image();
+                    let made = python.and_then(|python| self.material.channels(python));
+                    made.map_err(|error| format!("{error:#}"))
+                });
+                made.as_ref().map_err(|why| anyhow!("{why}"))?
+            }
+        })
     }
 
     /// A server that has shown the right pictures, and has the slide open in all its processes.
@@ -187,7 +204,7 @@ impl Bench {
     }
 
     fn closed(&self, peer: Peer, what: What, connections: u64, trial: &mut Trial) -> Result<()> {
-        let slide = self.slide(what);
+        let slide = self.slide(what)?;
         let server = self.server(peer, slide, what)?;
         let views = what.views(slide, REGIONS);
         let paths = views.iter().map(|view| path(&server, slide, *view));
@@ -217,7 +234,7 @@ impl Bench {
     }
 
     fn viewers(&self, peer: Peer, what: What, count: u64, trial: &mut Trial) -> Result<()> {
-        let slide = self.slide(what);
+        let slide = self.slide(what)?;
         let server = self.server(peer, slide, what)?;
         let time = Duration::from_millis(self.milliseconds(true));
         let time = if trial.is_warm_up() { time / 4 } else { time };

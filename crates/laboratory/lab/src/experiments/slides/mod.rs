@@ -37,6 +37,7 @@ fn peers(what: What) -> &'static [Peer] {
         What::Stored => &PEERS,
         What::Decoded => &[Peer::Seekwire, Peer::Iipsrv, Peer::Openslide, Peer::LargeImage],
         What::Regions => &[Peer::Seekwire, Peer::Iipsrv, Peer::LargeImage],
+        What::Channels => &[Peer::Seekwire, Peer::LargeImage],
     }
 }
 
@@ -100,7 +101,8 @@ impl Experiment for Slides {
     fn about(&self) -> &'static str {
         "Servers of whole-slide images are asked for the same tiles of the same slides: this project's, iipsrv behind \
          lighttpd, wsi-streamer, OpenSlide's Deep Zoom and large_image under gunicorn. Stored tiles are given out as \
-         they are where a server can do that; decoded tiles are those between two stored levels; regions are scaled. \
+         they are where a server can do that; decoded tiles are those between two stored levels; regions are scaled; \
+         tiles of five channels of 16 bits are blended in the colours that the address names. \
          Connections that ask without a pause show how many answers there are, and viewers that pan (an open load, \
          whose latencies count from when a tile was due) how long they take. A slide that is not in the page cache \
          shows how soon a first tile comes. Pictures are compared with what vips makes of the slide before anything \
@@ -150,8 +152,9 @@ impl Experiment for Slides {
             };
             Group::new(name, peers.iter().map(variant).collect())
         };
-        for what in [What::Stored, What::Decoded, What::Regions] {
-            let counts = if what == What::Regions { &[GOAL][..] } else { counts };
+        for what in [What::Stored, What::Decoded, What::Regions, What::Channels] {
+            let is_one = matches!(what, What::Regions | What::Channels);
+            let counts = if is_one { &[GOAL][..] } else { counts };
             for &count in counts {
                 let work = move |_| bench::Work::Closed(what, count);
                 groups.push(group(closed(what, count), peers(what), &work));
