@@ -16,7 +16,7 @@ use std::process::Command;
 /// How near pixels are, in dB (PSNR), where decoders may differ.
 const NEAR: f64 = 40.0;
 
-/// What became of each image, by its path.
+/// The outcome for each image, by its path.
 type Outcomes = BTreeMap<String, String>;
 
 #[test]
@@ -62,8 +62,8 @@ fn images_of_others_are_as_other_readers_see_them_or_refused() {
     assert!(missing.is_empty(), "docs/slides.md lacks:\n{}", missing.join("\n"));
 }
 
-/// The outcome for an image that is not wrong: `exact`, `near`, or the reason why it is refused. One
-/// that libjpeg-turbo may decode must be near with it, too.
+/// The outcome for an image that is not wrong: `exact`, `near`, or the reason why it is refused. With
+/// libjpeg-turbo, where that may decode it, the outcome must be the same.
 fn both(place: &Path, of: &Value) -> Result<String, String> {
     let own = outcome(place, of, false)?;
     if of["lossy"] == true && !own.starts_with("refused") {

@@ -1,4 +1,4 @@
-//! DICOMweb: against a client from PyPI and pydicom, and what is asked for wrongly.
+//! DICOMweb: against clients from PyPI and npm and pydicom, and what is asked for wrongly.
 
 mod common;
 
@@ -72,6 +72,20 @@ fn a_client_reads_all_that_pydicom_reads() {
     let address = format!("http://{}/dicomweb", service.address);
     let mut command = Command::new(python);
     let output = run(command.arg(program).arg(address).arg(study.root().join("study")));
+    let count = study.jpeg.levels().len() + study.raw.levels().len();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), format!("{count} instances"));
+}
+
+#[test]
+fn a_client_in_javascript_reads_all_of_a_study() {
+    let study = Study::new();
+    let service = Service::of(&study.root());
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/dicomweb.js");
+    let address = format!("http://{}/dicomweb", service.address);
+    let mut command = Command::new("node");
+    let packages = script("dicomweb-javascript").join("node_modules");
+    command.env("NODE_PATH", packages).arg(program).arg(address).arg(study.root().join("study"));
+    let output = run(&mut command);
     let count = study.jpeg.levels().len() + study.raw.levels().len();
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), format!("{count} instances"));
 }

@@ -67,6 +67,13 @@ def make(of):
     dataset.OpticalPathSequence = [
         item(OpticalPathIdentifier="1", ICCProfile=b"profile!", ObjectiveLensPower="20")
     ]
+    if of.get("placed"):
+        # Viewers that measure on the glass ask for this.
+        dataset.FrameOfReferenceUID = of["series"]
+        dataset.ImageOrientationSlide = [0, -1, 0, -1, 0, 0]
+        dataset.TotalPixelMatrixOriginSequence = [item(XOffsetInSlideCoordinateSystem=20.0, YOffsetInSlideCoordinateSystem=40.0)]
+        light = item(CodeValue="111744", CodingSchemeDesignator="DCM", CodeMeaning="Brightfield illumination")
+        dataset.OpticalPathSequence[0].IlluminationTypeCodeSequence = [light]
     if "concatenation" in of:
         dataset.ConcatenationUID = of["concatenation"]
         dataset.ConcatenationFrameOffsetNumber = first

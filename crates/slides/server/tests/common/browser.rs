@@ -41,6 +41,16 @@ fn program() -> &'static str {
 
 impl Browser {
     pub(crate) fn start() -> Self {
+        // Without graphics hardware, drawing by WebGL takes five times as long as by canvas.
+        Self::with(&["--disable-gpu", "--disable-3d-apis"])
+    }
+
+    /// One that draws by WebGL, which it computes itself.
+    pub(crate) fn with_webgl() -> Self {
+        Self::with(&["--use-angle=swiftshader", "--enable-unsafe-swiftshader"])
+    }
+
+    fn with(graphics: &[&str]) -> Self {
         let profile = tempfile::tempdir().unwrap();
         // It reads commands from the third descriptor and writes answers to the fourth.
         let mut child = Command::new("sh")
@@ -52,10 +62,10 @@ impl Browser {
             ])
             .args(["--headless", "--remote-debugging-pipe", "--no-first-run", "--hide-scrollbars"])
             // Root cannot have the sandbox, and the pages are our own.
-            // Without graphics hardware, drawing by WebGL takes five times as long as by canvas.
-            .args(["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+            .args(["--no-sandbox", "--disable-dev-shm-usage"])
+            .args(graphics)
             .args(["--disable-background-networking", "--disable-component-update"])
-            .args(["--disable-sync", "--force-device-scale-factor=1", "--disable-3d-apis"])
+            .args(["--disable-sync", "--force-device-scale-factor=1"])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .arg("about:blank")
             .env("HOME", profile.path())

@@ -77,12 +77,14 @@ fn instance(
         Colours::YCbCr => "YBR_FULL_422",
         _ => "RGB",
     };
+    // Clients take each level for half as large as the one before, whatever the rounding.
+    let spacing = (0.0005 * f64::from(1_u32 << level)).to_string();
     json!({
         "frames": frames, "jpeg": layout.codec == Codec::Jpeg, "photometric": photometric,
         "samples": 3, "tile": [found.tile_width, found.tile_height],
         "size": [found.width, found.height],
         "kind": if label.is_some() { "LABEL" } else { "VOLUME" },
-        "organization": "TILED_FULL", "table": "basic", "spacing": ["0.0005", "0.0005"],
+        "organization": "TILED_FULL", "table": "basic", "spacing": [spacing, spacing], "placed": true,
         "study": "1.2.826.0.1.1", "number": level + 1, "series": series,
         "uid": format!("{series}.{}", label.map_or_else(|| (level + 1).to_string(), str::to_owned)),
         "file": to.join(format!("{name}{level}.dcm")),
