@@ -116,7 +116,7 @@ fn unshuffled(block: &[u8], typesize: usize) -> Vec<u8> {
 /// a multiple of eight was left as it is.
 fn bits_unshuffled(block: &[u8], typesize: usize) -> Vec<u8> {
     let elements = block.len() / typesize;
-    if elements % 8 != 0 {
+    if !elements.is_multiple_of(8) {
         return block.to_vec();
     }
     let row = elements / 8;

@@ -187,12 +187,12 @@ fn a_real_slide_cut_or_changed_anywhere_does_no_harm() {
         let mut bytes = block.clone();
         bytes[at] ^= 0x55;
         // Every header byte, and some of the JPEG.
-        if at < 900 || at % 499 == 0 {
-            if let Ok(tile) = StoredTile::from_block(&bytes.into()) {
-                let limits = Limits { tile_pixels: 1 << 17, ..Limits::default() };
-                let _ = tile.decode(&limits);
-                let _ = tile.decode(&Limits { turbojpeg: true, ..limits });
-            }
+        if (at < 900 || at % 499 == 0)
+            && let Ok(tile) = StoredTile::from_block(&bytes.into())
+        {
+            let limits = Limits { tile_pixels: 1 << 17, ..Limits::default() };
+            let _ = tile.decode(&limits);
+            let _ = tile.decode(&Limits { turbojpeg: true, ..limits });
         }
     }
     for length in [0, 4, 29, block.len() - 1] {

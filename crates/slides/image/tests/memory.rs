@@ -117,7 +117,7 @@ fn look(slide: Result<Slide>, path: &Path, number: u32) -> usize {
         let told = format!("{}, change {number}", path.display());
         assert!(!has_pattern(picture.pixels()), "{told}");
         if picture.width() <= 64 {
-            let file = picture.encode(Format::Jpeg(80), None, number % 2 == 0).unwrap();
+            let file = picture.encode(Format::Jpeg(80), None, number.is_multiple_of(2)).unwrap();
             assert!(!has_pattern(&file), "{told}: as JPEG");
         }
     }

@@ -90,10 +90,10 @@ impl Headings {
     fn heading(&self, file: &Path) -> Option<Known> {
         let data = fs::metadata(file).ok()?;
         let stamp = Stamp::of(&data);
-        if let Some((known, heading)) = self.known.get(file) {
-            if *known == stamp {
-                return Some((stamp, heading.clone()));
-            }
+        if let Some((known, heading)) = self.known.get(file)
+            && *known == stamp
+        {
+            return Some((stamp, heading.clone()));
         }
         let heading = match Heading::read(file, &work::limits()) {
             Ok(heading) => heading,

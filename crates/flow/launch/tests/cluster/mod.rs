@@ -63,10 +63,9 @@ impl Drop for Bed {
             for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
                 let process = entry.file_name().to_str().and_then(|name| name.parse().ok());
                 let its = fs::read_link(entry.path().join("ns/net")).ok();
-                if let (Some(pid), Some(its)) = (process.and_then(Pid::from_raw), its) {
-                    if its == ours {
-                        let _ = kill_process(pid, Signal::KILL);
-                    }
+                let is_ours = its.as_ref() == Some(&ours);
+                if let Some(pid) = process.and_then(Pid::from_raw).filter(|_| is_ours) {
+                    let _ = kill_process(pid, Signal::KILL);
                 }
             }
         }

@@ -208,14 +208,14 @@ impl Array {
 
     /// The steps from samples to what is stored.
     fn codecs(&mut self, store: &dyn Store, path: &str, mut codecs: &[Named]) -> Result<()> {
-        if let [transpose, others @ ..] = codecs {
-            if transpose.name == "transpose" {
-                let rank = self.shape.len();
-                let order = transposed(&transpose.configuration["order"], rank);
-                let what = || format!("{path}: the transposition {}", transpose.configuration);
-                self.order = order.ok_or_else(|| malformed(store, what()))?;
-                codecs = others;
-            }
+        if let [transpose, others @ ..] = codecs
+            && transpose.name == "transpose"
+        {
+            let rank = self.shape.len();
+            let order = transposed(&transpose.configuration["order"], rank);
+            let what = || format!("{path}: the transposition {}", transpose.configuration);
+            self.order = order.ok_or_else(|| malformed(store, what()))?;
+            codecs = others;
         }
         let Some((bytes, mut rest)) =
             codecs.split_first().filter(|(bytes, _)| bytes.name == "bytes")

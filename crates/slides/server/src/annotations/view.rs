@@ -142,10 +142,10 @@ fn largest(index: &Index, view: View) -> (usize, Vec<u32>) {
         total += 1;
         if heap.len() < FEATURES {
             heap.push(number);
-        } else if let Some(mut last) = heap.peek_mut() {
-            if number < *last {
-                *last = number;
-            }
+        } else if let Some(mut last) = heap.peek_mut()
+            && number < *last
+        {
+            *last = number;
         }
     });
     (total, heap.into_sorted_vec())

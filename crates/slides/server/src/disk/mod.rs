@@ -332,10 +332,10 @@ impl Writer {
             self.sweep();
         }
         let Some(folder) = place.parent() else { return Ok(()) };
-        if let Err(error) = DirBuilder::new().mode(0o700).create(folder) {
-            if error.kind() != io::ErrorKind::AlreadyExists {
-                return Err(error);
-            }
+        if let Err(error) = DirBuilder::new().mode(0o700).create(folder)
+            && error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(error);
         }
         let mut file = tempfile::Builder::new().prefix(sweep::UNFINISHED).tempfile_in(folder)?;
         file.write_all(MARK)?;

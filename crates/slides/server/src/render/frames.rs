@@ -51,11 +51,13 @@ impl Images {
         view: Option<View>,
     ) -> Image {
         let icc = open.slide.icc().filter(|_| open.converts);
-        if kind == Kind::Jpeg && icc.is_none() && view.is_none() {
-            if let Some(jpeg) = tile.jpeg().map_err(|error| open.wrong(&error))? {
-                Counters::add(&self.counters.stored, 1);
-                return Ok(jpeg.into());
-            }
+        if kind == Kind::Jpeg
+            && icc.is_none()
+            && view.is_none()
+            && let Some(jpeg) = tile.jpeg().map_err(|error| open.wrong(&error))?
+        {
+            Counters::add(&self.counters.stored, 1);
+            return Ok(jpeg.into());
         }
         let layout = tile.layout();
         let area = u64::from(layout.width) * u64::from(layout.height);

@@ -62,7 +62,7 @@ pub(crate) fn turned(raster: Raster, turn: Turn) -> Option<Raster> {
     if turn.thousandths == 0 {
         return Raster::new(width, height, pixels);
     }
-    if turn.thousandths % QUARTER == 0 {
+    if turn.thousandths.is_multiple_of(QUARTER) {
         return quarters(&pixels, width, height, turn.thousandths / QUARTER);
     }
     rotated(&pixels, width, height, turn)
@@ -81,7 +81,7 @@ fn mirror(row: &mut [u8]) {
 /// Rotates by one, two or three quarters; no pixel changes its colour.
 fn quarters(pixels: &[u8], width: u32, height: u32, count: u32) -> Option<Raster> {
     let (wide, high) = (width as usize, height as usize);
-    let (across, down) = if count % 2 == 0 { (wide, high) } else { (high, wide) };
+    let (across, down) = if count.is_multiple_of(2) { (wide, high) } else { (high, wide) };
     let mut turned = Vec::with_capacity(pixels.len());
     for row in 0..down {
         for column in 0..across {
