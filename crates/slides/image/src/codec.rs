@@ -1,4 +1,4 @@
-//! Decompression, but for JPEG, into a bounded number of bytes.
+//! Decompression, but for JPEG and JPEG 2000, into a bounded number of bytes.
 
 use crate::blosc;
 use std::io::{Cursor, Read};
@@ -33,11 +33,13 @@ pub enum Codec {
     WebP,
     /// RLE, of DICOM.
     Rle,
+    /// A codestream of JPEG 2000.
+    Jpeg2000,
 }
 
 impl Codec {
     /// All of them; each has the number of its place in the bytes of a stored tile.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Absent,
         Self::Raw,
         Self::Lzw,
@@ -51,12 +53,13 @@ impl Codec {
         Self::Lzma,
         Self::WebP,
         Self::Rle,
+        Self::Jpeg2000,
     ];
 
     /// The first `length` bytes of what is compressed. More are not unpacked, or are an error.
     pub(crate) fn unpack(self, bytes: &[u8], length: usize) -> Result<Vec<u8>, String> {
         let unpacked = match self {
-            Self::Absent | Self::Jpeg | Self::WebP | Self::Rle => {
+            Self::Absent | Self::Jpeg | Self::WebP | Self::Rle | Self::Jpeg2000 => {
                 return Err("it is no sequence of samples".into());
             }
             Self::Raw => bytes[..length.min(bytes.len())].to_vec(),

@@ -22,7 +22,7 @@
 //!   Grid       an image in tiles                        grid.rs
 //!     Tiles      where a tile is: tiff/, dicom/, zarr/
 //!       Source     bytes by range: file, memory, HTTP   (Store: many files by name)
-//!   StoredTile   compressed bytes -> Raster             tile.rs, codec.rs, blosc.rs, jpeg.rs
+//!   StoredTile   compressed bytes -> Raster             tile.rs, codec.rs, blosc.rs, jpeg.rs, jpeg2000/
 //!     Layout       samples -> pixels                      samples.rs
 //!   Blend        channels of stored tiles -> Raster     blend.rs, pick.rs
 //! Rendering       channels, planes, windows, colours         channels.rs, rendering.rs, measure.rs
@@ -37,11 +37,11 @@
 //! [`Limits`], and what is wrong with it is an [`Error`] that names it.
 //!
 //! Compression is none, LZW, deflate or JPEG, in TIFF also PackBits, Zstandard, LZMA or WebP, and
-//! in OME-Zarr Blosc, Zstandard, gzip or LZ4, in DICOM none, JPEG or RLE. A [`Layout`] says what
-//! samples there are: of any number in a pixel, whole or floating point, of 1 to 64 bits, of which
-//! 8 are shown. JPEG 2000 is refused: OpenSlide may read it in files of scanners. (Of decoders of
-//! JPEG 2000, hayro-jpeg2000 has no unsafe code, but needs a newer Rust than this crate promises;
-//! openjpeg-sys is C, and openjp2 is C translated to Rust. For JPEG-LS in DICOM there is CharLS,
+//! in OME-Zarr Blosc, Zstandard, gzip or LZ4, in DICOM none, JPEG or RLE; JPEG 2000 in TIFF and
+//! DICOM. A [`Layout`] says what samples there are: of any number in a pixel, whole or floating point,
+//! of 1 to 64 bits, of which 8 are shown. (The decoder of JPEG 2000, hayro-jpeg2000, has no unsafe code
+//! without its feature `simd`. It allocates by what headers say and does not miss tiles, so jpeg2000/
+//! checks these first. Others are C, or C translated to Rust. For JPEG-LS in DICOM there is CharLS,
 //! which is C++. dicom-rs has RLE, but panics at a frame that is too short.)
 //!
 //! Tables of TIFF are read by own code, and tiles are decompressed by crates. The crate `tiff` reads
@@ -63,6 +63,7 @@ mod formats;
 mod grid;
 mod http;
 mod jpeg;
+mod jpeg2000;
 mod keys;
 mod limits;
 mod measure;

@@ -179,6 +179,14 @@ impl Layout {
         self.row().checked_mul(height)?.checked_mul(planes)
     }
 
+    /// The layout of its samples once these are decompressed: JPEG 2000 gives red, green and blue.
+    pub(crate) fn unpacked(self) -> Self {
+        match (self.codec, self.colours) {
+            (crate::Codec::Jpeg2000, Colours::YCbCr) => Self { colours: Colours::Rgb, ..self },
+            _ => self,
+        }
+    }
+
     /// The bytes of a sample of a value, the nearest one that there is.
     pub(crate) fn bytes(&self, value: f64) -> Vec<u8> {
         let mut bytes = match (self.number, self.bits) {

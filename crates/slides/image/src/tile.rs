@@ -3,7 +3,7 @@
 use crate::codec::Codec;
 use crate::raster::Raster;
 use crate::samples::{Colours, Layout, Number, Predictor};
-use crate::{Error, Limits, Result, jpeg};
+use crate::{Error, Limits, Result, jpeg, jpeg2000};
 use bytes::Bytes;
 use seekwire_turbojpeg::Library;
 
@@ -113,7 +113,7 @@ impl StoredTile {
             _ => {
                 let samples = self.samples(limits)?;
                 let wrong = || self.broken(format!("a layout that is not read: {:?}", self.layout));
-                self.layout.pixels(samples, &self.tables).ok_or_else(wrong)?
+                self.layout.unpacked().pixels(samples, &self.tables).ok_or_else(wrong)?
             }
         };
         raster.halved(self.halvings)
@@ -173,13 +173,18 @@ impl StoredTile {
             name: self.name.clone(),
             what: format!("{samples} samples of {bits} bits"),
         })?;
-        let unpacked = self.unpacked(packed as usize).map_err(|what| self.broken(what))?;
+        let unpacked = self.unpacked(packed as usize, limits).map_err(|what| self.broken(what))?;
         Ok(self.layout.restored(unpacked))
     }
 
     /// Decompresses all parts.
-    fn unpacked(&self, packed: usize) -> std::result::Result<Vec<u8>, String> {
+    fn unpacked(&self, packed: usize, limits: &Limits) -> std::result::Result<Vec<u8>, String> {
         let codec = self.layout.codec;
+        if codec == Codec::Jpeg2000 {
+            let most = limits.tile_pixels.saturating_mul(8);
+            return jpeg2000::decode(&self.bytes, &self.layout, most)
+                .map_err(|what| format!("its JPEG 2000: {what}"));
+        }
         if codec == Codec::Rle {
             let Layout { samples, bits, .. } = self.layout;
             return crate::codec::rle(&self.bytes, samples.into(), usize::from(bits / 8), packed);

@@ -271,7 +271,7 @@ fn the_tiles_of_a_real_slide_are_the_same_in_dicom() {
         directory,
         &[
             one("a", json!({})),
-            one("jpeg2000", json!({"syntax": "1.2.840.10008.1.2.4.90"})),
+            one("jpeg2000", json!({"syntax": "1.2.840.10008.1.2.4.92"})),
             one("lossless", json!({"syntax": "1.2.840.10008.1.2.4.70"})),
             one("label", json!({"kind": "LABEL"})),
         ],
@@ -279,7 +279,7 @@ fn the_tiles_of_a_real_slide_are_the_same_in_dicom() {
     same(&open(&directory.join("a")), 0, &real, 0);
     let fails = |path: &Path| Slide::open(path.to_str().unwrap(), Limits::default()).err().unwrap();
     for (name, what) in [
-        ("jpeg2000", "compression by JPEG 2000"),
+        ("jpeg2000", "compression by the extensions of JPEG 2000"),
         ("lossless", "compression by lossless JPEG"),
         ("label", "without an image of the type VOLUME"),
         ("", "a directory of several series: 1.2.826.1, 1.2.826.5, 1.2.826.8"),

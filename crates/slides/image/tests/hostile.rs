@@ -31,7 +31,10 @@ fn what_is_wrong_is_said() {
         (&[(324, LONG, u32::MAX, 8)], 0, "beyond the limit"),
         (&[(324, LONG, 1000, 4000)], 0, "the file ends"),
         (&[(324, 99, 1, 8)], 0, "not a number"),
-        (&[(259, SHORT, 1, 33003)], 0, "JPEG 2000"),
+        (&[(259, SHORT, 1, 34712), (277, SHORT, 1, 2)], 0, "2 samples of a pixel"),
+        (&[(259, SHORT, 1, 34712), (258, SHORT, 1, 32)], 0, "Grey of 32 bits by Jpeg2000"),
+        (&[(259, SHORT, 1, 34712), (266, SHORT, 1, 2)], 0, "fill order 2 by Jpeg2000"),
+        (&[(259, SHORT, 1, 34712), (339, SHORT, 1, 2)], 0, "Grey of 8 bits by Jpeg2000"),
         (&[(259, SHORT, 1, 4)], 0, "compression 4"),
         (&[(258, SHORT, 1, 3)], 0, "samples of 3 bits"),
         (&[(277, SHORT, 1, 1000)], 0, "1000 samples"),
@@ -49,6 +52,7 @@ fn what_is_wrong_is_said() {
         (&[(325, LONG, 1, u32::MAX)], "beyond the limit"),
         (&[(259, SHORT, 1, 7)], "does not begin as a JPEG"),
         (&[(259, SHORT, 1, 8)], "deflate"),
+        (&[(259, SHORT, 1, 33003)], "its JPEG 2000: it does not begin as JPEG 2000"),
         (&[(259, SHORT, 1, 5)], "tile 0, 0"),
     ];
     for (changes, what) in reads {

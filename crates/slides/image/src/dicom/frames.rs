@@ -195,7 +195,7 @@ impl Place {
     /// Looks at one more item; where a frame begins is given back.
     fn step(&mut self, source: &dyn Source, (first, frames): (bool, u64)) -> Result<Option<u64>> {
         // With the first bytes of what is in it.
-        let length = source.length().saturating_sub(self.at).clamp(8, 10);
+        let length = source.length().saturating_sub(self.at).clamp(8, 12);
         let head = source::read(source, self.at, length)?;
         let (tag, length) = parsed(&head);
         if tag == SEQUENCE_END {
@@ -209,8 +209,10 @@ impl Place {
             let what = "the items of the pixels are broken".into();
             return Err(Error::Malformed { name: source.name().into(), at: self.at, what });
         }
-        // Only the first fragment of a frame begins as a JPEG does.
-        let begins = first || (frames > 1 && length >= 2 && head[8..] == [0xff, 0xd8]);
+        // Only the first fragment of a frame begins as a JPEG or a JPEG 2000 does.
+        let known = &head[8..head.len().min(8 + length.min(4) as usize)];
+        let is_first = known.starts_with(&[0xff, 0xd8]) || known == [0xff, 0x4f, 0xff, 0x51];
+        let begins = first || (frames > 1 && is_first);
         let start = begins.then_some(self.at);
         self.fragments += 1;
         self.at = data + length;

@@ -148,10 +148,11 @@ impl Instance {
         &self.syntax
     }
 
-    /// The type of a frame's bytes: `image/jpeg`, `image/dicom-rle` or `application/octet-stream`.
+    /// The type of a frame's bytes: `image/jpeg`, `image/jp2`, `image/dicom-rle` or `application/octet-stream`.
     pub fn media_type(&self) -> &'static str {
         match self.layout.codec {
             Codec::Jpeg => "image/jpeg",
+            Codec::Jpeg2000 => "image/jp2",
             Codec::Rle => "image/dicom-rle",
             _ => "application/octet-stream",
         }
@@ -237,13 +238,14 @@ fn codec(syntax: &str) -> std::result::Result<Codec, String> {
     let what = match syntax.strip_prefix("1.2.840.10008.1.2").unwrap_or("?") {
         ".1" => return Ok(Codec::Raw),
         ".4.50" | ".4.51" => return Ok(Codec::Jpeg),
+        ".4.90" | ".4.91" => return Ok(Codec::Jpeg2000),
         ".5" => return Ok(Codec::Rle),
         "" => "implicit value representations",
         ".2" => "the byte order of DICOM that was retired",
         ".1.99" => "a deflated dataset",
         ".4.57" | ".4.70" => "compression by lossless JPEG",
         ".4.80" | ".4.81" => "compression by JPEG-LS",
-        ".4.90" | ".4.91" | ".4.92" | ".4.93" => "compression by JPEG 2000",
+        ".4.92" | ".4.93" => "compression by the extensions of JPEG 2000",
         ".4.201" | ".4.202" | ".4.203" => "compression by High-Throughput JPEG 2000",
         _ => return Err(format!("the transfer syntax {syntax:?}")),
     };
@@ -257,6 +259,10 @@ fn layout(header: &Header, codec: Codec) -> std::result::Result<Layout, String> 
         "MONOCHROME2" => Colours::Grey,
         "RGB" => Colours::Rgb,
         "YBR_FULL" | "YBR_FULL_422" if codec == Codec::Jpeg => Colours::YCbCr,
+        // The decoder undoes the reversible transform.
+        "YBR_RCT" if codec == Codec::Jpeg2000 => Colours::Rgb,
+        // Some programs copy YCbCr of Aperio, whose codestream has no transform.
+        "YBR_FULL" | "YBR_ICT" if codec == Codec::Jpeg2000 => Colours::YCbCr,
         other => return Err(format!("the photometric interpretation {other:?}")),
     };
     let needed = if matches!(colours, Colours::Rgb | Colours::YCbCr) { 3 } else { 1 };
@@ -268,7 +274,7 @@ fn layout(header: &Header, codec: Codec) -> std::result::Result<Layout, String> 
     }
     let bits = match header.allocated {
         8 => 8,
-        16 if codec != Codec::Jpeg => 16,
+        16 if codec != Codec::Jpeg && colours != Colours::YCbCr => 16,
         other => return Err(format!("samples of {other} bits")),
     };
     let window = match (bits, header.stored) {

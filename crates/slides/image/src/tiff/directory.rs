@@ -58,6 +58,8 @@ pub(super) struct Reader<'a> {
     pub(super) source: &'a Arc<dyn Source>,
     pub(super) limits: &'a Limits,
     pub(super) numbers: Numbers,
+    /// Whether a scanner of Aperio wrote it.
+    pub(super) is_aperio: bool,
     first: u64,
     seen: HashSet<u64>,
     /// Bytes that tables may still have.
@@ -83,7 +85,7 @@ impl<'a> Reader<'a> {
         };
         let numbers = Numbers { big_endian, big };
         let (seen, tables, shared) = (HashSet::new(), limits.tables, BTreeMap::new());
-        Ok(Some(Self { source, limits, numbers, first, seen, tables, shared }))
+        Ok(Some(Self { source, limits, numbers, is_aperio: false, first, seen, tables, shared }))
     }
 
     /// The directories of the chain from the header on.

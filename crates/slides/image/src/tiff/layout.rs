@@ -24,21 +24,28 @@ pub(super) fn read(
         34925 => Codec::Lzma,
         50000 => Codec::Zstd,
         50001 => Codec::WebP,
-        33003 | 33005 | 34712 => return Err(reader.unsupported("compression by JPEG 2000")),
+        33003..=33005 | 34712 => Codec::Jpeg2000,
         other => return Err(reader.unsupported(format!("compression {other}"))),
     };
-    let is_image = matches!(codec, Codec::Jpeg | Codec::WebP);
+    let is_image = matches!(codec, Codec::Jpeg | Codec::WebP | Codec::Jpeg2000);
     let colours = colours(reader, of, codec)?;
     let samples = reader.number(of, 277)?.unwrap_or(1);
     let needed = colours.needed();
-    let most = if is_image && codec == Codec::Jpeg { needed.into() } else { SAMPLES };
+    let is_exact = matches!(codec, Codec::Jpeg | Codec::Jpeg2000);
+    let most = if is_exact { needed.into() } else { SAMPLES };
     if !(u64::from(needed)..=most).contains(&samples) {
         return Err(reader.unsupported(format!("{samples} samples of a pixel")));
     }
     let planes = samples > 1 && reader.number(of, 284)?.unwrap_or(1) != 1;
     let (number, bits) = number(reader, of)?;
-    let is_byte = number == Number::Unsigned && bits == 8;
-    if !is_byte && (is_image || matches!(colours, Colours::Cmyk | Colours::Units { .. })) {
+    let is_fit = match (codec, colours) {
+        (Codec::Jpeg2000, Colours::Grey | Colours::Inverted | Colours::Rgb) => {
+            number == Number::Unsigned && matches!(bits, 8 | 16)
+        }
+        (_, Colours::Cmyk | Colours::Units { .. }) => number == Number::Unsigned && bits == 8,
+        _ => !is_image || number == Number::Unsigned && bits == 8,
+    };
+    if !is_fit {
         return Err(reader.unsupported(format!("{colours:?} of {bits} bits by {codec:?}")));
     }
     if colours == Colours::Palette && !(number == Number::Unsigned && bits <= 16) {
@@ -52,7 +59,7 @@ pub(super) fn read(
         1 => false,
         // JPEG has an order of its own.
         2 if codec == Codec::Jpeg => false,
-        2 if codec != Codec::WebP => true,
+        2 if !is_image => true,
         other => return Err(reader.unsupported(format!("fill order {other} by {codec:?}"))),
     };
     let predictor = match reader.number(of, 317)?.unwrap_or(1) {
@@ -87,18 +94,27 @@ fn colours(reader: &mut Reader<'_>, of: &Directory, codec: Codec) -> Result<Colo
     let Some(photometric) = reader.number(of, 262)? else {
         return Err(reader.unsupported("pixels without a photometric interpretation"));
     };
+    // In files of Aperio the compression says it, elsewhere these are not told apart.
+    match reader.number(of, 259)? {
+        Some(33003) if reader.is_aperio && matches!(photometric, 2 | 6) => {
+            return Ok(Colours::YCbCr);
+        }
+        Some(33005) if reader.is_aperio && matches!(photometric, 2 | 6) => return Ok(Colours::Rgb),
+        _ => {}
+    }
+    let has_table = !matches!(codec, Codec::Jpeg | Codec::WebP | Codec::Jpeg2000);
     Ok(match photometric {
         0 if codec != Codec::WebP => Colours::Inverted,
         1 if codec != Codec::WebP => Colours::Grey,
         2 => Colours::Rgb,
-        3 if !matches!(codec, Codec::Jpeg | Codec::WebP) => Colours::Palette,
-        5 if !matches!(codec, Codec::Jpeg | Codec::WebP) => {
+        3 if has_table => Colours::Palette,
+        5 if has_table => {
             if reader.number(of, 332)?.unwrap_or(1) != 1 {
                 return Err(reader.unsupported("inks other than cyan, magenta, yellow and black"));
             }
             Colours::Cmyk
         }
-        6 if codec == Codec::Jpeg => Colours::YCbCr,
+        6 if matches!(codec, Codec::Jpeg | Codec::Jpeg2000) => Colours::YCbCr,
         6 if codec != Codec::WebP => units(reader, of)?,
         other => {
             let what = format!("photometric interpretation {other} by {codec:?}");

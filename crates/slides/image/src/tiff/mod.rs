@@ -32,6 +32,7 @@ pub(crate) fn open(source: &Arc<dyn Source>, limits: &Limits) -> Result<Option<P
         return Err(reader.malformed(0, "no image"));
     };
     let description = reader.text(main, DESCRIPTION)?.unwrap_or_default();
+    reader.is_aperio = description.starts_with("Aperio");
     if let Some(what) = scanner::of(&reader, &chain, &description)? {
         return Err(reader.unsupported(what));
     }
@@ -45,7 +46,7 @@ pub(crate) fn open(source: &Arc<dyn Source>, limits: &Limits) -> Result<Option<P
         ome::fill(&mut parts, &mut reader, &chain, &description)?;
     } else {
         let pages = Page::all(&mut reader, &chain)?;
-        if description.starts_with("Aperio") {
+        if reader.is_aperio {
             aperio::fill(&mut parts, &mut reader, &pages, &description)?;
         } else {
             let is_stack = if imagej::is(&description) {

@@ -51,6 +51,7 @@ pub(crate) fn tiff(changes: &[Entry], next: u32, tile: &[u8]) -> Vec<u8> {
 
 pub(crate) const NATIVE: &str = "1.2.840.10008.1.2.1";
 pub(crate) const JPEG: &str = "1.2.840.10008.1.2.4.50";
+pub(crate) const JPEG_2000: &str = "1.2.840.10008.1.2.4.91";
 pub(crate) const RLE: &str = "1.2.840.10008.1.2.5";
 
 /// A dataset of DICOM, by tag.
@@ -292,4 +293,17 @@ pub(crate) fn blosc(length: u32) -> Vec<u8> {
     }
     frame.extend(stream);
     frame
+}
+
+/// A grey codestream of JPEG 2000 of 64 x 64 pixels: waves, in three resolutions, as OpenJPEG writes them.
+pub(crate) fn jpeg_2000() -> Vec<u8> {
+    const DIGITS: &str = "\
+    ff4fff510029000000000040000000400000000000000000000000400000004000000000000000000001070101ff5200\
+    0f01020001000204040000888888ff5c0011425f5250055005504757d357d35762ff90000a0000000000490001ff93c3\
+    6d8024527f4ad7687b0f197dc5c90f3706b8d20de13598b7586397cf1734eac965d056f00df7a1d0729fb6b43bf11f8d\
+    00bf3e29a7e489048080ffd9\
+    ";
+    let pairs = DIGITS.trim_end().as_bytes().chunks_exact(2);
+    let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap_or_default(), 16);
+    pairs.map(|pair| byte(pair).unwrap_or_default()).collect()
 }

@@ -6,7 +6,6 @@
     make_tiff.py aperio LEVELS FILE   makes a pyramid of vips one of Aperio, with at most so many levels
     make_tiff.py ndpi|scn|bif|trestle FILE   what shows that it is a file of Hamamatsu, Leica, Ventana or Trestle
     make_tiff.py ome UNIT FILE     OME-TIFF: the same two levels, and a label; pixels of 0.5 by 0.25 of that unit
-    make_tiff.py jpeg2000 DIRECTORY FILE   SVS of Aperio whose tiles are files of JPEG 2000: 0.jp2, 1.jp2 and so on
     make_tiff.py openslide         prints the directory that has OpenSlide 4
 """
 
@@ -89,17 +88,6 @@ elif sys.argv[1] == "ome":
         file.write(pixels(512), **options, subifds=1, metadata={"axes": "YXS", "Name": "scan <1>", **size})
         file.write(pixels(256), **options, subfiletype=1)
         file.write(pixels(256)[:100], photometric="rgb", metadata={"axes": "YXS", "Name": "Label image"})
-elif sys.argv[1] == "jpeg2000":
-    files = sorted(Path(sys.argv[2]).glob("*.jp2"))
-    # What is in the last box, without the box.
-    streams = [file.read_bytes().partition(b"jp2c")[2] for file in files]
-    options = {"photometric": "rgb", "tile": (SIDE, SIDE), "metadata": None, "compression": "zlib"}
-    about = "Aperio Image Library\r\n512x512 (256x256) J2K|AppMag = 20|MPP = 0.5"
-    with TiffWriter(sys.argv[3]) as file:
-        file.write(iter(streams), shape=(512, 512, 3), dtype="uint8", description=about, **options)
-    # tifffile writes this compression only if it could do it itself.
-    with TiffFile(sys.argv[3], mode="r+b") as file:
-        file.pages[0].tags["Compression"].overwrite(33005)
 elif sys.argv[1] == "ndpi":
     write(sys.argv[2], extratags=[(65420, "I", 1, 1, True)])
 elif sys.argv[1] == "scn":

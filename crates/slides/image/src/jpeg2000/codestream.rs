@@ -1,0 +1,365 @@
+//! The headers of a JPEG 2000 codestream (ISO/IEC 15444-1, annex A), checked before the decoder sees
+//! them: it allocates by what they say, and takes a tile that is missing for one without signal.
+//!
+//! The decoder skips by its own count what a marker segment has, so each segment must have exactly the
+//! length that its kind has. Segments that slides do not need are refused.
+
+use std::borrow::Cow;
+
+const SOC: [u8; 2] = [0xff, 0x4f];
+const SOD: [u8; 2] = [0xff, 0x93];
+const EOC: [u8; 2] = [0xff, 0xd9];
+const SOT: u8 = 0x90;
+const SIZ: u8 = 0x51;
+const CAP: u8 = 0x50;
+const COD: u8 = 0x52;
+const COC: u8 = 0x53;
+const QCD: u8 = 0x5c;
+const QCC: u8 = 0x5d;
+const TLM: u8 = 0x55;
+const PLT: u8 = 0x58;
+const CRG: u8 = 0x63;
+const COM: u8 = 0x64;
+/// The first box of a file of JPEG 2000.
+const JP2: [u8; 8] = *b"\0\0\0\x0cjP  ";
+
+/// Tiles of the codestream itself, each of which costs the decoder some kilobytes.
+const TILES: u64 = 4096;
+/// Decomposition levels.
+const LEVELS: u8 = 32;
+/// Passes of a code-block that the decoder reads.
+const PASSES: u64 = 94;
+
+/// A codestream that is whole, as far as its headers tell.
+pub(super) struct Codestream<'a> {
+    pub(super) components: Vec<Component>,
+    /// Whether the decoder makes red, green and blue of the first three components.
+    pub(super) has_transform: bool,
+    /// For the decoder: every part has its length, and the end is there.
+    pub(super) bytes: Cow<'a, [u8]>,
+    tile: (u32, u32),
+    tiles: u64,
+    layers: u16,
+}
+
+pub(super) struct Component {
+    /// Pixels for one sample, across and down.
+    pub(super) step: (u8, u8),
+    /// Bits of a sample.
+    pub(super) precision: u8,
+    coding: Coding,
+}
+
+/// How a component is divided into code-blocks.
+#[derive(Clone, PartialEq)]
+struct Coding {
+    levels: u8,
+    /// Exponents of the sides of a code-block.
+    block: (u8, u8),
+    /// The style of its coding passes.
+    passes: u8,
+    wavelet: u8,
+    /// Exponents of the sides of a precinct, for each resolution.
+    precincts: Vec<(u8, u8)>,
+}
+
+impl<'a> Codestream<'a> {
+    /// Reads the headers of an image that should have just this size.
+    pub(super) fn read(bytes: &'a [u8], expected: (u32, u32)) -> Result<Self, String> {
+        if bytes.starts_with(&JP2) {
+            return Err("it is a file of JPEG 2000 (JP2), not a codestream".into());
+        }
+        if !bytes.starts_with(&SOC) {
+            return Err("it does not begin as JPEG 2000".into());
+        }
+        let (marker, body, mut at) = segment(bytes, SOC.len()).ok_or("its header is cut")?;
+        if marker != SIZ {
+            return Err("its header does not begin with its size".into());
+        }
+        let wrong = |what: &str| format!("its {what} is broken");
+        let Size { size, tile, components } = Size::read(body)?;
+        if size != expected {
+            let (width, height) = expected;
+            return Err(format!("it is {} x {}, the tile {width} x {height}", size.0, size.1));
+        }
+        let mut default = None;
+        let mut own: Vec<Option<Coding>> = vec![None; components.len()];
+        loop {
+            let (marker, body, next) = segment(bytes, at).ok_or("its header is cut")?;
+            match marker {
+                SOT => break,
+                COD => default = Some(Default::read(body).ok_or_else(|| wrong("COD"))?),
+                COC => {
+                    let (component, coding) = coc(body).ok_or_else(|| wrong("COC"))?;
+                    *own.get_mut(component).ok_or_else(|| wrong("COC"))? = Some(coding);
+                }
+                QCD if is_quantization(body) => {}
+                QCC if body.get(1..).is_some_and(is_quantization) => {}
+                TLM | CRG | COM => {}
+                CAP => return Err("it is High-Throughput JPEG 2000".into()),
+                other => {
+                    return Err(format!("its header has a marker that is not read: ff{other:02x}"));
+                }
+            }
+            at = next;
+        }
+        let Default { layers, has_transform, coding } = default.ok_or("its header has no COD")?;
+        let tiles = u64::from(size.0.div_ceil(tile.0)) * u64::from(size.1.div_ceil(tile.1));
+        if tiles > TILES {
+            return Err(format!("it is in {tiles} tiles, of {TILES} at most"));
+        }
+        let components = components.into_iter().zip(own).map(|((step, precision), own)| {
+            Component { step, precision, coding: own.unwrap_or_else(|| coding.clone()) }
+        });
+        let components: Vec<Component> = components.collect();
+        // Some encoders repeat the parameters in each tile. Steps may differ there.
+        let is_known = |marker: u8, body: &[u8]| match marker {
+            PLT | COM => true,
+            QCD => is_quantization(body),
+            QCC => body.get(1..).is_some_and(is_quantization),
+            COD => Default::read(body).is_some_and(|own| {
+                let is_same = |component: &Component| component.coding == own.coding;
+                (own.layers, own.has_transform) == (layers, has_transform)
+                    && components.iter().all(is_same)
+            }),
+            COC => coc(body).is_some_and(|(component, own)| {
+                components.get(component).is_some_and(|component| component.coding == own)
+            }),
+            _ => false,
+        };
+        let bytes = whole(bytes, at, tiles as usize, is_known)?;
+        Ok(Self { components, has_transform, bytes, tile, tiles, layers })
+    }
+
+    /// The most bytes that the decoder may take for tiles, precincts, code-blocks and their parts: all
+    /// that is not in proportion to the pixels. Sizes are those of its types, tripled for vectors
+    /// that grow.
+    pub(super) fn structures(&self) -> u64 {
+        const TILE: u64 = 2048;
+        const PRECINCT: u64 = 3 * 128;
+        const BLOCK: u64 = 3 * 320;
+        const LAYER: u64 = 3 * 24;
+        const PART: u64 = 3 * 32;
+        let layers = u64::from(self.layers);
+        let mut sum = self.tiles * self.components.len() as u64 * TILE;
+        let (mut blocks, mut parts) = (0_u64, 0_u64);
+        for component in &self.components {
+            let (precincts, found) = component.coding.count(self.tile, component.step);
+            sum = sum.saturating_add(precincts.saturating_mul(PRECINCT));
+            blocks = blocks.saturating_add(found);
+            // Ended at each pass, or without arithmetic coding for some.
+            let is_split = component.coding.passes & 0b101 != 0;
+            let each = if is_split { PASSES + layers } else { layers };
+            parts = parts.saturating_add(found.saturating_mul(each));
+        }
+        // Each part takes three bits at least to say how long it is.
+        let parts = parts.min(3 * self.bytes.len() as u64);
+        let blocks = blocks.saturating_mul(BLOCK + layers * LAYER);
+        sum.saturating_add(blocks).saturating_add(parts.saturating_mul(PART))
+    }
+}
+
+/// The sizes of the marker segment SIZ.
+struct Size {
+    size: (u32, u32),
+    tile: (u32, u32),
+    /// Of each the step and the precision.
+    components: Vec<((u8, u8), u8)>,
+}
+
+impl Size {
+    fn read(body: &[u8]) -> Result<Self, String> {
+        let words: Vec<u32> = (2..34).step_by(4).filter_map(|at| word(body, at)).collect();
+        let (&[width, height, left, top, wide, high, from, above], Some(count)) =
+            (&words[..], half(body, 34))
+        else {
+            return Err("its SIZ is broken".into());
+        };
+        let rest = body.get(36..).unwrap_or_default();
+        if !matches!(count, 1 | 3) {
+            return Err(format!("it has {count} components"));
+        }
+        if rest.len() != 3 * usize::from(count)
+            || width == 0
+            || height == 0
+            || wide == 0
+            || high == 0
+        {
+            return Err("its SIZ is broken".into());
+        }
+        if [left, top, from, above] != [0; 4] {
+            return Err("it does not begin at the left upper corner of its grid".into());
+        }
+        let components = rest.chunks_exact(3).map(|of| match of[0] {
+            bits @ 0..0x80 if of[1] > 0 && of[2] > 0 => Ok(((of[1], of[2]), bits + 1)),
+            0x80.. => Err("its samples have a sign"),
+            _ => Err("its SIZ is broken"),
+        });
+        let components = components.collect::<Result<_, _>>()?;
+        Ok(Self { size: (width, height), tile: (wide.min(width), high.min(height)), components })
+    }
+}
+
+/// The default coding style, of the marker segment COD.
+struct Default {
+    layers: u16,
+    has_transform: bool,
+    coding: Coding,
+}
+
+impl Default {
+    fn read(body: &[u8]) -> Option<Self> {
+        let (&[style, _, high, low, transform], rest) = body.split_first_chunk()?;
+        let layers = u16::from_be_bytes([high, low]);
+        let coding = Coding::read(style, rest)?;
+        (transform < 2).then_some(Self { layers, has_transform: transform == 1, coding })
+    }
+}
+
+/// The component of a marker segment COC, and its coding style.
+fn coc(body: &[u8]) -> Option<(usize, Coding)> {
+    let (&[component, style], rest) = body.split_first_chunk()?;
+    Some((component.into(), Coding::read(style, rest)?))
+}
+
+impl Coding {
+    fn read(style: u8, body: &[u8]) -> Option<Self> {
+        let (&[levels, across, down, passes, wavelet], precincts) = body.split_first_chunk()?;
+        let count = if style & 1 == 1 { usize::from(levels) + 1 } else { 0 };
+        let is_known = style < 8 && passes < 0x40;
+        let is_allowed = levels <= LEVELS && across <= 8 && down <= 8;
+        if !is_known || !is_allowed || precincts.len() != count {
+            return None;
+        }
+        let precincts = match count {
+            0 => vec![(15, 15); usize::from(levels) + 1],
+            _ => precincts.iter().map(|sides| (sides & 15, sides >> 4)).collect(),
+        };
+        Some(Self { levels, block: (across + 2, down + 2), passes, wavelet, precincts })
+    }
+
+    /// Upper bounds of how many precincts and code-blocks a tile has, in all sub-bands.
+    fn count(&self, tile: (u32, u32), step: (u8, u8)) -> (u64, u64) {
+        let (mut precincts, mut blocks) = (0_u64, 0_u64);
+        for (resolution, precinct) in (0_u8..).zip(&self.precincts) {
+            let along = |side: u32, step: u8, precinct: u8, block: u8| {
+                let side = u64::from(side.div_ceil(step.into()));
+                let side = side.div_ceil(1 << (self.levels - resolution)) + 1;
+                let precincts = (side >> precinct) + 2;
+                // A sub-band is half as large, and so are its precincts.
+                let half = u8::from(resolution > 0);
+                let block = block.min(precinct.saturating_sub(half));
+                (precincts, ((side >> half) >> block) + 2)
+            };
+            let across = along(tile.0, step.0, precinct.0, self.block.0);
+            let down = along(tile.1, step.1, precinct.1, self.block.1);
+            let bands = if resolution == 0 { 1 } else { 3 };
+            let of = |one: u64, other: u64| bands * one.saturating_mul(other).min(u64::MAX / 4);
+            precincts = precincts.saturating_add(of(across.0, down.0));
+            blocks = blocks.saturating_add(of(across.1, down.1));
+        }
+        (precincts, blocks)
+    }
+}
+
+/// Whether this is the body of a marker segment QCD of valid length: exponents, one step, or several.
+fn is_quantization(body: &[u8]) -> bool {
+    let bands = 3 * usize::from(LEVELS) + 1;
+    match body.split_first() {
+        Some((style, steps)) => match style & 0x1f {
+            0 => (1..=bands).contains(&steps.len()),
+            1 => steps.len() == 2,
+            2 => steps.len() % 2 == 0 && (1..=bands).contains(&(steps.len() / 2)),
+            _ => false,
+        },
+        None => false,
+    }
+}
+
+/// Checks that the parts of all tiles are there, from the first one at `at` on, and that their marker
+/// segments are known.
+fn whole(
+    bytes: &[u8],
+    mut at: usize,
+    tiles: usize,
+    is_known: impl Fn(u8, &[u8]) -> bool,
+) -> Result<Cow<'_, [u8]>, String> {
+    let cut = "it is cut";
+    // Of each tile, how many parts there were, and how many it should have if that is said.
+    let mut found = vec![(0_u16, 0_u8); tiles];
+    let mut open = None;
+    let end = loop {
+        let (_, body, mut next) = segment(bytes, at).ok_or(cut)?;
+        let (Some(tile), Some(length), &[_, _, _, _, _, _, part, of]) =
+            (half(body, 0), word(body, 2), body)
+        else {
+            return Err("a part of it has a broken header".into());
+        };
+        let known = found.get_mut(usize::from(tile)).ok_or("a part is of no tile")?;
+        if known.0 != u16::from(part) {
+            return Err("the parts of a tile are not in order".into());
+        }
+        *known = (known.0 + 1, known.1.max(of));
+        while bytes.get(next..next + 2) != Some(&SOD) {
+            let (marker, body, after) = segment(bytes, next).ok_or(cut)?;
+            if !is_known(marker, body) {
+                return Err(format!("a tile of it has a marker that is not read: ff{marker:02x}"));
+            }
+            next = after;
+        }
+        let end = match length {
+            // Up to the end, behind which there may be a byte that makes the length even.
+            0 => {
+                open = Some(at);
+                let stream = bytes.strip_suffix(&[0]).unwrap_or(bytes);
+                stream.strip_suffix(&EOC).ok_or(cut)?.len()
+            }
+            _ => at.saturating_add(length as usize),
+        };
+        if end < next + 2 || end > bytes.len() {
+            return Err(cut.into());
+        }
+        at = end;
+        let rest = &bytes[at..];
+        // Nothing is missing where only the end is, unless it is taken for data.
+        let is_open = matches!(rest, [] | [0]) && !bytes[next..at].ends_with(&EOC);
+        if rest.starts_with(&EOC) || is_open {
+            break at;
+        }
+        if length == 0 || !rest.starts_with(&[0xff, SOT]) {
+            return Err("a part of it has another length".into());
+        }
+    };
+    let has_end = open.is_some() || bytes[end..].starts_with(&EOC);
+    // Some encoders write a wrong number of parts, so it counts only where the stream may be cut.
+    let is_whole =
+        |(parts, of): &(u16, u8)| *parts > 0 && (has_end || *of == 0 || *parts == u16::from(*of));
+    if !found.iter().all(is_whole) {
+        return Err("some of its tiles are missing".into());
+    }
+    if open.is_none() && has_end {
+        return Ok(bytes.into());
+    }
+    let mut bytes = bytes[..end].to_vec();
+    if let Some(at) = open {
+        let length = u32::try_from(end - at).map_err(|_| "it is too long")?;
+        bytes[at + 6..at + 10].copy_from_slice(&length.to_be_bytes());
+    }
+    bytes.extend(EOC);
+    Ok(bytes.into())
+}
+
+/// The marker segment at that place: its marker, what is in it, and where the next one is.
+fn segment(bytes: &[u8], at: usize) -> Option<(u8, &[u8], usize)> {
+    let &[0xff, marker] = bytes.get(at..at + 2)? else { return None };
+    let next = at + 2 + usize::from(half(bytes, at + 2)?);
+    Some((marker, bytes.get(at + 4..next)?, next))
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
