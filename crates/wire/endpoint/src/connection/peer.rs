@@ -225,9 +225,14 @@ impl Connection {
         // As in the kernel: once a receive has returned the end, later errors do not change it.
         // EPIPE is for sends.
         let told = |error: &Errno| *error != Errno::PIPE && !link.has_ended.load(Ordering::Relaxed);
-        socket::take_error(self.fd())
-            .filter(told)
-            .map_or(Ok(Try::Moved(0)), |error| Err(error.into()))
+        let error = match socket::take_error(self.fd()) {
+            // TCP had ended in both directions, and has nothing left to reset.
+            None if q.is_shut() && !link.has_ended.swap(true, Ordering::Relaxed) => {
+                Some(Errno::CONNRESET)
+            }
+            error => error.filter(told),
+        };
+        error.map_or(Ok(Try::Moved(0)), |error| Err(error.into()))
     }
 
     /// If both directions of TCP have ended, sends go to the kernel, even if the ring has room.
