@@ -257,15 +257,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Looks for the slides, starts the threads and listens. Within a runtime of tokio, which it
-    /// blocks for as long as the look takes.
+    /// Looks for the slides, starts the threads and listens. Within a runtime of tokio.
     ///
     /// # Errors
     ///
     /// A location that does not exist, two slides of one name, an address at which one cannot
     /// listen, a certificate that cannot be used, no threads.
     pub async fn bind(settings: Settings) -> Result<Self> {
-        let library = Library::new(&settings.locations)?;
+        let locations = settings.locations;
+        let library = tokio::task::spawn_blocking(move || Library::new(&locations)).await??;
         let slides = library.list().len();
         let counters = Arc::new(Counters::default());
         let bounds = Bounds {
@@ -429,7 +429,10 @@ pub(crate) fn command(options: &Options) -> Result<()> {
         // From now on they end it well.
         let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
         let mut hangup = signal(SignalKind::hangup())?;
-        let server = Server::bind(settings).await?;
+        let server = tokio::select! {
+            server = Server::bind(settings) => server?,
+            () = next(&mut signals) => return Ok(()),
+        };
         let count = match server.slides {
             1 => "one slide".to_owned(),
             count => format!("{count} slides"),

@@ -2,10 +2,12 @@
 
 mod common;
 
+use std::process::Command;
 use std::sync::atomic::Ordering;
 
 use common::silent::{Silent, ask, until};
 use common::{Service, aperio, odd};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Threads for slides of one web server.
 const EACH: usize = seekwire_slides::READERS / 4;
@@ -67,4 +69,19 @@ fn tiles_of_a_silent_web_server_keep_no_others_from_being_made() {
     silent.is_silent.store(false, Ordering::SeqCst);
     silent.end();
     assert_eq!(service.get(&tile(100)).status, 200);
+}
+
+#[test]
+fn a_server_ends_when_told_to_while_a_bucket_does_not_answer() {
+    let silent = Silent::start(Vec::new());
+    silent.is_silent.store(true, Ordering::SeqCst);
+    let mut server = Command::new(env!("CARGO_BIN_EXE_seekwire-slides"))
+        .args(["slides", "s3://bucket/slides/", "--listen", "127.0.0.1:0"])
+        .env("AWS_ENDPOINT_URL", format!("http://{}", silent.address))
+        .envs(["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| (name, "any")))
+        .spawn()
+        .unwrap();
+    silent.asked.recv().unwrap();
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    assert!(server.wait().unwrap().success());
 }
