@@ -166,7 +166,7 @@ fn is_kept_from_low_water(plain: &Trace, failure: &Failure) -> bool {
         )
     };
     failure.kind.starts_with("Receive")
-        && failure.kind.ends_with(": n became blocked")
+        && [": n became blocked", ": n became EAGAIN"].iter().any(|end| failure.kind.ends_with(end))
         && events.iter().any(sets)
         && events
             .iter()

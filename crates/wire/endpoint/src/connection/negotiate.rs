@@ -418,7 +418,12 @@ impl Connection {
                 .then_some(Reason::Bypassed),
         };
         match reason {
-            None => queue.set_ready(),
+            None => {
+                // The acknowledgement that ends a hold of the kernel's does not come with an answer by
+                // the ring.
+                socket::push(self.fd());
+                queue.set_ready();
+            }
             Some(_) => queue.set_tcp_only(),
         }
         self.set_reason(reason);

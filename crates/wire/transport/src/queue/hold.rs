@@ -89,7 +89,9 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 
     fn hold_of(&self, position: u64, [until, bytes, answer]: [u64; 3]) -> Option<Hold> {
-        if self.sent_mark() >= answer {
+        // Answers that the kernel is given by others are not counted.
+        if self.sent_mark() >= answer || (answer != u64::MAX && self.get(layout::TX_UNCOUNTED) != 0)
+        {
             return None;
         }
         let left = Duration::from_nanos(until).checked_sub(now())?;
