@@ -138,6 +138,7 @@ impl State {
                 }
                 Subject::Socket if watch.parked => self.evict(tag.watch, epfd),
                 Subject::Socket => {
+                    watch.is_silent = watch.told & ONE_SHOT != 0;
                     if event.events & WRITE != 0 && watch.sends.retransmit {
                         watch.socket.connection.attend();
                     }

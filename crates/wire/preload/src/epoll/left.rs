@@ -42,7 +42,8 @@ pub(super) fn leave(set: &SetRef, socket: &SocketRef, until: Until) {
         let is_left = socket.is_left();
         if is_left {
             let mut watch = Watch::new(socket.share(), registration, 0, 0);
-            watch.disabled = set.number().is_some_and(|epfd| listed::is_fired(epfd, registration));
+            let fired = set.number().and_then(|epfd| listed::fired(epfd, registration));
+            watch.disabled = fired.is_some();
             state.left.push(watch);
         }
         // The kernel does not know by which number the application knows it.
@@ -115,7 +116,7 @@ impl State {
             watch.disabled = watch.events & ONE_SHOT != 0;
             if watch.disabled && !was_disabled && is_of(watch.fd, &watch.socket) {
                 // The one shot is not the kernel's to fire again.
-                let _ = tag::control(epfd, Op::Modify, watch.fd, ONE_SHOT, watch.data);
+                let _ = tag::fire(epfd, watch.fd);
             }
         }
     }

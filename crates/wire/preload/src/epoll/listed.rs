@@ -5,7 +5,8 @@ use std::ffi::c_int;
 use libc::epoll_event;
 use seekwire_transport::sys::file;
 
-use super::watch::{ONE_SHOT, RDHUP, READ, WRITE};
+use super::tag::Tag;
+use super::watch::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT};
 use crate::registration::Registration;
 
 /// What the kernel has in a set.
@@ -17,10 +18,23 @@ pub(super) struct InKernel {
     pub(super) inode: u64,
 }
 
+/// How to report, not what: the kernel leaves these of a shot that it fires
+/// (linux/eventpoll.c, EP_PRIVATE_BITS).
+const HOW: u32 = ONE_SHOT | EDGE | EXCLUSIVE | libc::EPOLLWAKEUP as u32;
+
 impl InKernel {
-    /// One-shot, and the shot is fired.
-    fn is_fired(&self) -> bool {
-        self.event.events & ONE_SHOT != 0 && self.event.events & (READ | WRITE | RDHUP) == 0
+    /// The kernel has fired the shot itself: it reports nothing of it.
+    pub(super) fn is_silent(&self) -> bool {
+        self.event.events & !HOW == 0
+    }
+
+    /// One-shot, as `registration` is, and the shot is fired. Where the library said so to the
+    /// kernel, that still has what it adds itself, and nothing of what the application asked for.
+    fn is_fired(&self, registration: &Registration) -> bool {
+        let asked = registration.events & !HOW & !ALWAYS;
+        self.is_silent()
+            || asked != 0 && self.event.events & asked == 0
+            || Tag::decode(self.event.u64) == Some(Tag::FIRED)
     }
 }
 
@@ -30,10 +44,14 @@ pub(super) fn registrations(epfd: c_int) -> Vec<InKernel> {
     String::from_utf8_lossy(&text).lines().filter_map(registration).collect()
 }
 
-/// Whether a one-shot has fired while it was the kernel's alone: nobody saw the shot.
-pub(super) fn is_fired(epfd: c_int, registration: &Registration) -> bool {
-    let is_it = |entry: &InKernel| entry.number == registration.number() && entry.is_fired();
-    registration.events & ONE_SHOT != 0 && registrations(epfd).iter().any(is_it)
+/// A one-shot that has fired while it was the kernel's alone: nobody saw the shot.
+pub(super) fn fired(epfd: c_int, registration: &Registration) -> Option<InKernel> {
+    if registration.events & ONE_SHOT == 0 {
+        return None;
+    }
+    let is_it =
+        |entry: &InKernel| entry.number == registration.number() && entry.is_fired(registration);
+    registrations(epfd).into_iter().find(is_it)
 }
 
 /// A line of an epoll set: `tfd: 5 events: 19 data: 5 pos:0 ino:1234 sdev:8`, all but the first and

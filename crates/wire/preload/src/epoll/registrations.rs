@@ -9,10 +9,12 @@ use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::Placed;
 
 use super::typed::Set;
+use super::watch::Fired;
 use super::{listed, seen};
 use crate::hand_over::serve_peers;
 use crate::log;
 use crate::numbers::Last;
+use crate::process;
 use crate::registration::Registration;
 use crate::socket::Socket;
 use crate::table::{self, SetRef, SharedSet, SocketRef};
@@ -86,13 +88,15 @@ enum Reach {
 }
 
 /// Takes a watch out; its registration goes on in the kernel's set as the application asked.
-fn give_back(set: &Set, registration: &Registration, watch: u32, reach: Reach) {
+fn give_back(set: &Set, registration: &Registration, index: u32, reach: Reach, fired: Fired) {
     let epfd = set.number().filter(|_| reach != Reach::Nothing);
     let mut state = set.state.lock();
-    if let Some(epfd) = epfd.filter(|_| reach == Reach::All) {
-        state.give_back(watch, epfd, registration);
+    if let Some(epfd) = epfd.filter(|_| reach == Reach::All)
+        && let Some(watch) = state.at(index)
+    {
+        watch.give_back(epfd, registration, fired);
     }
-    state.remove(watch, epfd);
+    state.remove(index, epfd);
 }
 
 /// Likewise one that the application has taken out already, for good: another process may put it
@@ -165,8 +169,14 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
             registration.stand_in = Some(stand_in);
             return true;
         }
-        give_back(&set, registration, watch, reach);
-        if goes_on_elsewhere() {
+        let goes_on = goes_on_elsewhere();
+        let fired = match last {
+            _ if process::retreats() => Fired::Bare,
+            Last::Closing | Last::Gone if !goes_on && !lives_on => Fired::Gone,
+            _ => Fired::Kept,
+        };
+        give_back(&set, registration, watch, reach, fired);
+        if goes_on {
             let _ = socket.connection.fall_back(Reason::Bypassed);
         }
         false
@@ -188,7 +198,7 @@ pub(crate) fn lay_bare(socket: &Socket) {
             return false;
         }
         if let Some(watch) = registration.watch.take() {
-            give_back(&set, registration, watch, Reach::All);
+            give_back(&set, registration, watch, Reach::All, Fired::Bare);
         }
         // Also one that is not watched yet: another thread may bring its connection to the ring.
         registration.is_bare = true;

@@ -51,16 +51,18 @@ pub(super) fn place_for(set: &SetRef, fd: c_int) -> (PlaceOfSet, bool) {
 
 /// The number of a registration in a set on which no wait was seen is about to be closed, while
 /// others stand for the socket: another number takes its place in the kernel's set. False if that
-/// cannot be.
+/// cannot be, as with a shot that is fired: the kernel would report an end after it.
 pub(super) fn replace(socket: &Socket, set: &Set, registration: &mut Registration) -> bool {
     if registration.stand_in.is_some() {
         return true;
     }
     let Some(epfd) = set.number() else { return false };
+    if listed::fired(epfd, registration).is_some() {
+        return false;
+    }
     let Ok(stand_in) = Placed::duplicate(socket.connection.fd()) else { return false };
-    let is_fired = listed::is_fired(epfd, registration);
-    let events = if is_fired { ONE_SHOT } else { registration.events };
-    if tag::control(epfd, Op::Add, stand_in.fd().raw(), events, registration.data).is_err() {
+    let (events, data) = (registration.events, registration.data);
+    if tag::control(epfd, Op::Add, stand_in.fd().raw(), events, data).is_err() {
         return false;
     }
     let _ = tag::control(epfd, Op::Delete, registration.fd, 0, 0);

@@ -19,7 +19,6 @@ use super::owner::Owner;
 use super::sharing::Note;
 use super::tag::{self, Op, Subject, Tag};
 use super::typed::Set;
-use super::watch::ONE_SHOT;
 use super::{left, registrations, seen};
 use crate::ffi::{guarded, keeping_errno};
 use crate::hold;
@@ -150,8 +149,9 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
         let mut registration = Registration::new(place_of_set, place.entry.number, event);
         if is_heir {
             let Ok(stand_in) = Placed::duplicate(socket.connection.fd()) else { continue };
-            let events = if note.fired { ONE_SHOT } else { note.events };
-            if tag::control(epfd, Op::Add, stand_in.fd().raw(), events, note.data).is_err() {
+            let number = stand_in.fd().raw();
+            let add = |(events, data)| tag::control(epfd, Op::Add, number, events, data);
+            if note.in_kernel().and_then(add).is_err() {
                 continue;
             }
             registration.stand_in = Some(stand_in);
@@ -208,13 +208,18 @@ impl Place {
         if self.tag.is_none() {
             return Some(self.entry.event);
         }
-        let (number, note) = (self.entry.number, self.note.or(own)?);
+        let is_fired = self.tag == Some(Tag::FIRED);
+        let Some(mut note) = self.note.or(own) else {
+            return is_fired.then_some(self.entry.event);
+        };
+        note.fired |= is_fired;
+        let number = self.entry.number;
         if note.parked {
             let _ = tag::control(epfd, Op::Delete, number, 0, 0);
             return None;
         }
-        let events = if note.fired { ONE_SHOT } else { note.events };
-        tag::control(epfd, Op::Modify, number, events, note.data).ok()?;
+        let (events, data) = note.in_kernel().ok()?;
+        tag::control(epfd, Op::Modify, number, events, data).ok()?;
         Some(epoll_event { events: note.events, u64: note.data })
     }
 }

@@ -8,9 +8,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use seekwire_transport::Errno;
 use seekwire_transport::mem::Common;
 
 use super::tag::{self, MAX_WATCHES, Tag};
+use super::watch::ONE_SHOT;
 use crate::process;
 
 /// Where the notes begin.
@@ -39,6 +41,13 @@ pub(super) struct Note {
     pub(super) parked: bool,
     /// One-shot, and the shot is fired.
     pub(super) fired: bool,
+}
+
+impl Note {
+    /// The events and the data with which the kernel's set is to have it.
+    pub(super) fn in_kernel(&self) -> Result<(u32, u64), Errno> {
+        Ok(if self.fired { (ONE_SHOT, Tag::FIRED.encode()?) } else { (self.events, self.data) })
+    }
 }
 
 pub(super) struct Sharing {

@@ -16,7 +16,7 @@ use super::seen::Inner;
 use super::sharing::Sharing;
 use super::tag::{self, GENERATIONS, MAX_WATCHES, Op, Subject, Tag};
 use super::untaken::Untaken;
-use super::watch::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT, Sends, Share, Watch};
+use super::watch::{ALWAYS, EDGE, EXCLUSIVE, Fired, ONE_SHOT, Sends, Share, Watch};
 use crate::look;
 use crate::registration::Registration;
 
@@ -154,8 +154,9 @@ impl<S: Share> State<S> {
         };
         let mut watch = Watch::new(socket, registration, index, self.generations[index as usize]);
         watch.owns_doorbell = sibling.is_none();
-        let disabled = listed::is_fired(epfd, registration);
-        watch.disabled = disabled;
+        if let Some(fired) = listed::fired(epfd, registration) {
+            (watch.disabled, watch.is_silent) = (true, fired.is_silent());
+        }
         // Before the kernel has the tag: another process may be told of it.
         self.note_watch(index, &watch);
         if registration.events & EXCLUSIVE != 0
@@ -164,10 +165,10 @@ impl<S: Share> State<S> {
             self.free.push(index);
             return Err(error);
         }
-        let told = if disabled {
-            watch.tell(epfd, index, ONE_SHOT)
-        } else {
-            watch.tell_kernel(epfd, index)
+        let told = match (watch.disabled, watch.is_silent) {
+            (false, _) => watch.tell_kernel(epfd, index),
+            (true, false) => watch.tell(epfd, index, ONE_SHOT),
+            (true, true) => Ok(()),
         };
         if let Err(error) = told {
             self.free.push(index);
@@ -175,7 +176,7 @@ impl<S: Share> State<S> {
         }
         if let Err(error) = watch.change_doorbell(epfd, index) {
             watch.remove_doorbell(epfd);
-            let _ = tag::control(epfd, Op::Modify, watch.fd, watch.events, watch.data);
+            watch.give_back(epfd, registration, Fired::Kept);
             self.free.push(index);
             return Err(error);
         }
@@ -274,14 +275,6 @@ impl<S: Share> State<S> {
         watch.disarm();
         self.changes += 1;
         self.heat(index);
-    }
-
-    /// Before a watch is taken out: to the kernel, its socket is in the set as the application
-    /// asked.
-    pub(super) fn give_back(&mut self, index: u32, epfd: c_int, registration: &Registration) {
-        let is_fired = self.at(index).is_some_and(|watch| watch.disabled);
-        let events = if is_fired { ONE_SHOT } else { registration.events & !EXCLUSIVE };
-        let _ = tag::control(epfd, Op::Modify, registration.number(), events, registration.data);
     }
 
     /// From now on others have the set, too.
@@ -564,7 +557,7 @@ impl<S: Share> State<S> {
             if watch.parked {
                 self.evict(index, epfd);
                 any = true;
-            } else if watch.disabled && watch.told != ONE_SHOT {
+            } else if watch.disabled && !watch.is_silent && watch.told != ONE_SHOT {
                 any |= watch.tell(epfd, index, ONE_SHOT).is_ok();
             } else if watch.is_lenient() && watch.told & !wanted & !EDGE != 0 {
                 any |= watch.tell(epfd, index, wanted).is_ok();

@@ -12,6 +12,8 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use seekwire_transport::Errno;
 
+use super::watch::ONE_SHOT;
+
 const INDEX_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 5;
 const SPAN: u64 = 1 << (INDEX_BITS + GENERATION_BITS + 1);
@@ -46,6 +48,10 @@ impl Tag {
     /// Of no watch.
     pub(super) const NOTHING: Tag =
         Tag { watch: MAX_WATCHES as u32, generation: 0, subject: Subject::Doorbell };
+
+    /// Of a socket whose one shot is fired. The kernel adds EPOLLERR and EPOLLHUP to whatever it is
+    /// asked for, so it may still report them once, and nobody is to see that.
+    pub(super) const FIRED: Tag = Tag { subject: Subject::Socket, ..Tag::NOTHING };
 
     pub(super) fn encode(self) -> Result<u64, Errno> {
         let doorbell = u64::from(self.subject == Subject::Doorbell);
@@ -126,6 +132,11 @@ pub(super) enum Op {
     Add,
     Modify,
     Delete,
+}
+
+/// The kernel is to have the shot of `fd` as fired.
+pub(super) fn fire(epfd: c_int, fd: c_int) -> Result<(), Errno> {
+    control(epfd, Op::Modify, fd, ONE_SHOT, Tag::FIRED.encode()?)
 }
 
 /// epoll_ctl without libc, so that errno stays as it is.

@@ -65,6 +65,8 @@ pub(super) struct Watch<S> {
     pub(super) is_untaken: bool,
     /// One-shot, and the shot is fired.
     pub(super) disabled: bool,
+    /// The kernel has fired it: only then does it report nothing of it any more.
+    pub(super) is_silent: bool,
     /// Just added or changed: everything that is ready is news.
     pub(super) fresh: bool,
     /// Edge-triggered: what was reported last.
@@ -125,6 +127,7 @@ impl<S: Share> Watch<S> {
             held: None,
             is_untaken: false,
             disabled: false,
+            is_silent: false,
             fresh: true,
             mark: 0,
             starved: 0,
@@ -413,6 +416,7 @@ impl<S: Share> Watch<S> {
             Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
         let events = if self.disabled { ONE_SHOT } else { self.told };
         tag::control(epfd, Op::Add, fd, events, data)?;
+        self.is_silent = false;
         self.may_repeat = self.told & EDGE != 0;
         let _ = tag::control(epfd, Op::Delete, self.fd, 0, 0);
         self.fd = fd;
@@ -432,9 +436,22 @@ impl<S: Share> Watch<S> {
         let data =
             Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
         tag::control(epfd, Op::Modify, self.fd, events, data)?;
-        self.told = events;
+        (self.told, self.is_silent) = (events, false);
         (self.may_repeat, self.is_unmarked) = (events & EDGE != 0, events & EDGE != 0);
         Ok(())
+    }
+
+    /// Before it is taken out: to the kernel, its socket is in the set as the application asked.
+    pub(super) fn give_back(&self, epfd: c_int, registration: &Registration, fired: Fired) {
+        let number = registration.number();
+        let modify = |events, data| tag::control(epfd, Op::Modify, number, events, data);
+        let _ = match fired {
+            _ if !self.disabled => modify(registration.events & !EXCLUSIVE, registration.data),
+            Fired::Gone => tag::control(epfd, Op::Delete, number, 0, 0),
+            Fired::Kept => tag::fire(epfd, number),
+            Fired::Bare if self.is_silent => Ok(()),
+            Fired::Bare => modify(ONE_SHOT, registration.data),
+        };
     }
 
     /// Watches the doorbell that the connection has now: one that seeks has another.
@@ -463,6 +480,18 @@ impl<S: Share> Watch<S> {
             let _ = tag::control(epfd, Op::Delete, doorbell.raw(), 0, 0);
         }
     }
+}
+
+/// When a watch goes, the kernel's entry of a shot that is fired.
+#[derive(Copy, Clone)]
+pub(super) enum Fired {
+    /// None: the connection ends.
+    Gone,
+    /// It is the library's.
+    Kept,
+    /// It is the application's, which goes on without the library. Of a shot that the kernel did not
+    /// fire, it may report EPOLLERR or EPOLLHUP.
+    Bare,
 }
 
 /// What room in the kernel's socket means to a connection.

@@ -181,6 +181,25 @@ static void one_shot(int a, int b)
     close(set);
 }
 
+/* One that waits for nothing but an urgent byte, or what is always told. */
+static void narrow_shot(uint32_t events)
+{
+    int a, b, set = epoll_create1(0);
+    pair(&a, &b);
+    CHECK(add(set, b, events, 1) == 0);
+    show("narrow shot, idle", set, 0);
+    if (events & EPOLLPRI) {
+        CHECK(send(a, "!", 1, MSG_OOB) == 1);
+        show("urgent", set, -1);
+        CHECK(recv(b, &(char){0}, 1, MSG_OOB) == 1);
+        CHECK(change(set, b, events, 2) == 0);
+    }
+    shutdown(a, SHUT_WR), shutdown(b, SHUT_WR);
+    show("ended", set, -1);
+    show("and no other", set, 0);
+    close(a), close(b), close(set);
+}
+
 struct change {
     int set, fd;
 };
@@ -354,6 +373,9 @@ int main(void)
     room(a, b, EPOLLET);
     room_meanwhile(a, b);
     one_shot(a, b);
+    narrow_shot(EPOLLONESHOT);
+    narrow_shot(EPOLLONESHOT | EPOLLPRI);
+    narrow_shot(EPOLLONESHOT | EPOLLPRI | EPOLLET);
     by_another_thread(a, b);
     numbers();
     nested(a, b);

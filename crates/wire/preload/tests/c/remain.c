@@ -94,6 +94,33 @@ static void try_fresh(unsigned how, const char *name)
     close(a), close(b), close(set);
 }
 
+static void end_both(int a, int b)
+{
+    CHECK(shutdown(a, SHUT_WR) == 0 && shutdown(b, SHUT_WR) == 0);
+    CHECK(poll(&(struct pollfd){b, 0, 0}, 1, -1) == 1);
+}
+
+/* A shot that waits for no more than what is always told, and one that is fired: of both, the kernel has nothing else. */
+static void try_end(unsigned events)
+{
+    int a, b, set = epoll_create1(0);
+    pair(&a, &b);
+    struct epoll_event event = {.events = events | EPOLLONESHOT, .data.u32 = 7};
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b, &event) == 0);
+    if (events & EPOLLIN) {
+        write_all(a, "x", 1);
+        say("shot", next_of(set, -1));
+        read_all(b, &(char){0}, 1);
+    } else {
+        say("armed", next_of(set, 0));
+    }
+    try_to_leave();
+    say("stayed", next_of(set, 0));
+    end_both(a, b);
+    say("ended", next_of(set, events & EPOLLIN ? 0 : -1));
+    close(a), close(b), close(set);
+}
+
 /* The registered number is closed, and a duplicate is not. */
 static void try_closed(unsigned how, const char *name)
 {
@@ -206,6 +233,9 @@ int main(int count, char **arguments)
         try_fresh(ways[i].how, ways[i].name);
         try_closed(ways[i].how, ways[i].name);
     }
+    try_end(0);
+    try_end(EPOLLPRI);
+    try_end(EPOLLIN);
     try_exclusive();
     try_in_child(0);
     try_in_child(1);

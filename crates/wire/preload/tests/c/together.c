@@ -157,6 +157,53 @@ static void fired(void)
     close(set);
 }
 
+/* The connection of a fired shot ends in both directions. Its number is closed here, and another process has it; or that
+ * uses the set. */
+static void fired_and_ended(int is_used)
+{
+    int a, b, set = epoll_create1(0);
+    printf("fired and ended\n");
+    pair(&a, &b);
+    CHECK(ctl(set, EPOLL_CTL_ADD, b, EPOLLIN | EPOLLONESHOT, 0x480) == 0);
+    write_all(a, "x", 1);
+    wait_for("shot", set, -1);
+    drain(b, 1);
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        hear(to_child);
+        if (is_used)
+            wait_for("fired", set, 0);
+        tell(to_parent);
+        hear(to_child);
+        if (is_used)
+            wait_for("ended", set, 0);
+        fflush(stdout);
+        _exit(0);
+    }
+    if (is_used) {
+        tell(to_child);
+        hear(to_parent);
+    }
+    CHECK(shutdown(a, SHUT_WR) == 0 && shutdown(b, SHUT_WR) == 0);
+    CHECK(poll(&(struct pollfd){b, 0, 0}, 1, -1) == 1);
+    if (!is_used)
+        CHECK(close(b) == 0);
+    wait_for("ended here", set, 0);
+    fflush(stdout);
+    tell(to_child);
+    if (!is_used) {
+        tell(to_child);
+        hear(to_parent);
+    }
+    end(child);
+    wait_for("nobody else has it", set, 0);
+    close(a), close(set);
+    if (is_used)
+        CHECK(close(b) == 0);
+}
+
 /* A process begins to use a set whose connection has left the ring with bytes on it, and whose sender makes no call. */
 static void idle_sender(void)
 {
@@ -246,6 +293,8 @@ int main(void)
     same_numbers();
     while_asleep();
     fired();
+    fired_and_ended(0);
+    fired_and_ended(1);
     idle_sender();
     polled();
     return 0;
