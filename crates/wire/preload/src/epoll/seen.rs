@@ -182,8 +182,9 @@ pub(super) fn keep_true(set: &Set, events: &mut [epoll_event]) -> usize {
             && of_event.peek().is_some()
             && of_event.all(|(inner, asked)| {
                 let number = inner.number().map(Fd::new);
-                asked.events & TOLD_ONCE == 0
-                    && number.is_some_and(|number| look::state(number, POLLIN) == 0)
+                let is_quiet = || number.is_some_and(|number| look::state(number, POLLIN) == 0);
+                // A connection that goes back to TCP when it is armed rings once more.
+                asked.events & TOLD_ONCE == 0 && (is_quiet() || silence(inner) && is_quiet())
             })
     };
     let mut kept = 0;

@@ -110,6 +110,32 @@ static void one_word(void)
     CHECK(close(connected) == 0 && close(accepted) == 0 && close(tube[0]) == 0 && close(tube[1]) == 0);
 }
 
+static void send_urgent(void *fd)
+{
+    CHECK(send(*(int *)fd, "!", 1, MSG_OOB) == 1);
+}
+
+/* The connection goes back to TCP, and nothing is to be read. */
+static void urgent(int levels)
+{
+    int a, b, sets[4];
+    struct later later;
+    pair(&a, &b);
+    for (int level = 0; level <= levels; level++) {
+        CHECK((sets[level] = epoll_create1(EPOLL_CLOEXEC)) >= 0);
+        enter(sets[level], level ? sets[level - 1] : b, EPOLLIN);
+    }
+    CHECK(epoll_wait(sets[levels], &(struct epoll_event){0}, 1, 0) == 0);
+    do_later(&later, send_urgent, &a);
+    say("urgent", epoll_wait(sets[levels], &(struct epoll_event){0}, 1, 100));
+    CHECK(pthread_join(later.thread, NULL) == 0);
+    write_all(a, "x", 1);
+    printf("readable: %d\n", is_ready(sets, levels, b, -1));
+    for (int level = 0; level <= levels; level++)
+        CHECK(close(sets[level]) == 0);
+    CHECK(close(a) == 0 && close(b) == 0);
+}
+
 int main(void)
 {
     for (int levels = 1; levels <= 3; levels++) {
@@ -117,6 +143,8 @@ int main(void)
         try(levels, EPOLLIN | EPOLLRDHUP, 1);
         try(levels, EPOLLIN | EPOLLET, 0);
     }
+    for (int levels = 1; levels <= 3; levels++)
+        urgent(levels);
     one_word();
     return 0;
 }
