@@ -139,7 +139,7 @@ fn to_tcp(objects: &[(c_int, Arc<Object>)]) {
         let Some(socket) = table::socket(fd).filter(|socket| !socket.is_listening()) else {
             continue;
         };
-        if socket.connection.has_rest() {
+        if socket.connection.has_rest() && relay::is_read(&socket, |_| true) {
             if relay::goes_on_in_place(fd) == Ok(true) {
                 continue;
             }
@@ -148,7 +148,7 @@ fn to_tcp(objects: &[(c_int, Arc<Object>)]) {
                     fd,
                     "unread bytes cannot be brought past the filter; receive them before"
                 );
-                relay::replace_numbers(socket, None);
+                relay::replace_numbers(socket, None, |_| true);
                 continue;
             }
         }

@@ -26,7 +26,7 @@ use crate::lock::{Guard, Lock, RawLock};
 use crate::socket::Socket;
 use crate::table::Set;
 use crate::table::{self, Object};
-use crate::{departure, hazard, process, relay, stats};
+use crate::{departure, hazard, process, spawned, stats};
 
 /// The most connections that may have bytes for a program which the child becomes.
 const MOST_RESTS: u64 = 256;
@@ -73,7 +73,7 @@ fn locks(objects: &[Arc<Object>]) -> Vec<&RawLock> {
     let loans = sockets().map(|socket| socket.loans().raw());
     let relayed = sockets().map(|socket| socket.relayed().raw());
     let objects = registrations.chain(states).chain(numbers).chain(loans).chain(relayed);
-    objects.chain([relay::lock(), stats::lock()]).collect()
+    objects.chain([spawned::lock(), stats::lock()]).collect()
 }
 
 /// Waits until no fork is under way. One that begins once the library is leaving waits for that.

@@ -60,17 +60,17 @@ pub(crate) fn to_tcp_or_relay(socket: &SocketRef, why: Reason) -> Result<HandedO
 }
 
 /// As [`to_tcp`], for a program that gets the socket by `number`: by a relay, if the peer does not
-/// send again what is unread.
+/// send again what is unread. Tells whether the socket itself stays there without these bytes.
 ///
 /// # Errors
 ///
 /// As for [`to_tcp`].
-pub(crate) fn to_holder_of(socket: &SocketRef, why: Reason, number: c_int) -> Result<(), Errno> {
+pub(crate) fn to_holder_of(socket: &SocketRef, why: Reason, number: c_int) -> Result<bool, Errno> {
     // A relay that it has by another number may have taken all since: this one is of the relay, too.
     if relay::is_begun(socket) || to_tcp_or_relay(socket, why)? == HandedOver::Later {
-        guarded(|| relay::put_at(socket, number));
+        return Ok(guarded(|| relay::put_at(socket, number)) != Some(true));
     }
-    Ok(())
+    Ok(false)
 }
 
 /// As [`to_tcp`], for a program that starts beside this one, or goes on in its place, and inherits

@@ -71,6 +71,7 @@ mod relay;
 mod seek;
 mod signals;
 mod socket;
+mod spawned;
 mod start;
 mod stats;
 mod streams;

@@ -327,7 +327,7 @@ fn refuse(socket: SocketRef) {
         fd,
         "a call on this socket was interrupted and stays so: the new program gets an error"
     );
-    relay::replace_numbers(socket, None);
+    relay::replace_numbers(socket, None, |_| true);
 }
 
 /// Whether no process with this program holds it but this one.

@@ -323,6 +323,13 @@ real! {
         from: c_int,
         to: c_int,
     ) -> c_int;
+    fn posix_spawn_file_actions_addopen(
+        actions: *mut posix_spawn_file_actions_t,
+        fd: c_int,
+        path: *const c_char,
+        flags: c_int,
+        mode: mode_t,
+    ) -> c_int;
 
     fn clnttcp_create(
         address: *mut sockaddr_in,

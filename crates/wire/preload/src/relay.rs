@@ -22,7 +22,6 @@ use seekwire_transport::sys::process::begins_namespace;
 use seekwire_transport::sys::socket::{self, KernelRecv, KernelSend};
 use seekwire_transport::sys::{Fd, pair, thread};
 
-use crate::lock::{Lock, RawLock};
 use crate::numbers::Last;
 use crate::socket::Socket;
 use crate::table::{self, SharedSet, SocketRef};
@@ -54,30 +53,14 @@ impl Relayed {
     }
 }
 
-/// The end of a relay that processes get which are started by actions of posix_spawn(3).
-struct ForActions {
-    /// Their address.
-    actions: usize,
-    /// The socket, as the kernel knows it.
-    of: (u64, u64),
-    end: Placed,
-}
-
-static FOR_ACTIONS: Lock<Vec<ForActions>> = Lock::new(Vec::new());
-
-/// The lock of the ends that are kept for actions.
-pub(crate) fn lock() -> &'static RawLock {
-    FOR_ACTIONS.raw()
-}
-
 /// Whether a relay has begun whose end is where it was put.
 pub(crate) fn is_begun(socket: &Socket) -> bool {
     socket.relayed().lock().as_ref().is_some_and(Relayed::is_there)
 }
 
 /// Puts the program's end of a relay at `number`, by which another program gets the socket to read
-/// from it: its standard input, or another number beside that.
-pub(crate) fn put_at(socket: &Socket, number: c_int) {
+/// from it: its standard input, or another number beside that. False where the socket stays there.
+pub(crate) fn put_at(socket: &Socket, number: c_int) -> bool {
     let to = Fd::new(number);
     let other =
         socket.relayed().lock().as_ref().filter(|other| other.is_there()).map(|it| it.number);
@@ -85,24 +68,35 @@ pub(crate) fn put_at(socket: &Socket, number: c_int) {
         // Another number of the same socket.
         Some(other) => Opened::duplicate(other).and_then(|end| fd::replace(to, &end)),
         // Bytes written there go to the peer by TCP as they are.
-        None if !reads_from(number) => return,
+        None if !reads_from(number) => return false,
         None => match begin(socket, Takes::AtOnce) {
             Ok(begun) => fd::replace(to, &begun.theirs).map(|()| begun.open()),
             // An error for the new holder, and no end of the stream that is none.
             Err(_) if would_end_falsely(socket) => put_nothing(to),
-            Err(_) => return,
+            Err(_) => return false,
         },
     };
     if replaced.is_ok() {
-        *socket.relayed().lock() = Relayed::at(to);
-        // It ends for this process with its number.
-        socket.keep();
+        is_at(socket, to);
     }
+    replaced.is_ok()
+}
+
+/// The program's end of a relay is at `number` now.
+pub(crate) fn is_at(socket: &Socket, number: Fd) {
+    *socket.relayed().lock() = Relayed::at(number);
+    // It ends for this process with its number.
+    socket.keep();
 }
 
 /// Whether a program reads from what it gets by this number.
 pub(crate) fn reads_from(number: c_int) -> bool {
     !matches!(number, libc::STDOUT_FILENO | libc::STDERR_FILENO)
+}
+
+/// Whether a program may read from the socket by one of those numbers that it `has`.
+pub(crate) fn is_read(socket: &Socket, has: impl Fn(c_int) -> bool) -> bool {
+    socket.numbers().lock().all().any(|number| reads_from(number) && has(number))
 }
 
 fn put_nothing(number: Fd) -> io::Result<()> {
@@ -112,15 +106,18 @@ fn put_nothing(number: Fd) -> io::Result<()> {
 /// Lets a relay take the place of the socket in this process, before exec, which an epoll set that
 /// has the socket must not survive: it would go on with what the number was. Nor does a relay take
 /// what this program has found, and another one may hold as well. Where no relay can begin, what would
-/// be a false end of the stream becomes an error.
+/// be a false end of the stream becomes an error. Standard output stays as it is.
 pub(crate) fn take_place(socket: SocketRef, takes: Takes, survives: impl Fn(c_int) -> bool) {
+    if !is_read(&socket, &survives) {
+        return;
+    }
     let begun = if is_in_surviving_set(&socket, survives) || has_found(&socket) {
         Err(Errno::NOTSUP)
     } else {
         begin(&socket, takes)
     };
     if begun.is_ok() || would_end_falsely(&socket) {
-        replace_numbers(socket, begun.ok());
+        replace_numbers(socket, begun.ok(), reads_from);
     }
 }
 
@@ -137,8 +134,13 @@ pub(crate) fn is_in_surviving_set(socket: &Socket, survives: impl Fn(c_int) -> b
     })
 }
 
-/// Puts the program's end at all numbers of the socket, or nothing, and takes them out of the table.
-pub(crate) fn replace_numbers(socket: SocketRef, begun: Option<Begun>) {
+/// Puts the program's end, or nothing, at those numbers of the socket that are `replaced`, and takes
+/// all of them out of the table.
+pub(crate) fn replace_numbers(
+    socket: SocketRef,
+    begun: Option<Begun>,
+    replaced: impl Fn(c_int) -> bool,
+) {
     let of = socket::identity(socket.connection.fd());
     let numbers: Vec<_> = socket.numbers().lock().all().collect();
     socket.keep();
@@ -150,6 +152,7 @@ pub(crate) fn replace_numbers(socket: SocketRef, begun: Option<Begun>) {
         }
         track::untrack(number, Last::Closing);
         let _ = match &begun {
+            _ if !replaced(number) => Ok(()),
             Some(begun) => fd::replace(Fd::new(number), &begun.theirs),
             None => put_nothing(Fd::new(number)),
         };
@@ -171,7 +174,7 @@ pub(crate) fn goes_on_in_place(fd: c_int) -> Result<bool, Errno> {
         return Ok(false);
     }
     match begin_or_refuse(&socket)? {
-        Some(begun) => replace_numbers(socket, Some(begun)),
+        Some(begun) => replace_numbers(socket, Some(begun), |_| true),
         None => return Ok(false),
     }
     Ok(true)
@@ -193,50 +196,6 @@ pub(crate) fn begin_or_refuse(socket: &Socket) -> Result<Option<Begun>, Errno> {
         Ok(begun) => Ok(Some(begun)),
         Err(_) if would_end_falsely(socket) => Err(Errno::BUSY),
         Err(_) => Ok(None),
-    }
-}
-
-/// The end that [`for_actions`] has given for these actions before.
-pub(crate) fn given_for(socket: &Socket, actions: usize) -> Option<c_int> {
-    let of = socket::identity(socket.connection.fd())?;
-    let is_it = |known: &&ForActions| (known.actions, known.of) == (actions, of);
-    FOR_ACTIONS.lock().iter().find(is_it).map(|known| known.end.fd().raw())
-}
-
-/// The program's end of a relay, for a program that is started by `actions` and gets it as `to`.
-///
-/// # Errors
-/// As for [`goes_on_in_place`].
-pub(crate) fn for_actions(
-    socket: &Socket,
-    actions: usize,
-    to: c_int,
-) -> Result<Option<c_int>, Errno> {
-    let of = socket::identity(socket.connection.fd()).filter(|_| reads_from(to));
-    let Some(of) = of else { return Ok(None) };
-    let Some(begun) = begin_or_refuse(socket)? else { return Ok(None) };
-    let end = Opened::duplicate(Fd::from(&begun.theirs.as_fd())).and_then(Placed::place);
-    let end = end.map_err(|_| Errno::BUSY)?;
-    begun.open();
-    let number = end.fd();
-    *socket.relayed().lock() = Relayed::at(number);
-    socket.keep();
-    FOR_ACTIONS.lock().push(ForActions { actions, of, end });
-    Ok(Some(number.raw()))
-}
-
-/// Nothing is started any more by what was at this address.
-pub(crate) fn forget_actions(actions: usize) {
-    FOR_ACTIONS.lock().retain(|known| known.actions != actions);
-}
-
-/// The last number of a socket is about to be closed: nothing more is started that gets it.
-pub(crate) fn forget_socket(socket: &Socket) {
-    if socket.relayed().lock().is_none() {
-        return;
-    }
-    if let Some(of) = socket::identity(socket.connection.fd()) {
-        FOR_ACTIONS.lock().retain(|known| known.of != of);
     }
 }
 

@@ -10,6 +10,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use seekwire_transport::sys::socket as kernel;
+
 use crate::epoll::set;
 use crate::epoll::watch::Share;
 use crate::hazard::{self, Domain, Retire};
@@ -238,6 +240,14 @@ pub(crate) fn lookup(fd: c_int) -> Option<Entry> {
 pub(crate) fn socket(fd: c_int) -> Option<SocketRef> {
     let object = get(fd)?;
     object.as_socket().is_some().then(|| SocketRef(object, fd))
+}
+
+/// The tracked socket that the kernel knows as `of`, if it is one of those that are `looked_at`.
+pub(crate) fn socket_of(of: (u64, u64), looked_at: impl Fn(&Socket) -> bool) -> Option<SocketRef> {
+    let is_it = |socket: &SocketRef| {
+        looked_at(socket) && kernel::identity(socket.connection.fd()) == Some(of)
+    };
+    numbers().filter_map(socket).find(is_it)
 }
 
 /// The io_uring behind `fd`.

@@ -11,7 +11,7 @@ use crate::hold::{self, Task};
 use crate::numbers::Last;
 use crate::socket::Socket;
 use crate::table::{self, Object, RETIRED, Set, SocketRef};
-use crate::{ffi, log, memory, postponed, process, relay, stats};
+use crate::{ffi, log, memory, postponed, process, spawned, stats};
 
 /// Tracks `fd`, which the kernel has just handed out. `listener` if it was accepted.
 pub(crate) fn track(fd: c_int, role: Role, nonblocking: bool, listener: Option<&Socket>) {
@@ -115,7 +115,7 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
         if let Some(socket) = object.as_socket() {
             epoll::forget(socket, (!gone).then_some(fd), last);
             if gone && !socket.is_listening() {
-                relay::forget_socket(socket);
+                spawned::forget_socket(socket);
                 eager = socket.connection.holds_resources();
                 socket.connection.leave_number();
                 // One that lives on in another program does not end with this number.

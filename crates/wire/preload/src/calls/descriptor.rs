@@ -8,13 +8,14 @@ use seekwire_endpoint::{Carrier, HandedOver, Reason};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::fd::is_placed;
-use seekwire_transport::sys::thread;
+use seekwire_transport::sys::{socket as kernel, thread};
 
 use super::interpose;
 use crate::ffi::{fail, guarded, guarded_own, keeping_errno};
 use crate::hand_over::{to_holder_of, to_tcp_or_relay};
 use crate::numbers::Last;
 use crate::process::{self, Kind};
+use crate::socket::Socket;
 use crate::table::{self, Entry, SocketRef};
 use crate::track::{self, fresh};
 use crate::{pointers, relay, start, streams};
@@ -35,11 +36,13 @@ fn duplicated(entry: &Entry, to: c_int) {
         // Most likely to become the standard input of another program.
         (Kind::Vfork, Entry::Socket(socket)) => drop(to_holder_of(socket, Reason::Exec, to)),
         (Kind::Vfork, Entry::Set(_) | Entry::Uring(_)) => {}
-        // Of a listener the C library makes no use; one that cannot be handed over is not.
+        // Of a listener the C library makes no use; one that cannot be handed over is not. What is
+        // left on the ring is still found by this number, which may become another program's standard
+        // input.
         (_, Entry::Socket(socket))
             if streams::stands_at(to)
                 && !socket.is_listening()
-                && to_holder_of(socket, Reason::Stdio, to).is_ok() =>
+                && to_holder_of(socket, Reason::Stdio, to) == Ok(false) =>
         {
             fresh(to);
         }
@@ -53,6 +56,17 @@ fn duplicated(entry: &Entry, to: c_int) {
             guarded(|| track::duplicate(uring.share().into_object(), to));
         }
     });
+}
+
+/// Looks up a number that is about to be duplicated. The table of a child of vfork is its parent's,
+/// which does not have the socket that the child got as its standard output.
+fn stands_for(from: c_int) -> Option<Entry> {
+    let entry = table::lookup(from);
+    let is_known = entry.is_some() || table::is_unused() || relay::reads_from(from);
+    if is_known || process::kind() != Kind::Vfork {
+        return entry;
+    }
+    table::socket_of(kernel::identity(Fd::new(from))?, Socket::is_handed_over).map(Entry::Socket)
 }
 
 /// dup2 and dup3: what `to` stood for is closed by the kernel on the way.
@@ -69,7 +83,7 @@ fn duplicate_over(from: c_int, to: c_int, kernel: impl Fn() -> c_int) -> c_int {
         keeping_errno(|| track::untrack_closing(to));
     }
     let result = kernel();
-    if let Some(entry) = table::lookup(from) {
+    if let Some(entry) = stands_for(from) {
         duplicated(&entry, result);
     }
     result
@@ -188,7 +202,7 @@ interpose! {
         result
     };
     /// dup(2)
-    fn dup(fd: c_int) -> c_int = Some(table::lookup(fd)) => |entry, kernel| {
+    fn dup(fd: c_int) -> c_int = Some(stands_for(fd)) => |entry, kernel| {
         let result = kernel();
         match entry {
             Some(entry) => duplicated(&entry, result),

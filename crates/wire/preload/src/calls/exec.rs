@@ -9,17 +9,16 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use libc::{AT_FDCWD, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
-use seekwire_endpoint::{HandedOver, Reason};
+use libc::{AT_FDCWD, mode_t, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::with_all_numbers;
 
 use super::interpose;
-use crate::ffi::{guarded, guarded_own, keeping_errno};
+use crate::ffi::{guarded, keeping_errno};
 use crate::hazard::outside;
 use crate::loader::{Program, Strings, with_environment};
 use crate::track::fresh;
-use crate::{hand_over, passed, process, real, relay, stats, table};
+use crate::{passed, process, real, spawned, stats, table};
 
 /// Before this process becomes another program, with this environment.
 fn before_exec(program: Program, envp: Strings) {
@@ -208,38 +207,46 @@ interpose! {
         actions: *mut posix_spawn_file_actions_t,
         from: c_int,
         to: c_int,
-    ) -> c_int = table::socket(from) => |socket, kernel| {
-        // A relay may have taken what was unread since the first of them.
-        let given = guarded(|| relay::given_for(&socket, actions as usize)).flatten();
-        let relayed = match given {
-            Some(_) => Ok(given),
-            None => hand_over::to_tcp_or_relay(&socket, Reason::Exec).and_then(|handed_over| match handed_over {
-                HandedOver::All => Ok(None),
-                HandedOver::Later => guarded_own(|| relay::for_actions(&socket, actions as usize, to)),
-            }),
-        };
-        // These functions return their errors.
-        let relayed = match relayed {
-            Ok(relayed) => relayed,
-            Err(error) => return error.raw_os_error(),
-        };
-        match relayed {
+    ) -> c_int = (!table::is_unused()).then_some(()) => |_any, kernel| {
+        let socket = guarded(|| spawned::socket(actions as usize, from)).flatten();
+        let end = socket.as_ref().map(|socket| spawned::end_for(socket, actions as usize, to));
+        let result = match end.transpose() {
             // The C library takes only numbers below the soft limit.
             // SAFETY: the caller's own arguments, but for the number.
-            Some(from) => with_all_numbers(|| unsafe {
+            Ok(Some(Some(from))) => with_all_numbers(|| unsafe {
                 real::posix_spawn_file_actions_adddup2(actions, from, to)
             }),
-            None => kernel(),
+            Ok(_) => kernel(),
+            // These functions return their errors.
+            Err(error) => error.raw_os_error(),
+        };
+        if result == 0 {
+            guarded(|| spawned::gets(actions as usize, to, socket.as_deref()));
         }
+        result
+    };
+    /// posix_spawn_file_actions_addopen(3): the number stands for no socket any more
+    fn posix_spawn_file_actions_addopen(
+        actions: *mut posix_spawn_file_actions_t,
+        fd: c_int,
+        path: *const c_char,
+        flags: c_int,
+        mode: mode_t,
+    ) -> c_int = (!table::is_unused()).then_some(()) => |_any, kernel| {
+        let result = kernel();
+        if result == 0 {
+            guarded(|| spawned::gets(actions as usize, fd, None));
+        }
+        result
     };
     /// posix_spawn_file_actions_init(3): whatever was there before
     fn posix_spawn_file_actions_init(actions: *mut posix_spawn_file_actions_t) -> c_int = Some(()) => |_any, kernel| {
-        guarded(|| relay::forget_actions(actions as usize));
+        guarded(|| spawned::forget(actions as usize));
         kernel()
     };
     /// posix_spawn_file_actions_destroy(3): nothing is started by these actions any more
     fn posix_spawn_file_actions_destroy(actions: *mut posix_spawn_file_actions_t) -> c_int = Some(()) => |_any, kernel| {
-        guarded(|| relay::forget_actions(actions as usize));
+        guarded(|| spawned::forget(actions as usize));
         kernel()
     };
 }

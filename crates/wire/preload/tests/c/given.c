@@ -205,6 +205,69 @@ static void by_two_numbers(void)
     show_peer(told);
 }
 
+/* A program gets it as its standard output first, and as its standard input from there. */
+static void by_its_output(const char *way)
+{
+    posix_spawn_file_actions_t actions;
+    char command[64];
+    int told, fd = begin_peer(&told), shown = fcntl(1, F_DUPFD_CLOEXEC, 3), is_shell = strcmp(way, "shell") == 0;
+    pid_t child;
+    /* A shell takes numbers of one digit. */
+    CHECK(shown >= 0 && fd < 9 && fcntl(fd, F_SETFD, is_shell ? 0 : FD_CLOEXEC) == 0);
+    printf("standard input from standard output, %s:\n", way);
+    fflush(stdout);
+    if (is_shell) {
+        snprintf(command, sizeof command, "exec 9>&1 >&%d %d>&-; wc -c <&1 >&9", fd, fd);
+        CHECK(posix_spawn_file_actions_init(&actions) == 0);
+        child = start(&actions, command);
+        CHECK(posix_spawn_file_actions_destroy(&actions) == 0);
+    } else if (strcmp(way, "posix_spawn") == 0) {
+        CHECK(posix_spawn_file_actions_init(&actions) == 0);
+        CHECK(posix_spawn_file_actions_adddup2(&actions, fd, 1) == 0);
+        CHECK(posix_spawn_file_actions_adddup2(&actions, 1, 0) == 0);
+        CHECK(posix_spawn_file_actions_adddup2(&actions, shown, 1) == 0);
+        child = start(&actions, "wc -c");
+        CHECK(posix_spawn_file_actions_destroy(&actions) == 0);
+    } else if ((child = strcmp(way, "vfork") == 0 ? vfork() : fork()) == 0) {
+        dup2(fd, 1);
+        if (strcmp(way, "next program") == 0) {
+            dup2(shown, 9);
+            execlp("sh", "sh", "-c", "wc -c <&1 >&9", NULL);
+        }
+        dup2(1, 0);
+        dup2(shown, 1);
+        execlp("wc", "wc", "-c", NULL);
+        _exit(9);
+    }
+    close(fd), close(shown);
+    join(child);
+    show_peer(told);
+}
+
+enum other { DUPLICATED, OPENED, IN_PLACE };
+
+/* Another file takes the number that stood for the socket, and becomes the standard input from there. */
+static void by_another_file(enum other other)
+{
+    posix_spawn_file_actions_t actions;
+    int told, fd = begin_peer(&told), shown = fcntl(1, F_DUPFD_CLOEXEC, 3), nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    CHECK(shown >= 0 && nothing >= 0 && posix_spawn_file_actions_init(&actions) == 0);
+    int number = other == IN_PLACE ? fd : 1;
+    if (number == 1)
+        CHECK(posix_spawn_file_actions_adddup2(&actions, fd, 1) == 0);
+    if (other == OPENED)
+        CHECK(posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_RDWR, 0) == 0);
+    else
+        CHECK(posix_spawn_file_actions_adddup2(&actions, nothing, number) == 0);
+    CHECK(posix_spawn_file_actions_adddup2(&actions, number, 0) == 0);
+    CHECK(posix_spawn_file_actions_adddup2(&actions, shown, 1) == 0);
+    join(start(&actions, "wc -c"));
+    CHECK(posix_spawn_file_actions_destroy(&actions) == 0);
+    show_rest("this one", fd, 0);
+    close(fd), close(shown), close(nothing);
+    show_peer(told);
+}
+
 /* More forks hold it than a list has room for: one after the other, or all at once. The last one leaves with all unread. */
 static void held_by_many(int at_once)
 {
@@ -379,6 +442,14 @@ int main(int argc, char **argv)
     forked_meanwhile();
     by_two_actions();
     by_two_numbers();
+    by_its_output("fork");
+    by_its_output("vfork");
+    by_its_output("posix_spawn");
+    by_its_output("shell");
+    by_its_output("next program");
+    by_another_file(DUPLICATED);
+    by_another_file(OPENED);
+    by_another_file(IN_PLACE);
     held_by_many(0);
     held_by_many(1);
     left_with_a_reset();

@@ -5,6 +5,7 @@
  */
 #include "common.h"
 #include <spawn.h>
+#include <sys/prctl.h>
 
 extern char **environ;
 
@@ -220,8 +221,56 @@ static void try(const char *program, enum way way, size_t size, enum sender send
         printf("sender: status %x\n", status);
 }
 
+static int port_of(int fd)
+{
+    struct sockaddr_in address;
+    socklen_t len = sizeof address;
+    return getsockname(fd, (struct sockaddr *)&address, &len) == 0 ? ntohs(address.sin_port) : -1;
+}
+
+/* It is for writing that a program gets the socket which does not load the library: no relay delays what it writes. */
+static void written_to(const char *program, int flags)
+{
+    struct sockaddr_in address;
+    int listener = listener_on(&address), status;
+    char port[16], c;
+    CHECK(pipe2(done, O_CLOEXEC) == 0);
+    /* A relay would be a child of this one. */
+    CHECK(prctl(PR_SET_CHILD_SUBREAPER, flags != 0) == 0);
+    pid_t client = fork();
+    if (client == 0) {
+        close(listener);
+        send_and(&address, fits, HALF);
+    }
+    int fd = accept4(listener, NULL, NULL, flags);
+    CHECK(fd > 2 && close(listener) == 0);
+    warm_up_answering(fd);
+    check_on_ring(fd);
+    read_all(done[0], &c, 1);
+    sprintf(port, "%d", port_of(fd));
+    printf("written to, %s", flags ? "closed otherwise" : "kept");
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(fd, 1);
+        execl(program, program, port, NULL);
+        _exit(9);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(holder(fd, fits, EXITED, -1) == 0);
+    close(fd), close(done[0]), close(done[1]);
+    CHECK(waitpid(client, &status, 0) == client && status == 0);
+    CHECK(!flags || (wait(NULL) < 0 && errno == ECHILD));
+    CHECK(prctl(PR_SET_CHILD_SUBREAPER, 0) == 0);
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 2) {
+        CHECK(port_of(1) == atoi(argv[1]));
+        write_all(1, "thanks", 6);
+        return 0;
+    }
     static const size_t sizes[] = {1 << 10, 100 << 10, 1500 << 10, 20 << 20};
     if (argc == 5)
         return holder(atoi(argv[1]), atol(argv[2]), atoi(argv[3]), atoi(argv[4]));
@@ -229,6 +278,10 @@ int main(int argc, char **argv)
     CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
     sprintf(unaware, "%s.static", self);
     signal(SIGPIPE, SIG_IGN);
+    if (argc == 1) {
+        written_to(unaware, SOCK_CLOEXEC);
+        written_to(unaware, 0);
+    }
     for (int way = 0; way < WAYS; way++)
         for (int sender = 0; sender < SENDERS; sender++)
             for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

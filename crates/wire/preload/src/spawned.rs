@@ -1,0 +1,118 @@
+//! Programs that are started by actions of posix_spawn(3). These duplicate nothing before the program
+//! starts, so what it gets by them is remembered here.
+
+use std::ffi::c_int;
+use std::os::fd::AsFd;
+
+use seekwire_endpoint::{HandedOver, Reason};
+use seekwire_transport::Errno;
+use seekwire_transport::sys::fd::{Opened, Placed};
+use seekwire_transport::sys::{Fd, socket as kernel};
+
+use crate::ffi::{guarded, guarded_own};
+use crate::hand_over::to_tcp_or_relay;
+use crate::lock::{Lock, RawLock};
+use crate::relay::{self, begin_or_refuse, reads_from};
+use crate::socket::Socket;
+use crate::table::{self, SocketRef};
+
+/// A file, as the kernel knows it.
+type Identity = (u64, u64);
+
+struct Actions {
+    at: usize,
+    /// The numbers that the program gets: of a socket, or of something else.
+    numbers: Vec<(c_int, Option<Identity>)>,
+    /// The ends of relays that it gets in place of sockets.
+    ends: Vec<(Identity, Placed)>,
+}
+
+static KNOWN: Lock<Vec<Actions>> = Lock::new(Vec::new());
+
+/// The lock of all that is known.
+pub(crate) fn lock() -> &'static RawLock {
+    KNOWN.raw()
+}
+
+/// The socket that `number` stands for in the program when it has got what it gets so far.
+pub(crate) fn socket(actions: usize, number: c_int) -> Option<SocketRef> {
+    let given = KNOWN.lock().iter().find(|known| known.at == actions).and_then(|known| {
+        known.numbers.iter().find(|(given, _)| *given == number).map(|(_, socket)| *socket)
+    });
+    match given {
+        Some(of) => table::socket_of(of?, |_| true),
+        None => table::socket(number),
+    }
+}
+
+/// The program gets `number` next, for this socket or for something else.
+pub(crate) fn gets(actions: usize, number: c_int, socket: Option<&Socket>) {
+    let of = socket.and_then(|socket| kernel::identity(socket.connection.fd()));
+    with(actions, |known| {
+        known.numbers.retain(|(given, _)| *given != number);
+        known.numbers.push((number, of));
+    });
+}
+
+fn with(actions: usize, work: impl FnOnce(&mut Actions)) {
+    let mut all = KNOWN.lock();
+    let place = all.iter().position(|known| known.at == actions).unwrap_or_else(|| {
+        all.push(Actions { at: actions, numbers: Vec::new(), ends: Vec::new() });
+        all.len() - 1
+    });
+    work(&mut all[place]);
+}
+
+/// The end of a relay that the program is to get as `to` in place of the socket, if there is one.
+///
+/// # Errors
+/// EBUSY where it would find an end of the stream that is none.
+pub(crate) fn end_for(
+    socket: &SocketRef,
+    actions: usize,
+    to: c_int,
+) -> Result<Option<c_int>, Errno> {
+    // The relay may have taken what was unread since the first of them.
+    if let Some(end) = guarded(|| known_end(socket, actions)).flatten() {
+        return Ok(Some(end));
+    }
+    match to_tcp_or_relay(socket, Reason::Exec)? {
+        HandedOver::All => Ok(None),
+        HandedOver::Later => guarded_own(|| begin(socket, actions, to)),
+    }
+}
+
+fn known_end(socket: &Socket, actions: usize) -> Option<c_int> {
+    let of = kernel::identity(socket.connection.fd())?;
+    let known = KNOWN.lock();
+    let mut ends = known.iter().filter(|known| known.at == actions).flat_map(|known| &known.ends);
+    ends.find(|(socket, _)| *socket == of).map(|(_, end)| end.fd().raw())
+}
+
+fn begin(socket: &Socket, actions: usize, to: c_int) -> Result<Option<c_int>, Errno> {
+    let of = kernel::identity(socket.connection.fd()).filter(|_| reads_from(to));
+    let Some(of) = of else { return Ok(None) };
+    let Some(begun) = begin_or_refuse(socket)? else { return Ok(None) };
+    let end = Opened::duplicate(Fd::from(&begun.theirs.as_fd())).and_then(Placed::place);
+    let end = end.map_err(|_| Errno::BUSY)?;
+    begun.open();
+    let number = end.fd();
+    relay::is_at(socket, number);
+    with(actions, |known| known.ends.push((of, end)));
+    Ok(Some(number.raw()))
+}
+
+/// Nothing is started any more by what was at this address.
+pub(crate) fn forget(actions: usize) {
+    KNOWN.lock().retain(|known| known.at != actions);
+}
+
+/// The last number of a socket is about to be closed: nothing more is started that gets it.
+pub(crate) fn forget_socket(socket: &Socket) {
+    if socket.relayed().lock().is_none() {
+        return;
+    }
+    if let Some(of) = kernel::identity(socket.connection.fd()) {
+        KNOWN.lock().iter_mut().for_each(|known| known.ends.retain(|(socket, _)| *socket != of));
+    }
+}
