@@ -66,7 +66,7 @@ pub(crate) fn to_tcp_or_relay(socket: &SocketRef, why: Reason) -> Result<HandedO
 ///
 /// As for [`to_tcp`].
 pub(crate) fn to_holder_of(socket: &SocketRef, why: Reason, number: c_int) -> Result<bool, Errno> {
-    // A relay that it has by another number may have taken all since: this one is of the relay, too.
+    // A relay at another number may have taken all since: then this number is of the relay as well.
     if relay::is_begun(socket) || to_tcp_or_relay(socket, why)? == HandedOver::Later {
         return Ok(guarded(|| relay::put_at(socket, number)) != Some(true));
     }

@@ -156,7 +156,7 @@ impl World {
                 tx.set_corked(on);
                 let was_corked = std::mem::replace(&mut direction.corked, on);
                 if on && !was_corked && direction.held.take().is_some() {
-                    // What is held for MSG_MORE still ends at an answer.
+                    // A hold for MSG_MORE still ends at an answer.
                     direction.is_unsure = true;
                 }
                 if !on {
