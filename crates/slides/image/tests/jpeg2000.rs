@@ -210,9 +210,18 @@ fn a_cut_codestream_is_an_error() {
     assert!(shown(&stream[..stream.len() - 2]).is_ok_and(|other| other == picture));
     // A part of two, with the end marker and without.
     let half = changed(SOT + 11, &[2]);
-    assert!(shown(&half).is_ok_and(|other| other == picture));
-    let error = shown(&half[..half.len() - 2]).unwrap_err().to_string();
-    assert!(error.contains("some of its tiles are missing"), "{error}");
+    for stream in [&half[..], &half[..half.len() - 2]] {
+        let error = shown(stream).unwrap_err().to_string();
+        assert!(error.contains("some of its tiles are missing"), "{error}");
+    }
+    // A part without packets, and one without the last of them: four resolutions in a layer.
+    let body = SOT + 14;
+    for length in [body, stream.len() - 3] {
+        let mut cut = [&stream[..length], &[0xff, 0xd9]].concat();
+        cut[SOT + 6..SOT + 10].copy_from_slice(&((length - SOT) as u32).to_be_bytes());
+        let error = shown(&cut).unwrap_err().to_string();
+        assert!(error.contains("some of its packets are missing"), "{length}: {error}");
+    }
     // Parameters of the tile, the same as those of the whole, and other ones.
     let with = |own: &[u8]| {
         let mut stream = [&stream[..SOT + 12], own, &stream[SOT + 12..]].concat();
@@ -251,7 +260,7 @@ fn headers_that_do_not_fit_the_tile_are_refused() {
         (changed(SIZ + 30, &word(1)), "left upper corner"),
         (changed(SIZ + 18, &word(0)), "its SIZ is broken"),
         (changed(SIZ + 18, &word(32)), "some of its tiles are missing"),
-        (changed(SIZ + 18, &[word(1), word(1)].concat()), "some of its tiles are missing"),
+        (changed(SIZ + 18, &[word(1), word(1)].concat()), "it is in 4096 tiles, of 16 at most"),
         (changed(SIZ + 34, &[0x40, 0]), "it has 16384 components"),
         (changed(SIZ + 34, &[0, 3]), "its SIZ is broken"),
         (changed(SIZ + 36, &[0x87]), "its samples have a sign"),
@@ -282,7 +291,7 @@ fn headers_that_do_not_fit_the_tile_are_refused() {
     let bytes = seeds::tiff(&[&size[..], &[(259, SHORT, 1, 34712)]].concat(), 0, &stream);
     let slide = Slide::from_source(MemorySource::new("many.tif", bytes), Limits::default());
     let error = slide.unwrap().read(0, AREA).unwrap_err().to_string();
-    assert!(error.contains("it is in 16384 tiles, of 4096 at most"), "{error}");
+    assert!(error.contains("it is in 16384 tiles, of 16 at most"), "{error}");
 }
 
 #[test]
@@ -342,4 +351,18 @@ fn read_broken_codestreams() {
             assert!(error.contains("its precincts and code-blocks may take"), "{told}: {error}");
         }
     }
+    // A strip of many small code-blocks, whose tag trees are much larger than what is in them.
+    let (width, height) = (4_u32, 1_u32 << 15);
+    let [wide, high] = [width, height].map(u32::to_be_bytes);
+    let mut strip = changed(SIZ + 2, &[wide, high, [0; 4], [0; 4], wide, high].concat());
+    let style = [0xff, 0x52, 0, 12, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    let quantization = [0xff, 0x5c, 0, 4, 0x40, 0x40];
+    strip.splice(COD - 4..SOT, [&style[..], &quantization].concat());
+    let size = [(256, width), (257, height), (322, width), (323, height)];
+    let size = size.map(|(tag, side)| (tag, seeds::LONG, 1, side));
+    let bytes = seeds::tiff(&[&size[..], &[(259, SHORT, 1, 34712)]].concat(), 0, &strip);
+    let limits = Limits { tile_pixels: 1 << 22, ..Limits::default() };
+    let slide = Slide::from_source(MemorySource::new("strip.tif", bytes), limits).unwrap();
+    let error = slide.read(0, Region { x: 0, y: 0, width: 4, height: 4 }).unwrap_err().to_string();
+    assert!(error.contains("it is in too many pieces"), "{error}");
 }

@@ -23,8 +23,12 @@ const COM: u8 = 0x64;
 /// The first box of a file of JPEG 2000.
 const JP2: [u8; 8] = *b"\0\0\0\x0cjP  ";
 
-/// Tiles of the codestream itself, each of which costs the decoder some kilobytes.
-const TILES: u64 = 4096;
+/// Tiles of the codestream itself, each of which is looked through on its own.
+const TILES: u64 = 16;
+/// Nodes of tag trees that the decoder may visit: a fraction of a second.
+const NODES: u64 = 1 << 26;
+/// Bit-planes of a coefficient. Samples of 16 bits need fewer.
+const PLANES: u8 = 26;
 /// Decomposition levels.
 const LEVELS: u8 = 32;
 /// Passes of a code-block that the decoder reads.
@@ -37,9 +41,16 @@ pub(super) struct Codestream<'a> {
     pub(super) has_transform: bool,
     /// For the decoder: every part has its length, and the end is there.
     pub(super) bytes: Cow<'a, [u8]>,
+    size: (u32, u32),
     tile: (u32, u32),
     tiles: u64,
     layers: u16,
+    /// Of each part its tile and where it begins and ends.
+    parts: Vec<(u16, usize, usize)>,
+    /// Bytes of packets, for each tile.
+    bodies: Vec<u64>,
+    /// A packet in which nothing is.
+    packet: &'static [u8],
 }
 
 pub(super) struct Component {
@@ -103,7 +114,8 @@ impl<'a> Codestream<'a> {
             }
             at = next;
         }
-        let Default { layers, has_transform, coding } = default.ok_or("its header has no COD")?;
+        let Default { layers, has_transform, packet, coding } =
+            default.ok_or("its header has no COD")?;
         let tiles = u64::from(size.0.div_ceil(tile.0)) * u64::from(size.1.div_ceil(tile.1));
         if tiles > TILES {
             return Err(format!("it is in {tiles} tiles, of {TILES} at most"));
@@ -127,8 +139,97 @@ impl<'a> Codestream<'a> {
             }),
             _ => false,
         };
-        let bytes = whole(bytes, at, tiles as usize, is_known)?;
-        Ok(Self { components, has_transform, bytes, tile, tiles, layers })
+        let Whole { bytes, parts, bodies } = whole(bytes, at, tiles as usize, is_known)?;
+        Ok(Self {
+            components,
+            has_transform,
+            bytes,
+            size,
+            tile,
+            tiles,
+            layers,
+            parts,
+            bodies,
+            packet,
+        })
+    }
+
+    /// Checks that it is in no more pieces than a decoder can look through soon, and that each tile
+    /// may have all its packets.
+    pub(super) fn check_pieces(&self) -> Result<(), String> {
+        let (nodes, blocks) = self.work();
+        let (width, height) = (u64::from(self.size.0), u64::from(self.size.1));
+        let samples = width * height * self.components.len() as u64;
+        if nodes > NODES || blocks > samples / 8 + (1 << 18) {
+            return Err(format!("it is in too many pieces: {blocks} code-blocks"));
+        }
+        // A packet has a byte at least.
+        if (0..).zip(&self.bodies).any(|(tile, body)| *body < self.packets(tile)) {
+            return Err("some of its packets are missing".into());
+        }
+        Ok(())
+    }
+
+    /// Packets of a tile.
+    fn packets(&self, tile: u32) -> u64 {
+        let across = self.size.0.div_ceil(self.tile.0);
+        let (left, top) = (tile % across * self.tile.0, tile / across * self.tile.1);
+        let right = left.saturating_add(self.tile.0).min(self.size.0);
+        let bottom = top.saturating_add(self.tile.1).min(self.size.1);
+        let of = |component: &Component| -> u64 {
+            let Coding { levels, precincts, .. } = &component.coding;
+            let of = |(resolution, precinct): (u8, &(u8, u8))| {
+                let along = |from: u32, to: u32, step: u8, precinct: u8| {
+                    let at = |place: u32| {
+                        u64::from(place.div_ceil(step.into())).div_ceil(1 << (levels - resolution))
+                    };
+                    let (from, to) = (at(from), at(to));
+                    if from < to { to.div_ceil(1 << precinct) - (from >> precinct) } else { 0 }
+                };
+                let (across, down) = component.step;
+                along(left, right, across, precinct.0) * along(top, bottom, down, precinct.1)
+            };
+            (0..).zip(precincts).map(of).sum()
+        };
+        self.components.iter().map(of).sum::<u64>() * u64::from(self.layers)
+    }
+
+    /// Upper bounds of how many nodes of tag trees the decoder visits, and how many code-blocks there
+    /// are. It visits all four below each node, be there code-blocks or not.
+    fn work(&self) -> (u64, u64) {
+        let of = |component: &Component| component.coding.count(self.tile, component.step);
+        let all = self.components.iter().map(of).fold((0_u64, 0_u64), |sum, of| {
+            (sum.0.saturating_add(of.nodes), sum.1.saturating_add(of.blocks))
+        });
+        (all.0.saturating_mul(self.tiles), all.1.saturating_mul(self.tiles))
+    }
+
+    /// For each tile, the codestream with one packet more in that tile, and nothing in the others. A
+    /// decoder refuses it, unless packets are missing: then it takes this one for the next.
+    pub(super) fn with_another_packet(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        (0..self.tiles as u16).map(|tile| {
+            let begin = self.parts.iter().map(|part| part.1).min().unwrap_or(0);
+            let mut bytes = self.bytes[..begin].to_vec();
+            let last = self.parts.iter().rposition(|part| part.0 == tile);
+            for (number, &(of, begin, end)) in self.parts.iter().enumerate() {
+                if of == tile {
+                    let at = bytes.len();
+                    bytes.extend(&self.bytes[begin..end]);
+                    if Some(number) == last {
+                        bytes.extend(self.packet);
+                        let length = (bytes.len() - at) as u32;
+                        bytes[at + 6..at + 10].copy_from_slice(&length.to_be_bytes());
+                    }
+                }
+            }
+            for other in (0..self.tiles as u16).filter(|other| *other != tile) {
+                let [high, low] = other.to_be_bytes();
+                bytes.extend([0xff, SOT, 0, 10, high, low, 0, 0, 0, 14, 0, 1]);
+                bytes.extend(SOD);
+            }
+            bytes.extend(EOC);
+            bytes
+        })
     }
 
     /// The most bytes that the decoder may take for tiles, precincts, code-blocks and their parts: all
@@ -144,7 +245,8 @@ impl<'a> Codestream<'a> {
         let mut sum = self.tiles * self.components.len() as u64 * TILE;
         let (mut blocks, mut parts) = (0_u64, 0_u64);
         for component in &self.components {
-            let (precincts, found) = component.coding.count(self.tile, component.step);
+            let Count { precincts, blocks: found, .. } =
+                component.coding.count(self.tile, component.step);
             sum = sum.saturating_add(precincts.saturating_mul(PRECINCT));
             blocks = blocks.saturating_add(found);
             // Ended at each pass, or without arithmetic coding for some.
@@ -204,6 +306,7 @@ impl Size {
 struct Default {
     layers: u16,
     has_transform: bool,
+    packet: &'static [u8],
     coding: Coding,
 }
 
@@ -212,14 +315,16 @@ impl Default {
         let (&[style, _, high, low, transform], rest) = body.split_first_chunk()?;
         let layers = u16::from_be_bytes([high, low]);
         let coding = Coding::read(style, rest)?;
-        (transform < 2).then_some(Self { layers, has_transform: transform == 1, coding })
+        // With the marker EPH behind its header, or without.
+        let packet: &[u8] = if style & 4 == 0 { &[0] } else { &[0, 0xff, 0x92] };
+        (transform < 2).then_some(Self { layers, has_transform: transform == 1, packet, coding })
     }
 }
 
 /// The component of a marker segment COC, and its coding style.
 fn coc(body: &[u8]) -> Option<(usize, Coding)> {
     let (&[component, style], rest) = body.split_first_chunk()?;
-    Some((component.into(), Coding::read(style, rest)?))
+    (style < 2).then_some((component.into(), Coding::read(style, rest)?))
 }
 
 impl Coding {
@@ -238,9 +343,9 @@ impl Coding {
         Some(Self { levels, block: (across + 2, down + 2), passes, wavelet, precincts })
     }
 
-    /// Upper bounds of how many precincts and code-blocks a tile has, in all sub-bands.
-    fn count(&self, tile: (u32, u32), step: (u8, u8)) -> (u64, u64) {
-        let (mut precincts, mut blocks) = (0_u64, 0_u64);
+    /// Upper bounds for a tile, in all sub-bands.
+    fn count(&self, tile: (u32, u32), step: (u8, u8)) -> Count {
+        let (mut precincts, mut blocks, mut nodes) = (0_u64, 0_u64, 0_u64);
         for (resolution, precinct) in (0_u8..).zip(&self.precincts) {
             let along = |side: u32, step: u8, precinct: u8, block: u8| {
                 let side = u64::from(side.div_ceil(step.into()));
@@ -248,8 +353,10 @@ impl Coding {
                 let precincts = (side >> precinct) + 2;
                 // A sub-band is half as large, and so are its precincts.
                 let half = u8::from(resolution > 0);
-                let block = block.min(precinct.saturating_sub(half));
-                (precincts, ((side >> half) >> block) + 2)
+                let precinct = precinct.saturating_sub(half);
+                let block = block.min(precinct);
+                let blocks = ((side >> half) >> block) + 2;
+                (precincts, blocks, blocks.min(1 << (precinct - block)))
             };
             let across = along(tile.0, step.0, precinct.0, self.block.0);
             let down = along(tile.1, step.1, precinct.1, self.block.1);
@@ -257,23 +364,43 @@ impl Coding {
             let of = |one: u64, other: u64| bands * one.saturating_mul(other).min(u64::MAX / 4);
             precincts = precincts.saturating_add(of(across.0, down.0));
             blocks = blocks.saturating_add(of(across.1, down.1));
+            // Two trees, each with a third more nodes than leaves.
+            let side = across.2.max(down.2).next_power_of_two();
+            let tree = 3 * side.saturating_mul(side);
+            nodes = nodes.saturating_add(of(across.0, down.0).saturating_mul(tree));
         }
-        (precincts, blocks)
+        Count { precincts, blocks, nodes }
     }
+}
+
+struct Count {
+    precincts: u64,
+    blocks: u64,
+    /// Of the tag trees of all precincts.
+    nodes: u64,
 }
 
 /// Whether this is the body of a marker segment QCD of valid length: exponents, one step, or several.
 fn is_quantization(body: &[u8]) -> bool {
     let bands = 3 * usize::from(LEVELS) + 1;
-    match body.split_first() {
-        Some((style, steps)) => match style & 0x1f {
-            0 => (1..=bands).contains(&steps.len()),
-            1 => steps.len() == 2,
-            2 => steps.len() % 2 == 0 && (1..=bands).contains(&(steps.len() / 2)),
-            _ => false,
-        },
-        None => false,
-    }
+    let Some((style, steps)) = body.split_first() else { return false };
+    let (is_known, size) = match style & 0x1f {
+        0 => ((1..=bands).contains(&steps.len()), 1),
+        1 => (steps.len() == 2, 2),
+        2 => (steps.len() % 2 == 0 && (1..=bands).contains(&(steps.len() / 2)), 2),
+        _ => (false, 1),
+    };
+    // The exponent is in the upper five bits.
+    let is_usual = |step: &[u8]| (step[0] >> 3) + (style >> 5) <= PLANES + 1;
+    is_known && steps.chunks(size).all(is_usual)
+}
+
+/// A codestream of which all parts are there.
+struct Whole<'a> {
+    bytes: Cow<'a, [u8]>,
+    parts: Vec<(u16, usize, usize)>,
+    /// Bytes of packets, for each tile.
+    bodies: Vec<u64>,
 }
 
 /// Checks that the parts of all tiles are there, from the first one at `at` on, and that their marker
@@ -283,10 +410,11 @@ fn whole(
     mut at: usize,
     tiles: usize,
     is_known: impl Fn(u8, &[u8]) -> bool,
-) -> Result<Cow<'_, [u8]>, String> {
+) -> Result<Whole<'_>, String> {
     let cut = "it is cut";
     // Of each tile, how many parts there were, and how many it should have if that is said.
     let mut found = vec![(0_u16, 0_u8); tiles];
+    let (mut places, mut bodies) = (Vec::new(), vec![0; tiles]);
     let mut open = None;
     let end = loop {
         let (_, body, mut next) = segment(bytes, at).ok_or(cut)?;
@@ -300,9 +428,20 @@ fn whole(
             return Err("the parts of a tile are not in order".into());
         }
         *known = (known.0 + 1, known.1.max(of));
+        let mut is_own = false;
+        // The decoder takes each of these for the whole tile, and the last one of a kind for all
+        // components.
+        let mut is_allowed = |marker: u8| match marker {
+            PLT | COM => true,
+            QCC | COC => {
+                is_own = true;
+                part == 0
+            }
+            _ => part == 0 && !is_own,
+        };
         while bytes.get(next..next + 2) != Some(&SOD) {
             let (marker, body, after) = segment(bytes, next).ok_or(cut)?;
-            if !is_known(marker, body) {
+            if !is_allowed(marker) || !is_known(marker, body) {
                 return Err(format!("a tile of it has a marker that is not read: ff{marker:02x}"));
             }
             next = after;
@@ -319,6 +458,8 @@ fn whole(
         if end < next + 2 || end > bytes.len() {
             return Err(cut.into());
         }
+        places.push((tile, at, end));
+        bodies[usize::from(tile)] += (end - next - 2) as u64;
         at = end;
         let rest = &bytes[at..];
         // Nothing is missing where only the end is, unless it is taken for data.
@@ -331,14 +472,17 @@ fn whole(
         }
     };
     let has_end = open.is_some() || bytes[end..].starts_with(&EOC);
-    // Some encoders write a wrong number of parts, so it counts only where the stream may be cut.
-    let is_whole =
-        |(parts, of): &(u16, u8)| *parts > 0 && (has_end || *of == 0 || *parts == u16::from(*of));
+    // Some encoders say one part too few, which counts where the stream may be cut.
+    let is_whole = |(parts, of): &(u16, u8)| match (*parts, u16::from(*of)) {
+        (0, _) => false,
+        (parts, 0) => has_end || parts == 1,
+        (parts, of) => parts == of || (has_end && parts > of),
+    };
     if !found.iter().all(is_whole) {
         return Err("some of its tiles are missing".into());
     }
     if open.is_none() && has_end {
-        return Ok(bytes.into());
+        return Ok(Whole { bytes: bytes.into(), parts: places, bodies });
     }
     let mut bytes = bytes[..end].to_vec();
     if let Some(at) = open {
@@ -346,7 +490,7 @@ fn whole(
         bytes[at + 6..at + 10].copy_from_slice(&length.to_be_bytes());
     }
     bytes.extend(EOC);
-    Ok(bytes.into())
+    Ok(Whole { bytes: bytes.into(), parts: places, bodies })
 }
 
 /// The marker segment at that place: its marker, what is in it, and where the next one is.

@@ -19,6 +19,7 @@ pub(crate) fn decode(bytes: &[u8], layout: &Layout, most: u64) -> Result<Vec<u8>
     if structures > most.saturating_add(STRUCTURES) {
         return Err(format!("its precincts and code-blocks may take {structures} bytes"));
     }
+    stream.check_pieces()?;
     let bytes = &stream.bytes[..];
     // A broken stream may make the decoder panic.
     catch_unwind(|| {
@@ -28,6 +29,15 @@ pub(crate) fn decode(bytes: &[u8], layout: &Layout, most: u64) -> Result<Vec<u8>
             target_resolution: None,
         };
         let wrong = |error: hayro_jpeg2000::DecodeError| error.to_string();
+        let is_decoded = |bytes: &[u8]| {
+            let image = Image::new(bytes, &settings);
+            image.is_ok_and(|image| image.decode(&mut DecoderContext::default()).is_ok())
+        };
+        // What is not there would be grey or blurred. The decoder takes fewer packets than there
+        // should be, but not more.
+        if stream.with_another_packet().any(|bytes| is_decoded(&bytes)) {
+            return Err("some of its packets are missing".into());
+        }
         let image = Image::new(bytes, &settings).map_err(wrong)?;
         let mut context = DecoderContext::default();
         let decoded = image.decode(&mut context).map_err(wrong)?;
@@ -52,9 +62,14 @@ fn check(stream: &Codestream<'_>, layout: &Layout) -> Result<bool, String> {
     if !is_known || layout.number != Number::Unsigned || layout.planes {
         return Err(format!("a layout that is not read: {layout:?}"));
     }
+    // Where black is 0, white is the largest value of the bits that are stored.
+    let stored = match layout.window {
+        Some((_, white)) if layout.bits == 16 => (white + 1.0).log2(),
+        _ => f64::from(layout.bits),
+    };
     for component in &stream.components {
-        if !matches!((layout.bits, component.precision), (8, 8) | (16, 9..=16)) {
-            return Err(format!("samples of {} bits, not {}", component.precision, layout.bits));
+        if f64::from(component.precision) != stored {
+            return Err(format!("samples of {} bits, not {stored}", component.precision));
         }
     }
     let steps: Vec<(u8, u8)> = stream.components.iter().map(|component| component.step).collect();
