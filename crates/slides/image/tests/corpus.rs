@@ -62,13 +62,13 @@ fn images_of_others_are_as_other_readers_see_them_or_refused() {
     assert!(missing.is_empty(), "docs/slides.md lacks:\n{}", missing.join("\n"));
 }
 
-/// The outcome for an image that is not wrong: `exact`, `near`, or the reason why it is refused. With
-/// libjpeg-turbo, where that may decode it, the outcome must be the same.
+/// The outcome for an image that is not wrong: `exact`, `near`, or the reason why it is refused. By
+/// libjpeg-turbo, where that may decode it, it must be as near at least.
 fn both(place: &Path, of: &Value) -> Result<String, String> {
     let own = outcome(place, of, false)?;
     if of["lossy"] == true && !own.starts_with("refused") {
         let fast = outcome(place, of, true)?;
-        if fast != own {
+        if fast.starts_with("refused") {
             return Err(format!("{own}, but {fast} by libjpeg-turbo"));
         }
     }
@@ -103,6 +103,7 @@ fn outcome(place: &Path, of: &Value, turbojpeg: bool) -> Result<String, String> 
     if sizes != expected {
         return Err(format!("levels are {sizes:?}, not {expected:?}"));
     }
+    let least = if of["lossy"] == true { NEAR } else { f64::INFINITY };
     let mut nearest = f64::INFINITY;
     for (number, of) in theirs.iter().enumerate() {
         let ours = match read(&slide, number) {
@@ -112,13 +113,13 @@ fn outcome(place: &Path, of: &Value, turbojpeg: bool) -> Result<String, String> 
         let (width, height) = size(of);
         let theirs = std::fs::read(of["pixels"].as_str().unwrap()).unwrap();
         let theirs = RgbImage::from_raw(width, height, theirs).unwrap();
-        nearest = nearest.min(psnr(&ours, &theirs));
+        let near = psnr(&ours, &theirs);
+        if near < least {
+            return Err(format!("level {number}: {near:.1} dB, not {least}"));
+        }
+        nearest = nearest.min(near);
     }
-    match nearest {
-        f64::INFINITY => Ok("exact".into()),
-        NEAR.. if of["lossy"] == true => Ok("near".into()),
-        _ => Err(format!("{nearest:.1} dB; lossy compression: {}", of["lossy"])),
-    }
+    Ok(if nearest == f64::INFINITY { "exact" } else { "near" }.into())
 }
 
 fn read(slide: &Slide, level: usize) -> Result<Raster, Error> {
