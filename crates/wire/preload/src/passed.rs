@@ -183,8 +183,10 @@ pub(crate) fn prepare_end() {
         ffi::guarded(|| epoll::lay_bare(&socket));
         ffi::guarded(|| socket.connection.before_exec());
         if relay::is_begun(&socket) {
-            // The relay holds it now.
-            ffi::guarded(|| socket.connection.close());
+            // The relay holds it now, perhaps beside the next program.
+            if !socket.numbers().lock().all().any(survives_exec) {
+                ffi::guarded(|| socket.connection.close());
+            }
         } else if !survives_exec(fd) && socket.connection.ends_with_this_process() {
             let _ = keeping_errno(|| socket.fall_back(Reason::Bypassed));
             ffi::guarded(|| {

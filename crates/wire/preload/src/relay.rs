@@ -143,7 +143,12 @@ pub(crate) fn replace_numbers(
 ) {
     let of = socket::identity(socket.connection.fd());
     let numbers: Vec<_> = socket.numbers().lock().all().collect();
-    socket.keep();
+    if numbers.iter().all(|number| replaced(*number)) {
+        socket.keep();
+    } else {
+        // The next program has the socket itself as well.
+        socket.hand_over();
+    }
     drop(socket);
     for number in numbers {
         // Another thread may have closed it, and another file may have it.
@@ -258,15 +263,16 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
     // Nobody knows who else holds what this program has found: that goes on with them, whatever this
     // one does.
     let is_found = !connection.is_attached();
-    let others = connection.holders();
     let has_unlisted = connection.has_unlisted_holders();
+    let others = connection.holders();
     let is_held = |asks_kernel: bool| match has_unlisted {
         true => !asks_kernel || connection.is_open_elsewhere(Some(fork::RELAY)),
         false => connection.is_held_by(&others) && (!asks_kernel || connection.is_open_in(&others)),
     };
     let wait_for_others = || {
         for nap in 1.. {
-            if !is_held(nap % NAPS == 0) {
+            // The kernel has to look through all processes for those that are not listed.
+            if !is_held(nap % if has_unlisted { 10 * NAPS } else { NAPS } == 0) {
                 break;
             }
             thread::nap(NAP);

@@ -7,7 +7,7 @@ mod common;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 
-use common::{Random, joined, memory, report};
+use common::{Random, geometries, joined, memory, queues, report};
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::layout::{Geometry, RX_LOCK, TX_LOCK};
 use seekwire_transport::mem::{Common, Own, OwnMemory, Peer};
@@ -246,4 +246,51 @@ fn a_receiver_is_killed_and_another_goes_on() {
     let all: Vec<_> = (0..9).map_while(|_| a.tx().reserve().ok()).collect();
     assert_eq!(all.len(), 8, "segments were lost");
     report(&format!("killed: {ROUNDS} receivers, {held} of them under the lock; {next} words"));
+}
+
+#[test]
+fn more_holders_than_there_are_places_are_forgotten_once_none_is_left() {
+    let geometry = geometries()[0].0;
+    let [end, _peer] = queues(false, geometry, geometry);
+    let (me, dead) = (std::process::id(), 0x3fff_ff00);
+    end.add_holder(me);
+    // Places of the dead are used again.
+    for child in 0..20 {
+        end.fork_pending();
+        assert!(!end.is_only_holder(me), "the child may be anywhere");
+        end.fork_arrived(dead + child);
+        assert!(end.is_only_holder(me));
+    }
+    // Process 1 stands for children that live.
+    for _ in 0..20 {
+        end.fork_pending();
+        end.fork_arrived(1);
+    }
+    assert!(end.has_unlisted_holders() && !end.is_only_holder(me));
+    end.forget_unlisted(me, || panic!("one is listed that lives"));
+    let _ = end.remove_holder(1);
+    end.forget_unlisted(me, || true);
+    assert!(end.has_unlisted_holders() && !end.is_only_holder(me), "the kernel knows another one");
+    end.fork_pending();
+    end.forget_unlisted(me, || panic!("one is about to come"));
+    end.fork_failed();
+    // Another one comes during the look, and has a place.
+    end.forget_unlisted(me, || {
+        end.fork_pending();
+        end.fork_arrived(1);
+        false
+    });
+    assert!(!end.has_unlisted_holders() && !end.is_only_holder(me), "it is listed");
+    let _ = end.remove_holder(1);
+    assert!(end.is_only_holder(me));
+    // Whoever asks may have had no place.
+    let _ = end.remove_holder(me);
+    for _ in 0..9 {
+        end.fork_pending();
+        end.fork_arrived(1);
+    }
+    let _ = end.remove_holder(1);
+    end.forget_unlisted(me, || false);
+    assert_eq!(end.all_holders(), [me]);
+    assert!(end.remove_holder(me));
 }

@@ -31,7 +31,7 @@ impl Connection {
     /// Takes off the holders those processes that have become programs without the socket, and those
     /// that were never listed where none has it any more.
     pub(super) fn remove_successors(&self, link: &Link) {
-        link.ring.queue.forget_unlisted(|| self.is_open_elsewhere(None));
+        link.ring.queue.forget_unlisted(thread::process_id(), || self.is_open_elsewhere(None));
         link.ring.queue.remove_successors(thread::process_id(), |pid| {
             socket::identity(self.fd()).is_none_or(|(_, inode)| process::has_socket(pid, inode))
         });

@@ -268,32 +268,35 @@ static void by_another_file(enum other other)
     show_peer(told);
 }
 
-/* More forks hold it than a list has room for: one after the other, or all at once. The last one leaves with all unread. */
-static void held_by_many(int at_once)
+/* More forks have held it than a list has room for, and have ended without closing it. */
+static void held_by_many(void)
 {
-    enum { CHILDREN = 20 };
-    int told, fd = begin_peer(&told), ends[CHILDREN][2];
-    pid_t children[CHILDREN];
-    char c;
+    int told, fd = begin_peer(&told);
     fflush(stdout);
-    for (int i = 0; i < CHILDREN; i++) {
-        CHECK(pipe2(ends[i], O_CLOEXEC) == 0);
-        children[i] = fork();
-        if (children[i] == 0) {
-            for (int before = 0; before <= i; before++)
-                close(ends[before][1]);
-            _exit(at_once && read(ends[i][0], &c, 1) != 0);
-        }
-        close(ends[i][0]);
-        if (!at_once)
-            join(children[i]);
+    for (int i = 0; i < 20; i++) {
+        pid_t child = fork();
+        if (child == 0)
+            _exit(0);
+        join(child);
     }
     close(fd);
-    for (int i = 0; i < CHILDREN; i++) {
-        close(ends[i][1]);
-        if (at_once)
-            join(children[i]);
+    show_peer(told);
+}
+
+/* Whoever holds it last ends without closing it. */
+static void ended_with_the_last(void)
+{
+    int told, go[2], fd = begin_peer(&told);
+    char c;
+    CHECK(pipe2(go, O_CLOEXEC) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        close(go[1]);
+        _exit(read(go[0], &c, 1) != 0);
     }
+    close(fd), close(go[0]), close(go[1]);
+    join(child);
     show_peer(told);
 }
 
@@ -450,8 +453,8 @@ int main(int argc, char **argv)
     by_another_file(DUPLICATED);
     by_another_file(OPENED);
     by_another_file(IN_PLACE);
-    held_by_many(0);
-    held_by_many(1);
+    held_by_many();
+    ended_with_the_last();
     left_with_a_reset();
     in_a_set();
     return 0;

@@ -56,11 +56,17 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 
     /// Forgets the children for which there was no place, unless the socket is `held_elsewhere`, or
-    /// another one comes meanwhile.
-    pub fn forget_unlisted(&self, held_elsewhere: impl FnOnce() -> bool) {
+    /// another one comes meanwhile. `pid`, which holds it, may be one of them, and is listed.
+    pub fn forget_unlisted(&self, pid: u32, held_elsewhere: impl FnOnce() -> bool) {
         let word = self.own.word(layout::FORKS_PENDING);
         let seen = word.load(Ordering::Acquire);
-        if seen >= UNLISTED && seen % UNLISTED == 0 && !held_elsewhere() {
+        let is_other = |holder: u32| holder != 0 && holder != pid && process_is_alive(holder);
+        if seen >= UNLISTED
+            && seen % UNLISTED == 0
+            && !self.holders().any(|(_, holder)| is_other(holder))
+            && !held_elsewhere()
+            && (self.holders().any(|(_, holder)| holder == pid) || self.add_holder(pid))
+        {
             let _ = word.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }

@@ -51,27 +51,49 @@ pub fn has_socket(pid: u32, inode: u64) -> bool {
     names.is_empty() || names.iter().any(is_it)
 }
 
-/// Whether a process other than this one has a socket with this inode, of those whose descriptors
-/// this one may see, and whose name is not `but`. Looks through all of them.
+/// Whether a process other than this one, whose name is not `but`, has a socket with this inode. True
+/// where that cannot be seen. Looks through the descriptors of all processes.
 #[must_use]
 pub fn socket_is_elsewhere(inode: u64, but: Option<&CStr>) -> bool {
-    let socket = format!("socket:[{inode}]");
-    let shows = |pid: u32| {
-        let numbers = format!("/proc/{pid}/fd");
-        let names = file::names(numbers.as_ref()).unwrap_or_default();
-        let is_it = |name: &OsString| {
-            std::fs::read_link(Path::new(&numbers).join(name))
-                .is_ok_and(|file| file.as_os_str() == socket.as_str())
-        };
-        names.iter().any(is_it)
-    };
     let is_but = |pid: u32| {
         let name = file::read(format!("/proc/{pid}/comm").as_ref()).unwrap_or_default();
         but.is_some_and(|but| name.strip_suffix(b"\n") == Some(but.to_bytes()))
     };
     let names = file::names("/proc".as_ref()).unwrap_or_default();
     let mut processes = names.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
-    processes.any(|pid| pid != thread::process_id() && shows(pid) && !is_but(pid))
+    let holds = |pid: u32| pid != thread::process_id() && may_have(pid, inode) && !is_but(pid);
+    names.is_empty() || processes.any(holds)
+}
+
+/// As [`has_socket`], of a process that would have inherited it; but what is closed during the look may
+/// have come to another number.
+fn may_have(pid: u32, inode: u64) -> bool {
+    const LOOKS: usize = 3;
+    let numbers = format!("/proc/{pid}/fd");
+    let socket = format!("socket:[{inode}]");
+    // The first process of all is nobody's child, and often hidden.
+    let is_unseen = pid != 1;
+    for _ in 0..LOOKS {
+        let names = file::names(numbers.as_ref()).unwrap_or_default();
+        if names.is_empty() {
+            // Those of the kernel and of the dead have none. Others are hidden, or their first thread
+            // has ended.
+            return is_unseen && thread::process_is_alive(pid) && !thread::is_of_kernel(pid);
+        }
+        let mut has_changed = false;
+        for name in names {
+            match std::fs::read_link(Path::new(&numbers).join(name)) {
+                Ok(file) if file.as_os_str() == socket.as_str() => return true,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => has_changed = true,
+                Err(_) => return is_unseen,
+            }
+        }
+        if !has_changed {
+            return false;
+        }
+    }
+    true
 }
 
 /// Waits until a [`copy`] has ended; returns its status, unless another thread has waited for it.

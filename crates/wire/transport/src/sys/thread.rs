@@ -116,9 +116,12 @@ pub fn process_is_ending(pid: u32) -> bool {
     if !exists(pid) {
         return true;
     }
-    stat(pid).is_some_and(|stat| {
-        if stat.is_dead { stat.threads <= 1 } else { stat.flags & PF_EXITING != 0 }
-    })
+    match stat(pid) {
+        Some(stat) if stat.is_dead => stat.threads <= 1,
+        Some(stat) => stat.flags & PF_EXITING != 0,
+        // Without /proc, or it is gone since.
+        None => !exists(pid),
+    }
 }
 
 /// What proc_pid_stat(5) says of a thread.
@@ -140,6 +143,12 @@ fn stat(id: u32) -> Option<Stat> {
     let is_dead = matches!(fields.next()?, b"Z" | b"X");
     let mut number = |skipped| std::str::from_utf8(fields.nth(skipped)?).ok()?.parse().ok();
     Some(Stat { is_dead, flags: number(5)?, threads: number(10)? })
+}
+
+/// Whether this is a thread of the kernel's own.
+pub(super) fn is_of_kernel(id: u32) -> bool {
+    // PF_KTHREAD of linux/sched.h.
+    stat(id).is_some_and(|stat| stat.flags & 0x0020_0000 != 0)
 }
 
 /// This process.
