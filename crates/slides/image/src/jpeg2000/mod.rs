@@ -33,7 +33,7 @@ pub(crate) fn decode(bytes: &[u8], layout: &Layout, most: u64) -> Result<Vec<u8>
             let image = Image::new(bytes, &settings);
             image.is_ok_and(|image| image.decode(&mut DecoderContext::default()).is_ok())
         };
-        // What is not there would be grey or blurred. The decoder takes fewer packets than there
+        // Missing packets would show as grey or blurred. The decoder takes fewer of them than there
         // should be, but not more.
         if stream.with_another_packet().any(|bytes| is_decoded(&bytes)) {
             return Err("some of its packets are missing".into());
