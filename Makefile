@@ -70,7 +70,7 @@ test-all: ## Run every gate in its long form, for hours; the result is in out/te
 	scripts/deps vm
 	scripts/test --all
 
-check: ## Formatting, clippy and the tests of the data path: three minutes after a change
+check: ## Formatting, clippy and the tests of the data path: two minutes after a change
 	scripts/deps check
 	scripts/test fmt clippy inner
 

@@ -217,6 +217,8 @@ impl World {
             | Operation::Cork(end, _)
             | Operation::InPlace(end, _)
             | Operation::Attend(end, _)
+            // What it holds back itself is released then.
+            | Operation::Overflow(end)
             | Operation::Shutdown(end) => Some(usize::from(end)),
             _ => None,
         };
