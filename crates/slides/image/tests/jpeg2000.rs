@@ -231,7 +231,13 @@ fn a_cut_codestream_is_an_error() {
     };
     let coding = &stream[COD - 4..QCD - 4];
     assert!(with(coding).is_ok_and(|other| other == picture));
-    assert!(with(&stream[QCD - 4..SOT]).is_ok_and(|other| other == picture));
+    let steps = &stream[QCD - 4..SOT];
+    assert!(with(steps).is_ok_and(|other| other == picture));
+    // Those of a component come after those of all, which would take their place.
+    let own = [&[0xff, 0x5d, 0, steps[3] + 1, 0], &steps[4..]].concat();
+    assert!(with(&[steps, &own].concat()).is_ok_and(|other| other == picture));
+    let error = with(&[&own[..], steps].concat()).unwrap_err().to_string();
+    assert!(error.contains("a tile of it has a marker that is not read: ff5c"), "{error}");
     for (at, other) in [(4, 0), (6, 2), (8, 1), (9, 1), (10, 3), (12, 1), (13, 1), (14, 0x77)] {
         let mut own = coding.to_vec();
         own[at] = other;
@@ -274,6 +280,8 @@ fn headers_that_do_not_fit_the_tile_are_refused() {
         (changed(COD - 4, &[0xff, 0x50]), "High-Throughput JPEG 2000"),
         (changed(COD - 4, &[0xff, 0x60]), "a marker that is not read: ff60"),
         (changed(QCD, &[0x43]), "a marker that is not read: ff5c"),
+        // More bit-planes than samples can have.
+        (changed(QCD, &[0xe2, 0xff]), "a marker that is not read: ff5c"),
         (changed(SOT + 4, &[0, 1]), "a part is of no tile"),
         (changed(SOT + 10, &[1]), "not in order"),
         (changed(SOT + 6, &word(13)), "it is cut"),
@@ -284,6 +292,12 @@ fn headers_that_do_not_fit_the_tile_are_refused() {
         assert!(matches!(error, Error::Tile { .. }), "{what}: {error:?}");
         assert!(error.to_string().contains(what), "{what}: {error}");
     }
+    // Fewer bits than the slide stores would be dark.
+    let of = [(258, SHORT, 1, 16), (259, SHORT, 1, 34712)];
+    let bytes = seeds::tiff(&of, 0, &changed(SIZ + 36, &[11]));
+    let slide = Slide::from_source(MemorySource::new("deep.tif", bytes), Limits::default());
+    let error = slide.unwrap().read(0, AREA).unwrap_err().to_string();
+    assert!(error.contains("samples of 12 bits, not 16"), "{error}");
     // Many tiles in a large one.
     let stream =
         changed(SIZ + 2, &[word(128), word(128), [0; 4], [0; 4], word(1), word(1)].concat());

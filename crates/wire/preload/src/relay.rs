@@ -265,17 +265,20 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
     let is_found = !connection.is_attached();
     let has_unlisted = connection.has_unlisted_holders();
     let others = connection.holders();
-    let is_held = |asks_kernel: bool| match has_unlisted {
-        true => !asks_kernel || connection.is_open_elsewhere(Some(fork::RELAY)),
-        false => connection.is_held_by(&others) && (!asks_kernel || connection.is_open_in(&others)),
+    let is_held = |asks_kernel: bool| {
+        if has_unlisted {
+            !asks_kernel || connection.is_open_elsewhere(Some(fork::RELAY))
+        } else {
+            connection.is_held_by(&others) && (!asks_kernel || connection.is_open_in(&others))
+        }
     };
+    // For those that are not listed it has to look through all processes.
+    let naps = if has_unlisted { 10 * NAPS } else { NAPS };
     let wait_for_others = || {
-        for nap in 1.. {
-            // The kernel has to look through all processes for those that are not listed.
-            if !is_held(nap % if has_unlisted { 10 * NAPS } else { NAPS } == 0) {
-                break;
-            }
+        let mut nap = 1;
+        while is_held(nap % naps == 0) {
             thread::nap(NAP);
+            nap += 1;
         }
     };
     let inward = || {

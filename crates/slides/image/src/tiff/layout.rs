@@ -114,7 +114,12 @@ fn colours(reader: &mut Reader<'_>, of: &Directory, codec: Codec) -> Result<Colo
             }
             Colours::Cmyk
         }
-        6 if matches!(codec, Codec::Jpeg | Codec::Jpeg2000) => Colours::YCbCr,
+        6 if codec == Codec::Jpeg => Colours::YCbCr,
+        6 if codec == Codec::Jpeg2000 => {
+            // The codestream says for how many pixels a difference of colour is.
+            units(reader, of)?;
+            Colours::YCbCr
+        }
         6 if codec != Codec::WebP => units(reader, of)?,
         other => {
             let what = format!("photometric interpretation {other} by {codec:?}");

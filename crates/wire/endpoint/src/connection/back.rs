@@ -91,7 +91,6 @@ impl Connection {
         if carrier == Ok(Carrier::Ring) && !was_on_ring {
             // A read that keeps it from TCP from now on is another one.
             link.watch.held_up_since.store(0, Ordering::Relaxed);
-            socket::push(self.fd());
             link.follow_cork(tx, self.fd());
             if self.has_hung_up() && link.peer_is_dead() {
                 // The kernel answers with a reset, and the ring with nothing.

@@ -102,8 +102,8 @@ impl Connection {
     /// through all of theirs. True where that cannot be seen.
     #[must_use]
     pub fn is_open_in(&self, pids: &[u32]) -> bool {
-        socket::identity(self.fd())
-            .is_none_or(|(_, inode)| pids.iter().any(|pid| process::has_socket(*pid, inode)))
+        let Some((_, inode)) = socket::identity(self.fd()) else { return true };
+        pids.iter().any(|pid| process::has_socket(*pid, inode).unwrap_or(true))
     }
 
     /// Whether a process may hold an attached connection that is not among [`Connection::holders`].

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use seekwire_transport::sys::{process, socket, thread};
+use seekwire_transport::sys::thread;
 
 use super::holders::Holders;
 use super::link::{Link, VIOLATED};
@@ -32,9 +32,7 @@ impl Connection {
     /// that were never listed where none has it any more.
     pub(super) fn remove_successors(&self, link: &Link) {
         link.ring.queue.forget_unlisted(thread::process_id(), || self.is_open_elsewhere(None));
-        link.ring.queue.remove_successors(thread::process_id(), |pid| {
-            socket::identity(self.fd()).is_none_or(|(_, inode)| process::has_socket(pid, inode))
-        });
+        link.ring.queue.remove_successors(thread::process_id(), |pid| self.is_open_in(&[pid]));
     }
 
     /// This process is about to become another program, which knows nothing of the ring.

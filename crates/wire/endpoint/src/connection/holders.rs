@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use seekwire_transport::mem::Common;
+use seekwire_transport::queue;
 use seekwire_transport::sys::thread;
 
 /// One line of the table: in use, forks pending, six processes.
@@ -59,17 +60,8 @@ impl Holders {
         self.word(word).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    /// In place of a process that has ended without a word, if need be.
     fn add(&self, pid: u32) -> bool {
-        let words = || PIDS.filter_map(|word| self.word(word));
-        let take = |word: &AtomicU64, from: u64| {
-            word.compare_exchange(from, pid.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        };
-        words().any(|word| take(word, 0))
-            || words().any(|word| {
-                let holder = word.load(Ordering::Acquire);
-                !thread::process_is_alive(holder as u32) && take(word, holder)
-            })
+        queue::enter_process(|| PIDS.filter_map(|word| self.word(word)), pid)
     }
 
     pub(super) fn fork_pending(&self) {

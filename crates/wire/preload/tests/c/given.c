@@ -300,6 +300,23 @@ static void ended_with_the_last(void)
     show_peer(told);
 }
 
+/* A program has it as its output and, by a relay, as its input, of which it reads a byte. It answers when that is closed. */
+static void answered_after_the_input(void)
+{
+    int told, fd = begin_peer(&told);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(fd, 1), dup2(fd, 0), close(fd);
+        execlp("sh", "sh", "-c", "dd bs=1 count=1 of=/dev/null 2>/dev/null; exec </dev/null; cat /proc/self/stat >/dev/null; echo answer",
+               NULL);
+        _exit(9);
+    }
+    close(fd);
+    join(child);
+    show_peer(told);
+}
+
 /* The program leaves with all but one byte unread, after this one has closed it. */
 static void left_with_a_reset(void)
 {
@@ -455,6 +472,7 @@ int main(int argc, char **argv)
     by_another_file(IN_PLACE);
     held_by_many();
     ended_with_the_last();
+    answered_after_the_input();
     left_with_a_reset();
     in_a_set();
     return 0;

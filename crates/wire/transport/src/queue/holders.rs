@@ -17,7 +17,17 @@ const UNLISTED: u64 = 1 << 32;
 /// Enters a process among the holders of an end, which the peer may see before the two are joined: in
 /// place of one that has ended without a word, if need be. False when there is no place left.
 pub fn add_holder(own: &impl OwnMemory, pid: u32) -> bool {
-    let words = || (0..layout::HOLDER_SLOTS).map(|slot| own.word(layout::HOLDERS + slot * 8));
+    enter_process(
+        || (0..layout::HOLDER_SLOTS).map(|slot| own.word(layout::HOLDERS + slot * 8)),
+        pid,
+    )
+}
+
+/// As [`add_holder`], among these words.
+pub fn enter_process<'w, W: Iterator<Item = &'w AtomicU64>>(
+    words: impl Fn() -> W,
+    pid: u32,
+) -> bool {
     let take = |word: &AtomicU64, from: u64| {
         word.compare_exchange(from, pid.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     };

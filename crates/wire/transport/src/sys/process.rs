@@ -1,6 +1,6 @@
 //! Processes of the library's own: copies of the caller that nobody has to wait for.
 
-use std::ffi::{CStr, OsString};
+use std::ffi::CStr;
 use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -36,64 +36,51 @@ pub fn begins_namespace() -> bool {
     }
 }
 
-/// Whether a process has a socket with this inode. True where that cannot be seen.
+/// Whether a process has a socket with this inode; `None` where that cannot be seen.
 #[must_use]
-pub fn has_socket(pid: u32, inode: u64) -> bool {
+pub fn has_socket(pid: u32, inode: u64) -> Option<bool> {
+    const LOOKS: usize = 3;
     let numbers = format!("/proc/{pid}/fd");
-    let names = file::names(numbers.as_ref()).unwrap_or_default();
     let socket = format!("socket:[{inode}]");
-    let is_it = |name: &OsString| match std::fs::read_link(Path::new(&numbers).join(name)) {
-        Ok(file) => file.as_os_str() == socket.as_str(),
-        // It has been closed since.
-        Err(error) => error.kind() != ErrorKind::NotFound,
-    };
-    // The kernel shows none once the first thread of a process has ended, though others go on.
-    names.is_empty() || names.iter().any(is_it)
+    for _ in 0..LOOKS {
+        let names = file::names(numbers.as_ref()).unwrap_or_default();
+        if names.is_empty() {
+            // The dead have none, and the kernel's own threads. Those of others are hidden, or their
+            // first thread has ended.
+            let has_none = !thread::process_is_alive(pid) || thread::is_of_kernel(pid);
+            return has_none.then_some(false);
+        }
+        let mut has_changed = false;
+        for name in names {
+            match std::fs::read_link(Path::new(&numbers).join(name)) {
+                Ok(file) if file.as_os_str() == socket.as_str() => return Some(true),
+                Ok(_) => {}
+                // A socket at a closed number may have come to another one before.
+                Err(error) if error.kind() == ErrorKind::NotFound => has_changed = true,
+                Err(_) => return None,
+            }
+        }
+        if !has_changed {
+            return Some(false);
+        }
+    }
+    None
 }
 
-/// Whether a process other than this one, whose name is not `but`, has a socket with this inode. True
-/// where that cannot be seen. Looks through the descriptors of all processes.
+/// Whether a process other than this one, whose name is not `but`, has inherited a socket with this
+/// inode. True where that cannot be seen. Looks through the descriptors of all processes.
 #[must_use]
 pub fn socket_is_elsewhere(inode: u64, but: Option<&CStr>) -> bool {
     let is_but = |pid: u32| {
         let name = file::read(format!("/proc/{pid}/comm").as_ref()).unwrap_or_default();
         but.is_some_and(|but| name.strip_suffix(b"\n") == Some(but.to_bytes()))
     };
+    // The first process of all has inherited nothing, and is often hidden.
+    let holds = |pid: u32| has_socket(pid, inode).unwrap_or(pid != 1);
     let names = file::names("/proc".as_ref()).unwrap_or_default();
     let mut processes = names.iter().filter_map(|name| name.to_str()?.parse::<u32>().ok());
-    let holds = |pid: u32| pid != thread::process_id() && may_have(pid, inode) && !is_but(pid);
-    names.is_empty() || processes.any(holds)
-}
-
-/// As [`has_socket`], of a process that would have inherited it; but what is closed during the look may
-/// have come to another number.
-fn may_have(pid: u32, inode: u64) -> bool {
-    const LOOKS: usize = 3;
-    let numbers = format!("/proc/{pid}/fd");
-    let socket = format!("socket:[{inode}]");
-    // The first process of all is nobody's child, and often hidden.
-    let is_unseen = pid != 1;
-    for _ in 0..LOOKS {
-        let names = file::names(numbers.as_ref()).unwrap_or_default();
-        if names.is_empty() {
-            // Those of the kernel and of the dead have none. Others are hidden, or their first thread
-            // has ended.
-            return is_unseen && thread::process_is_alive(pid) && !thread::is_of_kernel(pid);
-        }
-        let mut has_changed = false;
-        for name in names {
-            match std::fs::read_link(Path::new(&numbers).join(name)) {
-                Ok(file) if file.as_os_str() == socket.as_str() => return true,
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::NotFound => has_changed = true,
-                Err(_) => return is_unseen,
-            }
-        }
-        if !has_changed {
-            return false;
-        }
-    }
-    true
+    names.is_empty()
+        || processes.any(|pid| pid != thread::process_id() && holds(pid) && !is_but(pid))
 }
 
 /// Waits until a [`copy`] has ended; returns its status, unless another thread has waited for it.

@@ -217,7 +217,7 @@ impl World {
             | Operation::Cork(end, _)
             | Operation::InPlace(end, _)
             | Operation::Attend(end, _)
-            // What it holds back itself is released then.
+            // Its own hold ends then.
             | Operation::Overflow(end)
             | Operation::Shutdown(end) => Some(usize::from(end)),
             _ => None,
