@@ -175,7 +175,7 @@ impl Library {
             roots.push(Root::Slide { id, place: Place::File { path: real, within: None } });
         }
         let mut headings = Headings::default();
-        let known = scan(&roots, &mut headings)?;
+        let known = scan(&roots, None, &mut headings)?;
         known.notes.iter().for_each(|note| tracing::warn!("{note}"));
         let known = Mutex::new(known);
         Ok(Self { roots, known, scanning: Mutex::new(headings) })
@@ -224,7 +224,7 @@ impl Library {
         if known.is_fresh(began) {
             return known;
         }
-        let found = match scan(&self.roots, &mut headings) {
+        let found = match scan(&self.roots, Some(&known.list), &mut headings) {
             Ok(found) => {
                 let new = found.notes.iter().filter(|note| !known.notes.contains(note));
                 new.for_each(|note| tracing::warn!("{note}"));

@@ -33,11 +33,20 @@ const MOST: usize = 1 << 20;
 /// Notes that are kept; more of them say nothing new.
 const NOTES: usize = 64;
 
-/// Looks at all that was named on the command line.
-pub(super) fn scan(roots: &[Root], headings: &mut Headings) -> Anyhow<Known> {
+/// Looks at all that was named on the command line. Where a bucket cannot be listed, the slides of
+/// the scan before stay.
+///
+/// # Errors
+///
+/// Two slides of one name, and a bucket that cannot be listed at the first scan.
+pub(super) fn scan(
+    roots: &[Root],
+    before: Option<&List>,
+    headings: &mut Headings,
+) -> Anyhow<Known> {
     let began = Instant::now();
     let (mut list, mut index, mut notes) = (List::new(), Index::new(), Vec::new());
-    look(roots, headings, &mut list, &mut index, &mut notes)?;
+    look(roots, before, headings, &mut list, &mut index, &mut notes)?;
     headings.sweep();
     let (list, series, notes) = (Arc::new(list), Arc::new(index), Arc::new(notes));
     Ok(Known { list, series, notes, at: Instant::now(), took: took(roots, began) })
@@ -51,6 +60,7 @@ pub(super) fn took(roots: &[Root], began: Instant) -> Duration {
 
 fn look(
     roots: &[Root],
+    before: Option<&List>,
     headings: &mut Headings,
     list: &mut List,
     index: &mut Index,
@@ -93,9 +103,14 @@ fn look(
                     }
                     let names = match seekwire_slides_image::list(&address) {
                         Ok(names) => names,
-                        Err(error) if depth == 0 => return Err(error.into()),
+                        Err(error) if depth == 0 && before.is_none() => return Err(error.into()),
                         Err(error) => {
                             told.warn(error.to_string());
+                            for (id, place) in
+                                before.into_iter().flat_map(|list| below(list, &prefix, &address))
+                            {
+                                add(id.clone(), place.clone())?;
+                            }
                             continue;
                         }
                     };
@@ -187,6 +202,19 @@ fn look(
         }
     }
     Ok(())
+}
+
+/// Slides of a list that are in a directory of a bucket, whose identifiers begin with this prefix.
+fn below<'a>(
+    list: &'a List,
+    prefix: &'a str,
+    directory: &'a str,
+) -> impl Iterator<Item = (&'a String, &'a Place)> {
+    list.range(prefix.to_owned()..).take_while(move |(id, _)| id.starts_with(prefix)).filter(
+        move |(_, place)| {
+            matches!(place, Place::Address(address) if address.starts_with(directory))
+        },
+    )
 }
 
 /// Of a series that is there twice, the first one counts.

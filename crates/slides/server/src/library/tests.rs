@@ -173,3 +173,31 @@ fn a_scan_that_fails_is_not_made_again_at_once() {
     let at = library.state().at;
     assert!(at > long_ago && library.is_unknown("b.svs", at));
 }
+
+#[test]
+fn a_bucket_that_cannot_be_listed_keeps_its_slides_and_holds_up_no_others() {
+    let outer = tempfile::tempdir().unwrap();
+    fs::write(outer.path().join("new.svs"), "").unwrap();
+    // No bucket has this name, so it cannot be listed, and nothing is asked.
+    let bucket = |prefix: &str| Root::Bucket {
+        address: "s3://../slides/".to_owned(),
+        prefix: prefix.to_owned(),
+    };
+    let directory = || Root::Directory { path: outer.path().to_owned(), prefix: "b/".to_owned() };
+    let address = |address: &str| Place::Address(address.to_owned());
+    let slide = Root::Slide { id: "a/1.svs".to_owned(), place: address("http://host/1.svs") };
+    let before = List::from([
+        ("a/1.svs".to_owned(), address("http://host/1.svs")),
+        ("a/2.svs".to_owned(), address("s3://../slides/2.svs")),
+        ("a/c/3.svs".to_owned(), address("s3://../slides/c/3.svs")),
+        ("a/4.svs".to_owned(), address("s3://../others/4.svs")),
+        ("b/old.svs".to_owned(), address("s3://../slides/old.svs")),
+    ]);
+    let mut headings = Headings::default();
+    let roots = [bucket("a/"), directory(), slide];
+    let known = scan(&roots, Some(&before), &mut headings).unwrap();
+    let ids: Vec<&str> = known.list.keys().map(String::as_str).collect();
+    assert_eq!(ids, ["a/1.svs", "a/2.svs", "a/c/3.svs", "b/new.svs"]);
+    // At the start, it is an error.
+    assert!(scan(&[bucket(""), directory()], None, &mut headings).is_err());
+}
