@@ -1,18 +1,19 @@
-//! Which bytes of a stream have been taken out of its middle (Douglas and Pai, "Seekable sockets").
+//! Holes: the bytes that were taken out of the middle of a stream (Douglas and Pai, "Seekable
+//! sockets").
 //!
 //! ```text
 //!   position   0        head                                 end of what has arrived
 //!              |consumed|....live....|taken|...live...|taken|..live..
 //! ```
 //!
-//! An ordinary receive goes on at the head and skips holes. Holes that touch are one; a hole at the
-//! head vanishes, because the head moves behind it. Offsets count from the head, the bytes of holes
-//! included.
+//! An ordinary receive goes on at the head and skips holes. Adjacent holes are merged; when the
+//! head reaches a hole, the hole vanishes and the head moves to its end. Offsets count from the
+//! head and include the bytes of holes.
 
 use crate::span::Span;
 
-/// The most holes that a stream may have at a time: a bound on the memory and time that one
-/// connection can cost.
+/// Maximum number of holes in a stream at a time. Bounds the memory and time that one connection
+/// can cost.
 pub const MAX_HOLES: usize = 1024;
 
 /// The holes of one direction of a connection.
@@ -29,10 +30,11 @@ pub enum HoleError {
     /// Some of them were taken or received before (ENXIO).
     #[error("the range touches bytes that were taken before")]
     Taken,
-    /// Another hole would be one too many: receive something at the head first (ENOBUFS).
+    /// The stream already has the maximum number of holes: receive something at the head first
+    /// (ENOBUFS).
     #[error("the stream has {MAX_HOLES} holes already")]
     TooMany,
-    /// There is no such position in any stream (EINVAL).
+    /// The position does not exist in any stream (EINVAL).
     #[error("the range ends beyond the last possible position")]
     OutOfRange,
 }
@@ -44,8 +46,8 @@ impl Holes {
         Self { head, holes: Vec::new() }
     }
 
-    /// Reads back what [`Self::head`] and [`Self::spans`] gave; `None` if it cannot come from
-    /// there.
+    /// Reads back the values that [`Self::head`] and [`Self::spans`] returned; `None` if they
+    /// cannot return such values.
     #[must_use]
     pub fn from_parts(head: u64, spans: impl IntoIterator<Item = Span>) -> Option<Self> {
         let holes: Vec<Span> = spans.into_iter().take(MAX_HOLES + 1).collect();
@@ -71,7 +73,7 @@ impl Holes {
         &self.holes
     }
 
-    /// The bytes that a seek means: `len` of them, `offset` behind the head.
+    /// The bytes that a seek addresses: `len` bytes, starting `offset` bytes after the head.
     ///
     /// # Errors
     /// [`HoleError::Taken`], [`HoleError::OutOfRange`].
@@ -82,10 +84,10 @@ impl Holes {
         Ok(span)
     }
 
-    /// The bytes from `start` on that are not taken, at most `len` of them, up to the next hole.
+    /// The bytes from `start` to the next hole, at most `len` of them.
     ///
     /// # Errors
-    /// [`HoleError::Taken`] when the first one is; [`HoleError::OutOfRange`].
+    /// [`HoleError::Taken`] when the first byte is taken; [`HoleError::OutOfRange`].
     pub fn live_from(&self, start: u64, len: u64) -> Result<Span, HoleError> {
         let span = Span::new(start, len).ok_or(HoleError::OutOfRange)?;
         self.check(Span { start, end: span.end.min(start.saturating_add(1)) })?;
@@ -94,8 +96,7 @@ impl Holes {
         Ok(Span { start, end: span.end.min(bound) })
     }
 
-    /// Behind which the first byte from `position` on lies that was neither received nor taken:
-    /// itself, if it was not.
+    /// The first position at or after `position` whose byte was neither received nor taken.
     #[must_use]
     pub fn taken_until(&self, position: u64) -> u64 {
         if position < self.head {
@@ -141,7 +142,7 @@ impl Holes {
         before || self.holes.get(at).is_some_and(|after| after.start == span.end)
     }
 
-    /// Takes the bytes of `span` out.
+    /// Takes `span` out of the stream.
     ///
     /// # Errors
     /// As [`Self::may_take`]; then nothing has changed.
@@ -170,7 +171,7 @@ impl Holes {
         Ok(())
     }
 
-    /// The head reached a hole: it goes on behind it.
+    /// Moves the head past a hole that it has reached.
     fn skip(&mut self) {
         if let Some(first) = self.holes.first() {
             if first.start == self.head {
@@ -180,18 +181,18 @@ impl Holes {
         }
     }
 
-    /// The live bytes from the head to the first hole, at most `most`: what an ordinary receive
-    /// takes in one piece.
+    /// The live bytes from the head to the first hole, at most `most`: the bytes that an ordinary
+    /// receive takes in one piece.
     #[must_use]
     pub fn first_live(&self, most: u64) -> Span {
         let bound = self.holes.first().map_or(u64::MAX, |hole| hole.start);
         Span { start: self.head, end: self.head.saturating_add(most).min(bound) }
     }
 
-    /// `n` bytes of [`Self::first_live`] were received.
+    /// Records that `n` bytes of [`Self::first_live`] were received.
     ///
     /// # Panics
-    /// If there are not as many before the first hole.
+    /// If there are fewer before the first hole.
     pub fn received(&mut self, n: u64) {
         let first = self.first_live(n);
         assert_eq!(first.len(), n, "more was received than lies before the first hole");

@@ -1,5 +1,5 @@
 #![forbid(unsafe_code)]
-//! What the two ends of Seekwire say to each other, as pure state machines and formats.
+//! The protocol between the two ends of a connection, as pure state machines and formats.
 //!
 //! ```text
 //!   names      Carrier, Role, Reason: the words every layer, log line and table uses

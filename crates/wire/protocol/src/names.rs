@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What moves the bytes of one direction of a connection.
+/// The carrier of one direction of a connection.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum Carrier {
@@ -30,7 +30,7 @@ impl fmt::Display for Carrier {
     }
 }
 
-/// Which end of the connection this is; it decides who offers and who answers.
+/// The role of this end; it decides who offers and who answers.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum Role {
@@ -87,15 +87,15 @@ reasons! {
     BelowThreshold = 1 => "below threshold",
     /// No process of this user has registered the mirrored 4-tuple.
     NoPeer = 2 => "peer not found",
-    /// The process at the other end refused, or could not.
+    /// The process at the other end refused, or could not accept.
     PeerRefused = 3 => "peer refused",
-    /// Another process holds the same socket and may use it unseen.
+    /// Another process holds the same socket and may use it without the library.
     Shared = 4 => "socket shared with another process",
-    /// No file descriptor was left for what a connection needs.
+    /// No file descriptor was left for the connection.
     FdLimit = 5 => "file descriptor limit",
-    /// Shared memory could not be had.
+    /// Shared memory could not be allocated or mapped.
     Memory = 6 => "no shared memory",
-    /// Out-of-band data was sent or asked for.
+    /// Out-of-band data was sent or requested.
     OutOfBand = 7 => "out-of-band data",
     /// splice, tee or sendfile reached for the socket.
     Spliced = 8 => "splice or sendfile",
@@ -109,11 +109,11 @@ reasons! {
     Stdio = 12 => "stdio stream",
     /// The other end asked for TCP.
     AskedByPeer = 13 => "asked by peer",
-    /// The peer's memory said something impossible.
+    /// The peer's memory had an impossible value.
     PeerViolation = 14 => "peer violated the protocol",
     /// Bytes moved through the socket without the library's knowledge.
     Bypassed = 15 => "bytes moved past the library",
-    /// The configuration said so.
+    /// The configuration forces TCP.
     Forced = 16 => "forced by configuration",
     /// Seekwire is switched off.
     Disabled = 17 => "switched off",
@@ -131,7 +131,8 @@ reasons! {
     LinkFull = 23 => "link full",
     /// No connection for doorbells reaches the peer's machine, or it broke.
     NoLine = 24 => "no line to the other machine",
-    /// It has moved enough, and the other end has not come or not answered yet.
+    /// The connection has passed the threshold, but the other end has not registered or answered
+    /// yet.
     Waiting = 25 => "waiting for peer",
     /// The program waits for the connection by system calls that the library does not see.
     UnseenWait = 26 => "waited for outside the C library",

@@ -10,9 +10,9 @@
 //!  32  local address 16, port 2    50  peer address 16, port 2    68  namespace u64
 //! ```
 //!
-//! Descriptors go along (SCM_RIGHTS): with an offer the writer's proof that it holds the socket and
-//! one end of a channel, by which the rest is said; with "granted" the writer's memory, its
-//! doorbell and its proof; with "joined" memory and doorbell.
+//! Descriptors are attached (SCM_RIGHTS): to an offer, the writer's proof that it holds the socket
+//! and one end of the channel that carries all further messages; to "granted", the writer's memory,
+//! its doorbell and its proof; to "joined", memory and doorbell.
 
 use crate::{Endpoint, FourTuple, Reason};
 
@@ -31,7 +31,7 @@ pub struct SlotRef {
     pub token: u64,
 }
 
-/// What a datagram says.
+/// The kind of a datagram.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Message {
     /// The connecting side offers to share memory.
@@ -40,16 +40,16 @@ pub enum Message {
     Granted,
     /// The connecting side sends its memory in turn.
     Joined,
-    /// The accepting side says no.
+    /// The accepting side refuses, for this reason.
     Refused(Reason),
 }
 
 /// One datagram.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Datagram {
-    /// What it says.
+    /// The kind, with its verdict.
     pub message: Message,
-    /// The slot it is meant for.
+    /// The slot the datagram is for.
     pub target: SlotRef,
     /// The slot that an answer goes to.
     pub reply: SlotRef,
@@ -60,7 +60,7 @@ pub struct Datagram {
 /// Why a datagram was not understood.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DecodeError {
-    /// Not one of ours, or cut short.
+    /// Not a datagram of this format, or truncated.
     Malformed,
     /// From a build with another memory layout.
     OtherLayout(u16),
@@ -97,7 +97,7 @@ impl Datagram {
     /// Reads what another process sent.
     ///
     /// # Errors
-    /// [`DecodeError`] when it is not a datagram of this layout.
+    /// [`DecodeError`] when they are not a datagram of this layout.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut rest = bytes;
         if take::<4>(&mut rest)? != MAGIC {
@@ -111,7 +111,7 @@ impl Datagram {
         let message = match kind {
             1 => Message::Offer,
             2 => Message::Granted,
-            // A reason that this version does not know is a refusal all the same.
+            // A reason that this version does not know is still a refusal.
             3 => Message::Refused(Reason::from_code(verdict.into()).unwrap_or(Reason::PeerRefused)),
             4 => Message::Joined,
             _ => return Err(DecodeError::Malformed),

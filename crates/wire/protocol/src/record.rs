@@ -11,8 +11,8 @@
 //!   +---------------+----------+--------------------------------+
 //! ```
 //!
-//! The position is that of the first cell, counted from the beginning of the connection, so what an
-//! earlier lap left behind is never taken for a new record. Kind 0 is "nothing here yet".
+//! The position is that of the first cell, counted from the beginning of the connection, so a
+//! header left by an earlier lap is never taken for a new record. Kind 0 is "nothing here yet".
 
 /// Bytes in one descriptor.
 pub const CELL: usize = 64;
@@ -23,7 +23,7 @@ pub const MAX_CELLS: usize = 16;
 /// The longest inline payload in bytes.
 pub const INLINE_MAX: usize = MAX_CELLS * CELL - HEADER;
 
-/// What one record says.
+/// One record, decoded.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Record {
     /// `len` bytes of the stream follow the header in the ring itself.
@@ -53,7 +53,7 @@ const RING_AT: u64 = 4;
 const TCP: u64 = 5;
 const FIN: u64 = 6;
 
-/// What the reader finds at a position.
+/// The state of the ring at a position, as the reader finds it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Head {
     /// Nothing published there yet.
@@ -99,7 +99,7 @@ impl Record {
         Head::Record(record)
     }
 
-    /// Descriptors that the record takes; a [`Record::Pad`] takes what is left of its lap.
+    /// Descriptors that the record takes; a [`Record::Pad`] takes the rest of its lap.
     #[must_use]
     pub fn cells(self) -> usize {
         match self {

@@ -7,12 +7,12 @@ use std::fmt;
 pub struct Span {
     /// Position of the first byte.
     pub start: u64,
-    /// Position behind the last byte, at least `start`.
+    /// Position after the last byte, at least `start`.
     pub end: u64,
 }
 
 impl Span {
-    /// `len` bytes from `start` on; `None` where positions end.
+    /// `len` bytes from `start` on; `None` if that exceeds the last possible position.
     #[must_use]
     pub fn new(start: u64, len: u64) -> Option<Self> {
         Some(Self { start, end: start.checked_add(len)? })
@@ -24,7 +24,7 @@ impl Span {
         self.end.saturating_sub(self.start)
     }
 
-    /// Whether there are none.
+    /// Whether it has no bytes.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.end <= self.start
@@ -36,7 +36,7 @@ impl Span {
         !self.intersection(other).is_empty()
     }
 
-    /// The bytes that both have.
+    /// The common bytes of both.
     #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         let start = self.start.max(other.start);

@@ -30,7 +30,7 @@ pub struct TxSwitch {
     pub ring_since: u64,
 }
 
-/// What the sender knows of the receiver when it decides.
+/// The sender's knowledge of the receiver when it decides.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TxConditions {
     /// The receiver looks at its ring.
@@ -39,7 +39,7 @@ pub struct TxConditions {
     pub tcp_only: bool,
 }
 
-/// What the sender has to do before its next byte.
+/// The sender's step before its next byte.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TxStep {
     /// Send on the carrier.
@@ -51,7 +51,7 @@ pub enum TxStep {
 }
 
 impl TxSwitch {
-    /// What to do before the next byte.
+    /// The step before the next byte.
     #[must_use]
     pub fn step(&self, now: TxConditions) -> TxStep {
         match self.carrier {
@@ -61,18 +61,18 @@ impl TxSwitch {
         }
     }
 
-    /// The `RingAt` record was published; the ring's next record goes to `position`.
+    /// Notes that the `RingAt` record was published; the ring's next record goes to `position`.
     pub fn entered_ring(&mut self, position: u64) {
         self.carrier = Carrier::Ring;
         self.ring_since = position;
     }
 
-    /// The `Tcp` record was published.
+    /// Notes that the `Tcp` record was published.
     pub fn left_ring(&mut self) {
         self.carrier = Carrier::Tcp;
     }
 
-    /// The kernel took `n` bytes.
+    /// Notes that the kernel took `n` bytes.
     pub fn sent_by_tcp(&mut self, n: u64) {
         self.tcp_bytes += n;
     }
@@ -111,7 +111,8 @@ pub enum RxHead {
 }
 
 impl RxHead {
-    /// From a decoded record; `position` is the word behind a `RingAt` header. `None` for a pad.
+    /// From a decoded record; `position` is the word that follows a `RingAt` header. `None` for a
+    /// pad.
     #[must_use]
     pub fn from_record(record: Record, position: u64) -> Option<Self> {
         Some(match record {
@@ -124,7 +125,7 @@ impl RxHead {
     }
 }
 
-/// What the receiver has to do for its next byte.
+/// The receiver's step for its next byte.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RxStep {
     /// Read from the kernel, at most this many bytes.
@@ -145,7 +146,7 @@ pub enum RxStep {
 }
 
 impl RxSwitch {
-    /// What to do for the next byte, given the head of the ring.
+    /// The step for the next byte, given the head of the ring.
     pub fn step(&mut self, head: RxHead) -> RxStep {
         match (self.carrier, head) {
             (Carrier::Tcp, RxHead::Empty) => RxStep::TcpUnbounded,
@@ -167,7 +168,7 @@ impl RxSwitch {
         }
     }
 
-    /// The kernel gave `n` bytes.
+    /// Notes that the kernel returned `n` bytes.
     pub fn received_by_tcp(&mut self, n: u64) {
         self.tcp_bytes += n;
     }

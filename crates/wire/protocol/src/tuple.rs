@@ -15,7 +15,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// From the two parts as they are stored.
+    /// An endpoint from its two stored parts.
     #[must_use]
     pub const fn from_parts(address: u128, port: u16) -> Self {
         Self { address, port }

@@ -98,7 +98,7 @@ fn the_number_of_holes_is_bounded_and_receiving_makes_room() {
     }
     let more = one(MAX_HOLES as u64);
     assert_eq!(holes.take(more), Err(HoleError::TooMany));
-    // What joins a hole is no hole more.
+    // A span that joins a hole adds none.
     holes.take(Span::new(11, 1).unwrap()).unwrap();
     holes.take(more).unwrap();
     assert_eq!(holes.spans().len(), MAX_HOLES);

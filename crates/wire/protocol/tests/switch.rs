@@ -41,7 +41,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// What travels in the ring.
+/// A record in the ring.
 #[derive(Clone, Debug)]
 enum Item {
     Data(VecDeque<u8>),

@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 
 use super::queue::{Queue, Slot};
 
-/// Which tags a receive matches: those that agree with `tag` in the bits of `mask`.
+/// The tags that a receive matches: those that agree with `tag` in the bits of `mask`.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Selector {
     /// The bits that are wanted.
@@ -21,7 +21,7 @@ impl Selector {
     /// Matches every tag.
     pub const ANY: Self = Self { tag: 0, mask: 0 };
 
-    /// Matches just this one.
+    /// Matches exactly this tag.
     #[must_use]
     pub fn exact(tag: u64) -> Self {
         Self { tag, mask: u64::MAX }
@@ -49,13 +49,13 @@ impl Hash for Ticket {
     }
 }
 
-/// A message in its place among the others.
+/// A message with its number in the order of arrival.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Labelled<M> {
     number: u64,
     /// Its tag.
     pub tag: u64,
-    /// What is known of it.
+    /// The caller's data for the message.
     pub message: M,
 }
 

@@ -6,9 +6,8 @@
 //!     u32      u32        u64, little-endian
 //! ```
 //!
-//! Each end begins with [`HELLO`], so that a program that speaks something else is found out at
-//! once, and counts its messages in the sequence, so that a receiver that has lost its place is,
-//! too.
+//! Each end begins with [`HELLO`], so that a peer that speaks another protocol is detected at once.
+//! It also numbers its messages, so that a receiver that has lost its place notices.
 
 mod matching;
 mod queue;
@@ -18,21 +17,21 @@ pub use matching::{Labelled, Matching, Selector, Ticket};
 /// Bytes of a header.
 pub const HEADER: usize = 16;
 
-/// What each end sends first: who speaks, and the version of the format.
+/// The first bytes that each end sends: a magic number and the version of the format.
 pub const HELLO: [u8; 8] = *b"SKWMSG\x00\x01";
 
-/// What precedes each message.
+/// The header of a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Header {
     /// Bytes of the body.
     pub len: u32,
-    /// How many messages its sender has sent before, modulo 2^32.
+    /// Number of messages that its sender sent before, modulo 2^32.
     pub sequence: u32,
     /// Chosen by the sender, matched by the receiver.
     pub tag: u64,
 }
 
-/// Why a header is not one.
+/// Why a header is invalid.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
@@ -41,7 +40,7 @@ pub enum HeaderError {
     Sequence {
         /// The number in the header.
         found: u32,
-        /// The one that should be there.
+        /// The number that was due.
         expected: u32,
     },
     /// Longer than this end accepts.
@@ -55,7 +54,7 @@ pub enum HeaderError {
 }
 
 impl Header {
-    /// As it travels.
+    /// The encoded header.
     #[must_use]
     pub fn encode(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
@@ -68,7 +67,8 @@ impl Header {
     /// Reads and checks a header.
     ///
     /// # Errors
-    /// [`HeaderError`] when it is not the one that is due, or its body is longer than `most`.
+    /// [`HeaderError`] when its sequence number is not the one that is due, or its body is longer
+    /// than `most`.
     pub fn decode(bytes: [u8; HEADER], expected: u32, most: u32) -> Result<Self, HeaderError> {
         let [a, b, c, d, e, f, g, h, tag @ ..] = bytes;
         let len = u32::from_le_bytes([a, b, c, d]);

@@ -1,11 +1,12 @@
-//! Entries in an order, those of equal key chained besides: the first of all and the first of a key
-//! are found without a search, and a queue that has grown to its size allocates nothing more.
+//! An ordered queue. Entries of equal key are also chained, so the first entry of all and the first
+//! of each key are found without a search. Once the queue has grown to its final size, it allocates
+//! nothing.
 
 use std::collections::{HashMap, hash_map};
 
 use foldhash::fast::RandomState;
 
-/// No entry.
+/// Index of no entry.
 const NONE: u32 = u32::MAX;
 
 /// Where an entry is kept.
@@ -13,7 +14,7 @@ const NONE: u32 = u32::MAX;
 pub(super) struct Slot(u32);
 
 impl Slot {
-    /// Where nothing is.
+    /// The slot of no entry.
     pub(super) const NOWHERE: Self = Self(NONE);
 }
 
@@ -52,7 +53,7 @@ struct Links {
 const EMPTY: Ends = Ends { first: NONE, last: NONE };
 
 impl Ends {
-    /// Between which neighbours a number belongs.
+    /// The neighbours between which a number belongs.
     fn place<T>(
         self,
         entries: &[Entry<T>],
@@ -70,7 +71,7 @@ impl Ends {
         Links { before, after }
     }
 
-    /// From now on `next` comes after `at.before`, and `previous` before `at.after`.
+    /// Makes `next` follow `at.before`, and `previous` precede `at.after`.
     fn join<T>(
         &mut self,
         entries: &mut [Entry<T>],
@@ -100,8 +101,8 @@ impl<T> Queue<T> {
         self.entries.len() - self.free.len()
     }
 
-    /// Adds an entry. Numbers are unique; what has a lower one than others are in the queue is
-    /// searched for its place from the front.
+    /// Adds an entry. Numbers are unique. An entry whose number is not the highest is placed by a
+    /// search from the front.
     pub(super) fn insert(&mut self, number: u64, key: u64, value: T) -> Slot {
         let Self { entries, free, all, chains } = self;
         let chain = chains.entry(key).or_insert(EMPTY);
@@ -153,12 +154,12 @@ impl<T> Queue<T> {
             .is_some_and(|entry| entry.value.is_some() && entry.number == number)
     }
 
-    /// The first one of all, with its number.
+    /// The first entry of all, with its number.
     pub(super) fn first(&self) -> Option<(Slot, u64)> {
         self.at(self.all.first)
     }
 
-    /// The first one of this key, with its number.
+    /// The first entry of this key, with its number.
     pub(super) fn first_of(&self, key: u64) -> Option<(Slot, u64)> {
         if self.all.first == NONE {
             return None;
@@ -166,7 +167,7 @@ impl<T> Queue<T> {
         self.at(self.chains.get(&key)?.first)
     }
 
-    /// The one behind it in the order of all.
+    /// The entry that follows this one in the order of all.
     pub(super) fn after(&self, slot: Slot) -> Option<Slot> {
         let after = self.entries.get(slot.0 as usize)?.all.after;
         (after != NONE).then_some(Slot(after))
@@ -185,7 +186,7 @@ impl<T> Queue<T> {
         self.entries.get_mut(slot.0 as usize)?.value.as_mut()
     }
 
-    /// All of them in order: where they are kept, their numbers, keys and values.
+    /// All entries in order: their slots, numbers, keys and values.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Slot, u64, u64, &T)> {
         let mut next = self.all.first;
         std::iter::from_fn(move || {
