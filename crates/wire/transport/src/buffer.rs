@@ -1,9 +1,9 @@
 //! Memory to receive into.
 //!
 //! A kernel copies with `rep movsb`, which on AMD's Zen is five times slower when the destination
-//! lies 1 to 15 bytes behind the source, counted within their pages. What a socket holds begins
-//! near the start of a page more often than not; so does memory from an allocator. A buffer here
-//! begins in the middle of one.
+//! lies 1 to 15 bytes after the source, counted within their pages. Data in a socket usually begins
+//! near the start of a page, and so does memory from an allocator. A buffer here begins in the
+//! middle of one.
 
 use std::ops::{Deref, DerefMut};
 
@@ -12,7 +12,7 @@ use crate::Errno;
 const PAGE: usize = 4096;
 const PLACE: usize = PAGE / 2;
 
-/// Bytes, zero at first.
+/// Bytes, initially zero.
 #[derive(Debug)]
 pub struct Buffer {
     memory: Vec<u8>,
@@ -21,7 +21,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// `len` of them.
+    /// Allocates `len` bytes.
     #[must_use]
     pub fn new(len: usize) -> Self {
         Self::in_memory(vec![0; len + PAGE], len)
@@ -30,7 +30,7 @@ impl Buffer {
     /// As [`Self::new`].
     ///
     /// # Errors
-    /// ENOBUFS when there is no memory.
+    /// ENOBUFS if there is no memory.
     pub fn try_new(len: usize) -> Result<Self, Errno> {
         Ok(Self::in_memory(zeros(len + PAGE)?, len))
     }
@@ -41,11 +41,11 @@ impl Buffer {
     }
 }
 
-/// So many bytes, for a caller that gets by without: who has none in Rust otherwise ends the
-/// program.
+/// This many zero bytes, for a caller that can do without: in Rust, other failed allocations end
+/// the program.
 ///
 /// # Errors
-/// ENOBUFS when there is no memory.
+/// ENOBUFS if there is no memory.
 pub fn zeros(len: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len).map_err(|_| Errno::NOBUFS)?;

@@ -13,7 +13,7 @@ pub struct Gather<'a> {
 }
 
 impl<'a> Gather<'a> {
-    /// From the first byte of the first buffer.
+    /// Starts at the first byte of the first buffer.
     #[inline]
     #[must_use]
     pub fn new(bufs: &'a [IoSlice<'a>]) -> Self {
@@ -46,13 +46,13 @@ impl<'a> Gather<'a> {
         self.remaining -= len - left;
     }
 
-    /// The next `len` bytes, at most [`Self::remaining`]; they stay.
+    /// The next `len` bytes, at most [`Self::remaining`], without taking them.
     #[must_use]
     pub fn front(&self, len: usize) -> Self {
         Self { remaining: len.min(self.remaining), ..*self }
     }
 
-    /// What is left, as a list for the kernel.
+    /// The remaining bytes, as a list for the kernel.
     #[must_use]
     pub fn rest(&self) -> Vec<IoSlice<'a>> {
         let mut rest: Vec<IoSlice<'a>> = self.bufs.to_vec();
@@ -75,7 +75,7 @@ pub struct Scatter<'a, 'b> {
 }
 
 impl<'a, 'b> Scatter<'a, 'b> {
-    /// From the first byte of the first buffer.
+    /// Starts at the first byte of the first buffer.
     #[inline]
     #[must_use]
     pub fn new(bufs: &'a mut [IoSliceMut<'b>]) -> Self {
@@ -83,7 +83,7 @@ impl<'a, 'b> Scatter<'a, 'b> {
         Self { bufs, index: 0, offset: 0, remaining, filled: 0, control: None }
     }
 
-    /// With room for what the kernel has to tell of bytes that it received.
+    /// Adds room for the kernel's control messages about received bytes.
     #[must_use]
     pub fn with_control(mut self, control: Option<&'a mut Control>) -> Self {
         self.control = control;
@@ -104,7 +104,7 @@ impl<'a, 'b> Scatter<'a, 'b> {
         self.filled
     }
 
-    /// Forgets what was filled.
+    /// Forgets the filled bytes.
     pub fn begin_again(&mut self) {
         self.remaining += self.filled;
         (self.index, self.offset, self.filled) = (0, 0, 0);
@@ -146,7 +146,7 @@ impl<'a, 'b> Scatter<'a, 'b> {
         }
     }
 
-    /// As [`Self::next_room`], and the room for control messages.
+    /// As [`Self::next_room`], with the room for control messages.
     pub fn next_room_and_control(&mut self, max: usize) -> (&mut [u8], Option<&mut Control>) {
         let len = self.next_room(max).len();
         let room = match self.bufs.get_mut(self.index) {
@@ -156,7 +156,7 @@ impl<'a, 'b> Scatter<'a, 'b> {
         (room, self.control.as_deref_mut())
     }
 
-    /// Lets `fill` fill at most `most` bytes of it.
+    /// Lets `fill` fill at most `most` bytes.
     pub fn at_most<R>(&mut self, most: u64, fill: impl FnOnce(&mut Self) -> R) -> R {
         let hidden = self.remaining.saturating_sub(usize::try_from(most).unwrap_or(usize::MAX));
         self.remaining -= hidden;
@@ -178,7 +178,7 @@ impl<'a, 'b> Scatter<'a, 'b> {
         self.offset -= left;
     }
 
-    /// Counts `n` bytes, none included, as filled that were read into [`Self::next_room`].
+    /// Counts `n` bytes as filled that were read into [`Self::next_room`]; `n` may be 0.
     pub fn filled_in_place(&mut self, n: usize) {
         if n > 0 {
             self.skip_in_buffer(n);
@@ -187,7 +187,7 @@ impl<'a, 'b> Scatter<'a, 'b> {
         self.filled += n;
     }
 
-    /// Counts `n` bytes as filled that were thrown away.
+    /// Counts `n` discarded bytes as filled.
     pub fn skip(&mut self, n: usize) {
         self.fill(n, |_, _| ());
     }

@@ -23,10 +23,10 @@
 //! | page   | sender    | private: bytes by TCP that are kept, to be sent again         |
 //!
 //! "Sender" and "receiver" are the two halves of the one end that owns the memory. "Private" words
-//! are there, and not on the heap, because processes that fork share an end; the peer may look at
-//! them and learns nothing, and this end never reads them back from anyone but itself. Each line is
-//! a cache line of its own, so that what one core polls is not what another one writes.
-// The table says what the words are.
+//! are there, and not on the heap, because processes that fork share an end. The peer may read them
+//! but learns nothing from them, and this end reads only its own. Each line of the table is a
+//! separate cache line, so that no core polls a line that another one writes.
+// The table documents the words.
 #![allow(missing_docs)]
 
 use std::ops::Range;
@@ -40,7 +40,7 @@ pub const SEGMENTS_WORD: usize = 0x010;
 
 pub const PUBLISHED: usize = 0x040;
 pub const PUBLISHED_BYTES: usize = 0x048;
-/// With [`HELD_FROM`]: the hold ends when the receiver has sent so many bytes.
+/// With [`HELD_FROM`]: the hold ends when the receiver has sent this many bytes.
 pub const HELD_ANSWER: usize = 0x050;
 
 pub const CONSUMED: usize = 0x080;
@@ -56,19 +56,20 @@ pub const WANT_PUBLISHED: usize = 0x0e8;
 /// With [`RECALL_FROM`]: bytes received by TCP, times 2, plus 1 if the next byte comes from the
 /// ring.
 pub const RECALL_TCP: usize = 0x0f0;
-/// The peer's [`HELD_FROM`], when all who wait for data know how long it lasts.
+/// The peer's [`HELD_FROM`], once all waiters for data know how long it lasts.
 pub const KNOWN_HOLD: usize = 0x0f8;
 
 pub const ARM_SPACE: usize = 0x100;
 pub const WANT_CONSUMED: usize = 0x108;
 pub const WANT_RETURNED: usize = 0x110;
 pub const RECALLED: usize = 0x118;
-/// With [`RECALLED`]: bytes by TCP up to this position are sent again, too; 0 when none are.
+/// With [`RECALLED`]: bytes by TCP up to this position are retransmitted as well; 0 when none are.
 pub const VOID_UNTIL: usize = 0x120;
 /// The position, plus 1, from which on the receiver holds records back; 0 when it holds none. It
-/// lies beside what each receive reads of the peer's.
+/// lies next to the words of the peer that each receive reads.
 pub const HELD_FROM: usize = 0x128;
-/// With [`HELD_FROM`]: until when, by the clock of this machine; and the bytes published before.
+/// With [`HELD_FROM`]: the end of the hold, by the clock of this machine; and the bytes published
+/// before.
 pub const HELD_UNTIL: usize = 0x130;
 pub const HELD_BYTES: usize = 0x138;
 
@@ -88,7 +89,7 @@ pub const SPACE_SEQUENCE: usize = 0x198;
 pub const TX_SHUT: usize = 0x1a0;
 pub const TX_SWITCHING: usize = 0x1a8;
 pub const RESERVED_COUNT: usize = 0x1b0;
-/// Bits of [`holds`]. It lies beside what each send reads.
+/// Bits of [`holds`]. It lies next to the words that each send reads.
 pub const TX_HOLDS: usize = 0x1b8;
 
 pub const RX_LOCK: usize = 0x1c0;
@@ -101,19 +102,18 @@ pub const DATA_WAITERS: usize = 0x1f0;
 pub const DATA_SEQUENCE: usize = 0x1f8;
 
 pub const RETURNING: usize = 0x200;
-/// Bytes to come by TCP that are to be thrown away.
+/// Bytes to come by TCP that have to be discarded.
 pub const RX_VOID: usize = 0x208;
-/// SO_RCVLOWAT, once a process has set it that shares this end.
+/// SO_RCVLOWAT, once a process that shares this end has set it.
 pub const LOW_WATER: usize = 0x210;
 /// Not 0 once a process that shares this end has shut it down for reading.
 pub const RX_SHUT: usize = 0x218;
 
-/// What a receive tells beside the bytes, as far as processes that share this end have asked for
-/// it: bits of [`messages`].
+/// The control messages that processes which share this end have asked for: bits of [`messages`].
 pub const MESSAGES: usize = 0x220;
-/// Not 0 once nothing is held back any more, whatever the peer says.
+/// Not 0 once nothing is held back any more, whatever the peer writes.
 pub const RX_UNHELD: usize = 0x228;
-/// Bytes that were taken off the ring, and left for all who hold the socket; see
+/// Bytes that were taken off the ring, and left for all holders of the socket; see
 /// [`Rest`](crate::sys::rest::Rest).
 pub const REST: usize = 0x230;
 
@@ -135,14 +135,14 @@ pub const KEPT_FROM: usize = 0x2f8;
 /// stream of TCP.
 pub const RETRANSMIT_CARRIER: usize = 0x300;
 pub const RETRANSMIT_TCP: usize = 0x308;
-/// Not 0 once bytes are given to the kernel by calls that the library cannot count, or by others who
-/// were given the socket.
+/// Not 0 once bytes are given to the kernel by calls that the library cannot count, or by other
+/// programs that were given the socket.
 pub const TX_UNCOUNTED: usize = 0x310;
 
-/// What the holder of the sending half alone changes.
+/// Words that only the holder of the sending half changes.
 pub(crate) const OF_SENDER: [Range<usize>; 3] =
     [PUBLISHED..CONSUMED, RECALLED..TX_LOCK, TX_LOCK..SPACE_WAITERS];
-/// What the holder of the receiving half alone changes.
+/// Words that only the holder of the receiving half changes.
 pub(crate) const OF_RECEIVER: [Range<usize>; 2] = [CONSUMED..CONTROL, RX_LOCK..DATA_WAITERS];
 
 /// Values of [`RECALLED`]; 0 is no answer yet.
@@ -150,14 +150,14 @@ pub const TAKEN: u64 = 1;
 pub const REFUSED: u64 = 2;
 pub const AT_WORK: u64 = 3;
 
-/// Added to [`RX_CARRIER`] while this end asks for a recall and waits for no answer.
+/// Added to [`RX_CARRIER`] while this end asks for a recall without waiting for the answer.
 pub const RX_STANDING: u64 = 2;
 
 pub const HOLDER_SLOTS: usize = 8;
 pub const FORKS_PENDING: usize = HOLDERS + HOLDER_SLOTS * 8;
 
-/// Bytes sent by TCP that can be kept. The kernel's buffers take less by default while nobody
-/// receives: 4 to 5 MiB. Pages are only taken when they are used.
+/// Maximum number of bytes sent by TCP that are kept. By default, the kernel's buffers take less
+/// while nobody receives: 4 to 5 MiB. Pages are only allocated when they are used.
 pub const KEPT_BYTES: usize = if cfg!(loom) {
     64
 } else if cfg!(miri) {
@@ -171,8 +171,8 @@ const PAGE: usize = 4096;
 const MAX_SEGMENTS: usize = 1024;
 const MAGIC: u64 = u64::from_le_bytes(*b"SEEKWIRE");
 
-/// How many bytes of the record at `position` were taken. `word` is [`RX_OFFSET`]: the number, with
-/// the low half of the position that it belongs to; that of another record says nothing.
+/// Number of bytes taken of the record at `position`. `word` is [`RX_OFFSET`]: the number, with the
+/// low half of the position that it belongs to; for another record it means nothing.
 #[inline]
 pub(crate) fn offset_at(word: u64, position: u64) -> usize {
     if word >> 32 == position & 0xffff_ffff { (word & 0xffff_ffff) as usize } else { 0 }
@@ -186,19 +186,19 @@ pub mod control {
     pub const TCP_ONLY: u64 = 2;
     /// This end has closed the connection.
     pub const CLOSED: u64 = 4;
-    /// This end takes nothing more off its ring: the peer is to send it again by TCP.
+    /// This end takes nothing more off its ring: the peer is to retransmit it by TCP.
     pub const RECALL: u64 = 8;
     /// This end has seen the end of TCP, which the peer has not announced: perhaps the peer's
     /// socket was closed by a call that its library did not see.
     pub const SAW_END: u64 = 16;
-    /// Nobody waits for the answer to [`RECALL`], which is set, too, or about to be set again. So
-    /// nobody would throw away what comes by TCP before its turn.
+    /// Nobody waits for the answer to [`RECALL`], which is also set, or about to be set again. So
+    /// nobody would discard bytes that come by TCP before their turn.
     pub const STANDING: u64 = 32;
     /// This end is shut down both ways: TCP takes nothing more for it, and resets the connection if
-    /// something comes.
+    /// anything arrives.
     pub const REFUSES: u64 = 64;
-    /// This end has looked for the last time whether the peer wants bytes to be sent again, or is
-    /// about to: its direction ends.
+    /// This end has checked for the last time whether the peer wants a retransmission, or is about
+    /// to: its direction ends.
     pub const LAST_LOOK: u64 = 128;
 
     const _: () = assert!(
@@ -221,9 +221,9 @@ pub mod holds {
 
 /// Bits of [`MESSAGES`].
 pub mod messages {
-    /// How much is left unread (TCP_INQ).
+    /// The number of unread bytes (TCP_INQ).
     pub const UNREAD: u64 = 1;
-    /// What the kernel has to tell, as of time stamps.
+    /// The kernel's control messages, such as time stamps.
     pub const OF_KERNEL: u64 = 2;
 }
 
@@ -250,7 +250,7 @@ impl Geometry {
     /// A ring of `cells` descriptors and a pool of `segments` segments of `segment_size` bytes.
     ///
     /// # Errors
-    /// [`GeometryError`] when a number is out of range.
+    /// [`GeometryError`] if a number is out of range.
     pub fn new(cells: u32, segment_size: u32, segments: u32) -> Result<Self, GeometryError> {
         let geometry = Self { cells, segment_size, segments };
         let possible = cells.is_power_of_two()
@@ -273,7 +273,7 @@ impl Geometry {
         Self { cells, segment_size, segments }
     }
 
-    /// What an end says of itself in its three header words, read once.
+    /// Decodes the three header words of an end, each read once.
     pub(crate) fn decode(words: [u64; 3]) -> Result<Self, GeometryError> {
         let [magic, layout, segments] = words;
         if magic != MAGIC || layout & 0xffff_ffff != u64::from(LAYOUT) {
@@ -305,20 +305,20 @@ impl Geometry {
         self.segments as usize
     }
 
-    /// Bytes of the whole memory; pages are only taken when they are first used.
+    /// Bytes of the whole memory; pages are only allocated when they are first used.
     #[must_use]
     pub fn bytes(self) -> usize {
         self.shown_bytes() + KEPT_BYTES
     }
 
-    /// Bytes at the front that the peer looks at, in whole pages.
+    /// Bytes at the front that the peer reads, in whole pages.
     #[must_use]
     pub fn shown_bytes(self) -> usize {
         self.segment_at(self.segments())
     }
 
-    /// The entry for the `count`th returned segment in memory of this geometry, when the segments
-    /// are those of an end of geometry `of`, which has as many entries as segments.
+    /// The entry for the `count`th returned segment in memory of this geometry, if the segments are
+    /// those of an end of geometry `of`, which has as many entries as segments.
     #[inline]
     pub fn return_at(self, count: u64, of: Self) -> usize {
         self.state_at(self.segments()) + (count as usize & (of.segments() - 1)) * 8
@@ -345,21 +345,21 @@ impl Geometry {
         self.ring_at() + self.lap_offset(position) * CELL
     }
 
-    /// How many descriptors into its lap a position is.
+    /// The distance of a position from the start of its lap, in descriptors.
     #[inline]
     pub(crate) fn lap_offset(self, position: u64) -> usize {
         position as usize & (self.cells() - 1)
     }
 
-    /// Where a segment lies.
+    /// The offset of a segment.
     #[inline]
     pub fn segment_at(self, segment: usize) -> usize {
         let behind_ring = (self.ring_at() + self.cells() * CELL).next_multiple_of(PAGE);
         behind_ring + segment * self.segment_size()
     }
 
-    /// Where `len` kept bytes lie from a position on: an offset and a length each, before and after
-    /// the wrap.
+    /// The location of `len` kept bytes from a position on: an offset and a length each, before and
+    /// after the wrap.
     pub(crate) fn kept_at(self, position: u64, len: usize) -> ((usize, usize), (usize, usize)) {
         let at = (position % KEPT_BYTES as u64) as usize;
         let first = len.min(KEPT_BYTES - at);

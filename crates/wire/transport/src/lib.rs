@@ -1,19 +1,19 @@
-//! What moves the bytes: the queue pair in shared memory, kernel TCP, and the system calls under
+//! Transport of the bytes: the queue pair in shared memory, kernel TCP, and the system calls under
 //! both.
 //!
 //! ```text
-//!   ring      the queue pair with its doorbells: telling the peer, and waiting
+//!   ring      the queue pair with its doorbells: notifying the peer, and waiting
 //!     queue     the queue pair: descriptors, segments, arming     (no system call)
 //!   seek      receiving out of the middle of a stream
-//!   spin      waiting awake, for a bounded time, when a processor is idle
+//!   spin      spinning, for a bounded time, when a processor is idle
 //!   lock      one lock per direction, in shared memory, robust against death
-//!   layout    what lies where in shared memory
+//!   layout    the offsets in shared memory
 //!   mem       the mappings: the only place that dereferences shared memory
 //!   sys       every system call; raw, never through libc's socket functions
 //! ```
 //!
-//! This crate knows nothing of who the peer is or how it was found; it trusts nothing that the peer
-//! writes. `unsafe` stands in `mem` and `sys` alone.
+//! This crate does not know who the peer is or how it was found, and trusts nothing that the peer
+//! writes. Only `mem` and `sys` contain `unsafe`.
 #![deny(unsafe_code)]
 
 pub mod buffer;

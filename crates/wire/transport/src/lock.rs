@@ -3,19 +3,19 @@
 //! Threads of one process and processes that forked share an end of a connection; each direction
 //! has one lock. The word holds the thread id of the holder, so that a waiter can see whether the
 //! holder is still alive; taking a free lock is one compare-and-swap and giving it back one
-//! exchange. A lock is held while bytes are copied, or one system call that does not block moves
-//! them: no doorbell is rung and nobody sleeps under it. There are two exceptions, both of the
-//! receiving half, which make only other receivers of this end wait. A hand-over to TCP rings the
-//! peer and keeps the lock until that has answered or the time for it is over: what is received
-//! meanwhile must not come again. And bytes that are lent in place keep it until they are consumed.
-//! So a waiter sleeps, and now and then suspects that the holder is dead.
+//! exchange. A lock is held while bytes are copied, or one non-blocking system call moves them: no
+//! doorbell is rung and nobody sleeps under it. There are two exceptions, both on the receiving
+//! half, which make only other receivers of this end wait. A hand-over to TCP rings the peer and
+//! keeps the lock until the peer has answered or its time has expired: bytes received meanwhile
+//! must not come again. And bytes that are lent in place keep it until they are consumed. So a
+//! waiter sleeps, and now and then suspects that the holder is dead.
 //!
-//! A signal handler may interrupt the holder and want the same lock, which cannot be given back
-//! before the handler returns: it gets an answer instead of waiting for itself. A handler may also wait
-//! for a process that it forked, and that wants the lock: [`within`] limits that.
+//! A signal handler may interrupt the holder and want the same lock, which cannot be released
+//! before the handler returns: acquiring it fails instead of waiting for itself. A handler may also
+//! wait for a process that it forked, and that wants the lock: [`within`] limits that.
 //!
-//! Weakness: a holder's thread id that was given to a new thread at once keeps the lock looking
-//! held, until that thread ends; to that thread it looks like its own.
+//! Weakness: if the holder's thread id is reused at once, the lock looks held until the new thread
+//! ends; to that thread it looks like its own.
 
 use std::cell::Cell;
 
@@ -25,23 +25,23 @@ use crate::sys::futex::Futex;
 use crate::sys::poll::Deadline;
 use crate::sys::thread;
 
-/// Set in the word while somebody sleeps on it.
+/// Set in the word while a waiter sleeps on it.
 pub const WAITERS: u64 = 1 << 31;
 const HOLDER: u64 = WAITERS - 1;
 /// How often a waiter looks before it sleeps: mostly the lock is held for some hundred nanoseconds.
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 100 };
 
-/// How a lock was come by.
+/// How a lock was acquired.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Acquired {
-    /// From nobody, or from a holder that gave it back.
+    /// It was free: a holder, if any, released it.
     Clean,
-    /// From a holder that died, as EOWNERDEAD says of a robust mutex (pthread_mutex_lock(3)): what
-    /// it protects may be half done.
+    /// From a holder that died, as with EOWNERDEAD of a robust mutex (pthread_mutex_lock(3)): the
+    /// data that it protects may be half changed.
     OwnerDied,
 }
 
-/// The lock is held until this is dropped.
+/// Holds the lock until it is dropped.
 #[derive(Debug)]
 pub struct LockGuard<'m, O: OwnMemory + Futex> {
     memory: &'m O,
@@ -49,13 +49,14 @@ pub struct LockGuard<'m, O: OwnMemory + Futex> {
 }
 
 thread_local! {
-    /// Until when this thread waits for locks.
+    /// The deadline until which this thread waits for locks.
     static LIMIT: Cell<Deadline> = const { Cell::new(Deadline::NEVER) };
 }
 
-/// Does `work`, in which this thread waits for locks until `until` at most. After that, [`acquire`]
-/// gives it none, as in a handler that interrupted the holder. For work that the holder of such a lock may wait for, interrupted by a signal.
-/// Even after that time the thread sleeps once for each lock, since most are held for a moment only.
+/// Does `work`, during which this thread waits for locks at most until `until`. After that,
+/// [`acquire`] returns `None`, as in a handler that interrupted the holder. For work that the
+/// holder of such a lock may wait for, interrupted by a signal. Even after that time the thread
+/// sleeps once for each lock, since most are held only for a moment.
 pub fn within<R>(until: Deadline, work: impl FnOnce() -> R) -> R {
     struct Reset(Deadline);
     impl Drop for Reset {
@@ -67,8 +68,8 @@ pub fn within<R>(until: Deadline, work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// Takes the lock at `offset`; `None` when this very thread has it, and was interrupted by a
-/// signal, or when the time that [`within`] grants is up.
+/// Takes the lock at `offset`; `None` if this very thread holds it, and was interrupted by a
+/// signal, or if the time of [`within`] has expired.
 #[inline]
 pub fn acquire<O: OwnMemory + Futex>(
     memory: &O,
@@ -103,7 +104,7 @@ fn contend<O: OwnMemory + Futex>(memory: &O, offset: usize, me: u64) -> Option<A
     let mut has_slept = false;
     loop {
         let seen = word.load(Ordering::Relaxed);
-        // Whoever slept once keeps the waiters' bit when it takes the lock: there may be others
+        // A waiter that has slept keeps the waiters' bit when it takes the lock: others may be
         // asleep.
         if seen & HOLDER == 0 {
             if word

@@ -10,13 +10,12 @@
 //! | [`Region`]| writes       | write (another machine)          | both, for ends on two machines |
 //!
 //! A region has no side that only one machine can write. So an end there keeps its own words in
-//! memory of its machine, and only shows copies of them in the region: whatever the other machine
-//! makes of those, this end never reads them.
+//! memory of its machine, and only shows copies of them in the region: this end never reads those,
+//! whatever the other machine writes there.
 //!
-//! Nor can a region that is a file be kept from being cut short, unless it is sealed: see
-//! [`crate::sys::fault`].
+//! A region that is a file can also be truncated, unless it is sealed: see [`crate::sys::fault`].
 //!
-//! Every access is range-checked here, so no value found in shared memory can lead outside a
+//! Every access is range-checked here, so no value read from shared memory can lead outside a
 //! mapping. Words are atomics. Payload is copied by memcpy while the other process may change it:
 //! the copy may then hold any bytes, which is what a stream from a hostile peer may hold anyway.
 
@@ -48,7 +47,7 @@ struct Mapping {
     base: NonNull<u8>,
     len: usize,
     whole: Option<Arc<Mapping>>,
-    /// Where the file may be cut short.
+    /// Present if the file may be truncated.
     guard: Option<Guard>,
 }
 
@@ -71,7 +70,7 @@ impl Mapping {
         Self::of_file(fd, 0, len, prot)
     }
 
-    /// So many bytes of a file from `offset` on.
+    /// Maps `len` bytes of a file from `offset` on.
     fn of_file(fd: BorrowedFd<'_>, offset: u64, len: usize, prot: ProtFlags) -> io::Result<Self> {
         // SAFETY: as in `new`.
         let base = unsafe {
@@ -86,8 +85,8 @@ impl Mapping {
         Ok(Self { base, len, whole: None, guard: None })
     }
 
-    /// The same, also of a file that others may cut short: then what is found here means nothing,
-    /// and [`Self::is_lost`] says so.
+    /// As [`Self::of_file`], also for a file that others may truncate: then the content of this
+    /// mapping means nothing, and [`Self::is_lost`] is true.
     fn of_foreign_file(
         fd: BorrowedFd<'_>,
         offset: u64,
@@ -101,13 +100,13 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Whether the file was cut short, so that this is not its memory any more.
+    /// Whether the file was truncated, so that this is no longer its memory.
     #[inline]
     fn is_lost(&self) -> bool {
         self.guard.as_ref().is_some_and(Guard::is_lost)
     }
 
-    /// So many bytes from `offset` on; `None` when they are not inside the mapping, or begin in the
+    /// `len` bytes from `offset` on; `None` if they are not inside the mapping, or begin in the
     /// middle of a page.
     fn part(self: &Arc<Self>, offset: usize, len: usize) -> Option<Self> {
         let is_inside = offset <= self.len && len <= self.len - offset && offset % PAGE == 0;
@@ -118,8 +117,8 @@ impl Mapping {
     /// Address of `len` bytes at `offset`.
     ///
     /// # Panics
-    /// When the range is not inside the mapping: callers check what they read before they use it,
-    /// so this is a fault of this crate.
+    /// If the range is not inside the mapping: callers check what they read before they use it, so
+    /// this is a fault of this crate.
     #[inline]
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(offset <= self.len && len <= self.len - offset, "outside the mapping");
@@ -139,7 +138,7 @@ impl Mapping {
     fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.at(offset, into.len());
         // SAFETY: `from` is readable for this length, `into` is private memory that cannot overlap
-        // a mapping of ours. The peer may write meanwhile: then the bytes are arbitrary, no more.
+        // a mapping of ours. The peer may write meanwhile: then the bytes are merely arbitrary.
         unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) }
     }
 }
@@ -156,21 +155,21 @@ impl Drop for Mapping {
     }
 }
 
-/// What a queue needs of its own memory. It changes the words that its peer looks at by the methods
-/// that show them, and others as it likes.
+/// The operations of a queue on its own memory. It changes the words that its peer reads with the
+/// methods that show them, and other words in any way.
 pub trait OwnMemory {
     /// The atomic word at a byte offset (a multiple of 8).
     fn word(&self, offset: usize) -> &crate::sync::AtomicU64;
-    /// Whether the peer sees copies of the words, since it could write them, too.
+    /// Whether the peer sees copies of the words, because it could also write them.
     #[inline]
     fn shows_copies(&self) -> bool {
         false
     }
-    /// The copy of a word, if there is one. What is found there means nothing to this end.
+    /// The copy of a word, if it has one. Its content means nothing to this end.
     fn shown(&self, _offset: usize) -> Option<&crate::sync::AtomicU64> {
         None
     }
-    /// Does to the copy of a word, if there is one, what was done to the word.
+    /// Repeats on the copy of a word, if it has one, what was done to the word.
     #[inline]
     fn show(&self, offset: usize, change: impl FnOnce(&crate::sync::AtomicU64)) {
         if self.shows_copies() {
@@ -213,7 +212,8 @@ pub trait OwnMemory {
     }
     /// Copies `from` into the memory.
     fn write(&self, offset: usize, from: &[u8]);
-    /// Copies back what was written, word by word: for the rare case that it is wanted again.
+    /// Copies back the bytes that were written, word by word: for the rare case that they are
+    /// needed again.
     fn read_back(&self, offset: usize, into: &mut [u8]) {
         for (at, byte) in (offset..).zip(into) {
             let word = self.word(at & !7).load(crate::sync::Ordering::Relaxed);
@@ -222,7 +222,7 @@ pub trait OwnMemory {
     }
 }
 
-/// Apart, so that it is not in the way where there are no copies.
+/// Out of line, so that it costs nothing when there are no copies.
 #[cold]
 #[inline(never)]
 fn show(shown: Option<&crate::sync::AtomicU64>, change: impl FnOnce(&crate::sync::AtomicU64)) {
@@ -231,7 +231,7 @@ fn show(shown: Option<&crate::sync::AtomicU64>, change: impl FnOnce(&crate::sync
     }
 }
 
-/// What a queue needs of its peer's memory.
+/// The operations of a queue on its peer's memory.
 pub trait PeerMemory {
     /// Loads the atomic word at a byte offset (a multiple of 8).
     fn load(&self, offset: usize, order: crate::sync::Ordering) -> u64;
@@ -239,12 +239,12 @@ pub trait PeerMemory {
     fn read(&self, offset: usize, into: &mut [u8]);
 }
 
-/// Memory that this end writes and its peer can only read; or, in a [`Region`], reads as a copy of
-/// it.
+/// Memory that this end writes and its peer can only read; in a [`Region`], the peer reads a copy
+/// of it.
 #[derive(Debug)]
 pub struct Own {
     mapping: Mapping,
-    /// The front of it as the peer sees it, if that is a copy. Payload lies there alone.
+    /// Its first part as the peer sees it, if that is a copy. Payload lies only there.
     shown: Option<Mapping>,
     claims: Claims,
 }
@@ -255,12 +255,12 @@ pub const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
 impl Own {
-    /// Makes and seals `len` bytes of zeroed memory whose last `claimable` x `unit` bytes, from
+    /// Creates and seals `len` bytes of zeroed memory whose last `claimable` x `unit` bytes, from
     /// `base` on, can be lent out as slices by [`Own::claim`]. The descriptor is for the peer.
     ///
     /// # Errors
-    /// Those of memfd_create(2), ftruncate(2), mmap(2), fcntl(2) F_ADD_SEALS; EMFILE when there is
-    /// no room above the library's floor.
+    /// Those of memfd_create(2), ftruncate(2), mmap(2), fcntl(2) F_ADD_SEALS; EMFILE if no number
+    /// above the library's floor is free.
     pub fn create(
         len: usize,
         base: usize,
@@ -277,7 +277,7 @@ impl Own {
         Ok((Self { mapping, shown: None, claims: Claims { base, unit, taken } }, fd))
     }
 
-    /// Where bytes lie that are not words.
+    /// The address of bytes that are not words.
     #[cfg(not(loom))]
     #[inline]
     fn payload_at(&self, offset: usize) -> &Mapping {
@@ -315,7 +315,7 @@ pub struct Claim<'m> {
 }
 
 impl Claim<'_> {
-    /// Which unit it is.
+    /// The number of the unit.
     #[must_use]
     pub fn unit(&self) -> usize {
         self.unit
@@ -392,13 +392,13 @@ impl OwnMemory for Own {
     }
 }
 
-/// Memory that the peer writes and this end can only read. The peer is taken for an attacker.
+/// Memory that the peer writes and this end can only read. The peer is treated as an attacker.
 #[derive(Debug)]
 pub struct Peer {
     mapping: Mapping,
 }
 
-/// Why a descriptor that a peer sent was not mapped.
+/// The reason why a descriptor from a peer was not mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// Not a memfd with all of [`SEALS`]: the peer could shrink it under our feet.
@@ -407,13 +407,13 @@ pub enum AttachError {
     /// Larger than any honest peer's, or smaller than a header.
     #[error("the peer's memory has an impossible size of {0} bytes")]
     Size(u64),
-    /// The kernel said no.
+    /// The kernel refused.
     #[error("the peer's memory could not be mapped: {0}")]
     Io(#[from] io::Error),
 }
 
 impl Peer {
-    /// Maps the memory behind a descriptor from a peer, at most `max` bytes of it.
+    /// Maps the memory of a descriptor from a peer, at most `max` bytes of it.
     ///
     /// # Errors
     /// [`AttachError`]; the caller refuses the peer.
@@ -434,7 +434,7 @@ impl Peer {
         self.mapping.len
     }
 
-    /// Whether nothing is mapped; never so.
+    /// Whether nothing is mapped; always false.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.mapping.len == 0
@@ -464,8 +464,8 @@ impl PeerMemory for Peer {
     }
 }
 
-/// Memory that two machines share, and both can write: nothing in it can be sealed. The other
-/// machine is taken for an attacker.
+/// Memory that two machines share and both can write: nothing in it can be sealed. The other
+/// machine is treated as an attacker.
 #[derive(Clone, Debug)]
 pub struct Region {
     mapping: Arc<Mapping>,
@@ -489,7 +489,7 @@ impl Region {
         Ok(Self { mapping: Arc::new(Mapping::of_foreign_file(fd, offset, len, access)?) })
     }
 
-    /// Whether the file was cut short: this mapping is not the region any more.
+    /// Whether the file was truncated: this mapping is no longer the region.
     #[inline]
     #[must_use]
     pub fn is_lost(&self) -> bool {
@@ -502,18 +502,18 @@ impl Region {
         self.mapping.len
     }
 
-    /// Whether nothing is mapped; never so.
+    /// Whether nothing is mapped; always false.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.mapping.len == 0
     }
 
-    /// Zeroed memory of `len` bytes for an end of this machine, whose first `shown` bytes lie in the
-    /// region from `at` on, a multiple of the page size, for the peer. Nothing of it can be lent
-    /// out: the peer could change it.
+    /// Zeroed memory of `len` bytes for an end of this machine, whose first `shown` bytes lie in
+    /// the region from `at` on, a multiple of the page size, for the peer. No part of it can be
+    /// lent out: the peer could change it.
     ///
     /// # Errors
-    /// Those of mmap(2); EINVAL when that part is not inside the region.
+    /// Those of mmap(2); EINVAL if that part is not inside the region.
     #[cfg(not(loom))]
     pub fn own(&self, at: usize, shown: usize, len: usize) -> io::Result<Own> {
         let part = self.mapping.part(at, shown).filter(|_| shown <= len && shown % PAGE == 0);
@@ -528,8 +528,8 @@ impl Region {
         Ok(Own { mapping, shown: Some(part), claims })
     }
 
-    /// The part of the region from `at` on, a multiple of the page size, in which the peer shows its
-    /// memory; `None` when it is not inside the region.
+    /// The part of the region from `at` on, a multiple of the page size, in which the peer shows
+    /// its memory; `None` if it is not inside the region.
     #[must_use]
     pub fn peer(&self, at: usize, len: usize) -> Option<Peer> {
         Some(Peer { mapping: self.mapping.part(at, len)? })
@@ -562,10 +562,10 @@ impl Common {
         Ok(Self { mapping: Mapping::new(Some(fd), len, ProtFlags::READ.union(ProtFlags::WRITE))? })
     }
 
-    /// As [`Common::of_file`], of a file that others may cut short: then its words are zero.
+    /// As [`Common::of_file`], for a file that others may truncate: then its words are zero.
     ///
     /// # Errors
-    /// Those of mmap(2); ENOMEM when there are too many.
+    /// Those of mmap(2); ENOMEM if there are too many.
     pub fn of_foreign_file(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
         let access = ProtFlags::READ.union(ProtFlags::WRITE);
         Ok(Self { mapping: Mapping::of_foreign_file(fd, 0, len, access)? })

@@ -1,5 +1,5 @@
-//! The queue pair with its doorbells: whoever holds a half of it tells the peer what was done, and
-//! whoever waits sleeps on its own doorbell.
+//! The queue pair with its doorbells: the holder of a half notifies the peer of what was done, and
+//! a waiter sleeps on its own end's doorbell.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -12,36 +12,36 @@ use crate::sys::Fd;
 use crate::sys::doorbell::{Doorbell, Ear};
 use crate::sys::poll::{self, Deadline, Events};
 
-/// One end of a queue pair with its doorbells: its own, which it sleeps on, and its peer's, which
+/// One end of a queue pair with its doorbells: its own, on which it sleeps, and its peer's, which
 /// it rings.
 #[derive(Debug)]
 pub struct Ring {
     /// The rings.
     pub queue: QueuePair<Own, Peer>,
-    /// What this end sleeps on.
+    /// The doorbell on which this end sleeps.
     pub doorbell: Doorbell,
-    /// What the peer sleeps on.
+    /// The doorbell on which the peer sleeps.
     pub peer_doorbell: Doorbell,
 }
 
-/// What one sleep on a ring is for.
+/// The purpose of one sleep on a ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
-    /// What the ring is armed for: data (`read`), space (`write`), or both.
+    /// The events for which the ring is armed: data (`read`), space (`write`), or both.
     pub want: Events,
-    /// The peer need not ring for data before it has published so many bytes in all, if nobody
-    /// else waits for data.
+    /// The peer need not ring for data before it has published this many bytes in all, if no other
+    /// waiter waits for data.
     pub published: u64,
-    /// The socket beside the ring; -1 for none.
+    /// The socket of the connection; -1 for none.
     pub socket: Fd,
-    /// What is wanted of the socket.
+    /// The wanted events of the socket.
     pub of_socket: Events,
-    /// When it ends.
+    /// When the sleep ends.
     pub until: Deadline,
 }
 
 impl Wait {
-    /// For data on the ring or whatever the socket has to say.
+    /// For data on the ring or any event of the socket.
     #[must_use]
     pub fn for_data(socket: Fd, until: Deadline) -> Self {
         Self { want: Events::READ, published: 0, socket, of_socket: Events::READ, until }
@@ -54,7 +54,7 @@ impl Wait {
     }
 }
 
-/// Whose doorbell is to be rung when a half is let go, even if nothing was announced.
+/// The ends whose doorbells are rung when a half is released, even if nothing was announced.
 #[derive(Debug, Default)]
 pub struct Calls {
     peer: Cell<bool>,
@@ -68,16 +68,16 @@ impl Calls {
         self.peer.set(true);
     }
 
-    /// Makes those of this end who wait look again.
+    /// Makes the waiters of this end look again.
     #[inline]
     pub fn own(&self) {
         self.own.set(true);
     }
 }
 
-/// The sending half of a ring, held longer than [`Ring::send_with`] does. Letting it go tells the
-/// peer what was published: the lock is given back first, and then the doorbell is rung if somebody
-/// waits at the other end, so that nobody waits for a lock whose holder is in a system call.
+/// The sending half of a ring, held longer than [`Ring::send_with`] does. Releasing it announces to
+/// the peer what was published: the lock is released first, and then the doorbell is rung if the
+/// other end waits, so that no thread waits for a lock whose holder is in a system call.
 #[derive(Debug)]
 pub struct Sending<'r> {
     // In the order in which they are dropped.
@@ -85,8 +85,8 @@ pub struct Sending<'r> {
     due: Due<'r>,
 }
 
-/// The receiving half of a ring, held longer than [`Ring::receive_with`] does. Letting it go tells
-/// the peer what was given back, as with [`Sending`].
+/// The receiving half of a ring, held longer than [`Ring::receive_with`] does. Releasing it
+/// announces to the peer what was given back, as with [`Sending`].
 #[derive(Debug)]
 pub struct Receiving<'r> {
     rx: Rx<'r, Own, Peer>,
@@ -108,7 +108,7 @@ impl Drop for Due<'_> {
 }
 
 impl Sending<'_> {
-    /// Whom to ring for afterwards.
+    /// The ends to ring for afterwards.
     #[must_use]
     pub fn calls(&self) -> &Calls {
         &self.due.calls
@@ -136,13 +136,13 @@ impl Drop for Sending<'_> {
 }
 
 impl Receiving<'_> {
-    /// Who holds it is about to sleep although the ring is not empty: the peer is to hear of
-    /// whatever room there is.
+    /// The holder is about to sleep although the ring is not empty: tells the peer of any room at
+    /// all.
     pub fn before_sleep(&self) {
         self.is_before_sleep.set(true);
     }
 
-    /// Whom to ring for afterwards.
+    /// The ends to ring for afterwards.
     #[must_use]
     pub fn calls(&self) -> &Calls {
         &self.due.calls
@@ -173,7 +173,7 @@ impl Drop for Receiving<'_> {
 
 impl Ring {
     /// Calls `send` with the sending half; `None` in a signal handler that interrupted its holder.
-    /// What was published is announced, the lock is given back, and only then a doorbell is rung.
+    /// Announces the published records and releases the lock; only then rings a doorbell.
     #[inline]
     pub fn send_with<R>(&self, send: impl FnOnce(&Tx<'_, Own, Peer>, &Calls) -> R) -> Option<R> {
         let tx = self.queue.try_tx()?;
@@ -191,8 +191,8 @@ impl Ring {
         Some(result)
     }
 
-    /// Calls `receive` with the receiving half, as [`Self::send_with`] does for what was given
-    /// back.
+    /// Calls `receive` with the receiving half, and announces what was given back, as
+    /// [`Self::send_with`] does.
     #[inline]
     pub fn receive_with<R>(
         &self,
@@ -237,16 +237,16 @@ impl Ring {
         }
     }
 
-    /// For whoever is about to wait and may not have silenced the doorbell: keeps what carries the
-    /// rings of another machine from filling up. The caller is armed so many times already.
+    /// For a caller that is about to wait and may not have silenced the doorbell: keeps the carrier
+    /// of another machine's rings from filling up. The caller is already armed `times` times.
     pub fn make_room(&self, times: u64) {
         if self.doorbell.make_room(|| self.queue.number_of_waiters() > times) {
             self.disarm(Events::default());
         }
     }
 
-    /// Asks the peer to ring for data, for space, or both; to be undone by [`Ring::disarm`].
-    /// Whoever sleeps after this has to look again first.
+    /// Asks the peer to ring for data, for space, or both; to be undone by [`Ring::disarm`]. A
+    /// caller has to look again before it sleeps.
     pub fn arm(&self, want: Events) {
         if want.read {
             self.queue.arm_data();
@@ -256,7 +256,7 @@ impl Ring {
         }
     }
 
-    /// As [`Ring::arm`], for one that is armed and was rung for, who goes back to sleep.
+    /// As [`Ring::arm`], for a waiter that is armed and was rung for, and goes back to sleep.
     pub fn rearm(&self, want: Events) {
         if want.read {
             self.queue.rearm_data();
@@ -266,8 +266,8 @@ impl Ring {
         }
     }
 
-    /// Undoes [`Ring::arm`]. Then wakes those of this end that still sleep and have a reason to
-    /// wake: the caller may have silenced the doorbell that rang for them.
+    /// Undoes [`Ring::arm`]. Then wakes the other sleepers of this end that have a reason to wake:
+    /// the caller may have silenced the doorbell that rang for them.
     pub fn disarm(&self, want: Events) {
         let q = &self.queue;
         if want.read {
@@ -281,10 +281,10 @@ impl Ring {
         }
     }
 
-    /// Gives a reserved segment back unused, and wakes those of this end that wait for room.
+    /// Gives a reserved segment back unused, and wakes the waiters of this end for room.
     pub fn cancel(&self, segment: usize) {
-        // In a signal handler that interrupted a send of this thread the half cannot be taken: the
-        // segment stays reserved.
+        // A signal handler that interrupted a send of this thread cannot take the half: the segment
+        // stays reserved.
         if let Some(tx) = self.sending() {
             tx.cancel(segment);
             drop(tx);
@@ -292,13 +292,13 @@ impl Ring {
         }
     }
 
-    /// Sleeps until `ready`, armed for what `wait` wants, or until something happens to the socket;
-    /// returns what happened there.
+    /// Sleeps until `ready`, armed for what `wait` wants, or until the socket has an event; returns
+    /// the socket's events.
     ///
-    /// Several may sleep on this doorbell. Some have reasons to wake that do not show in the ring;
-    /// `are_called` says whether one of those has been rung for and has yet to wake up. It must be
-    /// true from before the doorbell is rung for that reason until the sleeper is awake: meanwhile
-    /// the doorbell is not silenced.
+    /// Several threads may sleep on this doorbell. Some have reasons to wake that do not show in
+    /// the ring; `are_called` returns whether one of those has been rung for and has yet to wake
+    /// up. It must be true from before the doorbell is rung for that reason until the sleeper is
+    /// awake: meanwhile the doorbell is not silenced.
     ///
     /// # Errors
     /// ETIMEDOUT, EINTR; those of poll(2).
@@ -322,14 +322,14 @@ impl Ring {
         let was_over = self.doorbell.is_over();
         let mut ear = None;
         let result = loop {
-            // A doorbell that others keep rung would let nobody sleep on it. An ear does, and hears
-            // when it is rung anew.
+            // If others keep a doorbell rung, it lets nobody sleep on it. An ear does, and wakes
+            // when the doorbell is rung anew.
             let is_deaf = self.doorbell.times_left() >= MOST_LEFT;
             if is_deaf {
                 ear = ear.or_else(|| Ear::new(self.doorbell.fd()).ok());
                 ear.iter().for_each(Ear::forget);
-                // A channel of which nobody has heard the last ring carries no other one. What is
-                // heard of it now rings the ear.
+                // While the last ring of a channel was not received, it carries no other one. A
+                // ring received here now rings the ear.
                 self.make_room(u64::from(want.read) + u64::from(want.write));
             }
             // Taken before the last look: bytes that are held back at the look are visible by then.
@@ -338,7 +338,7 @@ impl Ring {
                 break Ok(Events::default());
             }
             let this_time = held.map_or(until, |held| until.at_most(held));
-            // Even when nothing is left to wait for, this call is one sleep: a signal or the
+            // Even if there is nothing left to wait for, this call is one sleep: a signal or the
             // deadline ends it.
             let slept = match &ear {
                 _ if !is_deaf => poll::wait(self.doorbell.fd(), socket, of_socket, this_time),
@@ -362,7 +362,7 @@ impl Ring {
             }
             self.answer(want, &are_called);
             if self.doorbell.is_over() && !was_over {
-                // Nobody rings any more: the caller goes on by TCP.
+                // Rings no longer arrive: the caller goes on by TCP.
                 break Ok(Events::default());
             }
             if want.read && self.queue.rearm_data_for(published) {
@@ -376,11 +376,11 @@ impl Ring {
         result
     }
 
-    /// Silences the doorbell for a waiter that it woke, unless it also rang for others who wait for
+    /// Silences the doorbell for a waiter that it woke, unless it also rang for waiters for
     /// something else: they share the doorbell, and would sleep on once it is silent.
     fn answer(&self, want: Events, are_called: &impl Fn() -> bool) {
         let may_leave = self.doorbell.times_left() < MOST_LEFT;
-        // They may have been rung for something that does not lie on the ring: their bytes may have
+        // They may have been rung for a reason that does not show on the ring: their bytes may have
         // been moved to library memory.
         let others = self.queue.number_of_readers() > u64::from(want.read);
         if !(self.is_for_others(want) || are_called() || (others && may_leave)) {
@@ -403,7 +403,7 @@ impl Ring {
         }
     }
 
-    /// Whether nobody sleeps here but the caller.
+    /// Whether no thread but the caller sleeps here.
     fn is_alone(&self, want: Events) -> bool {
         self.queue.number_of_waiters() == u64::from(want.read) + u64::from(want.write)
     }
@@ -423,7 +423,7 @@ impl Ring {
     }
 }
 
-/// So often waiters leave the doorbell rung for others; then they sleep although it is rung.
+/// How often waiters leave the doorbell rung for others before they sleep although it is rung.
 const MOST_LEFT: u32 = 100;
-/// How long they sleep at a time where no descriptor can be had for an [`Ear`].
+/// How long they sleep at a time if no descriptor is free for an [`Ear`].
 const NAP: Duration = Duration::from_millis(1);

@@ -1,32 +1,32 @@
-//! Waiting awake: worth it only when the other end answers within the time that sleeping and being
-//! woken would take, and nobody else wants the processor.
+//! Spinning: worthwhile only if the other end answers within the time that sleeping and being woken
+//! would take, and nobody else wants the processor.
 //!
-//! Sleeping and being woken costs some microseconds, tens of them in a virtual machine; looking at
-//! a cache line costs none while it does not change. So a waiter looks for a bounded time first,
-//! and learns: waits that were in vain are tried ever more rarely. Nothing is spun while threads
-//! outnumber processors, or when the peer runs on this very processor, or there is only this one:
-//! then waiting awake only keeps the answer away.
+//! Sleeping and being woken costs some microseconds, tens of them in a virtual machine; reading a
+//! cache line costs none while it does not change. So a waiter spins for a bounded time first, and
+//! learns: after spinning in vain, it spins ever more rarely. It never spins while threads
+//! outnumber processors, or if the peer runs on this very processor, or there is only this one:
+//! then spinning only delays the answer.
 //!
-//! A peer on another machine has a processor there. If it sleeps, it is woken by the network between
-//! the two, which takes longer than between processes of one host. Two ends that each gave up before
-//! would find each other asleep for ever, so a waiter looks for as long as sleeping and being woken
+//! A peer on another machine has a processor there. If it sleeps, the network between the two wakes
+//! it, which takes longer than between processes of one host. Two ends that each gave up earlier
+//! would find each other asleep for ever, so a waiter spins for as long as sleeping and being woken
 //! takes: then the answer finds it awake, and it costs at most twice what the best choice would
 //! (Karlin, Manasse, McGeoch, Owicki: Competitive randomized algorithms for nonuniform problems,
-//! 1990). That may be long enough for others to want the processor, for a signal to come, or for the
-//! time of the call to be over: so it is asked for in steps.
+//! 1990). That may be long enough for others to want the processor, for a signal to come, or for
+//! the deadline of the call to pass: so these are checked in steps.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::sys::host;
 
-/// How long to wait awake.
+/// How long to spin.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SpinPolicy {
-    /// At most this many nanoseconds, less often when it is in vain. Longer for a peer on another
-    /// machine that is further away.
+    /// At most this many nanoseconds, and less often after spinning in vain. Longer for a distant
+    /// peer on another machine.
     Adaptive(u64),
-    /// Always this many nanoseconds (0: never), as long as a processor is idle.
+    /// Always this many nanoseconds (0: never), while a processor is idle.
     Fixed(u64),
 }
 
@@ -36,20 +36,20 @@ impl Default for SpinPolicy {
     }
 }
 
-/// Where the peer runs, for which a waiter may have to make room.
+/// The processor on which the peer runs, which the waiter may have to leave to it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PeerPlace {
-    /// On the processor that this thread runs on.
+    /// The processor on which this thread runs.
     ThisProcessor,
-    /// On another processor of this host, or nobody knows on which.
+    /// Another processor of this host, or an unknown one.
     ThisHost,
-    /// On a machine with processors of its own. A message there and an answer take this many
-    /// nanoseconds by the network.
+    /// A processor of another machine. A message to it and an answer take this many nanoseconds by
+    /// the network.
     AnotherMachine(u64),
 }
 
 impl PeerPlace {
-    /// For how many nanoseconds to wait awake, of which `limit` are worth it on one host.
+    /// Number of nanoseconds to spin, if `limit` of them are worthwhile on one host.
     fn worth(self, policy: SpinPolicy, limit: u64) -> u64 {
         match (self, policy) {
             (Self::AnotherMachine(away), SpinPolicy::Adaptive(_)) => {
@@ -64,14 +64,14 @@ impl PeerPlace {
     }
 }
 
-/// What somebody who waits awake has seen.
+/// The result of a look while spinning.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Seen {
     /// Nothing yet.
     Nothing,
-    /// What the peer was to do.
+    /// The expected action of the peer.
     Answer,
-    /// Something else that ends the wait.
+    /// Another event that ends the wait.
     Other,
 }
 
@@ -81,44 +81,48 @@ impl From<bool> for Seen {
     }
 }
 
-/// Nanoseconds for which one waits awake at most for a peer that is woken by a network.
+/// Maximum number of nanoseconds to spin for a peer that is woken by a network.
 const LONGEST: u64 = 2_000_000;
-/// Who waits longer than on one host looks around so often, in nanoseconds.
+/// How often a waiter that spins for longer than on one host checks its surroundings, in
+/// nanoseconds.
 const STEP: u64 = 50_000;
 /// Nanoseconds between two readings of the clock in which this thread has not run all the time:
-/// somebody else had its processor, perhaps the peer's machine. Besides what readings take.
+/// another thread had its processor, perhaps the peer's machine. In addition to the cost of
+/// readings.
 const AWAY: u64 = 200_000;
-/// Waits in vain that are forgiven before they become rarer.
+/// Number of waits in vain that are forgiven before spinning becomes rarer.
 const FORGIVEN: u32 = 3;
 /// The rarest: once in this many waits.
 const RAREST: u32 = 64;
-/// Looks between two readings of the clock: at least so many, and more where they take less time than
-/// the reading. In some virtual machines that is a system call, in which no answer is seen.
+/// Number of looks between two readings of the clock: at least this many, and more if they take
+/// less time than the reading. In some virtual machines a reading is a system call, during which no
+/// answer is seen.
 const LOOKS: u32 = 32;
 const MOST_LOOKS: u32 = 256;
-/// So many nanoseconds a reading may cost to be made also where it is not needed.
+/// Maximum cost in nanoseconds of a reading that is also made when it is not needed.
 const CHEAP: u64 = 100;
-/// Otherwise so many answers go unchecked before one is checked.
+/// If a reading costs more, this many answers go unchecked before one is checked.
 const UNCHECKED: u32 = 16;
-/// Looking around takes at most one in so many nanoseconds of a wait, beside the first time.
+/// After the first time, checking the surroundings takes at most one nanosecond in this many of a
+/// wait.
 const SHARE: u64 = 4;
 
-/// What one waiter has learned.
+/// The experience of one waiter.
 #[derive(Debug, Default)]
 pub struct Spinner {
     vain: AtomicU32,
     skip: AtomicU32,
-    /// Looks between two readings of the clock that the last wait came to; 0 before.
+    /// Looks between two readings of the clock that the last wait arrived at; 0 before.
     looks: AtomicU32,
-    /// Answers that were not checked, since one was.
+    /// Answers that were not checked since one was.
     unchecked: AtomicU32,
 }
 
 impl Spinner {
-    /// Waits awake for that peer until `look` sees something or the policy's time is over; returns
-    /// whether it has. Returns at once when spinning is not worth it now. `goes_on` is asked now and
-    /// then in a wait that is longer than one on this host: whether the call may wait until it has
-    /// waited so many nanoseconds.
+    /// Spins for that peer until `look` sees something or the policy's time has passed; returns
+    /// whether it has. Returns at once if spinning is not worthwhile now. In a wait that is longer
+    /// than one on this host, `goes_on` is asked now and then whether the call may wait until it
+    /// has waited this many nanoseconds.
     pub fn spin<S: Into<Seen>>(
         &self,
         policy: SpinPolicy,
@@ -131,7 +135,7 @@ impl Spinner {
         let reading = host::cost_of_nanoseconds();
         let away = AWAY.saturating_add(reading.saturating_mul(2 * SHARE));
         let mut looks = self.looks.load(Ordering::Relaxed).clamp(LOOKS, MOST_LOOKS);
-        // What comes at once takes no clock that is dear, unless it is to be checked.
+        // An answer that comes at once reads no expensive clock, unless it is to be checked.
         let checks = self.checks(reading);
         let mut times = checks.then(host::nanoseconds).map(|now| (now, now));
         let (mut next, mut step, mut least) = (limit, STEP, u64::MAX);
@@ -164,7 +168,7 @@ impl Spinner {
                     self.learn(true);
                     break false;
                 }
-                // That took its time, in which no answer was seen.
+                // The checks took time, during which no answer was seen.
                 *last = host::nanoseconds();
                 least = least.min(last.saturating_sub(now));
                 step = STEP.max(least.saturating_mul(SHARE));
@@ -174,7 +178,7 @@ impl Spinner {
         has_seen
     }
 
-    /// Whether to read the clock before a wait and after its answer, where a reading costs so much: an
+    /// Whether to read the clock before a wait and after its answer, at this cost of a reading: an
     /// answer that came while this thread did not run is rarely the only one.
     fn checks(&self, reading: u64) -> bool {
         let unchecked = self.unchecked.load(Ordering::Relaxed);
@@ -184,7 +188,7 @@ impl Spinner {
         checks
     }
 
-    /// For how many nanoseconds spinning is worth it now on this host, if at all.
+    /// Number of nanoseconds for which spinning is worthwhile now on this host, if at all.
     fn limit(&self, policy: SpinPolicy, peer: PeerPlace) -> Option<u64> {
         let has_processor = match peer {
             PeerPlace::ThisProcessor => return None,
@@ -205,7 +209,7 @@ impl Spinner {
         (limit > 0 && has_processor()).then_some(limit)
     }
 
-    /// A wait was in vain, or was not.
+    /// Learns that a wait was in vain, or was not.
     fn learn(&self, is_vain: bool) {
         if !is_vain {
             self.vain.store(0, Ordering::Relaxed);
@@ -219,7 +223,7 @@ impl Spinner {
     }
 }
 
-/// Looks so many times, or until there is something.
+/// Looks this many times, or until a look sees something.
 fn look_for<S: Into<Seen>>(times: u32, mut look: impl FnMut() -> S) -> Seen {
     for _ in 0..times {
         match look().into() {
@@ -230,8 +234,8 @@ fn look_for<S: Into<Seen>>(times: u32, mut look: impl FnMut() -> S) -> Seen {
     Seen::Nothing
 }
 
-/// How many looks to make before the next reading of the clock, which costs so much, when these took
-/// so many nanoseconds.
+/// Number of looks to make before the next reading of the clock, which costs `reading` nanoseconds,
+/// if the last `looks` took `took` nanoseconds.
 fn enough_looks(looks: u32, took: u64, reading: u64) -> u32 {
     if took < reading {
         looks.saturating_mul(2).min(MOST_LOOKS)
@@ -242,8 +246,8 @@ fn enough_looks(looks: u32, took: u64, reading: u64) -> u32 {
     }
 }
 
-/// Whether so many nanoseconds are little of the time that a call has (`None`: for ever), whose own
-/// clock may not run yet.
+/// Whether this many nanoseconds are a small part of the time that a call has (`None`: for ever),
+/// whose own clock may not run yet.
 #[must_use]
 pub fn is_little(waited: u64, of: Option<Duration>) -> bool {
     of.is_none_or(|of| Duration::from_nanos(waited).saturating_mul(16) <= of)
@@ -276,11 +280,11 @@ mod tests {
             assert_eq!(PeerPlace::AnotherMachine(away).worth(ADAPTIVE, 50), worth);
         }
         assert_eq!(PeerPlace::ThisHost.worth(ADAPTIVE, 50), 50);
-        // Whoever says how long means that.
+        // A fixed time is taken literally.
         assert_eq!(PeerPlace::AnotherMachine(400).worth(SpinPolicy::Fixed(50), 50), 50);
     }
 
-    /// Spins until something is seen, or it is not worth it.
+    /// Spins until something is seen, or spinning is not worthwhile.
     fn spin(peer: PeerPlace, mut look: impl FnMut() -> Seen) -> (Spinner, bool) {
         let spinner = Spinner::default();
         // As after waits in vain that were almost forgiven.
@@ -298,7 +302,7 @@ mod tests {
             (FAR, Seen::Answer, false),
             (FAR, Seen::Other, true),
         ] {
-            // Where the machine is busy, nothing is spun; and a thread may have to wait for its turn.
+            // A busy machine does not spin; and a thread may have to wait for its turn.
             let learned: Vec<u32> = (0..1000)
                 .map(|_| spin(peer, || seen))
                 .filter(|(_, has_seen)| *has_seen)
@@ -314,7 +318,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "miri has no load")]
     fn a_longer_wait_goes_on_only_while_the_call_may_wait() {
         let mut asked = 0;
-        // A busy machine lets nobody wait that long.
+        // A busy machine allows no wait that long.
         let begin = host::nanoseconds();
         while asked == 0 && host::nanoseconds().wrapping_sub(begin) < 2_000_000_000 {
             let far = PeerPlace::AnotherMachine(u64::MAX);
@@ -331,7 +335,7 @@ mod tests {
     #[test]
     fn an_answer_in_whose_wait_somebody_else_ran_is_no_success() {
         assert!(is_gap(0, 201, 200) && !is_gap(0, 200, 200));
-        // A clock that went back, as in another time namespace, is one that nothing is known of.
+        // Nothing is known of a clock that went back, as in another time namespace.
         assert!(is_gap(1, 0, 200));
     }
 
@@ -355,7 +359,7 @@ mod tests {
         };
         assert_eq!((of(2, 30), of(1000, 30), of(15_000, 50_000)), (LOOKS, LOOKS, LOOKS));
         assert_eq!((of(300, 30_000), of(1, 50_000)), (128, MOST_LOOKS));
-        // More sockets are looked at than the last time.
+        // More sockets are checked than the last time.
         assert_eq!(enough_looks(256, 5_000_000, 50_000), 128);
         assert_eq!(enough_looks(LOOKS, u64::MAX, u64::MAX / 2), LOOKS);
     }

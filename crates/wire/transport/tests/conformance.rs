@@ -1,5 +1,5 @@
-//! What every carrier promises, tried on kernel TCP, and on the ring in several geometries, within
-//! one machine and in a region of two.
+//! The promises of every carrier, tested on kernel TCP, and on the ring in several geometries,
+//! within one machine and in a region of two.
 
 mod common;
 
@@ -83,7 +83,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// One direction, by the end that sends.
+/// One direction, by its sending end.
 #[derive(Default)]
 struct Direction {
     sent: u64,
@@ -99,7 +99,7 @@ impl Direction {
 
 struct Model<'a> {
     ends: Both<'a>,
-    /// What was sent is there at once and in full; the kernel may take its time.
+    /// Sent bytes are there at once and in full; the kernel may deliver them later.
     exact: bool,
     directions: [Direction; 2],
     patterns: [Pattern; 2],
@@ -124,7 +124,7 @@ impl Model<'_> {
                 let again = std::mem::replace(&mut self.directions[*end].shut, true);
                 match self.ends[*end].shutdown() {
                     Ok(()) => {}
-                    // The kernel's answer when both directions have ended.
+                    // The kernel's answer if both directions have ended.
                     Err(Errno::NOTCONN) if again => {}
                     other => panic!("shutdown: {other:?}"),
                 }
@@ -159,7 +159,7 @@ impl Model<'_> {
         }
     }
 
-    /// Returns how many bytes came.
+    /// Returns the number of bytes that came.
     fn receive(&mut self, end: usize, lens: &[usize], peek: bool) -> usize {
         let carrier = self.ends[end];
         let direction = &mut self.directions[1 - end];
@@ -232,7 +232,7 @@ type NewPair = fn(Geometry, Geometry) -> (Ring, Ring);
 /// Rings of two processes, and of two machines.
 const PAIRS: [(&str, NewPair); 2] = [("ring", ring_pair), ("ring in a region", linked_pair)];
 
-/// Those to be tried at length: only the latter over memory that was given for them.
+/// Those to be tested at length: only the latter if a region was given for them.
 fn pairs() -> &'static [(&'static str, NewPair)] {
     if places::are_given() { &PAIRS[1..] } else { &PAIRS }
 }
@@ -342,7 +342,7 @@ fn both_ways(ends: Both<'_>, total: u64) {
     });
 }
 
-/// Every answer is waited for: all the sleeping and waking there is.
+/// Every answer is waited for: this tests sleeping and waking only.
 fn ping_pong(ends: Both<'_>, rounds: u32) {
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -405,8 +405,8 @@ fn crowd(ends: Both<'_>, each: usize) {
     }
 }
 
-/// What is sent with one call that fits into a descriptor or several is not torn apart, and each
-/// thread's messages keep their order.
+/// A message that is sent with one call and fits into one or more descriptors is not split, and
+/// each thread's messages keep their order.
 fn messages_of_several_threads(a: &Ring, b: &Ring) {
     const SENDERS: u64 = 3;
     const EACH: u64 = 2000;
@@ -522,8 +522,8 @@ fn room_is_announced_when_half_of_it_is_back() {
     });
 }
 
-/// One waits for data, the other for room, on the doorbell of one end. Whoever wakes first must not
-/// silence it for the other.
+/// One thread waits for data, another for room, on the doorbell of one end. The first to wake must
+/// not silence it for the other.
 #[test]
 fn a_reader_and_a_writer_of_one_end_do_not_take_each_others_wake_ups() {
     for _ in 0..200 {
@@ -591,7 +591,7 @@ fn reserved_segments_are_not_waited_for() {
     assert_eq!(all.len(), 8);
 }
 
-/// The peer, who rings for all other room, knows nothing of it.
+/// The peer, which rings for all other room, does not know of this one.
 #[test]
 fn a_segment_given_back_unused_wakes_who_waits_for_one() {
     let (a, _b) = ring_pair(smallest(), smallest());

@@ -1,6 +1,6 @@
-//! A holder of the lock dies before every single access to shared memory, one after the other;
-//! whoever goes on finds a whole stream. (Real processes die in `killed.rs`; here no instant is
-//! left to chance.)
+//! A holder of the lock dies before every single access to shared memory, one after the other; its
+//! successor finds a whole stream. (Real processes die in `killed.rs`; here no instant is left to
+//! chance.)
 #![cfg(not(loom))]
 
 mod common;
@@ -25,11 +25,11 @@ const LOCKS: [usize; 2] = [TX_LOCK, RX_LOCK];
 /// No thread ever has this id: they end at 2^22.
 const DEAD: u64 = 0x3fff_ffff;
 
-/// Memory whose user dies before so many more accesses: nothing that it does later has any effect.
+/// Memory whose user dies after this many more accesses: its later actions have no effect.
 #[derive(Clone, Debug)]
 struct Mortal {
     memory: Shared,
-    /// What the peer sees, if that is a copy.
+    /// The copy that the peer sees, if it sees one.
     shown: Option<Shared>,
     left: Arc<AtomicI64>,
     afterlife: Arc<AtomicU64>,
@@ -78,7 +78,7 @@ impl OwnMemory for Mortal {
 
 impl Futex for Mortal {
     fn futex_wait(&self, _: usize, _: u32) -> bool {
-        // The time that it takes to suspect a death is over.
+        // The time after which a death is suspected has passed.
         false
     }
 
@@ -103,7 +103,7 @@ fn geometry() -> Geometry {
 }
 
 impl World {
-    /// `by_copies`: what an end shows its peer is a copy of its memory.
+    /// `by_copies`: an end shows its peer a copy of its memory.
     fn new(by_copies: bool) -> Self {
         let memory = || {
             let new = || Shared(Arc::new(Heap::new(geometry())));
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// Sends all of so many bytes.
+    /// Sends all of this many bytes.
     fn send(&mut self, holder: usize, len: usize) {
         self.next = self.next.wrapping_add(1);
         let bytes: Vec<u8> = (0..len).map(|at| self.next ^ ((at * 31) >> 3) as u8).collect();
@@ -144,7 +144,7 @@ impl World {
         self.sent.extend(bytes);
     }
 
-    /// Receives what there is, at most so many bytes.
+    /// Receives the bytes that are there, at most this many.
     fn receive(&mut self, holder: usize, most: usize) {
         let before = self.received.len();
         loop {
@@ -173,8 +173,7 @@ impl World {
         }
     }
 
-    /// The other holders go on for some laps of the ring, and every segment comes back but for so
-    /// many.
+    /// The other holders go on for some laps of the ring, and all segments but this many come back.
     fn go_on(&mut self, lost_segments: usize) {
         for round in 0..20 {
             self.send(1, [10, 2000, 700, 4096][round % 4]);
@@ -186,7 +185,8 @@ impl World {
         }
     }
 
-    /// Everything was received. Both ends know it, and how much it was, whoever died meanwhile.
+    /// Everything was received. Both ends know it, and the number of bytes, whichever process died
+    /// meanwhile.
     fn is_counted(&self) {
         let (sender, receiver) = (&self.a[1], &self.b[1]);
         assert_eq!((sender.unsent(), receiver.unread()), (0, 0));
@@ -215,8 +215,8 @@ fn dies(memory: &Mortal, accesses: i64, life: impl FnOnce()) -> bool {
 
 type Act<'a> = &'a dyn Fn(&End, &[u8]);
 
-/// A sender does something and dies before each of its accesses in turn. The receiver may then see
-/// one of `outcomes` of the `len` bytes that were to be sent.
+/// A sender acts and dies before each of its accesses in turn. The receiver may then see one of
+/// `outcomes` of the `len` bytes that were to be sent.
 fn sender_dies(
     name: &str,
     prepare: impl Fn(&mut World),
@@ -265,7 +265,7 @@ fn push(end: &End, bytes: &[u8]) {
     let _ = tx.announce();
 }
 
-/// On the ring, with all kinds of records behind it.
+/// On the ring, with all kinds of records before.
 fn on_the_ring(world: &mut World) {
     world.a[0].set_ready();
     world.b[0].set_ready();
@@ -275,7 +275,7 @@ fn on_the_ring(world: &mut World) {
     world.receive(0, 20_000);
 }
 
-/// With returned segments that the sender has not looked at.
+/// With returned segments that the sender has not seen.
 fn segments_returned(world: &mut World) {
     on_the_ring(world);
     for _ in 0..3 {
@@ -284,7 +284,7 @@ fn segments_returned(world: &mut World) {
     world.receive(0, 20_000);
 }
 
-/// Near the end of a lap, with records that are not read.
+/// Near the end of a lap, with unread records.
 fn before_the_end_of_a_lap(world: &mut World) {
     on_the_ring(world);
     while world.a[0].own().word(TX_POSITION).load(Ordering::Relaxed) % 64 < 60 {
@@ -348,8 +348,9 @@ fn the_end_is_said_even_if_the_sender_dies_of_it() {
     }
 }
 
-/// A receiver does something and dies before each of its accesses in turn. Of the bytes that it was
-/// taking some may be lost with it, from the front; none comes twice, and what follows is whole.
+/// A receiver acts and dies before each of its accesses in turn. Some of the bytes that it was
+/// taking may be lost with it, from the front; none comes twice, and the following ones are
+/// complete.
 fn receiver_dies(
     name: &str,
     prepare: impl Fn(&mut World),

@@ -1,5 +1,5 @@
-//! The queue pair and its lock over memory on the heap, by several threads: what miri can run, for
-//! its eyes on data races, weak memory and undefined behaviour.
+//! The queue pair and its lock in memory on the heap, with several threads: Miri can run this, and
+//! detects data races, weak memory and undefined behaviour.
 #![cfg(not(loom))]
 
 #[path = "common/heap.rs"]
@@ -17,7 +17,7 @@ use seekwire_transport::lock;
 use seekwire_transport::mem::OwnMemory;
 
 const MESSAGES: usize = if cfg!(miri) { 25 } else { 20_000 };
-/// Over all kinds of records, in a few laps of the smallest ring.
+/// All kinds of records, in a few laps of the smallest ring.
 const LENGTHS: [usize; 6] = [1, 56, 57, 200, 1016, 1100];
 
 fn smallest() -> Geometry {

@@ -1,4 +1,4 @@
-//! Bytes that are held back until more follows, by all ways to look at the ring.
+//! Bytes that are held back until more follow, with every way of looking at the ring.
 
 mod common;
 
@@ -21,7 +21,7 @@ type Act = fn(&Ring);
 const SEGMENT: usize = 3000;
 const LIMIT: Duration = Duration::from_millis(200);
 
-/// Two ends of which the first is on the ring.
+/// Two ends, of which the first is on the ring.
 fn ends() -> (Ring, Ring) {
     let (a, b) = ring_pair(Geometry::default(), Geometry::default());
     a.queue.tx().carrier().unwrap();
@@ -31,7 +31,7 @@ fn ends() -> (Ring, Ring) {
     (a, b)
 }
 
-/// Returns whether the doorbell is to be rung.
+/// Returns whether the doorbell has to be rung.
 fn send(from: &Ring, bytes: &[u8], more: bool) -> bool {
     let tx = from.queue.tx();
     let slices = [IoSlice::new(bytes)];
@@ -50,7 +50,7 @@ fn received(to: &Ring) -> usize {
     }
 }
 
-/// How much all ways to look have seen, which is the same.
+/// The number of bytes that all ways of looking have seen, which must be the same.
 fn seen(to: &Ring) -> usize {
     let q = &to.queue;
     let mut bytes = vec![0; 100_000];
@@ -69,7 +69,7 @@ fn seen(to: &Ring) -> usize {
     peeked
 }
 
-/// Tells the receiver that the hold lasts until then.
+/// Sets the end of the hold that the receiver sees.
 fn set_end_of_hold(sender: &Ring, nanoseconds: u64) {
     sender.queue.own().store(layout::HELD_UNTIL, nanoseconds, Ordering::Relaxed);
 }
@@ -158,7 +158,7 @@ fn a_sleeper_wakes_when_the_time_is_over_and_nobody_has_rung() {
             sleeper.join().unwrap().unwrap();
         });
         assert_eq!(received(&b), 4);
-        // A hold that follows is another one.
+        // A later hold is another one.
         send(&a, b"again", true);
         assert_eq!(seen(&b), 0);
     }
@@ -205,7 +205,7 @@ fn what_the_receiver_does_not_hold_is_rung_for() {
     assert!(send(&a, b"first", true));
     q.rearm_data();
     assert!(q.note_hold().is_some());
-    // As if the clocks of the two ends were not the same.
+    // As if the clocks of the two ends differed.
     set_end_of_hold(&a, u64::MAX);
     assert_eq!(seen(&b), 5);
     q.rearm_data();
@@ -227,7 +227,7 @@ fn a_hold_without_a_sound_end_is_none() {
     }
 }
 
-/// As where the receiver is in another time namespace, by whose clock the hold is to last for longer.
+/// As if the receiver were in another time namespace, by whose clock the hold would last longer.
 #[test]
 fn what_was_seen_is_not_hidden_as_time_passes() {
     let (a, b) = ends();
@@ -293,7 +293,7 @@ fn a_ring_without_room_holds_nothing_back() {
     }
     assert!(sent < SEGMENT);
     assert_eq!(seen(&b), sent);
-    // As little as what does not fit any more.
+    // As few as those that do not fit any more.
     let tx = a.queue.tx();
     let slices = [IoSlice::new(&[0; 4 << 20])];
     let pushed = tx.push_held(&mut Gather::new(&slices), true, SEGMENT).unwrap();

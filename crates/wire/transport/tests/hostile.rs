@@ -102,7 +102,7 @@ fn no_peer_can_break_an_honest_end() {
     assert!(noticed > 400, "the peer was not hostile enough");
 }
 
-/// Says of each record that is looked for that the sender changes its carrier there, without end.
+/// Claims of each record that is read that the sender changes its carrier there, without end.
 struct Circles {
     memory: Peer,
     geometry: Geometry,
@@ -173,8 +173,8 @@ fn bytes_that_nobody_counted_are_not_overtaken_and_no_violation() {
     }
 }
 
-/// A peer that asks for its bytes back names where from: the middle of a record is not a record,
-/// whatever the application sent.
+/// A peer that asks for its bytes back names their beginning: the middle of a record is not a
+/// record, whatever the application sent.
 #[test]
 fn bytes_are_recalled_from_a_record_on_or_not_at_all() {
     let (inline, segment) = (1 << 32, 2 << 32);
@@ -186,7 +186,7 @@ fn bytes_are_recalled_from_a_record_on_or_not_at_all() {
         let (a, b) = (joined(a, geometry, &b_fd), joined(b, geometry, &a_fd));
         b.set_ready();
         let mut last = [0; 120];
-        // The switch lies at 0. Other records lead to the last two descriptors of the lap.
+        // The switch is at 0. Other records lead to the last two descriptors of the lap.
         let position = 63u64;
         last[56..64].copy_from_slice(&(header | position).to_ne_bytes());
         last[64..72].copy_from_slice(&word.to_ne_bytes());

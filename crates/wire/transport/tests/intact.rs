@@ -1,4 +1,4 @@
-//! Two ends in memory that others can write: they notice that what they share means nothing, and
+//! Two ends in memory that others can write: they notice when the shared content is invalid, and
 //! only then.
 
 mod common;
@@ -98,7 +98,7 @@ fn a_record_that_is_not_taken_is_looked_after() {
     }
 }
 
-/// Whether an end takes its ring for intact after these words of the region were written.
+/// Whether an end considers its ring intact after these words of the region were written.
 fn after(value: u64, words: impl Fn(&Place) -> Vec<usize>) -> bool {
     let ([one, other], place) = ends();
     assert_eq!(receive(&other, 1), 0);
@@ -115,7 +115,7 @@ fn after(value: u64, words: impl Fn(&Place) -> Vec<usize>) -> bool {
 #[test]
 fn words_that_are_written_over_are_noticed_by_who_waits() {
     let behind = geometry().shown_bytes();
-    // All that one of the two shows.
+    // All words that one of the two shows.
     assert!(!after(0, |_| (0..behind).step_by(8).collect()));
     assert!(!after(0, |_| (behind..2 * behind).step_by(8).collect()));
     // One word of this end, or of the other one.

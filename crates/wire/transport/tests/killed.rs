@@ -1,4 +1,4 @@
-//! A process that shares an end is killed, at any time, and the other one goes on with a whole
+//! A process that shares an end is killed, at any time, and the other one goes on with a complete
 //! stream.
 #![cfg(not(loom))]
 
@@ -17,7 +17,7 @@ const ROUNDS: usize = 60;
 
 type End = QueuePair<Own, Peer>;
 
-/// A child of this process that does the same again and again until it is killed.
+/// A child of this process that repeats an action until it is killed.
 struct Child(libc::pid_t);
 
 impl Child {
@@ -33,12 +33,12 @@ impl Child {
         }
     }
 
-    /// It does not end by itself.
+    /// Checks that it has not ended by itself.
     fn check(&self) {
         let mut status = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
         let how = libc::WEXITED | libc::WNOWAIT | libc::WNOHANG;
         // SAFETY: a plain system call about a child of this process; `status` is writable, and
-        // zeroed, as it stays while the child lives.
+        // zeroed, and stays zero while the child lives.
         let ended = unsafe {
             libc::waitid(libc::P_PID, self.0 as u32, status.as_mut_ptr(), how);
             status.assume_init().si_pid() != 0
@@ -46,7 +46,7 @@ impl Child {
         assert!(!ended, "the child ended by itself");
     }
 
-    /// Killed and dead, but not waited for: whoever waits for its lock must see that it is.
+    /// Killed and dead, but not waited for: a waiter for its lock must see that it is dead.
     fn kill(&self) {
         let mut status = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
         // SAFETY: plain system calls about a child of this process; `status` is writable.
@@ -82,8 +82,8 @@ fn ends() -> (End, End) {
     (a, b)
 }
 
-/// Messages are one record each: who wrote it, its number, its length, and bytes that follow from
-/// those.
+/// Each message is one record: its writer, its number, its length, and bytes that follow from
+/// these.
 const LENGTHS: [usize; 6] = [16, 56, 300, 1016, 1017, 4000];
 
 fn message(writer: u32, number: u32, into: &mut [u8; 4096]) -> &[u8] {
@@ -117,7 +117,7 @@ fn pull(end: &End, into: &mut [u8]) -> usize {
 #[derive(Default)]
 struct Reader {
     pending: Vec<u8>,
-    /// Of each writer, the number that comes next.
+    /// For each writer, the next number.
     next: std::collections::HashMap<u32, u32>,
     messages: usize,
 }
@@ -204,7 +204,7 @@ fn a_receiver_is_killed_and_another_goes_on() {
     let (a, b) = ends();
     let mut random = Random::new(6);
     let (mut sent, mut held) = (0u64, 0);
-    // Bytes say where in the stream they are: 8 of them at a time.
+    // Each 8 bytes hold their position in the stream.
     let mut fill = |end: &End| {
         let words = [1, 3, 30, 127, 500][sent as usize % 5];
         let bytes: Vec<u8> = (sent..sent + words).flat_map(u64::to_ne_bytes).collect();
@@ -225,7 +225,7 @@ fn a_receiver_is_killed_and_another_goes_on() {
         }
         child.kill();
         held += usize::from(b.own().word(RX_LOCK).load(Ordering::Relaxed) != 0);
-        // Something that is certainly read by this process.
+        // A message that is certainly read by this process.
         let mut read = Vec::new();
         let mut bytes = [0; 5000];
         let mut fresh = 0;
@@ -254,14 +254,14 @@ fn more_holders_than_there_are_places_are_forgotten_once_none_is_left() {
     let [end, _peer] = queues(false, geometry, geometry);
     let (me, dead) = (std::process::id(), 0x3fff_ff00);
     end.add_holder(me);
-    // Places of the dead are used again.
+    // Places of dead processes are reused.
     for child in 0..20 {
         end.fork_pending();
         assert!(!end.is_only_holder(me), "the child may be anywhere");
         end.fork_arrived(dead + child);
         assert!(end.is_only_holder(me));
     }
-    // Process 1 stands for children that live.
+    // Process 1 stands for children that are alive.
     for _ in 0..20 {
         end.fork_pending();
         end.fork_arrived(1);
@@ -283,7 +283,7 @@ fn more_holders_than_there_are_places_are_forgotten_once_none_is_left() {
     assert!(!end.has_unlisted_holders() && !end.is_only_holder(me), "it is listed");
     let _ = end.remove_holder(1);
     assert!(end.is_only_holder(me));
-    // Whoever asks may have had no place.
+    // The caller may have had no place.
     let _ = end.remove_holder(me);
     for _ in 0..9 {
         end.fork_pending();

@@ -1,4 +1,4 @@
-//! Every order of events of the lock, within a bound on preemptions. Deaths are tried elsewhere.
+//! Every order of events of the lock, within a bound on preemptions. Deaths are tested elsewhere.
 #![cfg(loom)]
 
 #[path = "common/heap.rs"]
@@ -12,8 +12,8 @@ use loom::thread;
 use seekwire_transport::layout::{Geometry, TX_LOCK};
 use seekwire_transport::lock::acquire;
 
-/// Caught: the lock taken or given back relaxed (a race on what it protects); the waiters' bit
-/// dropped by somebody who had slept, or no wake-up at the end (a deadlock).
+/// Caught: the lock taken or released relaxed (a race on the data that it protects); the waiters'
+/// bit dropped by a waiter that had slept, or no wake-up at the end (a deadlock).
 #[test]
 fn one_at_a_time_and_nobody_is_forgotten() {
     let mut builder = loom::model::Builder::new();

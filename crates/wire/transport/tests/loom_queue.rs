@@ -1,7 +1,7 @@
 //! Every order of events, within a bound on preemptions, of one end that sends and one that
 //! receives.
 //!
-//! Each model says which weakening of the code it was seen to catch.
+//! Each model lists the weakenings of the code that it was seen to catch.
 #![cfg(loom)]
 
 #[path = "common/heap.rs"]
@@ -28,7 +28,7 @@ fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// A doorbell: rung stays rung until somebody who waits takes it.
+/// A doorbell: it stays rung until a waiter takes the ring.
 #[derive(Default)]
 struct Doorbell {
     rung: Mutex<bool>,
@@ -231,7 +231,7 @@ fn nobody_sleeps_on_data() {
 }
 
 /// SYNC POINT "data", for a receiver that needs more than the next message: it is not rung for
-/// each, and never asleep when all that it needs is there.
+/// each, and never asleep when all the bytes that it needs are there.
 ///
 /// Caught: a byte more wanted than is needed (`Tx::is_enough`).
 #[test]
@@ -259,8 +259,8 @@ fn nobody_sleeps_on_enough_data() {
     });
 }
 
-/// Publishes a message that is held back, unless it is the last one. In a model no time passes: what
-/// is held back is seen only once it is released.
+/// Publishes a message that is held back, unless it is the last one. In a model no time passes: a
+/// held record is seen only once it is released.
 fn send_held_and_ring(end: &End, message: &[u8], more: bool, doorbell: &Doorbell) {
     let tx = end.tx();
     assert_eq!(tx.carrier(), Ok(Carrier::Ring));
@@ -273,11 +273,12 @@ fn send_held_and_ring(end: &End, message: &[u8], more: bool, doorbell: &Doorbell
     }
 }
 
-/// SYNC POINT "data", where a part is held back: whoever sleeps knows of the hold, or is rung for,
-/// and sees nothing of it before its end, and then all.
+/// SYNC POINT "data", with a part held back: a sleeper knows of the hold, or is rung for, and sees
+/// none of the part before the end of the hold, and then all.
 ///
-/// Caught: the hold said after the record (`Tx::begin_hold` behind the push); `HELD_FROM` loaded
-/// relaxed; no ring for a release (`Tx::is_known_hold` always true); the hold noted before arming.
+/// Caught: the hold published after the record (`Tx::begin_hold` after the push); `HELD_FROM`
+/// loaded relaxed; no ring for a release (`Tx::is_known_hold` always true); the hold noted before
+/// arming.
 #[test]
 fn nobody_sleeps_on_what_was_held_back() {
     explore(3, || {
@@ -402,8 +403,8 @@ fn nobody_sleeps_on_space() {
                     }
                 };
                 assert_eq!(message, [number; 8]);
-                // Once for each message, and never again: another call would make good what this
-                // one missed.
+                // Once for each message, and never again: another call would make up for a ring
+                // that this one missed.
                 if b.rx().announce() {
                     rung.ring();
                 }
@@ -430,10 +431,10 @@ fn nobody_sleeps_on_space() {
 fn an_unbounded_read_takes_nothing_of_a_later_span() {
     explore(5, || {
         let (a, b) = pair(Geometry::tiny(8, 64, 2));
-        // What lies in TCP; the first span is empty.
+        // The bytes in TCP; the first span is empty.
         let tcp = Arc::new(AtomicU64::new(0));
-        // Held by reads that began in that span; loom reports one that the sender does not wait
-        // for.
+        // Held by reads that began in that span; loom reports a read for which the sender does not
+        // wait.
         let first_span = Arc::new(UnsafeCell::new(()));
         let (kernel, first_span_over) = (tcp.clone(), first_span.clone());
         let sender = thread::spawn(move || {
@@ -485,8 +486,8 @@ fn an_unbounded_read_takes_nothing_of_a_later_span() {
 }
 
 /// SYNC POINT "recall": a receiver that gives up asking and the sender that is asked agree on
-/// whether the bytes on the ring are sent again, and every byte is taken once, in order, whatever
-/// the sender is about to do: here to send one more, on the ring or by TCP.
+/// whether the bytes on the ring are retransmitted, and every byte is taken once, in order,
+/// whatever the sender is about to do: here to send one more, on the ring or by TCP.
 ///
 /// Caught: the wish not looked at again after the work is announced (`Tx::recall`); no fence in
 /// `Rx::withdraw`, or the peer's word looked at before the wish is gone.
@@ -556,7 +557,7 @@ fn retransmit<'a>(end: &'a End, kernel: &Mutex<Vec<u8>>) -> (Tx<'a, Shared, Shar
 }
 
 /// SYNC POINT "recall": a wish that stands is met by the sender's next call, and a receiver that
-/// takes some of it off the ring meanwhile has these bytes, and nobody else.
+/// takes some bytes off the ring meanwhile is the only one to get these.
 ///
 /// Caught: a send by TCP while the receiver looks (`Tx::meet_wish`); the half let
 /// go without asking again; a sender that is at work taken for one that has refused (`Rx::resume`).
@@ -595,8 +596,8 @@ fn a_wish_that_stands_is_met_whoever_takes_the_half_meanwhile() {
     });
 }
 
-/// SYNC POINT "recall": what lies in the kernel before its turn is sent again only to a receiver
-/// that knows it, and throws it away.
+/// SYNC POINT "recall": bytes in the kernel before their turn are retransmitted only to a receiver
+/// that knows it, and discards them.
 ///
 /// Caught: no fence in `Rx::keep_asking`; the wish looked at before the work is announced
 /// (`Tx::recall`).

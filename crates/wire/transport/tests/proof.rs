@@ -1,4 +1,4 @@
-//! A proof that its maker forged by the name of a dma-buf, which fdinfo shows as it is.
+//! A proof that its maker forged with the name of a dma-buf, which fdinfo shows unchanged.
 #![cfg(not(any(loom, miri)))]
 
 use std::ffi::CString;
@@ -37,7 +37,7 @@ fn dma_buf(name: &str) -> io::Result<OwnedFd> {
     if made < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor, which nobody else knows of.
+    // SAFETY: a new descriptor, which nothing else refers to.
     let buffer = unsafe { OwnedFd::from_raw_fd(made) };
     let name = CString::new(name)?;
     // SAFETY: the kernel reads a C string.

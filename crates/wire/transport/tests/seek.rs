@@ -23,7 +23,7 @@ use seekwire_transport::sys::{Fd, socket};
 
 const MEMORY: usize = 64 << 20;
 const TAKE: SeekOptions = SeekOptions::TAKE;
-/// Twice as much fits into every kernel's first receive buffer, whatever pieces it came in.
+/// Twice as much fits into every kernel's first receive buffer, in pieces of any size.
 const IN_FLIGHT: usize = 40_000;
 
 /// One way to receive, with the end that sends.
@@ -47,7 +47,7 @@ fn kinds() -> Vec<Kind> {
 /// Names the only way to be tested.
 const ONLY: &str = "SEEKWIRE_TEST_WAY";
 
-/// Those that this kernel has; an older one has no SO_PEEK_OFF, and few have the module.
+/// The ways that this kernel has; an older one has no SO_PEEK_OFF, and few have the module.
 fn ways() -> Vec<Way> {
     let offers = |way: &Way| match Pair::new(Kind::Tcp(*way)) {
         Pair::Tcp { receiver, .. } => SeekTcp::by(*way, Fd::from(&receiver), 0, 0).is_ok(),
@@ -212,7 +212,7 @@ impl Model<'_> {
                 let there = end.min(self.gone.len()).saturating_sub(start);
                 let is_there = if len == 0 { start <= self.gone.len() } else { there > 0 };
                 if !self.ended && (!is_there || (there < end - start && !options.partial)) {
-                    // Nothing is nowhere missing.
+                    // An empty range is never missing.
                     let nothing = len == 0 && options.skip == 0;
                     assert_eq!(result, if nothing { Ok(0) } else { Err(Errno::AGAIN) });
                     return;
@@ -262,7 +262,7 @@ impl Model<'_> {
                 if let Some((loan, at)) = self.loans.pop() {
                     let bytes: Vec<u8> =
                         ring.bytes(&loan).iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
-                    assert!(self.is_right(&bytes, at), "what was lent has changed");
+                    assert!(self.is_right(&bytes, at), "the lent bytes have changed");
                     ring.return_loan(loan).unwrap();
                     assert_eq!(ring.return_loan(loan), Err(Errno::INVAL));
                 }
@@ -284,7 +284,7 @@ impl Model<'_> {
         self.check();
     }
 
-    /// Loopback delivers within the sender's system call, but for what waits for an
+    /// Loopback delivers within the sender's system call, except for bytes that wait for an
     /// acknowledgement.
     fn arrive(&self) {
         while (self.receiver.seek().extent().unwrap().arrived as usize) < self.gone.len() {
@@ -303,8 +303,7 @@ impl Model<'_> {
         assert_eq!(gone, self.gone);
     }
 
-    /// Gives back what was lent, takes the rest, and proves that the sender has all of its room
-    /// again.
+    /// Returns the loans, takes the rest, and proves that the sender has all of its room again.
     fn finish(&mut self, kind: Kind) {
         while !self.loans.is_empty() {
             self.step(&Operation::ReturnLoan);
@@ -334,7 +333,7 @@ impl Model<'_> {
 }
 
 fn play(kind: Kind, switch: u32, operations: &[Operation], seed: u64) {
-    // One for the whole process, so others change it under us: none may be wrong.
+    // One for the whole process, so others change it meanwhile: no value may give wrong results.
     cost::set_switch(switch);
     let pair = Pair::new(kind);
     let (sender, receiver) = pair.ends(kind, MEMORY);
@@ -376,7 +375,7 @@ fn every_way_agrees_with_the_model() {
     }
 }
 
-/// The front stands in a record whose rest is lent: it goes back once.
+/// The front is in a record whose rest is lent: its segment goes back once.
 #[test]
 fn a_segment_goes_back_once() {
     let take = |offset, peek| Operation::Seek {
@@ -426,8 +425,8 @@ fn send_all(sender: &(dyn Carrier + Sync), mut bytes: &[u8]) {
     }
 }
 
-/// A range that lies further behind the head than the kernel or the ring would ever store: what
-/// lies before it moves into library memory, and the sender goes on.
+/// A range that is further after the head than the kernel or the ring would ever store: the bytes
+/// before it move into library memory, and the sender goes on.
 #[test]
 fn a_range_beyond_the_receive_buffer_arrives() {
     for kind in kinds() {
@@ -455,7 +454,7 @@ fn a_range_beyond_the_receive_buffer_arrives() {
     }
 }
 
-/// Without memory to move it to, what lies before the range keeps it away: that is an error, not a
+/// Without memory to move them to, the bytes before the range obstruct it: that is an error, not a
 /// hang.
 #[test]
 fn a_range_that_cannot_arrive_is_an_error() {
@@ -589,7 +588,7 @@ fn a_range_behind_what_memory_holds_is_an_error() {
     assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut [0; 1])], false), Err(Errno::AGAIN));
 }
 
-/// Bytes that nobody wants, without any that somebody does, of whatever there is.
+/// Skips unwanted bytes, without any wanted ones after them, on every kind of stream.
 #[test]
 fn what_nobody_wants_is_taken_alone() {
     for kind in kinds() {
@@ -608,7 +607,7 @@ fn what_nobody_wants_is_taken_alone() {
     }
 }
 
-/// A sender that is so slow that it might have been stopped, and no memory to find that out with.
+/// A sender so slow that it might have stopped, and no memory to find that out with.
 #[test]
 fn a_slow_sender_is_not_a_lack_of_memory() {
     const SLOW: Duration = Duration::from_millis(25);
@@ -626,7 +625,7 @@ fn a_slow_sender_is_not_a_lack_of_memory() {
                     send_all(sender, piece);
                 }
             });
-            // After the first long sleep the others look what has come.
+            // After the first long sleep, the others check for bytes that have come.
             for at in (10..bytes.len() - 190).step_by(200) {
                 let mut buf = [0; 190];
                 let bufs = &mut [IoSliceMut::new(&mut buf)];
@@ -639,7 +638,7 @@ fn a_slow_sender_is_not_a_lack_of_memory() {
     }
 }
 
-/// Where there is no memory for another byte, nor any to come.
+/// There is no memory for another byte, and none to come.
 #[test]
 fn the_end_is_found_when_memory_is_full() {
     for kind in kinds() {
@@ -653,7 +652,7 @@ fn the_end_is_found_when_memory_is_full() {
             let before = memory.saturating_sub(96);
             let at = At::Position(before as u64);
             let early = seek.try_seek(at, &mut [IoSliceMut::new(&mut buf)], TAKE);
-            // What an older kernel has cannot be looked at behind what has no place.
+            // An older kernel cannot look at bytes after those for which there is no room.
             let never = memory > 0 && matches!(kind, Kind::Tcp(Way::Drain));
             assert_eq!(
                 early,
@@ -678,7 +677,7 @@ fn the_end_is_found_when_memory_is_full() {
     }
 }
 
-/// A reset that comes behind bytes in library memory is still an error, not the end of the stream.
+/// A reset that comes after bytes in library memory is still an error, not the end of the stream.
 #[test]
 fn a_reset_is_not_taken_for_the_end() {
     for kind in kinds().into_iter().filter(|kind| matches!(kind, Kind::Tcp(_))) {
@@ -705,8 +704,8 @@ fn until_asleep(thread: &Path) {
     }
 }
 
-/// One sleeps for a range that is far from complete when another one begins to wait for bytes that
-/// come before.
+/// One thread sleeps for a range that is far from complete when another one begins to wait for
+/// earlier bytes.
 #[test]
 fn a_waiter_for_more_does_not_hold_up_one_for_less() {
     for kind in kinds() {

@@ -1,5 +1,5 @@
 //! Urgent data is not part of the stream, unless a later urgent byte overtakes it (tcp(7), RFC
-//! 6093): whatever seeks take, each byte of the stream comes once, in its place.
+//! 6093): whatever bytes seeks take, each byte of the stream comes once, in its place.
 
 use std::collections::BTreeMap;
 use std::io::{IoSliceMut, Write as _};
@@ -14,7 +14,7 @@ use seekwire_transport::seek::{At, SeekOptions, SeekTcp, Way, cost};
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 
-/// No byte of the stream is like it.
+/// No byte of the stream has this value.
 const URGENT: u8 = 255;
 
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ struct Model {
     receiver: TcpStream,
     seek: SeekTcp,
     sent: usize,
-    /// Bytes that were received or taken, and those that were looked at, by position.
+    /// Bytes that were received or taken, and those that were peeked at, by position.
     gone: BTreeMap<u64, u8>,
     seen: BTreeMap<u64, u8>,
 }

@@ -1,5 +1,4 @@
-//! The two halves of the queue pair and the switch between carriers, by one thread, over real
-//! memory.
+//! The two halves of the queue pair and the switch between carriers, in one thread, on real memory.
 
 mod common;
 
@@ -34,8 +33,8 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// How often each pair of geometries is played at most before each way has been taken often enough:
-/// how far two ends get within one program differs by orders of magnitude.
+/// Maximum number of times that each pair of geometries is played before each way has been taken
+/// often enough: the progress of two ends within one program differs by orders of magnitude.
 const ROUNDS: usize = 40;
 
 #[test]

@@ -1,7 +1,7 @@
 //! Regions whose pages another domain of Xen's has granted.
 //!
-//! Where the domain's page tables are its own (a PV guest), the kernel leaves such a mapping out of
-//! the memory of a child. Then the child maps the pages again, before it looks at them.
+//! If the domain has its own page tables (a PV guest), the kernel omits such a mapping from the
+//! memory of a child. The child then maps the pages again, before it uses them.
 
 use std::io;
 use std::sync::{Arc, Mutex, TryLockError, Weak};
@@ -15,7 +15,7 @@ use crate::Errno;
 use crate::sys::fd::Opened;
 use crate::sys::grants::{Grants, MAPPER};
 
-/// What a child may have to map again.
+/// The mappings that a child may have to map again.
 static MAPPED: Mutex<Vec<Granted>> = Mutex::new(Vec::new());
 
 struct Granted {
@@ -23,18 +23,17 @@ struct Granted {
     grants: Grants,
 }
 
-/// The device, without libc, whose open() is the preload library's.
+/// Opens the device without libc, whose open() is the preload library's.
 fn open() -> Result<Opened, Errno> {
     Ok(rustix::fs::open(MAPPER, OFlags::RDWR.union(OFlags::CLOEXEC), Mode::empty())?.into())
 }
 
 impl Region {
-    /// Maps pages of another domain. They stay mapped also when that domain takes them back, or
-    /// ends.
+    /// Maps pages of another domain. They stay mapped even if that domain revokes them, or ends.
     ///
     /// # Errors
-    /// Those of open(2) of gntdev, and of mapping: EINVAL when a page is not granted to this domain,
-    /// for writing, or Xen has no room to keep account of it.
+    /// Those of open(2) of gntdev, and of mapping: EINVAL if a page is not granted to this domain
+    /// for writing, or Xen has no room to record the mapping.
     pub fn of_grants(mut grants: Grants) -> io::Result<Self> {
         let file = open()?;
         let at = grants.request(&file)?;
@@ -47,7 +46,7 @@ impl Region {
     }
 }
 
-/// What is in pages of another domain, which may have been granted for reading only.
+/// The content of pages of another domain, which may have been granted for reading only.
 ///
 /// # Errors
 /// As [`Region::of_grants`].
@@ -60,16 +59,16 @@ pub fn read_grants(grants: &Grants) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// To be called after fork() in the child: whatever the kernel has left out is mapped again. What
-/// cannot be mapped is zero for this process, as if the other machine had gone.
+/// To be called after fork() in the child: maps again what the kernel has omitted. Pages that
+/// cannot be mapped read as zero in this process, as if the other machine had gone.
 ///
 /// # Errors
-/// Why something could not be mapped, as [`Region::of_grants`].
+/// The reason why a mapping failed, as [`Region::of_grants`].
 pub fn after_fork_child() -> Result<(), Errno> {
     let mut mapped = match MAPPED.try_lock() {
         Ok(mapped) => mapped,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        // Who forks waits for the thread of the parent that has it, but not for ever.
+        // A fork waits for the parent's thread that holds it, but not for ever.
         Err(TryLockError::WouldBlock) => return Ok(()),
     };
     let mut result = Ok(());
@@ -80,7 +79,7 @@ pub fn after_fork_child() -> Result<(), Errno> {
         }
         if let Err(error) = map_again(&mapping, grants) {
             result = Err(error);
-            // The others are looked at, too.
+            // The other mappings are still tried.
             let _ = zero(&mapping);
         }
     }
@@ -88,13 +87,13 @@ pub fn after_fork_child() -> Result<(), Errno> {
 }
 
 fn is_mapped(mapping: &Mapping) -> bool {
-    // SAFETY: nothing is written: for a mapping that has no file on a disk this only says whether
-    // it is there.
+    // SAFETY: nothing is written: for a mapping without a file on a disk, this only reports whether
+    // the mapping exists.
     let found = unsafe { rustix::mm::msync(mapping.base.as_ptr().cast(), PAGE, MsyncFlags::ASYNC) };
     found != Err(Errno::NOMEM)
 }
 
-/// At an address where nothing is mapped.
+/// Only at an address where nothing is mapped.
 const HERE: MapFlags = MapFlags::SHARED.union(MapFlags::FIXED_NOREPLACE);
 const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
@@ -102,8 +101,8 @@ fn map_again(mapping: &Mapping, grants: &mut Grants) -> Result<(), Errno> {
     let file = open()?;
     let at = grants.request(&file)?;
     let place = mapping.base.as_ptr().cast();
-    // SAFETY: this process takes the range for mapped, and it is not; the kernel refuses it where
-    // anything else is by now.
+    // SAFETY: this process treats the range as mapped, and it is not; the kernel refuses if
+    // anything else is mapped there by now.
     unsafe { rustix::mm::mmap(place, mapping.len, ACCESS, HERE, &file, at) }?;
     Ok(())
 }
@@ -115,7 +114,7 @@ fn zero(mapping: &Mapping) -> Result<(), Errno> {
     Ok(())
 }
 
-// Miri knows no forks.
+// Miri has no forks.
 #[cfg(all(test, not(miri)))]
 mod tests {
     use rustix::mm::{Advice, madvise};
@@ -123,11 +122,11 @@ mod tests {
 
     use super::*;
 
-    /// As the kernel does it to mappings of a PV guest.
+    /// As the kernel does with mappings of a PV guest.
     #[test]
     fn what_a_fork_leaves_out_is_noticed_and_replaced_once() {
         let left_out = Mapping::new(None, 2 * PAGE, ACCESS).unwrap();
-        // SAFETY: of a mapping of its own; for the parent it changes nothing.
+        // SAFETY: applies to this test's own mapping; for the parent it changes nothing.
         unsafe { madvise(left_out.base.as_ptr().cast(), left_out.len, Advice::LinuxDontFork) }
             .unwrap();
         assert!(is_mapped(&left_out));

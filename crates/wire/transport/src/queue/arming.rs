@@ -7,8 +7,8 @@ use crate::mem::PeerMemory;
 use crate::sync::Ordering;
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
-    /// Asks the peer to ring when it publishes. Returns whether something is there already. To be
-    /// undone by [`Self::disarm_data`], once each.
+    /// Asks the peer to ring when it publishes. Returns whether something is there already. Each
+    /// call is undone by one of [`Self::disarm_data`].
     pub fn arm_data(&self) -> bool {
         self.own.word(layout::DATA_WAITERS).fetch_add(1, Ordering::SeqCst);
         self.rearm_data()
@@ -32,8 +32,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.disarm(layout::ARM_DATA, layout::DATA_WAITERS);
     }
 
-    /// Asks the peer to ring when half of what is missing has come back. Returns whether there is
-    /// room already. To be undone by [`Self::disarm_space`], once each.
+    /// Asks the peer to ring when half of the missing room is free again. Returns whether there is
+    /// room already. Each call is undone by one of [`Self::disarm_space`].
     pub fn arm_space(&self) -> bool {
         self.own.word(layout::SPACE_WAITERS).fetch_add(1, Ordering::Relaxed);
         self.rearm_space()
@@ -41,7 +41,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 
     /// A new arm number for a waiter that goes back to sleep.
     pub fn rearm_space(&self) -> bool {
-        // Waking for every freed segment would cost a switch of context each; half a ring at a time
+        // Waking for every freed segment would cost a context switch each; waking for half a ring
         // keeps the receiver busy meanwhile.
         let used = (self.geometry.cells() / 2).min(most_used(self.geometry));
         let cells = self.get(layout::TX_POSITION).saturating_sub(used as u64);
@@ -62,16 +62,16 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 
     fn disarm(&self, arm: usize, waiters: usize) {
-        // Somebody may arm meanwhile, and must stay armed. A waiter is counted before it arms:
-        // either its number is seen here, and then it is counted among the others, or the number
-        // has changed.
+        // Another waiter may arm meanwhile, and must stay armed. A waiter is counted before it
+        // arms: either its number is seen here, and then it is counted among the others, or the
+        // number has changed.
         let number = self.own.word(arm).load(Ordering::Acquire);
         if self.own.word(waiters).fetch_sub(1, Ordering::Relaxed) == 1 {
             self.own.store_if(arm, number, 0);
         }
     }
 
-    /// A ring did not reach the peer: whoever publishes or frees something next rings again.
+    /// A ring did not reach the peer: makes the next publication or release ring again.
     pub fn ring_again(&self) {
         self.set(layout::RUNG_DATA, 0);
         self.set(layout::RUNG_SPACE, 0);
@@ -89,13 +89,13 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.get(layout::SPACE_WAITERS) > 0
     }
 
-    /// How often this end is armed for data.
+    /// How many times this end is armed for data.
     #[must_use]
     pub fn number_of_readers(&self) -> u64 {
         self.get(layout::DATA_WAITERS)
     }
 
-    /// How often this end is armed now.
+    /// How many times this end is armed now.
     #[must_use]
     pub fn number_of_waiters(&self) -> u64 {
         self.get(layout::DATA_WAITERS) + self.get(layout::SPACE_WAITERS)

@@ -1,4 +1,4 @@
-//! What an end tells its peer, and all processes that share it, by single bits and words.
+//! Single bits and words by which an end informs its peer, and all processes that share it.
 
 use super::pair::{Memory, QueuePair};
 use crate::layout::{self, control};
@@ -16,7 +16,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.own.set_bits(layout::CONTROL, control::TCP_ONLY);
     }
 
-    /// Marks the sending direction as shut down without a record that says so, for a caller that
+    /// Marks the sending direction as shut down without publishing a record, for a caller that
     /// cannot take the half: the end of TCP tells the peer.
     pub fn set_shut(&self) {
         self.set_in_order(layout::TX_SHUT, 1);
@@ -40,7 +40,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.peer.load(layout::CONTROL, Ordering::Acquire) & control::CLOSED != 0
     }
 
-    /// Tells the peer that TCP has ended without a word from it.
+    /// Tells the peer that TCP has ended without a record on the ring.
     pub fn set_saw_end(&self) {
         self.own.set_bits(layout::CONTROL, control::SAW_END);
     }
@@ -52,7 +52,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.own.word(layout::LOW_WATER).load(Ordering::Relaxed)
     }
 
-    /// Tells all processes that share this end.
+    /// Tells all processes that share this end the new SO_RCVLOWAT.
     pub fn set_low_water(&self, bytes: u64) {
         self.own.word(layout::LOW_WATER).store(bytes, Ordering::Relaxed);
     }
@@ -63,14 +63,14 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let _ = word.compare_exchange(known, bytes, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// What a receive tells beside the bytes: bits of [`layout::messages`].
+    /// The control messages that a receive returns: bits of [`layout::messages`].
     #[inline]
     #[must_use]
     pub fn messages(&self) -> u64 {
         self.own.word(layout::MESSAGES).load(Ordering::Relaxed)
     }
 
-    /// Somebody who shares this end has asked for messages, or does not want them any more.
+    /// A process that shares this end has asked for messages, or does not want them any more.
     pub fn set_messages(&self, bits: u64, on: bool) {
         let word = self.own.word(layout::MESSAGES);
         if on {
@@ -91,19 +91,19 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.get(layout::RX_SHUT) != 0
     }
 
-    /// How many bytes were taken off the ring and left for all who hold the socket.
+    /// Number of bytes that were taken off the ring and left for all holders of the socket.
     #[inline]
     #[must_use]
     pub fn rest(&self) -> u64 {
         self.get(layout::REST)
     }
 
-    /// Says how many there are now. To be called with the receiving half held.
+    /// Sets that number. To be called with the receiving half held.
     pub fn set_rest(&self, bytes: u64) {
         self.set_in_order(layout::REST, bytes);
     }
 
-    /// Tells the peer that this end is shut down both ways. TCP knows already.
+    /// Tells the peer that this end is shut down both ways. TCP knows it already.
     pub fn set_refuses(&self) {
         self.own.set_bits(layout::CONTROL, control::REFUSES);
     }
@@ -152,16 +152,17 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.peer.load(layout::CONTROL, Ordering::SeqCst) & control::TCP_ONLY != 0
     }
 
-    /// Whether a sender of the peer's may have looked at this end's wish for TCP before it was
+    /// Whether a sender of the peer may have checked for this end's wish for TCP before it was
     /// expressed, and be about to publish. Once this is false after [`Self::set_tcp_only`], nothing
-    /// more comes by the ring: the peer takes its lock first and looks then, both in one
+    /// more comes by the ring: the peer takes its lock first and checks then, both in one
     /// sequentially consistent order with the wish and this load.
     #[must_use]
     pub fn peer_is_sending(&self) -> bool {
         self.peer.load(layout::TX_LOCK, Ordering::SeqCst) != 0
     }
 
-    /// Notes where this thread runs; the peer does not spin for somebody on its own processor.
+    /// Notes the processor on which this thread runs; the peer does not spin for a thread on its
+    /// own processor.
     #[inline]
     pub fn note_processor(&self, processor: u64) {
         if self.get(layout::PROCESSOR) != processor + 1 {

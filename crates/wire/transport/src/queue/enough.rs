@@ -1,8 +1,8 @@
-//! Waiting for more than the next record: a receiver that needs so many bytes is not woken for each
-//! message on the way there, as SO_RCVLOWAT does it for TCP.
+//! Waiting for more than the next record: a receiver that needs a number of bytes is not woken for
+//! each message before, as with SO_RCVLOWAT for TCP.
 //!
-//! The receiver writes the number of bytes beside its arm number. The sender, having published,
-//! rings only when it has published as many, or can publish no more.
+//! The receiver writes the number of bytes next to its arm number. After publishing, the sender
+//! rings only if it has published that many, or can publish no more.
 
 use seekwire_protocol::Carrier;
 
@@ -13,8 +13,8 @@ use crate::mem::PeerMemory;
 use crate::sync::Ordering;
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
-    /// Whether the peer has no room for another record, as it says: then more comes only after
-    /// something is taken off the ring.
+    /// Whether the peer shows that it has no room for another record: then more comes only after
+    /// bytes are taken off the ring.
     #[must_use]
     pub fn peer_is_full(&self) -> bool {
         let g = self.peer_geometry;
@@ -24,15 +24,15 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         used > most_used(g) as u64 || segments >= g.segments() as u64
     }
 
-    /// Bytes that the peer has published in all when there are `bytes` more than those that were
+    /// Total bytes that the peer has published when there are `bytes` more than those that were
     /// taken off the ring in order.
     #[must_use]
     pub fn published_with(&self, bytes: u64) -> u64 {
         self.get(layout::CONSUMED_BYTES).saturating_add(bytes)
     }
 
-    /// Whether the peer has published this many bytes in all and holds none of them back, or it cannot be expected to: it is
-    /// full, or has ended, or goes on by TCP.
+    /// Whether the peer has published this many bytes in all and holds none of them back, or cannot
+    /// be expected to: the ring is full, the peer has ended, or goes on by TCP.
     #[must_use]
     pub fn peer_has_published(&self, bytes: u64) -> bool {
         self.released_bytes() >= bytes
@@ -42,7 +42,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
                 && self.peer.load(layout::TX_CARRIER, Ordering::Acquire) != Carrier::Ring as u64)
     }
 
-    /// As [`Self::arm_data`], for a waiter who needs nothing before the peer has published this
+    /// As [`Self::arm_data`], for a waiter that need not wake before the peer has published this
     /// many bytes in all, or has no room for more, or ends; 0 for any bytes at all. True if another
     /// thread has armed at the same time and data is there: the peer may not have rung for that
     /// thread, so the caller does.
@@ -57,7 +57,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         if published > 0 && waiters() == 1 {
             self.set(layout::WANT_PUBLISHED, published);
             self.arm_for_data();
-            // Somebody else may have armed in between, for any bytes at all.
+            // Another thread may have armed in between, for any bytes at all.
             return waiters() != 1 && self.rearm_data();
         }
         self.rearm_data();

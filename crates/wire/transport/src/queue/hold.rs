@@ -1,23 +1,24 @@
-//! Holding bytes back until more follows, as TCP does for TCP_CORK and MSG_MORE (tcp(7)): less than
-//! a full segment waits for the rest of it, for 200 ms at most.
+//! Holding bytes back until more follow, as TCP does for TCP_CORK and MSG_MORE (tcp(7)): less than
+//! a full segment waits for the rest of it, for at most 200 ms.
 //!
-//! The sender publishes records as always, so nothing is lost whatever becomes of it. But first it
-//! writes down from which position on records are held back, and until when. The receiver finds
+//! The sender publishes records as always, so nothing is lost if it dies. But first it writes the
+//! position from which on records are held back, and the end of the hold. The receiver finds
 //! nothing there ([`QueuePair::look_at`]) until the hold ends: the sender clears the position, its
 //! direction ends or leaves the ring, or the limit expires. A hold for MSG_MORE also ends when the
-//! receiver sends something: TCP goes on at the next acknowledgement, which may come with that.
+//! receiver sends bytes: TCP goes on at the next acknowledgement, which may come with them.
 //!
 //! Nobody rings when the limit expires, so a receiver that sleeps has to know of the hold. The sender
 //! rings for the first record that it holds back. A receiver that goes to sleep arms, notes the hold
 //! ([`QueuePair::note_hold`]), looks, and sleeps no longer than the hold lasts.
 //!
-//! Bytes that were seen are never hidden again: poll may have called them readable, and a receive must
-//! find them. So no hold is prolonged, and all that the receiver reads is of one hold.
+//! Bytes that were seen are never hidden again: poll may have called them readable, and a receive
+//! must find them. So no hold is prolonged, and the receiver reads all words of one and the same
+//! hold.
 //!
-//! Both ends must read the same clock: ends on two machines hold nothing back. A receiver that finds
-//! that the clocks differ, as those of two time namespaces do (time_namespaces(7)), holds nothing
-//! any more. A peer that lies about the time can have its bytes seen early, or 200 ms late, as if it
-//! had sent them then.
+//! Both ends must read the same clock: ends on two machines hold nothing back. A receiver that
+//! finds that the clocks differ, as those of two time namespaces do (time_namespaces(7)), holds
+//! nothing back any more. A peer that lies about the time can make its bytes visible early, or 200
+//! ms late, as if it had sent them then.
 
 use std::time::Duration;
 
@@ -28,10 +29,10 @@ use crate::layout::{self, holds};
 use crate::mem::PeerMemory;
 use crate::sync::Ordering;
 
-/// How long the kernel's TCP holds bytes back at most.
+/// The longest time for which the kernel's TCP holds bytes back.
 const LIMIT: Duration = Duration::from_millis(200);
 
-/// A peer whose holds change so often within one look holds nothing back.
+/// If a peer's hold changes this often during one look, nothing is held back.
 const MOST_CHANGES: usize = 8;
 
 /// The records that the peer holds back.
@@ -43,7 +44,7 @@ pub(super) struct Hold {
     left: Duration,
 }
 
-/// The clock of this machine. In a model, where no time passes, each hold lasts.
+/// The clock of this machine. In a model, no time passes, and each hold lasts.
 fn now() -> Duration {
     if cfg!(loom) { Duration::ZERO } else { Duration::from_nanos(crate::sys::host::nanoseconds()) }
 }
@@ -75,7 +76,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let load = |word| self.peer.load(word, Ordering::Acquire);
         for _ in 0..MOST_CHANGES {
             let of = [layout::HELD_UNTIL, layout::HELD_BYTES, layout::HELD_ANSWER].map(load);
-            // All must be of one hold: the next one would prolong one that has expired.
+            // All words must be of one hold: the next one would prolong one that has expired.
             let again = load(layout::HELD_FROM);
             if again == from {
                 return self.hold_of(from - 1, of);
@@ -89,23 +90,23 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 
     fn hold_of(&self, position: u64, [until, bytes, answer]: [u64; 3]) -> Option<Hold> {
-        // Answers that the kernel is given by others are not counted.
+        // Answers that other programs give to the kernel are not counted.
         if self.sent_mark() >= answer || (answer != u64::MAX && self.get(layout::TX_UNCOUNTED) != 0)
         {
             return None;
         }
         let left = Duration::from_nanos(until).checked_sub(now())?;
         if left > LIMIT {
-            // The clocks differ. What was seen because of that must not be hidden once the rest of
-            // the time looks sound.
+            // The clocks differ. Bytes that became visible because of that must not be hidden when
+            // the time looks right again.
             self.set(layout::RX_UNHELD, 1);
             return None;
         }
         (!left.is_zero()).then_some(Hold { position, bytes, left })
     }
 
-    /// For a caller that is armed for data and looks once more before it sleeps: how long the sleep
-    /// may last, if the peer holds something back.
+    /// For a caller that is armed for data and looks once more before it sleeps: the longest time
+    /// that the sleep may last, if the peer holds bytes back.
     pub fn note_hold(&self) -> Option<Duration> {
         let Some(hold) = self.hold() else {
             if self.get(layout::KNOWN_HOLD) != 0 {
@@ -114,20 +115,20 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             }
             return None;
         };
-        // Another one may have gone to sleep before the hold began, and not know of it.
+        // Another waiter may have gone to sleep before the hold began, and not know of it.
         if self.number_of_readers() == 1 {
             self.set(layout::KNOWN_HOLD, hold.position + 1);
         }
         Some(hold.left)
     }
 
-    /// Grows with what this end has sent and does not hold back; as the peer sees it, see
+    /// Grows with the bytes that this end has sent and does not hold back; for the peer's view, see
     /// [`Self::peer_sent_mark`].
     fn sent_mark(&self) -> u64 {
         self.shown_bytes() + self.get(layout::TX_TCP_BYTES) + u64::from(self.is_shut())
     }
 
-    /// Bytes that this end has published in all and does not hold back.
+    /// Total bytes that this end has published and does not hold back.
     fn shown_bytes(&self) -> u64 {
         let load = |word| self.own.word(word).load(Ordering::Acquire);
         // In the reverse order of `Tx::begin_hold`.
@@ -136,7 +137,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         load(if is_held { layout::HELD_BYTES } else { layout::PUBLISHED_BYTES })
     }
 
-    /// As [`Self::unsent`], without what this end holds back, which the peer had no chance to take.
+    /// As [`Self::unsent`], without the bytes that this end holds back, which the peer could not
+    /// take.
     #[must_use]
     pub fn unsent_and_shown(&self) -> usize {
         let consumed = self.peer.load(layout::CONSUMED_BYTES, Ordering::Acquire);
@@ -148,20 +150,20 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.released_bytes().wrapping_add(by_tcp).wrapping_add(self.peer_is_shut().into())
     }
 
-    /// Whether the peer holds something back.
+    /// Whether the peer holds bytes back.
     #[inline]
     #[must_use]
     pub fn is_holding(&self) -> bool {
         self.hold().is_some()
     }
 
-    /// The peer has gone: from now on this end sees all records. True if it sees one that it may not
-    /// have seen before.
+    /// The peer has gone: from now on this end sees all records. True if one is there that it may
+    /// not have seen before.
     pub fn unhold(&self) -> bool {
         if self.is_holding() {
             self.set(layout::RX_UNHELD, 1);
         }
-        // Not only then: the hold may have ended since the caller found nothing.
+        // In any case: the hold may have ended since the caller found nothing.
         self.has_record()
     }
 
@@ -178,9 +180,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 }
 
 impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
-    /// As [`Tx::push`], where the socket is corked, `more` follows, or something is held back
-    /// already. Full segments of `segment` bytes are not held back, and nothing is when the ring is
-    /// full.
+    /// As [`Tx::push`], if the socket is corked, `more` follows, or bytes are held back already.
+    /// Full segments of `segment` bytes are not held back, and nothing is when the ring is full.
     ///
     /// # Errors
     /// [`Violation`].
@@ -211,8 +212,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
             self.release();
         }
         if from.remaining() > 0 {
-            // Bytes that are released now are acknowledged at once. With that TCP sends the rest,
-            // unless the socket is corked.
+            // Bytes that are released now are acknowledged at once. TCP then sends the rest, unless
+            // the socket is corked.
             if is_corked || !(has_ended || full > 0) {
                 self.begin_hold();
             }
@@ -242,14 +243,14 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         }
     }
 
-    /// More bytes release those that are held back now.
+    /// Notes that more bytes release those that are held back now.
     pub fn end_record(&self) {
         if self.is_holding() {
             self.queue.own.word(layout::TX_HOLDS).fetch_or(holds::ENDED, Ordering::Relaxed);
         }
     }
 
-    /// Whether bytes are held back still.
+    /// Whether bytes are still held back.
     #[must_use]
     pub fn is_holding(&self) -> bool {
         self.held() > 0
@@ -269,7 +270,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         q.get(layout::PUBLISHED_BYTES).saturating_sub(q.get(layout::HELD_BYTES)) as usize
     }
 
-    /// Holds back what is published from now on, if nothing is held back yet.
+    /// Holds back records that are published from now on, if nothing is held back yet.
     fn begin_hold(&self) {
         let q = self.queue;
         if q.has_hold(holds::HELD) {
@@ -277,7 +278,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         }
         let is_corked = q.has_hold(holds::CORKED);
         let answer = if is_corked { u64::MAX } else { q.peer_sent_mark().saturating_add(1) };
-        // Whoever sees one of them sees that the hold before has ended.
+        // A reader that sees one of these words also sees that the previous hold has ended.
         q.set_in_order(layout::HELD_BYTES, q.get(layout::PUBLISHED_BYTES));
         q.set_in_order(layout::HELD_UNTIL, (now() + LIMIT).as_nanos() as u64);
         q.set_in_order(layout::HELD_ANSWER, answer);
@@ -285,8 +286,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         q.set_in_order(layout::HELD_FROM, q.get(layout::TX_POSITION) + 1);
     }
 
-    /// Whether what this end has sent ends a hold of the peer's that others of this end have noted
-    /// and may sleep on.
+    /// Whether the bytes that this end has sent end a hold of the peer that other threads of this
+    /// end have noted and may sleep on.
     #[inline]
     #[must_use]
     pub fn ends_noted_hold(&self) -> bool {
@@ -301,7 +302,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         is_noted && q.has_readers() && !QueuePair::is_holding(q)
     }
 
-    /// Lets the receiver see all that was published. True if something was held back.
+    /// Makes all published records visible to the receiver. True if any were held back.
     #[inline]
     pub fn release(&self) -> bool {
         let q = self.queue;
@@ -314,7 +315,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         was_held
     }
 
-    /// Whether records are held back, and the one that waits for them has noted it.
+    /// Whether records are held back, and their only waiter has noted it.
     #[cold]
     pub(super) fn is_known_hold(&self) -> bool {
         let q = self.queue;

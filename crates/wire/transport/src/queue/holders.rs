@@ -14,8 +14,8 @@ const EXECUTES: u64 = 1 << 32;
 /// holders.
 const UNLISTED: u64 = 1 << 32;
 
-/// Enters a process among the holders of an end, which the peer may see before the two are joined: in
-/// place of one that has ended without a word, if need be. False when there is no place left.
+/// Enters a process among the holders of an end, which the peer may see before the two are joined:
+/// if necessary, in place of one that has ended without leaving. False if no place is left.
 pub fn add_holder(own: &impl OwnMemory, pid: u32) -> bool {
     enter_process(
         || (0..layout::HOLDER_SLOTS).map(|slot| own.word(layout::HOLDERS + slot * 8)),
@@ -39,12 +39,12 @@ pub fn enter_process<'w, W: Iterator<Item = &'w AtomicU64>>(
 }
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
-    /// Enters a process among the holders of this end. False when there is no place left.
+    /// Enters a process among the holders of this end. False if no place is left.
     pub fn add_holder(&self, pid: u32) -> bool {
         add_holder(&self.own, pid)
     }
 
-    /// A fork is about to happen: somebody unknown may hold this end from now on.
+    /// A fork is about to happen: an unknown process may hold this end from now on.
     pub fn fork_pending(&self) {
         self.own.word(layout::FORKS_PENDING).fetch_add(1, Ordering::AcqRel);
     }
@@ -88,8 +88,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let _ = pending.fetch_update(Ordering::AcqRel, Ordering::Relaxed, lower);
     }
 
-    /// Whether a process that the peer says holds its end can do so, by its number, or is about to
-    /// be forked.
+    /// Whether a process that the peer lists as a holder of its end can hold it, by its number, or
+    /// is about to be forked.
     #[must_use]
     pub fn peer_has_holder(&self, can_hold: impl Fn(u32) -> bool) -> bool {
         let holders = || (0..layout::HOLDER_SLOTS).map(|slot| layout::HOLDERS + slot * 8);
@@ -100,7 +100,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             })
     }
 
-    /// Whether nobody else can hold this end.
+    /// Whether no other process can hold this end.
     #[must_use]
     pub fn is_only_holder(&self, pid: u32) -> bool {
         let others = || self.holders().filter(|(_, holder)| *holder != 0 && *holder != pid);
@@ -114,7 +114,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.holders().map(|(_, holder)| holder).filter(|holder| *holder != 0).collect()
     }
 
-    /// Whether one of these processes holds this end still.
+    /// Whether one of these processes still holds this end.
     #[must_use]
     pub fn is_held_by(&self, pids: &[u32]) -> bool {
         self.holders().any(|(_, holder)| pids.contains(&holder) && process_is_alive(holder))
@@ -134,7 +134,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         }
     }
 
-    /// Takes off the holders those beside `pid` that have become programs without the socket.
+    /// Removes from the holders those other than `pid` that have executed programs without the
+    /// socket.
     pub fn remove_successors(&self, pid: u32, has_socket: impl Fn(u32) -> bool) {
         for (word, holder) in self.holders().filter(|(_, holder)| *holder != pid) {
             let seen = word.load(Ordering::Acquire);
@@ -144,7 +145,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         }
     }
 
-    /// Takes a process off the holders. Returns whether it was the last one that can be alive.
+    /// Removes a process from the holders. Returns whether it was the last one that can be alive.
     pub fn remove_holder(&self, pid: u32) -> bool {
         let last = self.is_only_holder(pid);
         for (word, _) in self.holders().filter(|(_, holder)| *holder == pid) {

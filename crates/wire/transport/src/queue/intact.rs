@@ -1,8 +1,9 @@
-//! Whether memory that the other machine can write still says what the two ends have stored there.
+//! Whether memory that the other machine can write still has the values that the two ends have
+//! stored there.
 //!
-//! Nobody has to believe it: each end checks what it reads there. But a word that was written over
-//! can have both ends wait for each other, and then nobody reads. So an end that waits for its peer
-//! to take something looks now and then whether the peer still can.
+//! Neither end needs to trust it: each checks the values that it reads there. But an overwritten
+//! word can make both ends wait for each other, and then neither reads. So an end that waits for
+//! its peer to take bytes checks now and then whether the peer still can.
 
 use seekwire_protocol::record::{HEADER, Head, Record};
 
@@ -13,7 +14,7 @@ use crate::layout::{self, Geometry};
 use crate::mem::PeerMemory;
 use crate::sync::Ordering;
 
-/// Besides records, what the peer reads of the sending half, and only its holder changes.
+/// The words of the sending half, besides records, that the peer reads and only the holder changes.
 const READ_BY_PEER: [usize; 7] = [
     layout::MAGIC_WORD,
     layout::LAYOUT_WORD,
@@ -25,8 +26,8 @@ const READ_BY_PEER: [usize; 7] = [
 ];
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
-    /// Whether the ring has records that the peer, by its own word, has not taken. The end of the
-    /// stream is none: that stays where it is.
+    /// Whether the ring has records that the peer, by its own account, has not taken. The end of
+    /// the stream does not count: it stays where it is.
     #[inline]
     #[must_use]
     pub fn is_untaken(&self) -> bool {
@@ -38,7 +39,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         announced(&self.peer) == Ok(self.peer_geometry)
     }
 
-    /// Whether the peer can see what these words are.
+    /// Whether the peer can see the values of these words.
     fn shows(&self, mut offsets: impl Iterator<Item = usize>) -> bool {
         offsets.all(|offset| {
             let shown = self.own.shown(offset);
@@ -48,8 +49,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 }
 
 impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
-    /// Whether the peer finds all records that it has not taken, and says nothing impossible of
-    /// them. Always so where the peer cannot write what this end shows.
+    /// Whether the peer finds all records that it has not taken, and its words about them are
+    /// possible. Always true if the peer cannot write the words that this end shows.
     #[must_use]
     pub fn is_intact(&self) -> bool {
         let q = self.queue;
@@ -67,7 +68,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
             && q.shows(self.words_of_records(consumed, position))
     }
 
-    /// The words of the records between two positions that are no payload.
+    /// The words of the records between two positions that are not payload.
     pub(super) fn words_of_records(&self, from: u64, to: u64) -> impl Iterator<Item = usize> {
         let q = self.queue;
         let g: Geometry = q.geometry;
@@ -91,15 +92,15 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
 }
 
 impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
-    /// Whether what the peer says that it has published lies in the ring. Always so where this end
-    /// cannot write what the peer shows.
+    /// Whether the records that the peer claims to have published are on the ring. Always true if
+    /// this end cannot write the words that the peer shows.
     #[must_use]
     pub fn is_intact(&self) -> bool {
         let q = self.queue;
         if !q.own.shows_copies() || q.peer.load(layout::RECALLED, Ordering::Acquire) != 0 {
             return true;
         }
-        // The peer stores it behind the records.
+        // The peer stores it after the records.
         let published = q.peer.load(layout::PUBLISHED, Ordering::Acquire);
         let position = q.get(layout::RX_POSITION);
         q.peer_is_itself() && (published <= position || q.record_at(position) != Head::Empty)

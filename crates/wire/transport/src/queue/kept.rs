@@ -1,12 +1,12 @@
 //! Keeps bytes that went by TCP while earlier ones still lie on the ring, until the receiver has
 //! taken those.
 //!
-//! The kernel has them, while the receiver has yet to take bytes of the ring that come before them.
-//! Should the receiver want those by TCP instead ([`super::recall`]), they would arrive in the
-//! wrong order: so the receiver throws away what the kernel has, and all is sent again in order.
-//! For that, this end keeps the bytes in its own memory, which a fork shares, in a ring of bytes by
-//! their position in the stream of TCP. When there are more than it holds, they are kept no longer,
-//! and can then not be sent again.
+//! The kernel has these bytes, while the receiver has yet to take earlier ones from the ring. If
+//! the receiver wants those by TCP instead ([`super::recall`]), they would arrive in the wrong
+//! order: so the receiver discards the bytes in the kernel, and all are retransmitted in order. For
+//! that, this end keeps the bytes in its own memory, which a fork shares, in a ring of bytes
+//! indexed by their position in the stream of TCP. When they no longer fit, they are not kept any
+//! more, and can then not be retransmitted.
 
 use super::pair::{Memory, QueuePair};
 use super::tx::Tx;
@@ -15,7 +15,7 @@ use crate::mem::PeerMemory;
 use crate::sync::Ordering;
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
-    /// The position from which on all that was given to the kernel is kept, if anything is.
+    /// The position from which on all bytes given to the kernel are kept, if any are.
     pub(super) fn kept_from(&self) -> Option<u64> {
         self.get(layout::KEPT_FROM).checked_sub(1)
     }
@@ -30,7 +30,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 }
 
 impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
-    /// From now on the bytes that go by TCP are kept, until none lie on the ring before them.
+    /// Keeps the bytes that go by TCP from now on, until none lie on the ring before them.
     pub(super) fn begin_to_keep(&self) {
         let q = self.queue;
         if q.unsent() == 0 || q.get(layout::TX_UNCOUNTED) != 0 {
@@ -47,8 +47,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         self.queue.set(layout::KEPT_FROM, 0);
     }
 
-    /// Keeps bytes that the kernel took, before they are counted; a call may give them piece by
-    /// piece, `before` being the number of those that it gave already.
+    /// Keeps bytes that the kernel took, before they are counted; a call may pass them in pieces,
+    /// and `before` is the number of those that it passed already.
     pub fn keep(&self, before: usize, bytes: &[u8]) {
         let q = self.queue;
         let Some(from) = q.kept_from() else { return };
@@ -56,8 +56,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
             return self.keep_no_more();
         }
         let at = q.get(layout::TX_TCP_BYTES) + before as u64;
-        // What the receiver says that it has is of no more use. It can only harm itself by saying
-        // more.
+        // Bytes that the receiver claims to have are no longer needed. If it claims too many, it
+        // only harms itself.
         let from = from.max(q.peer.load(layout::RX_TCP_BYTES, Ordering::Acquire)).min(at);
         if at - from + bytes.len() as u64 > layout::KEPT_BYTES as u64 {
             return self.keep_no_more();

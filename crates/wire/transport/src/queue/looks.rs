@@ -1,4 +1,4 @@
-//! What can be read of a queue pair without its locks.
+//! The parts of a queue pair that can be read without its locks.
 
 use seekwire_protocol::Carrier;
 use seekwire_protocol::record::{Head, Record};
@@ -9,9 +9,9 @@ use crate::mem::PeerMemory;
 use crate::sync::Ordering;
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
-    /// Changes when the peer has fallen asleep for data or was woken, and when this end has received
-    /// something: the peer was alive then. The peer's word lies in a cache line that each send
-    /// reads.
+    /// Changes when the peer has fallen asleep for data or was woken, and when this end has
+    /// received something: the peer was alive then. The peer's word is in a cache line that each
+    /// send reads.
     #[inline]
     #[must_use]
     pub fn life_mark(&self) -> u64 {
@@ -19,15 +19,15 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.peer.load(layout::ARM_DATA, Ordering::Relaxed).rotate_left(32) ^ received
     }
 
-    /// Whether something that the receiver has not taken lies at its position: data, a switch, or
-    /// nonsense. A hint when taken without the lock.
+    /// Whether anything that the receiver has not taken lies at its position: data, a switch, or
+    /// nonsense. A hint if taken without the lock.
     #[inline]
     #[must_use]
     pub fn has_record(&self) -> bool {
         self.look_at(self.get(layout::RX_POSITION)) != Head::Empty
     }
 
-    /// The record that the receiver sees at a position: none where it is held back.
+    /// The record that the receiver sees at a position: none if it is held back.
     #[inline]
     pub(super) fn look_at(&self, position: u64) -> Head {
         match self.record_at(position) {
@@ -44,7 +44,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         Record::decode(word, position, self.peer_geometry.segment_size())
     }
 
-    /// Bytes that are left of the record at the receiver's position, if it is one of data.
+    /// Remaining bytes of the record at the receiver's position, if it is a data record.
     fn head_bytes_left(&self) -> usize {
         let mut position = self.get(layout::RX_POSITION);
         let mut head = self.look_at(position);
@@ -61,8 +61,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         }
     }
 
-    /// Whether the receiver has bytes, or the end of the stream, before it on the ring. No is
-    /// certain only under the lock: a switch may have to be taken off the ring first.
+    /// Whether the receiver has bytes, or the end of the stream, next on the ring. False is certain
+    /// only under the lock: a switch may have to be taken off the ring first.
     #[inline]
     #[must_use]
     pub fn has_data(&self) -> bool {
@@ -74,7 +74,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         data && self.rx_on_ring()
     }
 
-    /// Whether the end of the stream is what lies before the receiver.
+    /// Whether the next record for the receiver is the end of the stream.
     #[must_use]
     pub fn has_end(&self) -> bool {
         self.rx_on_ring()
@@ -87,7 +87,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.peer.load(layout::TX_SHUT, Ordering::Acquire) != 0
     }
 
-    /// Where the data of either direction flows now.
+    /// The carriers of both directions.
     #[must_use]
     pub fn carriers(&self) -> (Carrier, Carrier) {
         let rx = self.get(layout::RX_CARRIER) & !layout::RX_STANDING;
@@ -101,7 +101,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.get(layout::TX_CARRIER) == Carrier::Ring as u64
     }
 
-    /// Whether this end's next byte comes from the ring, as far as it knows.
+    /// Whether this end's next byte comes from the ring, according to the records it has taken.
     #[inline]
     #[must_use]
     pub fn rx_on_ring(&self) -> bool {
@@ -109,8 +109,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 
     /// Whether the receiver is inside a read that keeps this end's sends from TCP, as
-    /// [`Tx::may_use_tcp`](super::Tx::may_use_tcp) says of the next one. A hint when taken without
-    /// the lock.
+    /// [`Tx::may_use_tcp`](super::Tx::may_use_tcp) returns for the next one. A hint if taken
+    /// without the lock.
     #[must_use]
     pub fn is_kept_from_tcp(&self) -> bool {
         let unbounded_read = self.peer.load(layout::UNBOUNDED_READ, Ordering::SeqCst) != 0;
@@ -124,16 +124,16 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.get(layout::TX_SHUT) != 0
     }
 
-    /// Changes whenever the peer publishes, or ceases to hold back what it has published.
+    /// Changes whenever the peer publishes, or stops holding back what it has published.
     #[inline]
     #[must_use]
     pub fn published_mark(&self) -> u64 {
-        // Before the hold is looked at, which begins before what it holds is published.
+        // Before the hold is read, which begins before the records that it holds are published.
         let published = self.peer.load(layout::PUBLISHED, Ordering::Acquire);
         self.hold().map_or(published, |hold| hold.position.min(published))
     }
 
-    /// Bytes that the peer has published in all and does not hold back.
+    /// Total bytes that the peer has published and does not hold back.
     #[inline]
     pub(super) fn released_bytes(&self) -> u64 {
         // As in `published_mark`.
@@ -141,7 +141,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.hold().map_or(published, |hold| hold.bytes.min(published))
     }
 
-    /// Changes whenever the peer publishes bytes or the end of the stream, or ceases to hold bytes
+    /// Changes whenever the peer publishes bytes or the end of the stream, or stops holding bytes
     /// back, and with no other record.
     #[inline]
     #[must_use]
@@ -150,14 +150,14 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 
     /// Whether the peer has given bytes to the kernel that this end has not received from there. A
-    /// hint when taken without the lock.
+    /// hint if taken without the lock.
     #[inline]
     #[must_use]
     pub fn peer_has_sent_by_tcp(&self) -> bool {
         self.peer.load(layout::TX_TCP_BYTES, Ordering::Acquire) != self.get(layout::RX_TCP_BYTES)
     }
 
-    /// Bytes in the ring that this end has not taken; what the peer claims, bounded by what fits.
+    /// Bytes on the ring that this end has not taken: the peer's claim, bounded by what fits.
     #[must_use]
     pub fn unread(&self) -> usize {
         let published = self.released_bytes();
@@ -165,17 +165,18 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             + self.peer_geometry.segments() * self.peer_geometry.segment_size();
         let unread =
             (published.saturating_sub(self.get(layout::CONSUMED_BYTES)) as usize).min(most);
-        // The peer counts bytes after it has published them: what is readable must not look empty.
+        // The peer counts bytes after it has published them, but readable bytes must not look
+        // absent.
         unread.max(self.head_bytes_left())
     }
 
-    /// Bytes in the ring that the peer has not taken, or that were recalled and wait for the
+    /// Bytes on the ring that the peer has not taken, or that were recalled and wait for the
     /// kernel.
     #[must_use]
     pub fn unsent(&self) -> usize {
         let consumed = self.peer.load(layout::CONSUMED_BYTES, Ordering::Acquire);
         let published = self.get(layout::PUBLISHED_BYTES);
-        // The peer may have taken bytes that are being published and not counted yet.
+        // The peer may have taken bytes that are published but not counted yet.
         published.saturating_sub(consumed) as usize + self.to_retransmit()
     }
 

@@ -13,16 +13,16 @@
 //! Sending: [`Tx`] writes a record (small payload inline, larger in a segment: the most recently
 //! freed one, so that many quiet connections share the caches; the longest free one within a long
 //! run of sends), clears the header of the descriptor after it, and publishes by writing the
-//! record's header last. Receiving: [`Rx`] looks at the one header at its position; nothing else
-//! has to change hands for a small message. What was consumed goes back by position (descriptors)
-//! and by number (segments, in any order).
+//! record's header last. Receiving: [`Rx`] reads the one header at its position; for a small
+//! message, no other cache line has to move. Consumed descriptors go back by position, and segments
+//! by number, in any order.
 //!
 //! Sleeping: a waiter arms (a new number in its arm word), fences, looks again, and sleeps on its
-//! doorbell; the other end, having published, fences, and rings only for an arm number that it has
-//! not rung for (SYNC POINT "data" and "space"). Nobody writes into the other's memory.
+//! doorbell; the other end, having published, fences, and rings only for an arm number for which it
+//! has not rung (SYNC POINT "data" and "space"). Neither end writes into the other's memory.
 //!
-//! Trust: every word of the peer's is loaded once and range-checked; [`Violation`] is what a caller
-//! answers with a reset.
+//! Trust: every word of the peer is loaded once and range-checked; a caller answers a [`Violation`]
+//! with a reset.
 
 mod arming;
 mod control;

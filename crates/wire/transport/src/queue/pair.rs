@@ -8,7 +8,7 @@ use crate::mem::{OwnMemory, PeerMemory};
 use crate::sync::Ordering;
 use crate::sys::futex::Futex;
 
-/// The peer's memory said something that no honest end says.
+/// The peer's memory had a value that no honest end writes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the peer violated the shared-memory protocol")]
 pub struct Violation;
@@ -26,7 +26,7 @@ pub struct QueuePair<O, P> {
     pub(super) peer_geometry: Geometry,
 }
 
-/// Where a new queue pair takes over: what went by TCP before it.
+/// The state of TCP at the point where a new queue pair takes over.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Start {
     /// Bytes that this end has given to the kernel.
@@ -53,7 +53,7 @@ pub fn format(own: &impl OwnMemory, geometry: Geometry) {
 /// Reads the geometry that a peer announces in its memory of `mapped` bytes.
 ///
 /// # Errors
-/// [`GeometryError`] when it is impossible.
+/// [`GeometryError`] if it is impossible.
 pub fn peer_geometry(peer: &impl PeerMemory, mapped: usize) -> Result<Geometry, GeometryError> {
     let geometry = announced(peer)?;
     if geometry.bytes() == mapped { Ok(geometry) } else { Err(GeometryError) }
@@ -62,7 +62,7 @@ pub fn peer_geometry(peer: &impl PeerMemory, mapped: usize) -> Result<Geometry, 
 /// As [`peer_geometry()`], of a peer that shows its memory in `mapped` bytes of a region.
 ///
 /// # Errors
-/// [`GeometryError`] when it is impossible.
+/// [`GeometryError`] if it is impossible.
 pub fn shown_geometry(peer: &impl PeerMemory, mapped: usize) -> Result<Geometry, GeometryError> {
     let geometry = announced(peer)?;
     if geometry.shown_bytes() == mapped { Ok(geometry) } else { Err(GeometryError) }
@@ -85,7 +85,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         Self { own, peer, geometry, peer_geometry }
     }
 
-    /// Says where TCP stands, once, before the queue pair is used.
+    /// Sets the state of TCP, once, before the queue pair is used.
     pub fn start(&self, at: Start) {
         self.set(layout::TX_TCP_BYTES, at.tx_tcp_bytes);
         self.set(layout::RX_TCP_BYTES, at.rx_tcp_bytes);
@@ -118,21 +118,21 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.own.store(offset, value, Ordering::Relaxed);
     }
 
-    /// How many bytes of the record at `position` the receiver has taken. Kept together with the
-    /// position it is of, so that moving on is one store.
+    /// Number of bytes of the record at `position` that the receiver has taken. Stored together
+    /// with its position, so that moving on is one store.
     #[inline]
     pub(super) fn offset_in(&self, position: u64) -> usize {
         layout::offset_at(self.get(layout::RX_OFFSET), position)
     }
 
-    /// Stores a word so that whoever takes over after the death of this process finds it only
-    /// together with everything that was stored before it.
+    /// Stores a word so that a process that takes over after the death of this one finds it only
+    /// together with everything that was stored before.
     #[inline]
     pub(super) fn set_in_order(&self, offset: usize, value: u64) {
         self.own.store(offset, value, Ordering::Release);
     }
 
-    /// Shows words again: a holder that died may have stored them, and shown them no more.
+    /// Shows words again: a holder that died may have stored them without showing them.
     pub(super) fn show(&self, offsets: impl IntoIterator<Item = usize>) {
         for offset in offsets {
             self.own.show(offset, |shown| shown.store(self.get(offset), Ordering::Release));

@@ -1,11 +1,13 @@
-//! Recall: the sender leaves the ring and sends again by TCP what the receiver has not taken.
+//! Recall: the sender leaves the ring and retransmits by TCP the bytes that the receiver has not
+//! taken.
 //!
-//! The receiver promises to take nothing more, says how far it came, and asks ([`Rx::ask_recall`]).
-//! The sender, in its next call, has to retransmit the bytes from there on, and answers
-//! ([`Tx::recall`]). They stay where they are in its memory, so a fork has to retransmit them as
-//! well, and are given to the kernel as it has room, before any other ([`Tx::to_retransmit`],
-//! [`Tx::retransmitted`]). A receiver that waits no longer withdraws ([`Rx::withdraw`]): whoever of
-//! the two comes first, both know it. Or it leaves its wish standing ([`Rx::keep_asking`]).
+//! The receiver promises to take nothing more, publishes its position, and asks
+//! ([`Rx::ask_recall`]). The sender, in its next call, has to retransmit the bytes from there on,
+//! and answers ([`Tx::recall`]). They stay where they are in its memory, so a fork has to
+//! retransmit them as well, and are given to the kernel as it has room, before any others
+//! ([`Tx::to_retransmit`], [`Tx::retransmitted`]). A receiver that no longer waits withdraws
+//! ([`Rx::withdraw`]); both ends then agree on which of the two came first. Or it leaves its wish
+//! standing ([`Rx::keep_asking`]).
 
 use std::time::Duration;
 
@@ -21,10 +23,10 @@ use crate::mem::PeerMemory;
 use crate::sync::{Ordering, fence};
 use crate::sys::thread::{nap, yield_now};
 
-/// What is left of a record of one's own, from some byte on.
+/// The remaining part of one of this end's own records, from some byte on.
 struct Rest {
     record: Record,
-    /// Where in this end's memory it begins, and how long it is; 0 for a record that is not data.
+    /// Offset in this end's memory and length; the length is 0 for a record that is not data.
     at: usize,
     len: usize,
     /// Position of the record that follows.
@@ -41,44 +43,44 @@ struct Cursor {
     tcp: u64,
 }
 
-/// Bytes that follow each other by one carrier.
+/// Consecutive bytes on one carrier.
 enum Span {
     /// On the ring, at an offset in this end's memory.
     Ring(usize, usize),
-    /// By TCP, from a position of its stream to another.
+    /// By TCP, from one position of its stream to another.
     Tcp(u64, u64),
 }
 
-/// What came of asking for what is on the ring.
+/// The answer to a recall.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Answer {
     /// The bytes come by TCP; nothing on the ring counts any more.
     Taken,
     /// The bytes stay on the ring.
     Refused,
-    /// The peer has not said yet.
+    /// The peer has not answered yet.
     Pending,
-    /// The peer is about to say, within microseconds.
+    /// The peer is about to answer, within microseconds.
     AtWork,
 }
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
-    /// Whether the peer has left its ring: what it has sent by TCP since then may lie in the kernel
-    /// while bytes of the ring come before it.
+    /// Whether the peer has left its ring: bytes that it has sent by TCP since then may lie in the
+    /// kernel while earlier bytes are on the ring.
     #[must_use]
     pub fn peer_has_left_ring(&self) -> bool {
         self.peer.load(layout::TX_CARRIER, Ordering::Relaxed) != Carrier::Ring as u64
     }
 
-    /// Whether the peer wants what it has not taken off the ring to be sent again by TCP, and was
-    /// not answered yet.
+    /// Whether the peer wants the bytes that it has not taken off the ring to be retransmitted by
+    /// TCP, and was not answered yet.
     #[must_use]
     pub fn is_recall_asked(&self) -> bool {
         self.peer.load(layout::CONTROL, Ordering::Acquire) & control::RECALL != 0
             && self.get(layout::RECALLED) == 0
     }
 
-    /// This end's direction is about to end: it looks at the peer's wish once more, and then perhaps
+    /// This end's direction is about to end: it checks the peer's wish once more, and then perhaps
     /// never again.
     pub fn begin_last_look(&self) {
         // SYNC POINT "last look", sender: said before the wish is looked at; see
@@ -87,7 +89,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         fence(Ordering::SeqCst);
     }
 
-    /// Whether a wish that was expressed before this is asked may stay unseen.
+    /// Whether a wish that was expressed before this call may stay unseen.
     #[must_use]
     pub fn peer_has_looked_last(&self) -> bool {
         // SYNC POINT "last look", receiver: the wish is there before this is looked at.
@@ -96,8 +98,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 
     /// Whether others may give bytes to the kernel on the peer's behalf, so that the peer does not
-    /// send again what lies on its ring: that would come after these. A wish that was expressed
-    /// before this is asked, and found false, is met.
+    /// retransmit the bytes on its ring, which would then follow these. If false, a wish that was
+    /// expressed before this call is met.
     #[must_use]
     pub fn peer_is_uncounted(&self) -> bool {
         // SYNC POINT "uncounted", receiver: the wish is there before this is looked at.
@@ -121,9 +123,9 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 }
 
 impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
-    /// Recalls what the peer has asked for, and returns the carrier of the next byte. That is the
-    /// ring where the peer has withdrawn a standing wish for as long as it looks at the ring: it
-    /// will ask again when it lets go of it, for this byte, too.
+    /// Meets the peer's request for a recall, and returns the carrier of the next byte. That is the
+    /// ring if the peer has withdrawn a standing wish while it looks at the ring: it will ask again
+    /// when it releases the ring, and then also for this byte.
     ///
     /// # Errors
     /// [`Violation`].
@@ -133,8 +135,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         let q = self.queue;
         for _ in 0..LOOKS {
             self.recall()?;
-            // Loaded once. Between two loads the peer could ask again: the first would miss that it
-            // does, and the second would find that the wish stands.
+            // Loaded once. The peer could ask again between two loads: the first would miss the
+            // request, and the second would find that the wish stands.
             let wish = q.peer.load(layout::CONTROL, Ordering::SeqCst);
             if q.get(layout::RECALLED) != 0 || wish & control::STANDING == 0 {
                 break;
@@ -149,7 +151,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
 
     /// If the peer has asked for it, leaves the ring for good. From then on this end has to
     /// retransmit the bytes on it that the peer has not taken, and tells the peer so. They cannot
-    /// be sent again where this end's direction was shut down, or others went by TCP after them and
+    /// be retransmitted if this end's direction was shut down, or if later bytes went by TCP that
     /// are not kept, or were not counted: then it tells the peer that.
     ///
     /// # Errors
@@ -158,7 +160,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         self.recall_if(self.queue.get(layout::TX_UNCOUNTED) == 0)
     }
 
-    /// `is_counted`: all bytes that the kernel has from this end were counted.
+    /// `is_counted`: all bytes that the kernel has received from this end were counted.
     fn recall_if(&self, is_counted: bool) -> Result<(), Violation> {
         let q = self.queue;
         if !q.is_recall_asked() {
@@ -173,7 +175,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         } else if self.recall_from(wish & control::STANDING == 0, is_counted)? {
             layout::TAKEN
         } else {
-            // A peer that was refused does not ask again: kept bytes are of no more use.
+            // A peer that was refused does not ask again: kept bytes are no longer needed.
             self.keep_no_more();
             layout::REFUSED
         };
@@ -181,8 +183,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         Ok(())
     }
 
-    /// The caller, or somebody who gets the socket from it, is going to give bytes to the kernel, for
-    /// good and without counting them. Meets a wish of the peer's for the last time.
+    /// The caller, or a program that gets the socket from it, is going to give bytes to the kernel,
+    /// for good and without counting them. Meets a wish of the peer for the last time.
     ///
     /// # Errors
     /// [`Violation`].
@@ -197,8 +199,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         recalled
     }
 
-    /// `is_awaited`: the receiver waits for the answer, so it can throw away what came by TCP
-    /// before its turn. False if the bytes cannot be sent again.
+    /// `is_awaited`: the receiver waits for the answer, so it can discard bytes that came by TCP
+    /// before their turn. Returns false if the bytes cannot be retransmitted.
     fn recall_from(&self, is_awaited: bool, is_counted: bool) -> Result<bool, Violation> {
         let q = self.queue;
         let from = q.peer.load(layout::RECALL_FROM, Ordering::Acquire);
@@ -220,7 +222,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
             cursor = next;
         }
         // Another process that was given the socket may have sent more than this end knows of, but
-        // nothing that comes before what is on the ring.
+        // nothing that precedes the bytes on the ring.
         if is_counted && ring > 0 && begin.tcp > sent {
             return Err(Violation);
         }
@@ -229,8 +231,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         if !is_possible {
             return Ok(false);
         }
-        // From now on whatever the peer does: new bytes on the ring would overtake those that are
-        // to be retransmitted.
+        // For good, whatever the peer does: new bytes on the ring would overtake those to be
+        // retransmitted.
         q.set_tcp_only();
         if q.tx_on_ring() && !q.is_shut() {
             self.release();
@@ -244,8 +246,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         }
         let published = q.get(layout::PUBLISHED_BYTES);
         q.set_in_order(layout::PUBLISHED_BYTES, published.saturating_sub(ring));
-        // Bytes that went by TCP before those of the ring are in order already. Those that went
-        // after them are sent again.
+        // Bytes that went by TCP before those of the ring are in order already. Those that followed
+        // are retransmitted.
         let void = behind > 0;
         q.set(layout::VOID_UNTIL, if void { sent } else { 0 });
         self.set_to_retransmit(begin);
@@ -304,8 +306,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         q.set_in_order(layout::RETRANSMIT_FROM, cursor.position << 32 | cursor.offset as u64);
     }
 
-    /// The next bytes to retransmit from `cursor` on. Those by TCP only if they are to be sent
-    /// again.
+    /// The next bytes to retransmit from `cursor` on. Bytes by TCP are included only if they have
+    /// to be retransmitted.
     fn next_to_retransmit(&self, mut cursor: Cursor) -> Result<Option<(Span, Cursor)>, Violation> {
         let void = self.queue.get(layout::VOID_UNTIL);
         let until = if void > 0 { void } else { cursor.tcp };
@@ -321,13 +323,13 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         Ok(None)
     }
 
-    /// The next bytes to retransmit, at most those of one record, or some of them, instead of what
-    /// was in `into`; none when all are retransmitted.
+    /// Replaces `into` with the next bytes to retransmit, at most those of one record; empty when
+    /// all are retransmitted.
     ///
     /// # Errors
     /// [`Violation`].
     pub fn to_retransmit(&self, into: &mut Vec<u8>) -> Result<(), Violation> {
-        /// The most bytes at a time: memory may be scarce.
+        /// Maximum bytes at a time: memory may be scarce.
         const PIECE: usize = 32 << 10;
         let q = self.queue;
         into.clear();
@@ -348,12 +350,12 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         Ok(())
     }
 
-    /// The kernel took the first `n` bytes of what [`Tx::to_retransmit`] gave.
+    /// Notes that the kernel took the first `n` bytes that [`Tx::to_retransmit`] returned.
     pub fn retransmitted(&self, n: usize) {
         let q = self.queue;
         self.sent_by_tcp(n);
         if let Some(cursor) = self.cursor_to_retransmit() {
-            // As `next_to_retransmit` found them.
+            // The span that `next_to_retransmit` found.
             let by_ring = matches!(self.span(cursor, u64::MAX), Ok(Some((Span::Ring(..), ..))));
             self.set_to_retransmit(if by_ring {
                 Cursor { offset: cursor.offset + n, ..cursor }
@@ -367,12 +369,12 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         );
     }
 
-    /// Nobody is there any more to retransmit to.
+    /// Drops the bytes to retransmit: no receiver is left.
     pub fn forget_retransmission(&self) {
         self.queue.set(layout::RETRANSMIT_BYTES, 0);
     }
 
-    /// Puts in order what a sender left behind that died while it recalled bytes.
+    /// Repairs the state that a sender left when it died during a recall.
     pub(super) fn recover_recall(&self) {
         let q = self.queue;
         if q.to_retransmit() > 0 {
@@ -407,8 +409,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         (behind <= q.geometry.cells() as u64).then_some((position, word as u32 as usize))
     }
 
-    /// What is left of the record at `position` from byte `offset` on. The peer has said where to
-    /// begin: in the middle of a record, payload is taken for a header.
+    /// The remaining part of the record at `position` from byte `offset` on. The peer chose where
+    /// to begin: in the middle of a record, payload is taken for a header.
     fn rest(&self, position: u64, offset: usize) -> Result<Rest, Violation> {
         let q = self.queue;
         let g = q.geometry;
@@ -442,20 +444,21 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
 }
 
 impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
-    /// Promises to take nothing more off the ring, and asks the peer to send it again by TCP.
+    /// Promises to take nothing more off the ring, and asks the peer to retransmit it by TCP.
     pub fn ask_recall(&self) {
         ask_recall(&self.queue.own);
         self.stop_asking();
     }
 
-    /// As [`Self::ask_recall`], for who goes on to [keep asking](Self::keep_asking): from the first
-    /// moment the peer sees that nobody throws away what has come by TCP before its turn.
+    /// As [`Self::ask_recall`], for a caller that goes on to [keep asking](Self::keep_asking): from
+    /// the first moment the peer sees that nobody discards bytes that come by TCP before their
+    /// turn.
     pub fn ask_standing_recall(&self) {
         self.queue.own.set_bits(layout::CONTROL, control::STANDING);
         ask_recall(&self.queue.own);
     }
 
-    /// What the peer has answered by now.
+    /// The peer's answer so far.
     ///
     /// # Errors
     /// [`Violation`].
@@ -474,7 +477,7 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         }
         let mut switch = q.rx_switch();
         let void_until = q.peer.load(layout::VOID_UNTIL, Ordering::Relaxed);
-        // Only the first time: when this is asked again, nothing is left on the ring.
+        // Only the first time: a later call finds nothing left on the ring.
         if left > 0 && void_until > 0 {
             q.set(layout::RX_VOID, void_until.checked_sub(switch.tcp_bytes).ok_or(Violation)?);
         }
@@ -484,15 +487,15 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         Ok(Answer::Taken)
     }
 
-    /// Bytes that come by TCP next and are to be thrown away: they come again. [`Self::voided`]
-    /// counts them.
+    /// Number of bytes that come next by TCP and have to be discarded: they come again.
+    /// [`Self::voided`] counts them.
     #[inline]
     #[must_use]
     pub fn void_left(&self) -> u64 {
         self.queue.get(layout::RX_VOID)
     }
 
-    /// The kernel gave `n` bytes that were thrown away.
+    /// Counts `n` bytes from the kernel that were discarded.
     pub fn voided(&self, n: usize) {
         self.received_by_tcp(n);
         self.queue.set(layout::RX_VOID, self.void_left().saturating_sub(n as u64));
@@ -515,9 +518,10 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         Ok(if self.answer()? == Answer::Taken { Answer::Taken } else { Answer::Refused })
     }
 
-    /// Waits for the answer no more, but leaves the wish standing: the peer may answer whenever it
-    /// makes its next call. Whoever takes this half before that can take what is on the ring; the
-    /// rest is asked for again when the half is let go. While the peer is at work, call again.
+    /// Stops waiting for the answer, but leaves the wish standing: the peer may answer in its next
+    /// call, whenever that is. A thread that takes this half before that can take the bytes on the
+    /// ring; the others are asked for again when it releases the half. While the peer is at work,
+    /// call again.
     ///
     /// # Errors
     /// [`Violation`].
@@ -537,15 +541,15 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         }
     }
 
-    /// Withdraws a standing wish for good: it is not expressed again when this half is let go.
+    /// Withdraws a standing wish for good: it is not expressed again when this half is released.
     pub fn stop_asking(&self) {
         self.queue.own.clear_bits(layout::CONTROL, control::STANDING);
         self.asks.set(false);
     }
 
-    /// Deals with a wish that stands, or that a holder left behind who died: withdraws it for as
-    /// long as this half is held, unless the peer has met it. False if the peer stays at work,
-    /// which takes microseconds if it lives and is honest.
+    /// Handles a wish that stands, or that was left by a holder that died: withdraws it while this
+    /// half is held, unless the peer has met it. False if the peer stays at work, which takes only
+    /// microseconds if it is alive and honest.
     pub(super) fn resume(&self) -> bool {
         const LOOKS: u32 = if cfg!(loom) { 8 } else { 1000 };
         const NAPS: u32 = if cfg!(loom) { 0 } else { 2000 };

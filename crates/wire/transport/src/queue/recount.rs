@@ -1,5 +1,5 @@
-//! Counting anew after a death. Bytes are counted once per call, after they have moved; a call that
-//! does not return leaves counts behind that say less than what happened.
+//! Recounting after a death. Bytes are counted once per call, after they have moved; if a call does
+//! not return, the counts are too low.
 
 use seekwire_protocol::record::{Head, Record};
 
@@ -9,19 +9,19 @@ use crate::mem::PeerMemory;
 use crate::sync::Ordering;
 use crate::sys::thread::relax;
 
-/// How often the peer's words are looked at until it leaves them alone. It holds its lock for less
-/// than a microsecond; should it never be seen without, the counts stay as they are.
+/// How often the peer's words are read until they are stable. It holds its lock for less than a
+/// microsecond; if it is never seen without, the counts stay as they are.
 const LOOKS: u32 = 1000;
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
-    /// Published is what the peer has taken and what lies in the ring. For the holder of the
-    /// sending half.
+    /// The published bytes are those that the peer has taken plus those on the ring. For the holder
+    /// of the sending half.
     pub(super) fn recount_published(&self) {
         let words = [layout::CONSUMED, layout::RX_OFFSET, layout::CONSUMED_BYTES];
         let Some([consumed, begun, taken]) = self.peer_at_rest(words, layout::RX_LOCK) else {
             return;
         };
-        // What was recalled is in the ring and does not count.
+        // Recalled bytes are on the ring but do not count.
         if self.get(layout::RECALLED) != 0 {
             return;
         }
@@ -33,8 +33,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         }
     }
 
-    /// Consumed is what the peer has published but for what lies in the ring. For the holder of the
-    /// receiving half.
+    /// The consumed bytes are those that the peer has published minus those on the ring. For the
+    /// holder of the receiving half.
     pub(super) fn recount_consumed(&self) {
         let words = [layout::TX_POSITION, layout::PUBLISHED_BYTES, layout::RECALLED];
         let Some([end, published, recalled]) = self.peer_at_rest(words, layout::TX_LOCK) else {
@@ -51,12 +51,13 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         }
     }
 
-    /// Words that the peer changes only under `lock`, as they are while nobody holds it.
+    /// Words that the peer changes only under `lock`, with their values while it is free.
     fn peer_at_rest<const N: usize>(&self, words: [usize; N], lock: usize) -> Option<[u64; N]> {
         let look = || words.map(|word| self.peer.load(word, Ordering::Acquire));
         for _ in 0..LOOKS {
             let seen = look();
-            // Whoever saw a change of a holder sees that it holds the lock, or all of its changes.
+            // A reader that saw a holder's change also sees that it holds the lock, or sees all of
+            // its changes.
             if self.peer.load(lock, Ordering::Acquire) == 0 && look() == seen {
                 return Some(seen);
             }
@@ -66,8 +67,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 }
 
-/// Bytes of data in the records between two positions of a ring; `None` when they do not follow
-/// each other from the one to the other.
+/// Bytes of data in the records between two positions of a ring; `None` if the records do not lead
+/// from one to the other.
 fn data_bytes(g: Geometry, load: impl Fn(usize) -> u64, from: u64, to: u64) -> Option<u64> {
     if to.checked_sub(from)? > g.cells() as u64 {
         return None;

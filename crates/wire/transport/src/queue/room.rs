@@ -7,21 +7,22 @@ use crate::layout::{self, Geometry};
 use crate::mem::PeerMemory;
 use crate::sync::Ordering;
 
-/// Free descriptors that let a record of any kind in: one that does not fit into the rest of the
-/// lap wastes that rest, the header after it must be free to be cleared, and there is the end.
+/// Number of free descriptors that suffice for a record of any kind: a record that does not fit
+/// into the rest of the lap wastes that rest, the header after it must be free to be cleared, and
+/// there is the end.
 const ANY_RECORD: usize = 2 * MAX_CELLS + END_RECORD;
 
 /// Free descriptors that only the last record may use, the end of the stream or the switch to TCP,
-/// so that it can always be said.
+/// so that it always fits.
 pub(super) const END_RECORD: usize = 1;
 
-/// Descriptors that may be in use when there is room for any record.
+/// Number of descriptors that may be in use while there is room for any record.
 pub(super) fn most_used(geometry: Geometry) -> usize {
     geometry.cells().saturating_sub(ANY_RECORD)
 }
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
-    /// Whether the sender has room for another record of any kind. A hint when taken without the
+    /// Whether the sender has room for another record of any kind. A hint if taken without the
     /// lock.
     #[inline]
     #[must_use]
@@ -35,7 +36,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             && segments < self.geometry.segments() as u64
     }
 
-    /// As [`Self::has_room`], apart from segments that the application has reserved.
+    /// As [`Self::has_room`], without regard to segments that the application has reserved.
     #[must_use]
     pub fn has_room_beside_reserved(&self) -> bool {
         let used = self.get(layout::TX_POSITION).wrapping_sub(self.consumed_mark());
@@ -47,8 +48,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
                 < self.geometry.segments() as u64
     }
 
-    /// Whether the receiver cannot see a part of so many bytes before all of them are published:
-    /// they make one record, or the ring has room for all. A hint when taken without the lock.
+    /// Whether the receiver cannot see some of these bytes before all of them are published: they
+    /// make one record, or the ring has room for all. A hint if taken without the lock.
     #[inline]
     #[must_use]
     pub fn fits(&self, bytes: usize) -> bool {
@@ -66,7 +67,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 
     /// Whether half of the ring is free, and half of the segments that the application has not
-    /// reserved. A hint when taken without the lock.
+    /// reserved. A hint if taken without the lock.
     #[must_use]
     pub fn has_ample_room(&self) -> bool {
         let used = self.get(layout::TX_POSITION).wrapping_sub(self.consumed_mark());

@@ -22,7 +22,8 @@ pub struct Rx<'q, O: Memory, P> {
     acquired: Acquired,
     /// Asks for a recall again when this is dropped.
     pub(super) asks: Cell<bool>,
-    /// The peer stays at work on a recall, or answers nonsense: nothing may be taken off the ring.
+    /// The peer stays at work on a recall, or its answer is invalid: nothing may be taken off the
+    /// ring.
     stuck: bool,
 }
 
@@ -35,12 +36,12 @@ pub struct HeadBytes {
     pub len: usize,
 }
 
-/// A segment whose last bytes are being taken: noted before the position moves, so that the death
-/// of a receiver does not keep it from the sender.
+/// A segment whose last bytes are being taken: noted before the position moves, so that the sender
+/// gets it back even if the receiver dies.
 struct Returning {
-    /// Of its record, the low half.
+    /// Position of its record, the low half.
     position: u32,
-    /// Segments that had been returned before, the low 16 bits.
+    /// Number of segments that had been returned before, the low 16 bits.
     count: u16,
     segment: u16,
 }
@@ -56,19 +57,18 @@ impl Returning {
     }
 }
 
-/// A record, checked, with where it stands.
+/// A checked record and its location.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Located {
     pub(super) record: Record,
     pub(super) position: u64,
-    /// Where its payload begins in the peer's memory, how long it is, and in which segment it
-    /// lies.
+    /// Offset of its payload in the peer's memory, its length, and the segment in which it lies.
     pub(super) payload: usize,
     pub(super) len: usize,
     pub(super) segment: Option<u16>,
 }
 
-/// Copies at most `most` bytes from the front of `from`, and says how many.
+/// Copies at most `most` bytes from the front of `from`, and returns their number.
 fn copy_front(from: &[u8], most: usize, into: &mut Scatter<'_, '_>) -> usize {
     let n = from.len().min(most).min(into.remaining());
     into.fill(n, |done, piece| piece.copy_from_slice(&from[done..][..piece.len()]));
@@ -92,10 +92,10 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         Some(Rx::new(self, held, acquired))
     }
 
-    /// Takes the receiving half, where no signal handler can be.
+    /// Takes the receiving half, where no signal handler can run.
     ///
     /// # Panics
-    /// When this thread has it already.
+    /// If this thread holds it already.
     #[inline]
     pub fn rx(&self) -> Rx<'_, O, P> {
         self.try_rx().expect("this thread has the receiving half already")
@@ -120,8 +120,8 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         rx
     }
 
-    /// Puts in order what a receiver left behind that died under the lock. Its position says what
-    /// it had taken; bytes that it was copying were not taken, and are there for the caller.
+    /// Repairs the state that a receiver left when it died under the lock. Its position tells which
+    /// bytes it had taken; bytes that it was copying were not taken, and are there for the caller.
     fn recover(&self) {
         let q = self.queue;
         q.set(layout::UNBOUNDED_READ, 0);
@@ -137,13 +137,13 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
             self.return_segment(due.segment.into());
         }
         q.recount_consumed();
-        // It may have died between noting that it rings and ringing.
+        // It may have died between noting its ring and ringing.
         q.set(layout::RUNG_SPACE, 0);
     }
 
     // ---- the switch ---------------------------------------------------------------------------
 
-    /// Takes switches and pads off the head of the ring and says what to do for the next byte.
+    /// Takes switches and pads off the head of the ring and returns the step for the next byte.
     ///
     /// # Errors
     /// [`Violation`].
@@ -181,7 +181,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         Err(Violation)
     }
 
-    /// Announces a read from TCP without a bound. Returns whether the ring is still empty, that is,
+    /// Announces an unbounded read from TCP. Returns whether the ring is still empty, that is,
     /// whether the read may go on. To be ended by [`Self::end_unbounded_read`].
     #[must_use]
     pub fn begin_unbounded_read(&self) -> bool {
@@ -192,7 +192,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         !q.has_record()
     }
 
-    /// The read is over.
+    /// Ends the announced read.
     pub fn end_unbounded_read(&self) {
         self.queue.set_in_order(layout::UNBOUNDED_READ, 0);
     }
@@ -203,39 +203,40 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         self.queue.has_record()
     }
 
-    /// The kernel gave `n` bytes.
+    /// Counts `n` bytes from the kernel.
     pub fn received_by_tcp(&self, n: usize) {
         let q = self.queue;
         q.set(layout::RX_TCP_BYTES, q.get(layout::RX_TCP_BYTES) + n as u64);
     }
 
-    /// Whether the holder before has died: it may have taken bytes from the kernel and not said so.
+    /// Whether the previous holder has died: it may have taken bytes from the kernel without
+    /// counting them.
     #[inline]
     #[must_use]
     pub fn owner_died(&self) -> bool {
         self.acquired == Acquired::OwnerDied
     }
 
-    /// The kernel has given `n` bytes in all.
+    /// Corrects the count of bytes from the kernel to `n`.
     pub fn recount_tcp(&self, n: u64) {
         let q = self.queue;
-        // At least what a holder has counted was received.
+        // No less than a holder has counted.
         q.set(layout::RX_TCP_BYTES, n.max(q.get(layout::RX_TCP_BYTES)));
     }
 
     // ---- data ---------------------------------------------------------------------------------
 
-    /// Takes bytes off the ring until `into` is full or something other than data is at the head.
-    /// Returns how many.
+    /// Takes bytes off the ring until `into` is full or the head is no data record. Returns their
+    /// number.
     ///
     /// # Errors
-    /// [`Violation`]; what was taken before stays taken.
+    /// [`Violation`]; bytes taken before stay taken.
     #[inline]
     pub fn pull(&self, into: &mut Scatter<'_, '_>) -> Result<usize, Violation> {
         self.pull_if(into, |_| true)
     }
 
-    /// As [`Self::pull`], but only what lies in the ring itself, not in a segment.
+    /// As [`Self::pull`], but only bytes that lie in the ring itself, not in a segment.
     ///
     /// # Errors
     /// Those of [`Self::pull`].
@@ -263,7 +264,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         Ok(done)
     }
 
-    /// Whether [`Self::pull_inline`] would take something.
+    /// Whether [`Self::pull_inline`] would take any bytes.
     ///
     /// # Errors
     /// [`Violation`].
@@ -289,7 +290,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         Ok(done)
     }
 
-    /// Where a lap ends that begins here: no record that has not been taken lies behind it.
+    /// The end of a lap that begins here: no record after it is still to be taken.
     fn end_of_lap(&self, position: u64) -> u64 {
         position + self.queue.peer_geometry.cells() as u64
     }
@@ -320,10 +321,9 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         Ok(into.filled() - begin)
     }
 
-    /// As [`Self::peek`], but goes on into bytes that come by TCP between the records and behind
-    /// them: `by_tcp` peeks at what the kernel has of them. It is called before the ring is looked
-    /// at for the next switch: so what it gives was sent before any switch that the look does not
-    /// find.
+    /// As [`Self::peek`], but goes on into bytes that come by TCP between the records and after
+    /// them: `by_tcp` peeks at those in the kernel. It is called before the search for the next
+    /// switch on the ring, so its bytes were sent before any switch that the search misses.
     ///
     /// # Errors
     /// [`Violation`].
@@ -341,12 +341,12 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         let mut tcp_seen = 0;
         let end = self.end_of_lap(position);
         while into.remaining() > 0 {
-            // Behind it are records again that were seen: a peer that writes there leads in circles.
+            // From here on, records repeat: a peer that writes there leads in circles.
             if position > end {
                 return Err(Violation);
             }
             if switch.carrier == Carrier::Tcp {
-                // Before the record is looked for that says how many of these bytes come first.
+                // Before the search for the record that tells how many of these bytes come first.
                 LazyCell::force(&by_tcp);
             }
             let Some(located) = self.find(position)? else { break };
@@ -456,12 +456,12 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
                 let segment = segment.ok_or(Violation)?;
                 (g.segment_at(segment.into()), len, Some(segment))
             }
-            // A pad ends its lap; one that begins a lap would let a hostile sender lead us in
+            // A pad ends its lap; a pad that begins a lap would let a hostile sender lead us in
             // circles.
             Record::Pad if g.lap_offset(position) == 0 => return Err(Violation),
             _ => (cell, 0, None),
         };
-        // The length of a record that was begun is read again, and a hostile sender may have
+        // The length of a partly taken record is read again, and a hostile sender may have
         // shortened it meanwhile.
         if len > 0 && q.offset_in(position) >= len {
             return Err(Violation);
@@ -477,7 +477,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         }
     }
 
-    /// Counts `n` bytes of a record as taken, from `offset` on. A record that is used up goes back
+    /// Counts `n` bytes of a record as taken, from `offset` on. A completely taken record goes back
     /// to the sender.
     #[inline]
     pub(super) fn take(&self, located: &Located, offset: usize, n: usize) {
@@ -510,8 +510,8 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         let position = q.get(layout::RX_POSITION) + cells;
         q.set_in_order(layout::RX_POSITION, position);
         if q.get(layout::RX_OFFSET) != 0 {
-            // It belongs to a position that has passed; at a far later one with the same low half
-            // it would count again.
+            // It belongs to a passed position; at a much later one with the same low half it would
+            // count again.
             q.set_in_order(layout::RX_OFFSET, 0);
         }
         q.set_in_order(layout::CONSUMED, position);

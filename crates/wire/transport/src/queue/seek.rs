@@ -2,10 +2,10 @@
 //! "Seekable sockets": a hole frees its space in the buffer).
 //!
 //! All offsets count from the front, the first byte that was not taken off the ring in order. A
-//! segment goes back to the sender as soon as all of its bytes were taken, wherever it lies; its
+//! segment goes back to the sender as soon as all of its bytes are taken, wherever it lies; its
 //! descriptor stays until the front passes it. Then the segment must not go back a second time. No
-//! table is needed to know which ones went early ([`Rx::release`]): those of records of which
-//! nothing was received in order, and all of whose bytes were taken ([`Rx::pass`]).
+//! table is needed to know which ones went early ([`Rx::release`]): those of records of which no
+//! byte was received in order, and all of whose bytes were taken ([`Rx::pass`]).
 
 use seekwire_protocol::record::Record;
 use seekwire_protocol::span::Span;
@@ -18,7 +18,7 @@ use crate::mem::PeerMemory;
 use crate::seek::Look;
 use crate::sync::Ordering;
 
-/// Bytes of one segment of the peer's, in the middle of the ring.
+/// Bytes of one of the peer's segments, in the middle of the ring.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Part {
     /// Offset in the peer's memory.
@@ -29,7 +29,7 @@ pub struct Part {
     pub segment: Option<(u16, Span)>,
 }
 
-/// A record of data and the bytes of it that were not received in order.
+/// A data record and those of its bytes that were not received in order.
 struct Rest {
     located: Located,
     /// Bytes received in order.
@@ -39,13 +39,13 @@ struct Rest {
 
 impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
     /// Shows `visit` the records of data from the front on, until it returns false; then the result
-    /// is `None`. If the records end before that, the result is what comes behind the last of them,
-    /// and how many bytes lie before it.
+    /// is `None`. If the records end before that, the result is what follows the last of them, and
+    /// the number of bytes before it.
     fn walk(&self, mut visit: impl FnMut(&Rest) -> bool) -> Result<Option<(Look, u64)>, Violation> {
         let q = self.queue;
         let begin = q.get(layout::RX_POSITION);
         let (mut position, mut at) = (begin, 0);
-        // An honest ring does not go round to where it began.
+        // An honest ring does not return to where it began.
         while position - begin <= q.peer_geometry.cells() as u64 {
             let Some(located) = self.find(position)? else { return Ok(Some((Look::Missing, at))) };
             match located.record {
@@ -67,7 +67,7 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         Err(Violation)
     }
 
-    /// Copies up to `most` bytes that begin `ahead` bytes behind the front; they stay.
+    /// Copies up to `most` bytes that begin `ahead` bytes after the front; they stay.
     ///
     /// # Errors
     /// [`Violation`].
@@ -91,7 +91,7 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         Ok(stopped.map_or(Look::Done, |(look, _)| look))
     }
 
-    /// Shows where the bytes lie that [`Rx::look`] would copy, in order.
+    /// Returns the locations of the bytes that [`Rx::look`] would copy, in order.
     ///
     /// # Errors
     /// [`Violation`].
@@ -118,8 +118,8 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         Ok(stopped.map_or(Look::Done, |(look, _)| look))
     }
 
-    /// The bytes of `span` were just taken: gives back the segments of which all bytes were, as
-    /// `is_taken` says.
+    /// The bytes of `span` were just taken: gives back the segments whose bytes were all taken,
+    /// according to `is_taken`.
     ///
     /// # Errors
     /// [`Violation`].
@@ -136,8 +136,8 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
     }
 
     /// Takes up to `max` bytes at the front off the ring without copying them. `was_released`: all
-    /// of them were taken and [`Rx::release`]d before. `is_lent` tells whether some bytes of a span
-    /// are lent: then its segment is not given back.
+    /// of them were taken and [`Rx::release`]d before. `is_lent` returns whether some bytes of a
+    /// span are lent: then its segment is not given back.
     ///
     /// # Errors
     /// [`Violation`].
@@ -153,7 +153,7 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
             let offset = self.queue.offset_in(located.position);
             let left = (located.len - offset) as u64;
             let n = left.min(max - done);
-            // Of the record only what lies behind the front counts here: its first byte may lie
+            // Only the part of the record after the front counts here: its first byte may lie
             // before it.
             let record = || is_lent(Span { start: done, end: done + left });
             if n == left && ((was_released && offset == 0) || record()) {
@@ -167,12 +167,12 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         Ok(done)
     }
 
-    /// Gives a segment back that was lent.
+    /// Gives a lent segment back.
     pub fn return_lent_segment(&self, segment: u16) {
         self.return_segment(segment.into());
     }
 
-    /// Bytes from the front to the first record that is not data, and what comes there.
+    /// Number of bytes from the front to the first record that is not data, and what comes there.
     ///
     /// # Errors
     /// [`Violation`].
@@ -181,7 +181,7 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
     }
 
     /// As [`Rx::announce`], for a receiver that is about to sleep although the ring is not empty:
-    /// the peer hears of whatever room there is.
+    /// tells the peer of any room at all.
     #[must_use]
     pub fn announce_before_sleep(&self) -> bool {
         let q = self.queue;

@@ -12,12 +12,12 @@ use crate::lock::{self, Acquired, LockGuard};
 use crate::mem::PeerMemory;
 use crate::sync::Ordering;
 
-/// States of a segment. 0: free, and never used or cancelled. Up to here: published; the position
-/// of its record, plus 1.
+/// States of a segment. 0: free, and never used or cancelled. Up to this value: published; the
+/// position of its record, plus 1.
 const LAST_PUBLISHED: u64 = RESERVED - 1;
 /// Allotted but not published.
 const RESERVED: u64 = 1 << 62;
-/// Free again; with the count of returned segments up to this one. One store says both, so that the
+/// Free again; with the count of returned segments up to this one. One store sets both, so that the
 /// death of a sender comes before or after it.
 const RETURNED: u64 = 1 << 63;
 
@@ -25,13 +25,13 @@ fn is_published(state: u64) -> bool {
     (1..=LAST_PUBLISHED).contains(&state)
 }
 
-/// Why nothing could be published.
+/// Why nothing was published.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Full {
     /// No descriptor or segment is free: wait for space.
     #[error("the ring is full")]
     NoRoom,
-    /// The peer's memory said something impossible.
+    /// The peer's memory had an impossible value.
     #[error(transparent)]
     Violation(#[from] Violation),
 }
@@ -51,10 +51,10 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         Some(Tx::new(self, held, acquired))
     }
 
-    /// Takes the sending half, where no signal handler can be.
+    /// Takes the sending half, where no signal handler can run.
     ///
     /// # Panics
-    /// When this thread has it already.
+    /// If this thread holds it already.
     #[inline]
     pub fn tx(&self) -> Tx<'_, O, P> {
         self.try_tx().expect("this thread has the sending half already")
@@ -72,13 +72,13 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
 
     // ---- the switch ---------------------------------------------------------------------------
 
-    /// Makes the switch between carriers that is due and says where the next byte goes. When the
-    /// peer has asked for its unread bytes to be sent again, they are to be retransmitted from now
-    /// on ([`Tx::to_retransmit`]), and go by TCP before any other.
+    /// Makes the switch between carriers that is due, and returns the carrier of the next byte. If
+    /// the peer has asked for its unread bytes to be retransmitted, that is due from now on
+    /// ([`Tx::to_retransmit`]), and they go by TCP before any others.
     ///
     /// # Errors
-    /// [`Full::NoRoom`] when the record that announces a switch to the ring has no room; there is
-    /// always room to leave it.
+    /// [`Full::NoRoom`] if the record that announces a switch to the ring does not fit; the one
+    /// that leaves the ring always does.
     #[inline]
     pub fn carrier(&self) -> Result<Carrier, Full> {
         let q = self.queue;
@@ -104,11 +104,12 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     }
 
     /// Leaves the ring because it is full, or because nothing is taken off it: TCP has room of its
-    /// own, and tells what the ring cannot, such as the death of a peer, or that TCP_USER_TIMEOUT
-    /// is over. The ring is entered again once the receiver takes from it and half of it is free.
+    /// own, and reports what the ring cannot, such as the death of a peer, or that TCP_USER_TIMEOUT
+    /// has expired. The ring is entered again once the receiver takes from it and half of it is
+    /// free.
     ///
     /// # Errors
-    /// [`Full::Violation`]; there is always room for the record.
+    /// [`Full::Violation`]; the record always fits.
     #[cold]
     pub fn overflow(&self) -> Result<Carrier, Full> {
         let q = self.queue;
@@ -123,7 +124,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         }
     }
 
-    /// Not while the ring that was left is still as full as it was.
+    /// False while the ring that was left is still as full as it was.
     fn may_enter(&self) -> bool {
         let q = self.queue;
         match q.get(layout::OVERFLOWED_AT).checked_sub(1) {
@@ -144,11 +145,11 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             self.release();
             self.begin_to_keep();
         }
-        // A switch to TCP may use the last free descriptor, as the end of the stream may: no record
-        // follows it before the receiver has freed others.
+        // A switch to TCP may use the last free descriptor, and so may the end of the stream: no
+        // record follows it before the receiver has freed others.
         let position =
             self.place_leaving(1, if carrier == Carrier::Tcp { 0 } else { END_RECORD })?;
-        // Should this process die after the record was published, whoever recovers finishes the
+        // If this process dies after the record was published, the recovering process finishes the
         // switch.
         q.set_in_order(layout::TX_SWITCHING, (position + 1) << 1 | carrier as u64);
         self.publish_word(record, word, position);
@@ -170,8 +171,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         self.queue.set_tx_switch(*switch);
     }
 
-    /// Whether bytes may be given to the kernel now, when the carrier is TCP. If not, the receiver
-    /// is inside a read that does not block: try again.
+    /// Whether bytes may be given to the kernel now, if the carrier is TCP. If not, the receiver is
+    /// inside a read that does not block: try again.
     #[must_use]
     pub fn may_use_tcp(&self) -> bool {
         let q = self.queue;
@@ -186,17 +187,17 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         switch.may_use_tcp(q.peer.load(layout::CONSUMED, Ordering::SeqCst), unbounded_read)
     }
 
-    /// The kernel took `n` bytes.
+    /// Counts `n` bytes that the kernel took.
     pub fn sent_by_tcp(&self, n: usize) {
         let q = self.queue;
         q.set(layout::TX_TCP_BYTES, q.get(layout::TX_TCP_BYTES) + n as u64);
     }
 
-    /// Marks the direction as shut down, and says so in the ring if it is the carrier. The first
-    /// call counts.
+    /// Marks the direction as shut down, and publishes that on the ring if it is the carrier. Only
+    /// the first call counts.
     ///
     /// # Errors
-    /// [`Full::Violation`]; there is always room for the record.
+    /// [`Full::Violation`]; the record always fits.
     pub fn shutdown(&self) -> Result<(), Full> {
         let q = self.queue;
         if q.is_shut() {
@@ -218,8 +219,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
 
     // ---- data ---------------------------------------------------------------------------------
 
-    /// Publishes as much of `from` as there is room for and returns how many bytes that was, 0 when
-    /// there is no room at all.
+    /// Publishes as much of `from` as there is room for and returns the number of bytes, 0 if there
+    /// is no room at all.
     ///
     /// # Errors
     /// [`Violation`].
@@ -272,7 +273,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         Ok(len)
     }
 
-    /// Publishes a record that carries no data but one word.
+    /// Publishes a record that carries one word and no data.
     fn publish_word(&self, record: Record, word: u64, position: u64) {
         self.queue.set(self.queue.geometry.cell_at(position) + HEADER, word);
         self.publish(record, position);
@@ -305,13 +306,13 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         Ok(())
     }
 
-    /// Gives a reserved segment back unused. Others of this end may wait for it, of whom the
-    /// receiver knows nothing: see [`Ring::cancel`](crate::ring::Ring::cancel).
+    /// Gives a reserved segment back unused. Other threads of this end may wait for it, which the
+    /// receiver does not know: see [`Ring::cancel`](crate::ring::Ring::cancel).
     pub fn cancel(&self, segment: usize) {
         let q = self.queue;
         q.set(layout::RESERVED_COUNT, q.get(layout::RESERVED_COUNT) - 1);
         self.put_free(segment, 0);
-        // Fenced: either who cancels sees the waiter, or the waiter sees the room.
+        // Fenced: either the caller sees the waiter, or the waiter sees the room.
         q.own.store_fenced(layout::ALLOTTED, q.get(layout::ALLOTTED) - 1);
     }
 
@@ -357,7 +358,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         }
     }
 
-    /// Makes the record at `position` visible: what it says has been written already.
+    /// Makes the record at `position` visible, after its content was written.
     #[inline]
     fn publish(&self, record: Record, position: u64) {
         let q = self.queue;
@@ -366,14 +367,14 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             other => other.cells(),
         };
         let next = position + cells as u64;
-        // The receiver polls the next header as soon as it has this record: it must not find
-        // payload of an earlier lap there, which the application chose.
+        // Once the receiver has this record, it polls the next header: it must not find the payload
+        // of an earlier lap there, which the application chose.
         q.set(q.geometry.cell_at(next), 0);
         q.set_in_order(q.geometry.cell_at(position), record.encode(position));
         q.set_in_order(layout::TX_POSITION, next);
     }
 
-    /// Whether the doorbell must be rung for what was published since the last call.
+    /// Whether the doorbell must be rung for the records published since the last call.
     #[inline]
     #[must_use]
     pub fn announce(&self) -> bool {
@@ -402,7 +403,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
 
     // ---- segments -----------------------------------------------------------------------------
 
-    /// Takes a free segment; `state` says what for.
+    /// Takes a free segment; `state` is its new state.
     fn allot(&self, state: u64) -> Result<usize, Full> {
         let q = self.queue;
         self.pull_returned()?;
@@ -421,14 +422,15 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         Ok(segment)
     }
 
-    /// Counts a segment, and says whether this end has sent a quarter of its pool without receiving
-    /// anything. Then segments take turns: one that has just come back lies in the other
-    /// processor's cache, and to take it from there costs more than to let the whole pool pass
-    /// through the shared cache (docs/experiments/ring-size.md). Until then the most recently freed
-    /// one is taken, so that a connection that converses touches few pages and little cache.
+    /// Counts a segment, and returns whether this end has sent a quarter of its pool without
+    /// receiving anything. Then segments are used in turn: a segment that has just come back is in
+    /// the other processor's cache, and fetching it from there costs more than passing the whole
+    /// pool through the shared cache (docs/experiments/ring-size.md). Until then the most recently
+    /// freed one is used, so that a connection with requests and answers touches few pages and
+    /// little cache.
     fn is_long_run(&self) -> bool {
         let q = self.queue;
-        // Both only grow, so the sum changes whenever something is received by either carrier.
+        // Both only grow, so the sum changes whenever anything is received by either carrier.
         let mark = q.get(layout::RX_POSITION).wrapping_add(q.get(layout::RX_TCP_BYTES));
         let before = if q.get(layout::RUN_MARK) == mark { q.get(layout::RUN_BYTES) } else { 0 };
         q.set(layout::RUN_MARK, mark);
@@ -436,7 +438,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         before >= (q.geometry.segments() * q.geometry.segment_size() / 4) as u64
     }
 
-    /// Puts what the receiver has returned on the free list.
+    /// Puts the segments that the receiver has returned on the free list.
     fn pull_returned(&self) -> Result<(), Violation> {
         let q = self.queue;
         let pulled = q.get(layout::PULLED);
@@ -464,9 +466,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         q.set(layout::FREE_COUNT, count + 1);
     }
 
-    /// Puts in order what a sender left behind that died under the lock. What it had published
-    /// counts; a record without its header does not. The free list is built anew from the segments'
-    /// states.
+    /// Repairs the state that a sender left when it died under the lock. Published records count; a
+    /// record without its header does not. The free list is rebuilt from the segments' states.
     fn recover(&self) {
         self.release();
         let position = self.recover_position();
@@ -481,7 +482,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             let _ = self.publish_end();
         }
         q.recount_published();
-        // It may have died between noting that it rings and ringing.
+        // It may have died between noting its ring and ringing.
         q.set(layout::RUNG_DATA, 0);
     }
 
@@ -499,12 +500,13 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         position
     }
 
-    /// Shows the records that the peer may not have taken, and what it reads of this half besides.
+    /// Shows the records that the peer may not have taken, and the other words of this half that it
+    /// reads.
     fn show_again(&self, end: u64) {
         let q = self.queue;
         q.show(self.words_of_records(q.get(layout::CONSUMED_SEEN), end));
         q.show(layout::OF_SENDER.into_iter().flatten().step_by(8));
-        // A signal handler may say so meanwhile: only that it is shut is shown.
+        // A signal handler may set it meanwhile: only the shut state is shown.
         if q.is_shut() {
             q.show([layout::TX_SHUT]);
         }
@@ -521,8 +523,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             _ => q.set(layout::TX_SWITCHING, 0),
         }
         if !q.tx_on_ring() {
-            // A switch to the ring would have to say how many bytes went by TCP before it. That is
-            // not known for sure: the sender may have died before it counted the last ones.
+            // A switch to the ring would have to state how many bytes went by TCP before it. That
+            // is not known for sure: the sender may have died before it counted the last ones.
             q.set_tcp_only();
         }
     }

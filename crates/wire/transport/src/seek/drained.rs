@@ -1,4 +1,4 @@
-//! Bytes of a stream that were moved into library memory before they were asked for.
+//! Bytes of a stream that were moved into library memory before they were requested.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
@@ -8,7 +8,7 @@ use seekwire_protocol::span::Span;
 use crate::Errno;
 use crate::buffer::Buffer;
 
-/// Bytes of memory that are taken at a time, and freed together.
+/// Bytes of memory that are allocated at a time, and freed together.
 pub(super) const CHUNK: usize = 256 << 10;
 
 /// Chunks that a process keeps for its next stream: fresh memory costs a fault for each page.
@@ -21,7 +21,7 @@ fn spares() -> Option<MutexGuard<'static, Vec<Buffer>>> {
     SPARES.try_lock().ok()
 }
 
-/// Room in the last chunk that is worth another read.
+/// Room in the last chunk that justifies another read.
 const ENOUGH: usize = 16 << 10;
 
 #[derive(Debug)]
@@ -29,10 +29,10 @@ pub(super) struct Drained {
     /// In order of position, without overlap.
     chunks: VecDeque<Chunk>,
     /// Freed chunks, at most as many as were in use at once since this was last empty: the next
-    /// burst needs as many.
+    /// burst will need as many.
     spare: Vec<Buffer>,
     peak: usize,
-    /// Bytes of memory in use, and how many may be.
+    /// Bytes of memory in use, and their maximum.
     bytes: usize,
     most: usize,
 }
@@ -40,10 +40,10 @@ pub(super) struct Drained {
 #[derive(Debug)]
 struct Chunk {
     begin: u64,
-    /// All of it is memory to read into; the first `used` bytes hold some of the stream.
+    /// All of it is memory to read into; the first `used` bytes hold a part of the stream.
     memory: Buffer,
     used: usize,
-    /// Bytes that nobody has taken yet.
+    /// Bytes that were not taken yet.
     live: u64,
 }
 
@@ -54,7 +54,7 @@ impl Chunk {
 }
 
 impl Drained {
-    /// With at most `most` bytes of memory.
+    /// Creates an empty one that may use `most` bytes of memory.
     pub(super) fn new(most: usize) -> Self {
         Self { chunks: VecDeque::new(), spare: Vec::new(), peak: 0, bytes: 0, most }
     }
@@ -69,12 +69,12 @@ impl Drained {
         self.most.saturating_sub(self.bytes) >= CHUNK
     }
 
-    /// Room for the bytes that begin at `position`, behind all that is here.
+    /// Room for the bytes that begin at `position`, after all that are here.
     pub(super) fn room(&mut self, position: u64) -> Result<&mut [u8], Errno> {
         self.room_for(position, 0)
     }
 
-    /// As [`Self::room`]; where there is no memory for a chunk, for `least` bytes.
+    /// As [`Self::room`]; if memory does not suffice for a chunk, room for `least` bytes.
     fn room_for(&mut self, position: u64, least: usize) -> Result<&mut [u8], Errno> {
         let left = self.most.saturating_sub(self.bytes);
         let goes_on = self.chunks.back().is_some_and(|last| {
@@ -108,7 +108,7 @@ impl Drained {
         Ok(&mut last.memory[last.used..])
     }
 
-    /// The first `n` bytes of [`Self::room`] were filled, none of them taken before.
+    /// Counts the first `n` bytes of [`Self::room`] as filled, none of them taken before.
     pub(super) fn filled(&mut self, n: usize) {
         if let Some(last) = self.chunks.back_mut() {
             last.used += n;
@@ -119,7 +119,7 @@ impl Drained {
         }
     }
 
-    /// Adds bytes that begin at `position`, behind all that is here. Nothing fails where
+    /// Adds bytes that begin at `position`, after all that are here. Cannot fail while
     /// [`Self::has_room`].
     pub(super) fn put(&mut self, mut position: u64, mut bytes: &[u8]) -> Result<(), Errno> {
         while !bytes.is_empty() {
@@ -133,7 +133,7 @@ impl Drained {
         Ok(())
     }
 
-    /// Index of the chunk that holds a position, or of the first one behind it.
+    /// Index of the chunk that holds a position, or of the first chunk after it.
     #[inline]
     fn find(&self, position: u64) -> usize {
         match self.chunks.front() {
@@ -157,7 +157,7 @@ impl Drained {
         }
     }
 
-    /// The bytes of `span`, which were live, are no longer; those that are not here are ignored.
+    /// Marks the bytes of `span`, which were live, as taken; ignores those that are not here.
     #[inline]
     pub(super) fn forget(&mut self, span: Span) {
         let mut index = self.find(span.start);

@@ -1,10 +1,10 @@
 //! The kernel's TCP socket as a source.
 //!
-//! With the module `tcp_seek` the kernel takes bytes out of the middle, and gives their memory
-//! back, by itself.
+//! With the module `tcp_seek`, the kernel itself takes bytes out of the middle, and frees their
+//! memory.
 //!
 //! Without it, bytes in the middle are copied from the socket's receive queue straight into the
-//! caller's buffer by MSG_PEEK at SO_PEEK_OFF (Linux 6.9, commit 05ea491641d3) and thrown away by
+//! caller's buffer with MSG_PEEK at SO_PEEK_OFF (Linux 6.9, commit 05ea491641d3) and discarded with
 //! MSG_TRUNC when the front reaches them. An older kernel looks only at the front: the bytes before
 //! go to library memory first. So do those before an urgent byte, which SO_PEEK_OFF counts and the
 //! stream does not.
@@ -24,10 +24,10 @@ use crate::sys::poll::{self, Events};
 use crate::sys::socket::{self, KernelRecv};
 use crate::sys::{Fd, seek};
 
-/// Nothing lies this far behind the front in the kernel: no window is as wide (RFC 7323, 2.3).
+/// No byte in the kernel is this far after the front: no window is as wide (RFC 7323, 2.3).
 const FARTHEST: u64 = 1 << 30;
 
-/// How bytes are taken out of the middle of kernel TCP.
+/// The way in which bytes are taken out of the middle of kernel TCP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Way {
@@ -35,7 +35,7 @@ pub enum Way {
     Module,
     /// SO_PEEK_OFF and MSG_PEEK into the caller's buffer.
     Peek,
-    /// By library memory.
+    /// Through library memory.
     Drain,
 }
 
@@ -43,7 +43,7 @@ impl Way {
     /// All of them, the best one first.
     pub const ALL: [Self; 3] = [Self::Module, Self::Peek, Self::Drain];
 
-    /// As settings call it.
+    /// Its name in settings.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -68,22 +68,22 @@ impl FromStr for Way {
     }
 }
 
-/// What lasts from one use of a socket as a source to the next.
+/// The state that is kept from one use of a socket as a source to the next.
 #[derive(Debug)]
 pub struct KernelCursor {
     way: Way,
-    /// The kernel's SO_PEEK_OFF, as far as it is known.
+    /// The kernel's SO_PEEK_OFF, if it is known.
     offset: Option<u64>,
     /// Another process may have the socket, and set SO_PEEK_OFF between any two calls of this one.
     is_shared: bool,
-    /// How many bytes from the front on have arrived with no urgent data among them.
+    /// Number of bytes from the front on that have arrived without urgent data among them.
     unbroken: u64,
     /// The module's position of the front.
     front: u64,
 }
 
 impl KernelCursor {
-    /// By the best way that the kernel offers for this socket, from `first` on.
+    /// Uses the best way that the kernel offers for this socket, from `first` on.
     #[must_use]
     pub fn new(fd: Fd, first: Way) -> Self {
         let ways = Way::ALL.into_iter().skip_while(|&way| way != first);
@@ -92,10 +92,10 @@ impl KernelCursor {
             .unwrap_or(Self::starting(Way::Drain, 0))
     }
 
-    /// By this way.
+    /// Uses this way.
     ///
     /// # Errors
-    /// Whatever the kernel says, if it does not offer it for this socket.
+    /// Those of the kernel, if it does not offer the way for this socket.
     pub fn by(way: Way, fd: Fd) -> Result<Self, Errno> {
         let front = match way {
             Way::Module => attach(fd)?,
@@ -109,8 +109,8 @@ impl KernelCursor {
         Self { way, offset: None, is_shared: false, unbroken: 0, front }
     }
 
-    /// From now on another process may have the socket. After each look SO_PEEK_OFF is put back to
-    /// what the other one expects: that of a socket on which nobody looks ahead.
+    /// From now on another process may have the socket. After each look, SO_PEEK_OFF is reset to
+    /// the value that the other process expects: that of a socket on which nobody looks ahead.
     pub fn share(&mut self, fd: Fd) {
         if !self.is_shared {
             self.is_shared = true;
@@ -118,10 +118,10 @@ impl KernelCursor {
         }
     }
 
-    /// MSG_PEEK begins at the front again.
+    /// Makes MSG_PEEK begin at the front again.
     fn forget(&mut self, fd: Fd) {
         if self.way == Way::Peek {
-            // A failure is that of the next look.
+            // The next look finds a failure.
             let _ = socket::forget_peek_offset(fd);
         }
         self.offset = None;
@@ -133,22 +133,22 @@ impl KernelCursor {
         self.way
     }
 
-    /// Whether what was taken is gone from the kernel: it neither counts as unread nor has to be
-    /// thrown away.
+    /// Whether taken bytes are gone from the kernel: they neither count as unread nor have to be
+    /// discarded.
     #[must_use]
     pub fn leaves_holes(&self) -> bool {
         self.way == Way::Module
     }
 
-    /// `n` bytes at the front were received. The kernel moves its offset along with them, but never
-    /// below 0.
+    /// Notes that `n` bytes at the front were received. The kernel moves its offset along with
+    /// them, but never below 0.
     fn received(&mut self, n: u64) {
         self.offset = self.offset.map(|offset| offset.saturating_sub(n));
         self.unbroken = self.unbroken.saturating_sub(n);
         self.front += n;
     }
 
-    /// The module's position of what lies `ahead` bytes behind the front.
+    /// The module's position of the byte `ahead` bytes after the front.
     fn position(&self, ahead: u64) -> u64 {
         self.front.saturating_add(ahead)
     }
@@ -156,16 +156,16 @@ impl KernelCursor {
 
 /// Hands a socket to the module and returns its position of the front.
 fn attach(fd: Fd) -> Result<u64, Errno> {
-    /// Asked for once: the kernel starts a program each time to look for a module that is not
-    /// there.
+    /// Asked only once: each time, the kernel starts a program to look for a module that does not
+    /// exist.
     static ABSENT: AtomicBool = AtomicBool::new(false);
     if ABSENT.load(Ordering::Relaxed) {
         return Err(Errno::NOENT);
     }
     match seek::attach(fd) {
         Ok(()) => Ok(0),
-        // The socket has the module already. If bytes were taken out of it, nobody here knows
-        // which.
+        // The socket has the module already. If bytes were taken out of it, this process does not
+        // know which.
         Err(Errno::EXIST) => match seek::state(fd)? {
             state if state.holes == 0 => Ok(state.head),
             _ => Err(Errno::BUSY),
@@ -177,17 +177,17 @@ fn attach(fd: Fd) -> Result<u64, Errno> {
     }
 }
 
-/// A socket as a source, for as long as nobody else receives from it.
+/// A socket as a source, while nobody else receives from it.
 #[derive(Debug)]
 pub struct KernelSource<'c> {
     /// The socket.
     pub fd: Fd,
-    /// Where the kernel looks.
+    /// The position at which the kernel looks.
     pub cursor: &'c mut KernelCursor,
 }
 
 impl KernelSource<'_> {
-    /// Copies bytes that begin `ahead` bytes behind the front, as one recv(2) does. `None` if those
+    /// Copies bytes that begin `ahead` bytes after the front, as one recv(2) does. `None` if those
     /// before them have to be received first.
     fn look_once(
         &mut self,
@@ -214,8 +214,9 @@ impl KernelSource<'_> {
         Ok(Some(n as u64))
     }
 
-    /// How many of these bytes have arrived with no urgent one before them. An urgent byte is not
-    /// part of the stream, but counts for SO_PEEK_OFF: behind it every look would be one too short.
+    /// Number of these bytes that have arrived without an urgent one before them. An urgent byte is
+    /// not part of the stream, but counts for SO_PEEK_OFF: after it, every look would be one byte
+    /// short.
     fn unbroken(&mut self, ahead: u64, most: usize) -> Result<usize, Errno> {
         if self.cursor.is_shared || self.cursor.unbroken < ahead.saturating_add(most as u64) {
             // FIONREAD ends at the urgent mark (tcp(7)), and the kernel never sets a mark among
@@ -240,7 +241,7 @@ impl KernelSource<'_> {
         n
     }
 
-    /// Whether the module could have given these bytes, and lacks memory to move what lies before
+    /// Whether the module could have returned these bytes, but lacks memory to move those before
     /// them.
     fn has_arrived(&self, ahead: u64, n: u64) -> Result<bool, Errno> {
         Ok(seek::state(self.fd)?.arrived >= self.cursor.position(ahead).saturating_add(n))
@@ -321,8 +322,8 @@ impl Source for KernelSource<'_> {
                 Ok(Some(Take::Taken(n as u64)))
             }
             Err(Errno::AGAIN) => Ok(Some(Take::Missing)),
-            // They have arrived. Either TCP has no memory to move what lies before them: then that
-            // has to be received. Or there would be too many holes, which `cut` reports.
+            // They have arrived. Either TCP has no memory to move the bytes before them, which then
+            // have to be received; or there would be too many holes, which `cut` reports.
             Err(Errno::NOBUFS)
                 if self.has_arrived(ahead, if partial { most.min(1) } else { most })? =>
             {

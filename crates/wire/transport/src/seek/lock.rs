@@ -8,17 +8,16 @@ use std::time::Duration;
 use crate::Errno;
 use crate::sys::thread;
 
-/// How often a waiter looks before it lets others have its processor, and before it sleeps between
-/// two looks.
+/// How often a waiter looks before it yields its processor, and before it sleeps between two looks.
 const LOOKS: u32 = 100;
 const TURNS: u32 = 1000;
 const NAP: Duration = Duration::from_micros(50);
 
-/// A lock that a signal handler, having interrupted its holder, does not wait for.
+/// A lock for which a signal handler that has interrupted its holder does not wait.
 #[derive(Debug, Default)]
 pub struct SeekLock<T> {
-    /// Thread id of the holder. This is the lock: whoever has it is known from the first instant
-    /// to the last.
+    /// Thread id of the holder. This is the lock: its holder is known from the first instant to the
+    /// last.
     holder: AtomicU32,
     /// Locked by the holder alone.
     state: Mutex<T>,
@@ -41,10 +40,10 @@ impl<T> SeekLock<T> {
         Self { holder: AtomicU32::new(0), state: Mutex::new(state) }
     }
 
-    /// Takes it.
+    /// Takes the lock.
     ///
     /// # Errors
-    /// EAGAIN when this very thread has it, and was interrupted by a signal.
+    /// EAGAIN if this very thread holds it, and was interrupted by a signal.
     #[inline]
     pub fn lock(&self) -> Result<SeekGuard<'_, T>, Errno> {
         let me = thread::id();
@@ -75,13 +74,13 @@ impl<T> SeekLock<T> {
         Ok(())
     }
 
-    /// Whether somebody has it now.
+    /// Whether a thread holds it now.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.holder.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether this very thread has it: what the caller runs in is a signal handler.
+    /// Whether this very thread holds it: then the caller runs in a signal handler.
     #[must_use]
     pub fn is_mine(&self) -> bool {
         self.holder.load(Ordering::Relaxed) == thread::id()

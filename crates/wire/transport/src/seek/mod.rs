@@ -16,8 +16,8 @@
 //! | peek | SO_PEEK_OFF and MSG_PEEK (Linux 6.9) | freed when the head reaches them, or before a wait |
 //! | drain | received into library memory first | of the kernel's, at once |
 //!
-//! All but the ring are ways of the kernel's socket. What the kernel cannot hold goes to library
-//! memory by each of them.
+//! All but the ring are ways of the kernel's socket. Bytes that the kernel cannot hold go to
+//! library memory with each of them.
 //!
 //! Offsets count from the first byte that was neither received nor taken, holes included.
 //! `tests/seek.rs` holds every way to the same rules.
@@ -49,27 +49,27 @@ pub use source::{Look, Source, Take};
 pub use tcp::SeekTcp;
 pub use waits::{KernelSleep, KernelWaits, Woken};
 
-/// What can be received, by position.
+/// The bytes that can be received, by position.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Extent {
     /// Position of the first byte that was neither received nor taken.
     pub head: u64,
-    /// Position behind the last byte that has arrived.
+    /// Position after the last byte that has arrived.
     pub arrived: u64,
-    /// What was taken between them, in order.
+    /// The taken bytes between them, in order.
     pub holes: Vec<Span>,
 }
 
 /// Where a seek begins.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum At {
-    /// So many bytes behind the head, those of holes included.
+    /// This many bytes after the head, including those of holes.
     Offset(u64),
     /// At this position of the stream, whatever was received meanwhile.
     Position(u64),
 }
 
-/// How to take bytes out of the middle: one of the constants, with what differs from it.
+/// How to take bytes out of the middle: one of the constants, with changes.
 ///
 /// ```
 /// use seekwire_transport::seek::SeekOptions;
@@ -83,21 +83,21 @@ pub enum At {
 pub struct SeekOptions {
     /// MSG_PEEK: the bytes stay.
     pub peek: bool,
-    /// Take what has arrived of them, at least one byte, up to the next hole.
+    /// Take those of the bytes that have arrived, at least one, up to the next hole.
     pub partial: bool,
-    /// The first so many bytes are not wanted: they are taken with the others, but go nowhere.
-    /// Nothing is taken where the stream ends before the others, or, if there are none, before all
-    /// of these.
+    /// This many bytes at the beginning are not wanted: they are taken with the others, but
+    /// discarded. Nothing is taken if the stream ends before the others, or, if there are none,
+    /// before all of these.
     pub skip: u64,
-    /// More will be asked for in small pieces: whatever has arrived is best moved to library
-    /// memory at once.
+    /// More requests of small pieces will follow: everything that has arrived is best moved to
+    /// library memory at once.
     pub bulk: bool,
 }
 
 impl SeekOptions {
-    /// The bytes are taken, all of them.
+    /// Takes the bytes, all of them.
     pub const TAKE: Self = Self { peek: false, partial: false, skip: 0, bulk: false };
-    /// The bytes stay.
+    /// Leaves the bytes there.
     pub const PEEK: Self = Self { peek: true, ..Self::TAKE };
 
     /// With [`field@SeekOptions::peek`] as given.
@@ -125,11 +125,11 @@ impl SeekOptions {
     }
 }
 
-/// Attempts until the bytes are there. What one attempt has copied, the next one need not copy
-/// again.
+/// Attempts until the bytes are there. Bytes that one attempt has copied need not be copied again
+/// by the next.
 ///
 /// # Errors
-/// Those of the closures, but EAGAIN of `attempt`.
+/// Those of the closures, except EAGAIN of `attempt`.
 pub fn until_there(
     into: &mut [IoSliceMut<'_>],
     mut attempt: impl FnMut(&mut Scatter<'_, '_>) -> Result<usize, Errno>,

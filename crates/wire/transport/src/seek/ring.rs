@@ -15,7 +15,7 @@ pub struct SegmentLoans(Vec<SegmentLoan>);
 /// Bytes of one segment that were taken and that the application still uses in place.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SegmentLoan {
-    /// Where it lies in the peer's memory, in bytes.
+    /// Offset in the peer's memory, in bytes.
     pub offset: usize,
     /// Bytes.
     pub len: usize,
@@ -25,8 +25,8 @@ pub struct SegmentLoan {
 }
 
 impl SegmentLoan {
-    /// Of a part that counts from the position `front` on. `None` for one that lies in the ring
-    /// itself, which cannot be lent.
+    /// A loan of a part that counts from the position `front` on. `None` for a part that lies in
+    /// the ring itself, which cannot be lent.
     #[must_use]
     pub fn new(part: Part, front: u64) -> Option<Self> {
         let (segment, record) = part.segment?;
@@ -36,7 +36,7 @@ impl SegmentLoan {
 }
 
 impl SegmentLoans {
-    /// How many there are.
+    /// The number of loans.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
@@ -46,16 +46,16 @@ impl SegmentLoans {
         self.0.iter().any(|loan| loan.record.overlaps(span))
     }
 
-    /// Enters one.
+    /// Enters a loan.
     pub fn add(&mut self, loan: SegmentLoan) {
         self.0.push(loan);
     }
 
-    /// Takes one off. Returns the segment to give back if it was the last of its record, and all of
-    /// that was taken.
+    /// Removes a loan. Returns the segment to give back if it was the last loan of its record, and
+    /// all of the record was taken.
     ///
     /// # Errors
-    /// EINVAL when there is no such loan.
+    /// EINVAL if there is no such loan.
     pub fn end(&mut self, engine: &Engine, loan: SegmentLoan) -> Result<Option<u16>, Errno> {
         let at = self.0.iter().position(|other| *other == loan).ok_or(Errno::INVAL)?;
         self.0.swap_remove(at);
@@ -64,7 +64,7 @@ impl SegmentLoans {
     }
 }
 
-/// The receiving half as a source, where the next byte comes from the ring.
+/// The receiving half as a source, while the next byte comes from the ring.
 #[derive(Debug)]
 pub struct RingSource<'r, 'q, O: Memory = Own, P = Peer> {
     rx: &'r Rx<'q, O, P>,
@@ -73,7 +73,7 @@ pub struct RingSource<'r, 'q, O: Memory = Own, P = Peer> {
 }
 
 impl<'r, 'q, O: Memory, P: PeerMemory> RingSource<'r, 'q, O, P> {
-    /// With the engine's front at `front`.
+    /// Creates the source with the engine's front at `front`.
     #[must_use]
     pub fn new(rx: &'r Rx<'q, O, P>, loans: &'r SegmentLoans, front: u64) -> Self {
         Self { rx, loans, front }
@@ -100,7 +100,7 @@ impl<'r, 'q, O: Memory, P: PeerMemory> RingSource<'r, 'q, O, P> {
         Ok(n)
     }
 
-    /// As [`Self::receive`], but only what lies in the ring itself: nothing of that is ever lent.
+    /// As [`Self::receive`], but only bytes in the ring itself, which are never lent.
     ///
     /// # Errors
     /// [`Violation`].
@@ -114,7 +114,7 @@ impl<'r, 'q, O: Memory, P: PeerMemory> RingSource<'r, 'q, O, P> {
         Ok(n)
     }
 
-    /// Takes `n` bytes at the front off the ring without looking at them.
+    /// Takes `n` bytes at the front off the ring without reading them.
     ///
     /// # Errors
     /// [`Violation`].
@@ -124,7 +124,7 @@ impl<'r, 'q, O: Memory, P: PeerMemory> RingSource<'r, 'q, O, P> {
         Ok(n)
     }
 
-    /// As [`Rx::release`], but what is lent is not given back.
+    /// As [`Rx::release`], but segments with lent bytes are not given back.
     ///
     /// # Errors
     /// [`Violation`].

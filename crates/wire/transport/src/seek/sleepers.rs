@@ -9,10 +9,10 @@ use crate::sys::Fd;
 use crate::sys::doorbell::Doorbell;
 use crate::sys::poll::{self, Deadline, Events};
 
-/// Doorbells that are kept for the next time.
+/// Doorbells that are kept for reuse.
 const SPARE: usize = 2;
 
-/// Those who sleep for one stream. For one caller at a time.
+/// The sleepers for one stream. For one caller at a time.
 #[derive(Debug, Default)]
 pub struct Sleepers {
     /// The leader: one sleeper that sleeps on the ring's doorbell, until the bytes before this
@@ -24,18 +24,18 @@ pub struct Sleepers {
 
 #[derive(Debug)]
 struct Sleeper {
-    /// Position that has to have arrived.
+    /// The position that has to have arrived.
     end: u64,
     doorbell: Arc<Doorbell>,
     rung: bool,
 }
 
-/// When the leader wakes, to a sleeper who needs some bytes.
+/// When the leader wakes, relative to the bytes that a sleeper needs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Leader {
-    /// As soon as these bytes have come, or before.
+    /// As soon as these bytes have come, or earlier.
     InTime,
-    /// When bytes behind them have come, too: the leader has to look again.
+    /// After bytes that follow them have come as well: the leader has to look again.
     Late,
 }
 
@@ -48,7 +48,7 @@ pub struct Sleep {
 }
 
 impl Sleepers {
-    /// Enters one for the bytes before `end`.
+    /// Enters a sleeper for the bytes before `end`.
     ///
     /// # Errors
     /// Those of eventfd(2).
@@ -65,7 +65,7 @@ impl Sleepers {
         Ok(Sleep { end, doorbell, since: Instant::now() })
     }
 
-    /// It is awake.
+    /// Removes a sleeper that is awake.
     pub fn end(&mut self, sleep: Sleep) {
         let at = self.asleep.iter().position(|other| Arc::ptr_eq(&other.doorbell, &sleep.doorbell));
         if at.is_some_and(|at| self.asleep.swap_remove(at).rung) {
@@ -76,7 +76,7 @@ impl Sleepers {
         }
     }
 
-    /// Wakes those who wait for bytes before `end`.
+    /// Wakes the sleepers for bytes before `end`.
     pub fn wake(&mut self, end: u64) {
         for sleeper in self.asleep.iter_mut().filter(|sleeper| sleeper.end <= end && !sleeper.rung)
         {
@@ -85,21 +85,21 @@ impl Sleepers {
         }
     }
 
-    /// The lowest position behind `front` that a sleeper waits for.
+    /// The lowest position after `front` that a sleeper waits for.
     #[must_use]
     pub fn least(&self, front: u64) -> Option<u64> {
         self.asleep.iter().map(|sleeper| sleeper.end).filter(|end| *end > front).min()
     }
 
-    /// Whether there is a leader; and if so, when it wakes, to a sleeper who needs the bytes before
-    /// `end`.
+    /// Whether there is a leader, and if so, when it wakes for a sleeper that needs the bytes
+    /// before `end`.
     #[must_use]
     pub fn leader(&self, end: u64) -> Option<Leader> {
         self.leader.map(|led| if end < led { Leader::Late } else { Leader::InTime })
     }
 
     /// The caller becomes the leader: it is about to sleep on the ring's doorbell for the bytes
-    /// before `end`, with the front at `front`. Returns the position that it has to wake for:
+    /// before `end`, with the front at `front`. Returns the position for which it has to wake:
     /// another sleeper may need less.
     pub fn lead(&mut self, end: u64, front: u64) -> u64 {
         let end = self.least(front).map_or(end, |least| least.min(end));
@@ -113,15 +113,15 @@ impl Sleepers {
         self.wake(u64::MAX);
     }
 
-    /// Those who slept are threads of another process: this one was forked from it. Returns whether
-    /// there were any.
+    /// After a fork, in the child: the sleepers are threads of the parent. Returns whether there
+    /// were any.
     pub fn forget(&mut self) -> bool {
-        // Their doorbells are shared with them.
+        // The parent shares their doorbells.
         let others = std::mem::take(self);
         others.leader.is_some() || !others.asleep.is_empty()
     }
 
-    /// Whether nobody sleeps.
+    /// Whether there are no sleepers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.asleep.is_empty()
@@ -129,20 +129,20 @@ impl Sleepers {
 }
 
 impl Sleep {
-    /// Position that has to have arrived.
+    /// The position that has to have arrived.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.end
     }
 
-    /// When it was entered.
+    /// The time at which it was entered.
     #[must_use]
     pub fn since(&self) -> Instant {
         self.since
     }
 
-    /// Sleeps until it is woken, or something happens to the socket, if there is one: what is
-    /// wanted of it is `of_socket`, and what came is returned. Not to be called with a lock held.
+    /// Sleeps until it is woken, or the socket, if there is one, has an event of `of_socket`;
+    /// returns the socket's events. Not to be called with a lock held.
     ///
     /// # Errors
     /// ETIMEDOUT, EINTR.

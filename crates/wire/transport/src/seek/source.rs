@@ -1,11 +1,11 @@
-//! Where an engine gets the bytes of a stream from.
+//! The source from which an engine gets the bytes of a stream.
 
 use seekwire_protocol::span::Span;
 
 use crate::Errno;
 use crate::iov::Scatter;
 
-/// How far a look ahead got.
+/// The outcome of a look ahead.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Look {
     /// All the bytes were there.
@@ -14,31 +14,31 @@ pub enum Look {
     Missing,
     /// The stream ends before the rest of them.
     Ended,
-    /// The rest of them cannot be looked at before this many bytes, counted from the front, are
+    /// The rest of them cannot be seen before this many bytes, counted from the front, are
     /// received.
     Behind(u64),
 }
 
-/// What came of taking bytes in one step.
+/// The outcome of taking bytes in one step.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Take {
-    /// So many were, fewer than were wanted only where that was allowed, or the stream ends.
+    /// This many were taken: fewer than wanted only if that was allowed, or the stream ends.
     Taken(u64),
     /// They have not all arrived.
     Missing,
 }
 
-/// Bytes in order, with a look ahead. The front is the first byte that was not received from it.
-/// No method waits.
+/// Bytes in order, with a look ahead. The front is the first byte that was not received from the
+/// source. No method waits.
 pub trait Source {
     /// Receives up to `most` bytes from the front into `into`; 0 is the end of the stream.
     ///
     /// # Errors
-    /// EAGAIN when there is nothing; those of recv(2).
+    /// EAGAIN if there are no bytes; those of recv(2).
     fn receive(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno>;
 
-    /// As [`Source::receive`], but the first bytes go to `skip`, up to `most` behind them into
-    /// `into`. `None`: that does not go in one step.
+    /// As [`Source::receive`], but the first bytes go to `skip`, and up to `most` after them into
+    /// `into`. `None` if that cannot be done in one step.
     ///
     /// # Errors
     /// Those of [`Source::receive`].
@@ -51,8 +51,8 @@ pub trait Source {
         Ok(None)
     }
 
-    /// Whether what lies at the front lies there in small pieces, which cost less to move once than
-    /// to walk past again and again.
+    /// Whether the bytes at the front lie there in small pieces, which cost less to move once than
+    /// to pass again and again.
     ///
     /// # Errors
     /// Those of recv(2), not EAGAIN.
@@ -60,7 +60,7 @@ pub trait Source {
         Ok(false)
     }
 
-    /// As [`Source::receive`], but no more than lies there in small pieces; 0 where nothing does.
+    /// As [`Source::receive`], but only bytes that lie there in small pieces; 0 if none do.
     ///
     /// # Errors
     /// As [`Source::begins_small`].
@@ -68,19 +68,19 @@ pub trait Source {
         Ok(0)
     }
 
-    /// Copies up to `most` bytes that begin `ahead` bytes behind the front; they stay. `into` holds
-    /// those that were there, whatever is returned.
+    /// Copies up to `most` bytes that begin `ahead` bytes after the front; they stay. `into` then
+    /// holds those that were there, whatever is returned.
     ///
     /// # Errors
     /// Those of recv(2), not EAGAIN.
     fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno>;
 
-    /// Copies `most` bytes that begin `ahead` bytes behind the front and takes them out of the
-    /// source, all or none, with `partial` as many as have arrived. `None`: it cannot do both in
-    /// one step, and nothing has changed.
+    /// Copies `most` bytes that begin `ahead` bytes after the front and takes them out of the
+    /// source, all or none; with `partial` as many as have arrived. `None` if it cannot do both in
+    /// one step; then nothing has changed.
     ///
     /// # Errors
-    /// ENOBUFS when there would be too many holes; those of recv(2), not EAGAIN.
+    /// ENOBUFS if there would be too many holes; those of recv(2), not EAGAIN.
     fn take(
         &mut self,
         _ahead: u64,
@@ -92,7 +92,7 @@ pub trait Source {
     }
 
     /// The bytes of `span`, counted from the front, have arrived, were copied, and are about to be
-    /// taken. Whoever keeps holes of its own makes this one.
+    /// taken. A source that keeps holes of its own makes this one.
     ///
     /// # Errors
     /// As [`Source::take`]; then nothing has changed.
@@ -100,27 +100,27 @@ pub trait Source {
         Ok(())
     }
 
-    /// Throws bytes at the front away, at most `n`, all of which were taken. Returns how many; 0
-    /// when they are not there.
+    /// Discards bytes at the front, at most `n`, all of which were taken. Returns their number; 0
+    /// if they are not there.
     ///
     /// # Errors
     /// Those of recv(2).
     fn discard(&mut self, n: u64) -> Result<u64, Errno>;
 
     /// The bytes of `span`, counted from the front, were just taken: their memory may go back.
-    /// `is_taken` tells whether all of a span, counted alike, is.
+    /// `is_taken` returns whether all of a span, counted likewise, is taken.
     ///
     /// # Errors
     /// Those of recv(2).
     fn release(&mut self, span: Span, is_taken: &dyn Fn(Span) -> bool) -> Result<(), Errno>;
 
-    /// Bytes that have arrived behind the front, as far as can be seen.
+    /// Number of bytes that have arrived after the front, if they can be seen.
     ///
     /// # Errors
     /// Those of ioctl(2).
     fn arrived(&mut self) -> Result<u64, Errno>;
 
-    /// As [`Source::arrived`], with those that cannot be looked at before others are received.
+    /// As [`Source::arrived`], including bytes that cannot be seen before others are received.
     ///
     /// # Errors
     /// Those of [`Source::arrived`].
@@ -128,22 +128,23 @@ pub trait Source {
         self.arrived()
     }
 
-    /// Whether the stream ends at the front. Nothing is received for that, so no memory is needed.
+    /// Whether the stream ends at the front. Nothing is received for this check, so no memory is
+    /// needed.
     ///
     /// # Errors
     /// Those of recv(2), ioctl(2), not EAGAIN.
     fn has_ended(&mut self) -> Result<bool, Errno> {
         match self.receive(&mut Scatter::new(&mut []), 0) {
-            // It also is the answer where bytes are. They stay, so those that came before are still
-            // there.
+            // This is also the answer if bytes are there. They stay, so those that came before are
+            // still there.
             Ok(_) => Ok(self.arrived()? == 0),
             Err(Errno::AGAIN) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Whether nothing but an error comes behind so many bytes. The kernel returns it once, and
-    /// behind bytes it belongs to the next call.
+    /// Whether only an error follows this many bytes. The kernel returns it once, and after bytes
+    /// it belongs to the next call.
     ///
     /// # Errors
     /// Those of poll(2).
@@ -151,11 +152,11 @@ pub trait Source {
         Ok(false)
     }
 
-    /// Average size of what is asked for, in bytes, below which it is best moved to library memory
-    /// in bulk.
+    /// Average size of requests, in bytes, below which bytes are best moved to library memory in
+    /// bulk.
     fn bulk_below(&self) -> u32;
 
-    /// Whether what was taken at the front is best thrown away at once, because that costs no
+    /// Whether bytes that were taken at the front are best discarded at once, because that costs no
     /// system call.
     fn discards_cheaply(&self) -> bool;
 }

@@ -1,4 +1,4 @@
-//! Seeking on a TCP socket that has no ring, by any way that the kernel offers.
+//! Seeking on a TCP socket that has no ring, in any way that the kernel offers.
 
 use std::cell::Cell;
 use std::io::IoSliceMut;
@@ -13,12 +13,12 @@ use crate::iov::Scatter;
 use crate::sys::poll::Deadline;
 use crate::sys::{Fd, socket};
 
-/// Bytes that were taken and still lie at the front of the kernel's queue are thrown away before a
-/// sleep if there are this many; that fewer keep memory busy does not stop the sender. The smallest
+/// Bytes that were taken and still lie at the front of the kernel's queue are discarded before a
+/// sleep if there are this many; fewer occupy memory, but do not stop the sender. The smallest
 /// usual receive buffer holds twice as many.
 const DISCARD_BEFORE_SLEEP: u64 = 64 << 10;
 
-/// A connected TCP socket that can be received from out of order, as long as all receives go
+/// A connected TCP socket that can be received from out of order, provided that all receives go
 /// through here.
 #[derive(Debug)]
 pub struct SeekTcp {
@@ -34,18 +34,18 @@ struct State {
 }
 
 impl SeekTcp {
-    /// For the connected socket `fd`, whose next byte has position `head`. It may use `memory`
-    /// bytes of library memory. Takes the best way that the kernel offers, of `first` and those
-    /// behind it in [`Way::ALL`].
+    /// Seeks on the connected socket `fd`, whose next byte has position `head`, with at most
+    /// `memory` bytes of library memory. Takes the best way that the kernel offers: `first`, or one
+    /// that follows it in [`Way::ALL`].
     #[must_use]
     pub fn new(first: Way, fd: Fd, head: u64, memory: usize) -> Self {
         Self::with(KernelCursor::new(fd, first), fd, head, memory)
     }
 
-    /// As [`SeekTcp::new`], by this way.
+    /// As [`SeekTcp::new`], but only in this way.
     ///
     /// # Errors
-    /// Whatever the kernel says, if it does not offer it for this socket.
+    /// Those of the kernel, if it does not offer the way for this socket.
     pub fn by(way: Way, fd: Fd, head: u64, memory: usize) -> Result<Self, Errno> {
         Ok(Self::with(KernelCursor::by(way, fd)?, fd, head, memory))
     }
@@ -56,7 +56,7 @@ impl SeekTcp {
         Self { fd, state: SeekLock::new(state) }
     }
 
-    /// How bytes are taken out of the middle.
+    /// The way in which bytes are taken out of the middle.
     ///
     /// # Errors
     /// As all methods, EAGAIN in a signal handler that interrupted another one.
@@ -72,7 +72,7 @@ impl SeekTcp {
         Ok(self.state.lock()?.engine.moved())
     }
 
-    /// Calls the engine, and tells those who sleep if bytes have left the kernel.
+    /// Calls the engine, and notifies sleepers if bytes have left the kernel.
     #[inline]
     fn with_engine<R>(
         &self,
@@ -91,15 +91,16 @@ impl SeekTcp {
         let State { engine, cursor, waits } = &mut **state;
         let (front, leaves_holes) = (engine.front(), cursor.leaves_holes());
         let result = call(engine, &mut KernelSource { fd: self.fd, cursor });
-        // A hole brings those nearer who wait for bytes behind it.
+        // A hole brings waiters for later bytes nearer to them.
         if engine.front() != front || leaves_holes {
             waits.moved(self.fd, engine.reach(leaves_holes));
         }
         result
     }
 
-    /// Of a socket that nobody else polls: SO_RCVLOWAT may stay as the last sleep needed it, until
-    /// somebody is told to wait elsewhere (EAGAIN), or [`SeekTcp::share`] is called.
+    /// For a socket that nobody else polls: SO_RCVLOWAT may stay as the last sleep needed it, until
+    /// a call returns EAGAIN, after which the caller waits elsewhere, or [`SeekTcp::share`] is
+    /// called.
     #[must_use]
     pub fn private(self) -> Self {
         if let Ok(mut state) = self.state.lock() {
@@ -122,7 +123,7 @@ impl SeekTcp {
         }
     }
 
-    /// As [`SeekTcp::with_engine`], for somebody who will wait elsewhere.
+    /// As [`SeekTcp::with_engine`], for a caller that will wait elsewhere.
     fn try_with_engine<R>(
         &self,
         call: impl FnOnce(&mut Engine, &mut KernelSource<'_>) -> Result<R, Errno>,
@@ -136,8 +137,8 @@ impl SeekTcp {
     }
 
     /// Sleeps until the attempt may succeed. True if the kernel has woken the caller as if the
-    /// bytes were there. If the attempt fails nevertheless, something keeps them away: then the
-    /// caller passes true as `again` to the next call, which makes room.
+    /// bytes were there. If the attempt still fails, they cannot arrive: then the caller passes
+    /// true as `again` to the next call, which makes room.
     fn wait_for(&self, attempt: &Attempt, until: Deadline, again: bool) -> Result<bool, Errno> {
         let mut state = self.state.lock()?;
         if state.engine.needs(attempt) == 0 || (again && self.make_way(&mut state, attempt)?) {
@@ -156,7 +157,7 @@ impl SeekTcp {
         let reach = engine.reach(cursor.leaves_holes());
         let is_told = waits.end(self.fd, reach, sleep, slept.unwrap_or_default());
         if slept?.is_late {
-            // The range may still come, if more slowly, where there is no memory.
+            // Without memory the range may still come, but more slowly.
             match self.call(&mut state, |engine, source| engine.drain(source)) {
                 Err(Errno::NOBUFS) => state.waits.leave_there(),
                 drained => drop(drained?),
@@ -165,9 +166,9 @@ impl SeekTcp {
         Ok(is_told)
     }
 
-    /// Makes room for bytes that cannot arrive: the kernel has said that the socket is readable
-    /// because no more can come (tcp(7)). Throws away what was taken, if there is something, else
-    /// moves all that has arrived to library memory. Returns whether another attempt is worthwhile.
+    /// Makes room for bytes that cannot arrive: the kernel has reported the socket readable because
+    /// no more can come (tcp(7)). Discards bytes that were taken, if there are any; otherwise moves
+    /// all that have arrived to library memory. Returns whether another attempt is worthwhile.
     fn make_way(&self, state: &mut SeekGuard<'_, State>, attempt: &Attempt) -> Result<bool, Errno> {
         let reach = state.engine.reach(state.cursor.leaves_holes());
         if (socket::unread(self.fd)? as u64) >= reach.bytes_before(state.engine.needed_end(attempt))
@@ -184,12 +185,12 @@ impl SeekTcp {
 
 impl SeekTcp {
     /// Takes the bytes that begin at `at`, as many as `into` has room for, all or none; fewer only
-    /// where the stream ends, 0 behind its end, or if `options` say so. Returns how many it put
-    /// into `into`.
+    /// if the stream ends (0 after its end), or if `options` allow it. Returns the number of bytes
+    /// that it put into `into`.
     ///
     /// # Errors
-    /// EAGAIN when they have not all arrived; ENXIO when some were taken before; ENOBUFS when there
-    /// would be too many holes; EINVAL when there can be no such position; those of recv(2).
+    /// EAGAIN if they have not all arrived; ENXIO if some were taken before; ENOBUFS if there would
+    /// be too many holes; EINVAL if no such position can exist; those of recv(2).
     pub fn try_seek(
         &self,
         at: At,
@@ -199,7 +200,7 @@ impl SeekTcp {
         self.try_seek_again(&mut { at }, into, options)
     }
 
-    /// As [`SeekTcp::try_seek`]; `at` becomes the position that was meant, so that a further try is
+    /// As [`SeekTcp::try_seek`]; `at` becomes the absolute position, so that a further attempt is
     /// for the same bytes, wherever the head is by then.
     ///
     /// # Errors
@@ -218,11 +219,11 @@ impl SeekTcp {
         })
     }
 
-    /// As [`SeekTcp::try_seek`], but waits; `until` is asked for before it does. Makes room for the
-    /// bytes, if that is what keeps them away.
+    /// As [`SeekTcp::try_seek`], but waits; calls `until` before it does. Makes room for the bytes
+    /// if they cannot arrive otherwise.
     ///
     /// # Errors
-    /// Those of [`SeekTcp::try_seek`] but EAGAIN; those of [`SeekTcp::wait`].
+    /// Those of [`SeekTcp::try_seek`] except EAGAIN; those of [`SeekTcp::wait`].
     pub fn seek(
         &self,
         at: At,
@@ -248,7 +249,7 @@ impl SeekTcp {
             |deadline| {
                 let Some(attempt) = begun.get() else { return Ok(()) };
                 match self.wait_for(&attempt, deadline, again.get()) {
-                    // A signal does not change which bytes are meant.
+                    // A signal does not change which bytes are addressed.
                     Err(Errno::INTR) => {}
                     told => again.set(told?),
                 }
@@ -262,7 +263,7 @@ impl SeekTcp {
     /// `peek` they stay.
     ///
     /// # Errors
-    /// EAGAIN when there is nothing yet; those of recv(2).
+    /// EAGAIN if there are none yet; those of recv(2).
     pub fn try_recv(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
         let mut scatter = Scatter::new(into);
         self.try_with_engine(|engine, source| match peek {
@@ -272,17 +273,17 @@ impl SeekTcp {
     }
 
     /// Sleeps until the `len` bytes that begin at `at` may have arrived, or cannot come any more;
-    /// may return early. Makes room for them, if that is what keeps them away.
+    /// may return early. Makes room for them if they cannot arrive otherwise.
     ///
     /// # Errors
-    /// ETIMEDOUT, EINTR; ENOBUFS when they can only arrive after something is taken out; as
+    /// ETIMEDOUT, EINTR; ENOBUFS if they cannot arrive before other bytes are received; as
     /// [`SeekTcp::try_seek`].
     pub fn wait(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno> {
         let options = SeekOptions::PEEK;
         let attempt = self.state.lock()?.engine.begin(at, len, options)?;
         if self.wait_for(&attempt, until, false)? {
             let mut state = self.state.lock()?;
-            // For one byte the kernel never says so too early.
+            // For one byte, the kernel never reports that too early.
             if state.engine.needs(&attempt) > 1 {
                 self.make_way(&mut state, &attempt)?;
             }
@@ -290,15 +291,15 @@ impl SeekTcp {
         Ok(())
     }
 
-    /// Moves what has arrived into memory of this process, so that more can come.
+    /// Moves the bytes that have arrived into memory of this process, so that more can come.
     ///
     /// # Errors
-    /// ENOBUFS when no more memory may be used; those of recv(2).
+    /// ENOBUFS if no more memory may be used; those of recv(2).
     pub fn make_room(&self) -> Result<(), Errno> {
         self.with_engine(|engine, source| engine.drain(source)).map(drop)
     }
 
-    /// What can be received.
+    /// The extent of the bytes that can be received.
     ///
     /// # Errors
     /// Those of ioctl(2).

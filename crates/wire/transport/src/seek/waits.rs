@@ -1,15 +1,16 @@
 //! Threads that sleep for bytes of the kernel's socket.
 //!
-//! A sleeper asks the kernel to wake it when all that it needs is there, by SO_RCVLOWAT, so that it
-//! is woken once and not for every segment. The kernel says "readable" earlier when its memory is
-//! nearly full or the window nearly shut (tcp(7), `tcp_epollin_ready`): nothing more comes until
-//! something is taken out, and that is how a range that cannot arrive is found out. Whoever moves
-//! bytes away from the front of the socket sets the mark anew, and rings for those whose bytes it
-//! has moved.
+//! A sleeper asks the kernel with SO_RCVLOWAT to wake it when all the bytes that it needs are
+//! there, so that it is woken once and not for every segment. The kernel reports "readable" earlier
+//! if its memory is nearly full or the window nearly shut (tcp(7), `tcp_epollin_ready`): no more
+//! bytes come until some are taken out, and this is how a range that cannot arrive is detected. A
+//! thread that moves bytes away from the front of the socket sets the mark anew, and rings for the
+//! sleepers whose bytes it has moved.
 //!
-//! The mark goes back to what the application set when the last sleeper wakes. Where nobody else
-//! polls the socket that can wait until somebody is told to: the next sleeper then mostly finds the
-//! mark that it needs, and each system call saved counts against the copy that a seek saves.
+//! The mark goes back to what the application set when the last sleeper wakes. If nobody else polls
+//! the socket, that can wait until a caller is about to wait elsewhere: the next sleeper then
+//! mostly finds the mark that it needs, and the cost of each system call counts against the copy
+//! that a seek saves.
 
 use std::time::Duration;
 
@@ -23,44 +24,44 @@ use crate::sys::{Fd, socket};
 #[derive(Debug, Default)]
 pub struct KernelWaits {
     sleepers: Sleepers,
-    /// SO_RCVLOWAT as the application set it.
+    /// SO_RCVLOWAT, as the application set it.
     application: Option<u32>,
-    /// SO_RCVLOWAT as the socket has it, unless another process may have set it.
+    /// SO_RCVLOWAT of the socket, unless another process may have set it.
     now: Option<u32>,
-    /// Nobody but the sleepers polls the socket.
+    /// Only the sleepers poll the socket.
     is_private: bool,
-    /// The application's settings of SO_RCVLOWAT are seen: see [`KernelWaits::wanted`].
+    /// The application's changes of SO_RCVLOWAT are reported: see [`KernelWaits::wanted`].
     is_told: bool,
     pace: Pace,
 }
 
-/// How the bytes come. The sender may stand still while the receiver's kernel sees no reason: its
-/// small writes have become one segment that does not fit into what is left of the window (RFC
-/// 1122, 4.2.3.4), or it waits for an acknowledgement that is delayed (4.2.3.2) while nobody
-/// receives. Only receiving what has come makes it go on.
+/// The pace at which bytes come. The sender may stand still while the receiver's kernel sees no
+/// reason: its small writes have become one segment that does not fit into the rest of the window
+/// (RFC 1122, 4.2.3.4), or it waits for an acknowledgement that is delayed (4.2.3.2) while nobody
+/// receives. Only receiving the bytes that have come makes it go on.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum Pace {
     /// No sleep is long.
     #[default]
     Flowing,
-    /// A sleep was so long that the sender may stand still: the next sleeps are short, and then
-    /// what has come is received. The timers for that cost too much while all is well. So this ends
-    /// after so many sleeps in a row that did not need them.
+    /// A sleep was so long that the sender may stand still: the next sleeps are short, and after
+    /// each the bytes that have come are received. The timers for that cost too much in normal
+    /// operation, so this ends after this many sleeps in a row that did not need them.
     Halting(u8),
-    /// Nothing is there to be received: a sleep lasts until something comes.
+    /// There are no bytes to receive: a sleep lasts until some come.
     Idle,
 }
 
 /// A sleep this long may mean that the sender stands still.
 const LONG: Duration = Duration::from_millis(20);
 
-/// In [`Pace::Halting`], a sender of which nothing comes for so long is taken to stand still.
+/// In [`Pace::Halting`], a sender from which nothing comes for this long is taken to stand still.
 const STOPPED_AFTER: Duration = Duration::from_millis(1);
 
 const IN_A_ROW: u8 = 16;
 
 impl Pace {
-    /// After a sleep.
+    /// The pace after a sleep.
     fn next(self, slept: Duration, woken: Woken) -> Self {
         match self {
             Self::Flowing if slept < LONG => Self::Flowing,
@@ -77,12 +78,12 @@ impl Pace {
 pub struct Woken {
     /// The socket has something to receive, and has not ended.
     pub has_data: bool,
-    /// The bytes have not come in time: those that are there had better be received.
+    /// The bytes have not come in time: those that are there should be received.
     pub is_late: bool,
 }
 
 impl KernelWaits {
-    /// Of a socket that nobody else polls.
+    /// For a socket that nobody else polls.
     #[must_use]
     pub fn private() -> Self {
         Self { is_private: true, ..Self::default() }
@@ -94,8 +95,8 @@ impl KernelWaits {
         self.restore(fd);
     }
 
-    /// The application has set SO_RCVLOWAT to `bytes`, and every later change is told here. The
-    /// socket is never asked: it may show what a sleeper has set, of this process or another one.
+    /// The application has set SO_RCVLOWAT to `bytes`; every later change is also reported here.
+    /// The socket is never asked: it may show a sleeper's value, of this process or another one.
     pub fn wanted(&mut self, bytes: u32) {
         if self.application != Some(bytes) {
             self.application = Some(bytes);
@@ -104,15 +105,15 @@ impl KernelWaits {
         self.is_told = true;
     }
 
-    /// Another process is about to get the socket: puts SO_RCVLOWAT back to the application's
-    /// value, even while some sleep.
+    /// Another process is about to get the socket: resets SO_RCVLOWAT to the application's value,
+    /// even while there are sleepers.
     pub fn lower(&mut self, fd: Fd) {
         if self.now.is_none() || self.now != self.application {
             self.set(fd, self.application.unwrap_or(1));
         }
     }
 
-    /// If nobody sleeps any more, puts SO_RCVLOWAT back to the application's value.
+    /// Resets SO_RCVLOWAT to the application's value if there are no sleepers.
     pub fn restore(&mut self, fd: Fd) {
         if self.sleepers.is_empty() && self.now != self.application {
             self.ask(fd, Reach::new(0, None));
@@ -134,8 +135,8 @@ impl KernelWaits {
         Ok(KernelSleep { sleep, pace: self.pace })
     }
 
-    /// The sleeper is awake. Returns whether the kernel says that all is there that it needs, or
-    /// that no more can come.
+    /// Removes a sleeper that is awake. Returns whether the kernel reports that all the bytes it
+    /// needs are there, or that no more can come.
     pub fn end(&mut self, fd: Fd, reach: Reach<'_>, sleep: KernelSleep, woken: Woken) -> bool {
         let KernelSleep { sleep, pace } = sleep;
         let was_least =
@@ -148,7 +149,7 @@ impl KernelWaits {
         woken.has_data && !woken.is_late && was_least && pace != Pace::Idle
     }
 
-    /// There is no memory for what is there: nobody needs to look before more comes.
+    /// There is no memory for the bytes that are there: no sleeper needs to look before more come.
     pub fn leave_there(&mut self) {
         self.pace = Pace::Idle;
     }
@@ -161,19 +162,19 @@ impl KernelWaits {
         }
     }
 
-    /// Those who slept are threads of another process: this one was forked from it.
+    /// After a fork, in the child: the sleepers are threads of the parent.
     pub fn forget(&mut self) {
         if self.sleepers.forget() {
             self.now = None;
         }
     }
 
-    /// Everybody looks again.
+    /// Makes all sleepers look again.
     pub fn wake_all(&mut self, fd: Fd) {
         self.moved(fd, Reach::new(u64::MAX, None));
     }
 
-    /// Asks the kernel for what the first of the sleepers needs, or for what the application wants.
+    /// Sets the mark that the first of the sleepers needs, or the application's.
     fn ask(&mut self, fd: Fd, reach: Reach<'_>) {
         let bytes = match self.sleepers.least(reach.front()) {
             Some(least) if self.pace == Pace::Idle => {
@@ -204,13 +205,13 @@ pub struct KernelSleep {
 }
 
 impl KernelSleep {
-    /// Position that has to have arrived.
+    /// The position that has to have arrived.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.sleep.position()
     }
 
-    /// Sleeps until the socket has something, or the sleeper is woken. Not to be called with a lock
+    /// Sleeps until the socket has an event, or the sleeper is woken. Not to be called with a lock
     /// held.
     ///
     /// # Errors

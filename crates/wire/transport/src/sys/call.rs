@@ -1,7 +1,7 @@
 //! System calls by number, for those that rustix does not have.
 //!
-//! Not by libc's syscall(): that is the preload library's, which looks after numbers that the
-//! application calls by it.
+//! Not through libc's syscall(): that is the preload library's, which handles numbers that the
+//! application passes to it.
 
 use crate::Errno;
 
@@ -11,7 +11,7 @@ use crate::Errno;
 /// Those of the call.
 ///
 /// # Safety
-/// As the manual page of the call says.
+/// As the manual page of the call states.
 #[inline]
 pub unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, Errno> {
     // SAFETY: the caller's own arguments.
@@ -25,8 +25,8 @@ pub unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize,
 #[inline]
 unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     let result;
-    // SAFETY: the kernel's convention: it keeps all registers but rcx and r11. What it does to
-    // memory is the caller's matter.
+    // SAFETY: the kernel's convention: it keeps all registers but rcx and r11. The caller is
+    // responsible for what it does to memory.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -49,8 +49,8 @@ unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
 #[inline]
 unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     let result;
-    // SAFETY: the kernel's convention: it keeps all registers but x0. What it does to memory is the
-    // caller's matter.
+    // SAFETY: the kernel's convention: it keeps all registers but x0. The caller is responsible for
+    // what it does to memory.
     unsafe {
         std::arch::asm!(
             "svc #0",
@@ -67,7 +67,7 @@ unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     result
 }
 
-/// miri knows some of libc's.
+/// Miri knows some of libc's calls.
 #[cfg(miri)]
 unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     // SAFETY: the caller's own arguments.

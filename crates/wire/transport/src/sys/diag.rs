@@ -1,4 +1,4 @@
-//! What the kernel says of a TCP socket, whoever holds it: sock_diag(7).
+//! The kernel's data on a TCP socket, whichever process holds it: sock_diag(7).
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,7 +17,7 @@ use crate::Errno;
 pub struct Socket {
     /// Its inode in the file system of sockets.
     pub inode: u64,
-    /// The user that made it.
+    /// The user that created it.
     pub user: u32,
 }
 
@@ -28,7 +28,7 @@ const NLMSG_ERROR: u16 = 2;
 const HEADER: usize = 16;
 const REQUEST: usize = HEADER + 8 + ID;
 const ID: usize = 48;
-/// Of the answer, behind the header.
+/// In the answer, after the header.
 const ANSWER_ID: usize = HEADER + 4;
 const USER: usize = ANSWER_ID + ID + 12;
 const INODE: usize = USER + 4;
@@ -36,9 +36,9 @@ const ATTRIBUTES: usize = INODE + 4;
 const TCP_LISTEN: u8 = 10;
 const INET_DIAG_INFO: u8 = 2;
 const INET_DIAG_SKMEMINFO: u8 = 7;
-/// SK_MEMINFO_RCVBUF, of numbers of 4 bytes.
+/// SK_MEMINFO_RCVBUF, an index into numbers of 4 bytes.
 const RECEIVE_BUFFER: usize = 4;
-/// Of struct tcp_info.
+/// In struct tcp_info.
 const BYTES_ACKED: usize = 120;
 const BYTES_RECEIVED: usize = 128;
 
@@ -46,14 +46,14 @@ const BYTES_RECEIVED: usize = 128;
 /// this process, which must be the one with the cookie `namespace`; `None` if nobody holds it.
 ///
 /// # Errors
-/// Those of socket(2), sendto(2) and recv(2); EXDEV when this process is in another network
-/// namespace; what the kernel answers where it has no sock_diag.
+/// Those of socket(2), sendto(2) and recv(2); EXDEV if this process is in another network
+/// namespace; the kernel's error if it has no sock_diag.
 pub fn find(local: SocketAddr, peer: SocketAddr, namespace: u64) -> io::Result<Option<Socket>> {
     Ok(ask(local, peer, namespace, 0)?.map(|(socket, _)| socket))
 }
 
-/// Bytes that were sent and acknowledged, and bytes that came, on that connection; `None` if nobody
-/// holds it.
+/// Number of bytes that were sent and acknowledged, and of bytes that arrived, on that connection;
+/// `None` if nobody holds it.
 ///
 /// # Errors
 /// Those of [`find`].
@@ -100,13 +100,13 @@ fn ask(
     }
     let asked = id(local, peer);
     send(kernel.as_fd(), &request(&asked, local, extensions), SendFlags::DONTWAIT)?;
-    // The answer is there when the question has been sent.
+    // The answer is there once the question has been sent.
     let mut answer = [0; 1024];
     let (len, _) = recv(kernel.as_fd(), &mut answer, RecvFlags::DONTWAIT)?;
     let answer = &answer[..len.min(answer.len())];
     match read(answer) {
         Ok((state, found, socket)) => {
-            // With no such connection the kernel finds the listening socket.
+            // If no such connection exists, the kernel finds the listening socket.
             let is_it =
                 state != TCP_LISTEN && found == mapped(asked, local.is_ipv4()) && socket.inode != 0;
             Ok(is_it.then(|| (socket, answer.get(ATTRIBUTES..).unwrap_or_default().to_vec())))
@@ -137,7 +137,7 @@ fn id(local: SocketAddr, peer: SocketAddr) -> Id {
     Id { ports: [a, b, c, d], source: address(local), destination: address(peer) }
 }
 
-/// A socket of both families says IPv4 addresses mapped, and one of IPv4 as they are.
+/// A socket of both families reports mapped IPv4 addresses, and an IPv4 socket plain ones.
 fn mapped(id: Id, is_ipv4: bool) -> Id {
     let mapped = |address: [u8; 16]| {
         let [a, b, c, d, ..] = address;
@@ -229,7 +229,7 @@ mod tests {
         let listener = TcpListener::bind(address).unwrap();
         let mut to = listener.local_addr().unwrap();
         if to.ip().is_unspecified() {
-            // The one end is of both families then, the other one of IPv4.
+            // One end is then of both families, and the other one IPv4.
             to.set_ip([127, 0, 0, 1].into());
         }
         let from = TcpStream::connect(to).unwrap();
@@ -285,7 +285,7 @@ mod tests {
         from.read_exact(&mut [0; 500]).unwrap();
         let namespace = socket::namespace(Fd::from(&to)).unwrap();
         let moved = moved(to.local_addr().unwrap(), to.peer_addr().unwrap(), namespace).unwrap();
-        // The kernel counts the first acknowledgement as a byte, perhaps.
+        // The kernel may count the first acknowledgement as a byte.
         assert!(moved.is_some_and(|moved| (1500..=1502).contains(&moved)), "{moved:?}");
     }
 

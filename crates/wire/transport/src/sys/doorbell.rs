@@ -1,6 +1,6 @@
-//! The doorbell: an eventfd, the cheapest thing that poll, select and epoll can wait on. Where the
-//! ringer is on another machine, a connection of its own carries the rings, a byte each, or an event
-//! channel of Xen's.
+//! The doorbell: an eventfd, the cheapest object that poll, select and epoll can wait on. If the
+//! ringer is on another machine, a separate connection carries the rings, a byte each, or an event
+//! channel of Xen's does.
 
 use std::io;
 use std::sync::Arc;
@@ -21,34 +21,34 @@ mod line;
 enum Bell {
     /// An eventfd.
     Event(Placed),
-    /// Of this end, with a ringer on another machine: a set of the eventfd that is rung here, the
+    /// This end's, with a ringer on another machine: a set of the eventfd that is rung here, the
     /// line, and its channel.
     Here { set: Placed, event: Placed, line: Arc<Line> },
-    /// Of the end on the other machine.
+    /// The doorbell of the end on the other machine.
     There(Arc<Line>),
 }
 
-/// What one end sleeps on and the other rings.
+/// A doorbell: one end sleeps on it and the other rings it.
 #[derive(Debug)]
 pub struct Doorbell {
     bell: Bell,
-    /// A waiter has answered its ring, and left it to the next sleeper to silence it.
+    /// A waiter has answered its ring, and left the silencing to the next sleeper.
     heard: AtomicBool,
     /// How often waiters have left it rung for others since it was silenced.
     left: AtomicU32,
 }
 
 impl Doorbell {
-    /// A new one, silent.
+    /// Creates a silent one.
     ///
     /// # Errors
-    /// Those of eventfd(2), and EMFILE when there is no room above the library's floor.
+    /// Those of eventfd(2); EMFILE if no number above the library's floor is free.
     pub fn new() -> io::Result<Self> {
         Ok(Self::of(Bell::Event(event()?)))
     }
 
-    /// That of this end and that of its peer on another machine, by a connected stream socket
-    /// between the two, which carries nothing else, and by a channel, where there is one.
+    /// Creates this end's doorbell and that of its peer on another machine, on a connected stream
+    /// socket between the two, which carries nothing else, and on a channel, if there is one.
     ///
     /// # Errors
     /// As for [`Self::new`], and those of epoll_create1(2) and epoll_ctl(2).
@@ -57,7 +57,7 @@ impl Doorbell {
         channel: impl FnOnce() -> Option<EventChannel>,
     ) -> io::Result<(Self, Self)> {
         let (set, event) = (new_set()?, event()?);
-        // Last: where descriptors are few, it can be done without.
+        // Last: if descriptors are scarce, the channel is dispensable.
         let channel = channel();
         let rung = [Some(event.as_fd()), Some(socket.as_fd()), channel.as_ref().map(AsFd::as_fd)];
         for fd in rung.into_iter().flatten() {
@@ -68,7 +68,7 @@ impl Doorbell {
         Ok((Self::of(Bell::Here { set, event, line }), there))
     }
 
-    /// Whether nobody can ring any more who is on another machine.
+    /// Whether a ringer on another machine can no longer ring.
     #[must_use]
     pub fn is_over(&self) -> bool {
         match &self.bell {
@@ -77,7 +77,7 @@ impl Doorbell {
         }
     }
 
-    /// As [`Self::is_over`], having asked the line, and having waited for that until then.
+    /// As [`Self::is_over`], after asking the line, and waiting for it at most until then.
     #[must_use]
     pub fn is_over_by(&self, until: Deadline) -> bool {
         match &self.bell {
@@ -86,11 +86,11 @@ impl Doorbell {
         }
     }
 
-    /// One that a peer sent. Nothing is believed of it: should it not be an eventfd, or one that
-    /// blocks, ringing it fails or the write is refused.
+    /// A doorbell that a peer sent. It is not trusted: if it were no eventfd, or one that blocks,
+    /// ringing it could fail or block, so it is refused.
     ///
     /// # Errors
-    /// EINVAL when the descriptor blocks or is not an eventfd.
+    /// EINVAL if the descriptor blocks or is not an eventfd.
     pub fn from_peer(doorbell: Placed) -> io::Result<Self> {
         let flags = rustix::fs::fcntl_getfl(doorbell.as_fd())?;
         if !flags.contains(rustix::fs::OFlags::NONBLOCK) || !is_eventfd(doorbell.as_fd()) {
@@ -103,7 +103,7 @@ impl Doorbell {
         Self { bell, heard: AtomicBool::new(false), left: AtomicU32::new(0) }
     }
 
-    /// Its eventfd. `None` where the ringer is on another machine.
+    /// Its eventfd. `None` if the ringer is on another machine.
     #[must_use]
     pub fn descriptor(&self) -> Option<Fd> {
         match &self.bell {
@@ -112,7 +112,7 @@ impl Doorbell {
         }
     }
 
-    /// Wakes whoever sleeps on it.
+    /// Wakes all sleepers on it.
     #[inline]
     pub fn ring(&self) {
         // A full counter means that it is ringing already; a dead peer needs no waking.
@@ -124,8 +124,8 @@ impl Doorbell {
         }
     }
 
-    /// Whether the last ring did not go to the other machine, since there was no room in the line,
-    /// or no memory. Then it is to be [rung again](Self::ring_owed).
+    /// Whether the last ring did not go to the other machine, because the line had no room, or no
+    /// memory. Then the caller has to [ring again](Self::ring_owed).
     #[inline]
     #[must_use]
     pub fn is_owed(&self) -> bool {
@@ -135,7 +135,7 @@ impl Doorbell {
         }
     }
 
-    /// Rings if a ring [is owed](Self::is_owed). After a second without memory, the line is over.
+    /// Rings if a ring [is owed](Self::is_owed). After a second without memory, the line is closed.
     #[inline]
     pub fn ring_owed(&self) {
         if self.is_owed() {
@@ -143,7 +143,7 @@ impl Doorbell {
         }
     }
 
-    /// The port of the channel to another machine, if it has been heard and is not known to be the
+    /// The port of the channel to another machine, if it has been rung and is not known to be the
     /// peer's: see [`Self::confirm_channel`].
     #[inline]
     #[must_use]
@@ -154,14 +154,15 @@ impl Doorbell {
         }
     }
 
-    /// The peer says that it has the other end of the channel: from now on rings go by that.
+    /// The peer reports that it has the other end of the channel: from now on the channel carries
+    /// the rings.
     pub fn confirm_channel(&self) {
         if let Bell::Here { line, .. } | Bell::There(line) = &self.bell {
             line.channel.iter().for_each(EventChannel::confirm);
         }
     }
 
-    /// Leaves it rung, for others.
+    /// Leaves it rung, for other waiters.
     pub fn leave(&self) {
         self.left.fetch_add(1, Ordering::Relaxed);
     }
@@ -182,8 +183,8 @@ impl Doorbell {
         if let Bell::Here { set, event, line } = &self.bell {
             line.quiet();
             if line.is_over.load(Ordering::Relaxed) && !line.is_out.swap(true, Ordering::Relaxed) {
-                // Forks that share the set have yet to hear of it, and this process may be killed
-                // before it sees to that.
+                // Forks that share the set have not seen it yet, and this process may be killed
+                // before it rings for them.
                 let _ = rustix::io::write(event, &1u64.to_ne_bytes());
                 // It would be readable for ever.
                 let _ = epoll::delete(set, &line.socket);
@@ -191,13 +192,13 @@ impl Doorbell {
         }
     }
 
-    /// To be called by whoever is about to wait for it and may not have silenced it: a line that
-    /// nobody reads would fill up, and then carry no more rings, and its end would not be seen. A
-    /// channel carries one.
+    /// To be called by a waiter that is about to wait for it and may not have silenced it: a line
+    /// that nobody reads would fill up, and then carry no more rings, and its closing would not be
+    /// seen. A channel carries one ring.
     ///
-    /// What it takes may have been for others who wait: if there are any (`others`), the doorbell
-    /// is left rung for them. Returns whether it took something: others may have begun to wait
-    /// meanwhile, and the caller is to ring for those who have a reason to wake.
+    /// The rings that it takes may have been for other waiters: if there are any (`others`), the
+    /// doorbell is left rung for them. Returns whether it took any: others may have begun to wait
+    /// meanwhile, and the caller has to ring for those that have a reason to wake.
     #[must_use]
     pub fn make_room(&self, others: impl FnOnce() -> bool) -> bool {
         let Bell::Here { event, line, .. } = &self.bell else { return false };
@@ -206,10 +207,10 @@ impl Doorbell {
         if rung.is_none() && full.is_none() {
             return false;
         }
-        // Asked after it is known what is in the line: whoever waits from now on has seen the cause
-        // of that. Of a channel more may be taken.
+        // Asked after the number of rings in the line is known: a waiter that comes later has seen
+        // their cause. From a channel, more may be taken.
         if rung.is_some() || others() {
-            // Before it is taken: this process may be killed in between.
+            // Before the rings are taken: this process may be killed in between.
             let _ = rustix::io::write(event, &1u64.to_ne_bytes());
         }
         rung.map(EventChannel::hear);
@@ -217,14 +218,14 @@ impl Doorbell {
         true
     }
 
-    /// Leaves the system call that silences it for the time when somebody wants to sleep again:
-    /// between being woken and answering every microsecond counts.
+    /// Postpones the system call that silences it until a thread wants to sleep again: between
+    /// being woken and answering, every microsecond counts.
     #[inline]
     pub fn quiet_later(&self) {
         self.heard.store(true, Ordering::Relaxed);
     }
 
-    /// Whether that is due, which the caller now sees to.
+    /// Whether that is due; the caller then does it.
     #[inline]
     pub fn take_heard(&self) -> bool {
         self.heard.load(Ordering::Relaxed) && self.heard.swap(false, Ordering::Relaxed)
@@ -262,15 +263,15 @@ pub struct Doorbells {
 }
 
 impl Doorbells {
-    /// None yet.
+    /// Creates an empty set.
     ///
     /// # Errors
-    /// Those of epoll_create1(2), and EMFILE when there is no room above the library's floor.
+    /// Those of epoll_create1(2); EMFILE if no number above the library's floor is free.
     pub fn new() -> io::Result<Self> {
         Ok(Self { set: new_set()? })
     }
 
-    /// Adds one; again is as good as once. It leaves when it is closed.
+    /// Adds a doorbell; adding it again has no effect. It leaves when it is closed.
     ///
     /// # Errors
     /// Those of epoll_ctl(2).
@@ -288,19 +289,19 @@ impl Doorbells {
     }
 }
 
-/// Hears that something comes to a descriptor, also where something is already: a doorbell that is
-/// rung, a socket with bytes.
+/// Detects new events on a descriptor, even one that is ready already: a doorbell that is rung, a
+/// socket with bytes.
 #[derive(Debug)]
 pub struct Ear {
     set: Placed,
 }
 
 impl Ear {
-    /// Of one descriptor.
+    /// Creates an ear for one descriptor.
     ///
     /// # Errors
-    /// Those of epoll_create1(2) and epoll_ctl(2), and EMFILE when there is no room above the
-    /// library's floor.
+    /// Those of epoll_create1(2) and epoll_ctl(2); EMFILE if no number above the library's floor is
+    /// free.
     pub fn new(fd: Fd) -> io::Result<Self> {
         let set = new_set()?;
         let edges = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
@@ -308,7 +309,7 @@ impl Ear {
         Ok(Self { set })
     }
 
-    /// Forgets what was heard so far.
+    /// Forgets the events so far.
     pub fn forget(&self) {
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
@@ -317,14 +318,14 @@ impl Ear {
         let _ = epoll::wait(&self.set, &mut events[..], Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
     }
 
-    /// The descriptor, readable once something has come since.
+    /// The descriptor, readable once a new event has come.
     #[must_use]
     pub fn fd(&self) -> Fd {
         Fd::from(&self.set.as_fd())
     }
 }
 
-/// An eventfd is the one anonymous file whose name says so.
+/// An eventfd is the only anonymous file with this name.
 fn is_eventfd(fd: BorrowedFd<'_>) -> bool {
     use rustix::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());

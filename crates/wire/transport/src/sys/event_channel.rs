@@ -1,7 +1,7 @@
-//! Event channels of Xen's, by which one domain wakes another, by the kernel's device `evtchn`
-//! (include/uapi/xen/evtchn.h). A stable interface, as [`grants`](super::grants) are.
+//! Event channels of Xen's, with which one domain wakes another, through the kernel's device
+//! `evtchn` (include/uapi/xen/evtchn.h). A stable interface, like [`grants`](super::grants).
 //!
-//! The device masks a port when its event comes, and hands the event out by read(2). Until the port
+//! The device masks a port when its event comes, and returns the event from read(2). Until the port
 //! is written back, no further event comes.
 
 use std::io;
@@ -30,21 +30,22 @@ const NOTIFY: usize = code(4, 4);
 const RESET: usize = code(5, 0);
 const RESTRICT_DOMID: usize = code(6, 2);
 
-/// A domain that rings without end is heard so often at a time.
+/// Maximum number of events read at a time, in case a domain rings without end.
 const AT_ONCE: usize = 4;
 
-/// Events that the device keeps for one port; it has more only for more ports.
+/// Events that the device keeps for one port; it keeps more only for more ports.
 const EVENTS: usize = 64;
 
-/// Calls of this process go through a filter, which need not know these.
+/// Calls of this process pass a filter, which may not know these.
 static AVOIDED: AtomicBool = AtomicBool::new(false);
 
-/// From now on this process rings by no channel. It goes on hearing: those are calls as on any file.
+/// From now on this process rings through no channel. It still receives: those are calls as on any
+/// file.
 pub fn avoid() {
     AVOIDED.store(true, Ordering::Relaxed);
 }
 
-/// Makes a request that hands over these bytes; the result is a port, or nothing.
+/// Makes a request that passes these bytes; the result is a port, or nothing.
 fn ask(device: BorrowedFd<'_>, code: usize, request: &[u8]) -> Result<u32, Errno> {
     assert!(request.len() == code >> 16, "the kernel would read more");
     let place = request.as_ptr().expose_provenance();
@@ -56,7 +57,7 @@ fn ask(device: BorrowedFd<'_>, code: usize, request: &[u8]) -> Result<u32, Errno
 }
 
 /// One end of a channel between two domains. It ends with the last process that has it; the other
-/// end hears nothing of that.
+/// end is not notified.
 #[derive(Debug)]
 pub struct EventChannel {
     file: Placed,
@@ -67,20 +68,20 @@ pub struct EventChannel {
 }
 
 impl EventChannel {
-    /// A channel to which that domain can get the other end. This end does not ring before it is
-    /// [confirmed](Self::confirm).
+    /// Offers a channel of which that domain can get the other end. This end does not ring before
+    /// it is [confirmed](Self::confirm).
     ///
     /// # Errors
-    /// ENOENT where there is no such device; EACCES; ENOSPC when this domain has no channel left
-    /// (`max_event_channels` in xl.cfg(5)); EMFILE when there is no room above the library's floor.
+    /// ENOENT if there is no such device; EACCES; ENOSPC if this domain has no channel left
+    /// (`max_event_channels` in xl.cfg(5)); EMFILE if no number above the library's floor is free.
     pub fn offer(domain: u16) -> io::Result<Self> {
         Self::bind(domain, BIND_UNBOUND_PORT, &u32::from(domain).to_ne_bytes())
     }
 
-    /// The other end of a channel that the domain has offered under this port. Rings.
+    /// Takes the other end of a channel that the domain has offered under this port. Rings.
     ///
     /// # Errors
-    /// As for [`Self::offer`]; EINVAL and others when that domain has offered no such port.
+    /// As for [`Self::offer`]; EINVAL and others if that domain has offered no such port.
     pub fn accept(domain: u16, offered: u32) -> io::Result<Self> {
         let request = [u32::from(domain).to_ne_bytes(), offered.to_ne_bytes()].concat();
         let channel = Self::bind(domain, BIND_INTERDOMAIN, &request)?;
@@ -93,8 +94,8 @@ impl EventChannel {
         let flags = OFlags::RDWR.union(OFlags::NONBLOCK);
         let file = Placed::place(file::open(Path::new(DEVICE), flags, 0)?)?;
         let port = ask(file.as_fd(), code, request)?;
-        // From now on, whoever has the file can bind nothing by it to another domain. Domain 0 cannot
-        // be named there.
+        // From now on, a process that has the file cannot use it to bind to another domain. Domain
+        // 0 cannot be named there.
         let _ = ask(file.as_fd(), RESTRICT_DOMID, &domain.to_ne_bytes());
         let (is_heard, is_whole) = (AtomicBool::new(false), AtomicBool::new(false));
         Ok(Self { file, port, is_heard, is_whole })
@@ -106,21 +107,21 @@ impl EventChannel {
         self.port
     }
 
-    /// The port, if it has been heard and is not confirmed yet. Somebody has the other end: the peer,
-    /// or one to whom this port was offered when it was another channel's.
+    /// The port, if it has been rung and is not confirmed yet. The other end belongs to the peer,
+    /// or to a domain to which this port was offered when it was another channel's.
     #[must_use]
     pub fn unconfirmed(&self) -> Option<u32> {
         let is_heard = self.is_heard.load(Ordering::Relaxed);
         (is_heard && !self.is_whole.load(Ordering::Relaxed)).then_some(self.port)
     }
 
-    /// The peer says that it has the other end.
+    /// The peer reports that it has the other end.
     pub fn confirm(&self) {
         self.is_whole.store(true, Ordering::Relaxed);
     }
 
-    /// Wakes the other end. False: that has to be rung for in another way, since this process is not
-    /// to use channels, or the other end is not known to be there.
+    /// Wakes the other end. False if the caller has to ring in another way, because this process is
+    /// not to use channels, or the other end is not known to exist.
     #[must_use]
     pub fn ring(&self) -> bool {
         self.is_whole.load(Ordering::Relaxed)
@@ -128,10 +129,10 @@ impl EventChannel {
             && notify(self.file.as_fd(), self.port).is_ok()
     }
 
-    /// Silences it, and says whether it was rung.
+    /// Silences it, and returns whether it was rung.
     ///
-    /// The port is written back before events are read, and but for a flood one is read at a time: a
-    /// process that dies in between leaves others that have this end an event that they find, and
+    /// The port is written back before events are read, and, except in a flood, one event is read
+    /// at a time: if the process dies in between, other processes with this end find an event, and
     /// not a port that stays masked.
     pub fn hear(&self) -> bool {
         let unmask = || _ = rustix::io::write(&self.file, &self.port.to_ne_bytes());
@@ -172,14 +173,14 @@ fn notify(device: BorrowedFd<'_>, port: u32) -> Result<(), Errno> {
     ask(device, NOTIFY, &port.to_ne_bytes()).map(drop)
 }
 
-/// What two domains hear of each other is for tests/vm.
+/// Rings between two domains are tested in tests/vm.
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn requests_are_those_of_the_kernels_header() {
-        // Printed by a program in C with this header.
+        // Printed by a C program with this header.
         assert_eq!((BIND_INTERDOMAIN, BIND_UNBOUND_PORT), (0x0008_4501, 0x0004_4502));
         assert_eq!((NOTIFY, RESET, RESTRICT_DOMID), (0x0004_4504, 0x4505, 0x0002_4506));
     }

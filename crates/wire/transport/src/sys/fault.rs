@@ -1,13 +1,13 @@
-//! Faults in mapped files that others can shorten.
+//! Faults in mapped files that others can truncate.
 //!
-//! An access behind the end of a mapped file raises SIGBUS, which ends the program. Anybody who may
-//! write to a file that is not sealed can do that to all processes that have it mapped. So such a
-//! mapping is guarded: at a fault there, the handler puts zeroed memory of this process in
-//! its place, and the interrupted instruction goes on. The zeros mean nothing. So the user of the
-//! mapping asks afterwards whether it is lost.
+//! An access beyond the end of a mapped file raises SIGBUS, which ends the program. Anybody who may
+//! write to an unsealed file can do that to all processes that have it mapped. So such a mapping is
+//! guarded: at a fault there, the handler puts zeroed memory of this process in its place, and the
+//! interrupted instruction goes on. The zeros mean nothing, so the user of the mapping asks
+//! afterwards whether it is lost.
 //!
 //! All other faults are the program's. The handler is installed with the mask and the flags of the
-//! program's own action, which comes next. Where [`sigaction`] stands for that of the C library, it
+//! program's own action, which is called next. If [`sigaction`] replaces that of the C library, it
 //! does not matter which of the two was installed first.
 //!
 //! A thread that blocks SIGBUS cannot be helped: the kernel ends the process at its fault.
@@ -25,14 +25,14 @@ use super::signal::{self, KernelAction};
 use super::thread;
 use crate::Errno;
 
-/// Mappings that can be guarded at a time.
+/// Maximum number of mappings that can be guarded at a time.
 const MOST: usize = 256;
 const PAGE: usize = 4096;
 
 // ---- mappings ---------------------------------------------------------------------------------
 
-/// Read by the handler, so there is no lock. `begin` is 0 while nobody has it, and `end` while
-/// nothing is to be found here.
+/// Read by the handler, so without a lock. `begin` is 0 while the range is free, and `end` while it
+/// is not valid.
 struct Range {
     begin: AtomicUsize,
     end: AtomicUsize,
@@ -48,11 +48,11 @@ static RANGES: [Range; MOST] = [const {
 pub(crate) struct Guard(usize);
 
 impl Guard {
-    /// Guards `len` bytes of a mapping of this process that is readable and writable. The guard goes
-    /// before the mapping.
+    /// Guards `len` bytes of a mapping of this process that is readable and writable. The guard is
+    /// dropped before the mapping.
     ///
     /// # Errors
-    /// ENOMEM when there are too many; those of sigaction(2).
+    /// ENOMEM if there are too many; those of sigaction(2).
     pub(crate) fn new(base: *const u8, len: usize) -> io::Result<Self> {
         install()?;
         let begin = base.expose_provenance();
@@ -65,7 +65,7 @@ impl Guard {
         Ok(Self(at))
     }
 
-    /// Whether the file was cut short, and zeroed memory of this process is in its place.
+    /// Whether the file was truncated, and zeroed memory of this process is in its place.
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
         RANGES[self.0].is_lost.load(Ordering::Relaxed)
@@ -79,7 +79,7 @@ impl Drop for Guard {
     }
 }
 
-/// Puts zeroed memory in the place of the guarded mapping that has an address, if one has.
+/// Replaces the guarded mapping that has an address, if there is one, with zeroed memory.
 fn replace(address: usize) -> bool {
     let found = RANGES.iter().find_map(|range| {
         let end = range.end.load(Ordering::Acquire);
@@ -95,7 +95,7 @@ fn replace(address: usize) -> bool {
         // others may change at any time.
         unsafe { mmap_anonymous(ptr::with_exposed_provenance_mut(begin), len, access, how) }.is_ok()
     };
-    // A machine that promises no more memory than it has may have none for all of it.
+    // A machine without overcommit may not have memory for all of it.
     zeroed(begin, end - begin) || zeroed(address & !(PAGE - 1), PAGE)
 }
 
@@ -109,12 +109,12 @@ struct Program {
     mask: u64,
 }
 
-/// The number of looks whether another thread is done with a change, which takes a moment. In the
-/// child of a fork, that thread may not be there.
+/// Number of looks for the end of another thread's change, which takes a moment. In the child of a
+/// fork, that thread may not exist.
 const LOOKS: u32 = 10_000;
 
-/// Changed and read by any thread, also by those that a signal has interrupted: the version is odd
-/// while somebody changes it, with all signals blocked.
+/// Changed and read by any thread, including those that a signal has interrupted: the version is
+/// odd during a change, which is made with all signals blocked.
 struct Shared {
     version: AtomicU64,
     handler: AtomicUsize,
@@ -150,7 +150,7 @@ impl Shared {
         unreachable!("the loop returns")
     }
 
-    /// Changes it, and what the kernel has; nobody else does meanwhile.
+    /// Changes it, and the kernel's action; no other thread does meanwhile.
     fn change<T>(&self, change: impl FnOnce(&Self) -> T) -> T {
         signal::with_all_blocked(|| {
             let mut looks = 0;
@@ -196,7 +196,7 @@ impl Program {
         action
     }
 
-    /// The action that the kernel has in place of this one: with it, the program's own handler is
+    /// The action to give to the kernel instead of this one: with it, the program's own handler is
     /// called as the kernel would call it.
     fn behind_ours(self) -> Self {
         let has_handler = ![libc::SIG_DFL, libc::SIG_IGN].contains(&self.handler);
@@ -222,8 +222,8 @@ unsafe fn is_ours(action: *const libc::sigaction) -> bool {
     unsafe { action.as_ref() }.is_some_and(|action| action.sa_sigaction == ours())
 }
 
-/// Has faults come here, also if the program has installed a handler since the last time that
-/// [`sigaction`] did not see.
+/// Makes faults come here, even if the program has installed a handler that [`sigaction`] did not
+/// see since the last time.
 fn install() -> Result<(), Errno> {
     PROGRAM.change(|program| {
         let now = KernelAction::of(libc::SIGBUS)?;
@@ -243,16 +243,16 @@ fn install() -> Result<(), Errno> {
     })
 }
 
-/// Whether the kernel has the handler of this library, so that [`sigaction`] is to be called in
-/// place of libc's.
+/// Whether the kernel has the handler of this library, so that [`sigaction`] has to be called
+/// instead of libc's.
 #[must_use]
 pub fn is_installed() -> bool {
     PROGRAM.is_installed.load(Ordering::Relaxed)
 }
 
-/// sigaction(2) of SIGBUS, as the program calls it: it finds what it has installed. `real` gives an
-/// action to the kernel. A process that only `borrows` this memory, as a child of vfork does, has
-/// actions of its own.
+/// sigaction(2) of SIGBUS, as the program calls it: it finds the action that it has installed.
+/// `real` passes an action to the kernel. A process that only `borrows` this memory, as a child of
+/// vfork does, has actions of its own.
 ///
 /// # Safety
 /// As for sigaction(2); `real` is sigaction(2) of SIGBUS.
@@ -299,9 +299,9 @@ pub unsafe fn sigaction(
 
 /// The handler. Only system calls by instruction, so errno stays as it is.
 extern "C-unwind" fn on_fault(number: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel gives a handler of SA_SIGINFO what it has to say.
+    // SAFETY: the kernel passes these arguments to a handler of SA_SIGINFO.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
-    // Somebody has sent it; or the thread has raised it itself.
+    // Another process has sent it; or the thread has raised it itself.
     let is_sent = code <= 0;
     if !is_sent && replace(address) {
         return;
@@ -315,7 +315,7 @@ extern "C-unwind" fn on_fault(number: c_int, info: *mut libc::siginfo_t, context
                 // It waits until this handler returns.
                 signal::raise(libc::SIGBUS);
             }
-            // Else the instruction faults once more.
+            // Otherwise the instruction faults once more.
         }
         handler => {
             if program.flags & libc::SA_RESETHAND != 0 {
@@ -350,7 +350,7 @@ mod tests {
     use super::*;
     use crate::mem::{Common, Region};
 
-    /// Set in another process, which is this program again.
+    /// Set in another process, which runs this program again.
     const OTHER: &str = "SEEKWIRE_TEST_FAULT";
 
     fn file(pages: usize) -> OwnedFd {
@@ -359,7 +359,7 @@ mod tests {
         file
     }
 
-    /// A page that is gone, and has no guard.
+    /// A page that no longer exists, and has no guard.
     fn unguarded() -> *mut u8 {
         let file = file(1);
         let (prot, flags) = (ProtFlags::READ.union(ProtFlags::WRITE), MapFlags::SHARED);
@@ -398,7 +398,7 @@ mod tests {
         assert_eq!(words.word(0).load(Ordering::Relaxed), 0);
     }
 
-    /// In a process of its own, where nobody else needs one.
+    /// In a process of its own, where nobody else needs a guard.
     fn more_than_can_be_guarded_is_refused() {
         let file = file(1);
         let guard = || Guard::new(ptr::without_provenance(usize::MAX - PAGE), 1);
@@ -453,7 +453,7 @@ mod tests {
             lost();
         }
         fault();
-        // One that nobody saw is found with the next guard.
+        // A handler that nobody saw is found with the next guard.
         assert_eq!(real(&raw const action, none), 0);
         lost();
         fault();

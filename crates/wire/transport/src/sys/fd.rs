@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// A file descriptor that somebody else owns and may close at any time, as with every use of a
-/// number in C: a call on a closed one fails with EBADF.
+/// A file descriptor that the caller does not own: its owner may close it at any time, as with
+/// every use of a number in C, and a call on a closed one fails with EBADF.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Fd(i32);
 
 impl Fd {
-    /// Names a descriptor. -1 stands for none.
+    /// Names a descriptor; -1 stands for none.
     #[must_use]
     pub const fn new(raw: i32) -> Self {
         Self(raw)
@@ -42,20 +42,20 @@ impl<F: AsRawFd> From<&F> for Fd {
     }
 }
 
-/// A further descriptor of a file that this process was started with, whose number its environment
+/// Another descriptor of a file that this process was started with, whose number its environment
 /// names.
 ///
 /// # Errors
-/// EBADF: no file has this number. EMFILE.
+/// EBADF if no file has this number; EMFILE.
 pub fn inherited(number: i32) -> io::Result<OwnedFd> {
     if number < 0 {
         return Err(rustix::io::Errno::BADF.into());
     }
-    // Not one of the numbers of the standard streams, even where these are closed.
+    // Not one of the numbers of the standard streams, even if these are closed.
     Ok(rustix::io::fcntl_dupfd_cloexec(Fd::new(number).borrow(), 3)?)
 }
 
-/// The numbers from `first` on that are open, as far as the kernel tells.
+/// The open numbers from `first` on, as the kernel lists them.
 ///
 /// # Errors
 /// Those of open(2), lseek(2) and getdents(2): there may be no /proc.
@@ -81,7 +81,7 @@ pub fn open_from(first: i32) -> io::Result<Vec<Fd>> {
     Ok(numbers)
 }
 
-/// Makes `number`, which is open, stand for another file; whether it survives exec does not change.
+/// Makes `number`, which is open, stand for another file; does not change whether it survives exec.
 ///
 /// # Errors
 /// Those of dup3(2).
@@ -89,22 +89,22 @@ pub fn replace(number: Fd, by: &impl AsFd) -> io::Result<()> {
     use rustix::io::{DupFlags, FdFlags};
     let is_closed_at_exec = rustix::io::fcntl_getfd(number.borrow())?.contains(FdFlags::CLOEXEC);
     let flags = if is_closed_at_exec { DupFlags::CLOEXEC } else { DupFlags::empty() };
-    // SAFETY: it stays the application's, which is not told that it was closed.
+    // SAFETY: it stays the application's, which does not learn that it was closed.
     let mut application = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number.raw()) });
     Ok(rustix::io::dup3(by, &mut application, flags)?)
 }
 
-/// Where the library's own descriptors begin; 0 leaves them where the kernel puts them.
+/// The lowest number of the library's own descriptors; 0 leaves them where the kernel puts them.
 static FLOOR: AtomicI32 = AtomicI32::new(0);
 
 /// One bit per descriptor number: set for the library's own.
 static PLACED: [AtomicU64; NUMBERS / 64] = [const { AtomicU64::new(0) }; NUMBERS / 64];
-/// Numbers that can be told apart from the application's: Linux's default for fs.nr_open.
+/// Numbers for which the library tracks whether they are its own: Linux's default for fs.nr_open.
 const NUMBERS: usize = 1 << 20;
 
 /// From now on the library's own descriptors get numbers from `floor` on, even above the soft
-/// limit, so that the application's stay as low and as many as they would be without it (select()
-/// cannot handle numbers over 1023, and an application may rely on EMFILE).
+/// limit, so that the application gets the same numbers, and as many, as without the library
+/// (select() cannot handle numbers over 1023, and an application may rely on EMFILE).
 pub fn set_floor(floor: i32) {
     FLOOR.store(floor, Ordering::Relaxed);
 }
@@ -129,11 +129,11 @@ pub fn placed_in(first: i32, last: i32) -> impl Iterator<Item = Fd> {
         .filter(|fd| is_placed(*fd))
 }
 
-/// A descriptor that the library has opened, wherever the kernel put it.
+/// A descriptor that the library has opened, with whatever number the kernel chose.
 ///
-/// It is closed by the system call itself. libc's close() is the preload library's, to which the
-/// number may still be a socket that the application has closed unseen; and it would be entered
-/// again, perhaps under a lock.
+/// It is closed by the system call itself. libc's close() is the preload library's, for which the
+/// number may still be a socket that the application has closed unseen; and the library would be
+/// re-entered, perhaps under a lock.
 #[derive(Debug)]
 pub struct Opened(ManuallyDrop<OwnedFd>);
 
@@ -144,7 +144,7 @@ impl From<OwnedFd> for Opened {
 }
 
 impl Opened {
-    /// A further descriptor of a file of the application's.
+    /// Another descriptor of a file of the application.
     ///
     /// # Errors
     /// EBADF, EMFILE.
@@ -161,7 +161,7 @@ impl AsFd for Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // SAFETY: it was owned, is not dropped by anybody else, and is not used again.
+        // SAFETY: it was owned, is not dropped elsewhere, and is not used again.
         unsafe { rustix::io::close(self.0.as_raw_fd()) }
     }
 }
@@ -169,8 +169,7 @@ impl Drop for Opened {
 /// A descriptor of the library's own, out of the application's way.
 ///
 /// The kernel hands out the lowest free number, which may be one that another thread of the
-/// application has just closed and believes to be closed: whatever is opened is to be moved at
-/// once.
+/// application has just closed and believes to be closed: so every new descriptor is moved at once.
 #[derive(Debug)]
 pub struct Placed(Opened);
 
@@ -178,7 +177,7 @@ impl Placed {
     /// Moves a descriptor above the floor.
     ///
     /// # Errors
-    /// EMFILE or EINVAL when the limits on descriptors leave no room there.
+    /// EMFILE or EINVAL if the limits on descriptors leave no room there.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
         Self::place(fd.into())
     }
@@ -195,18 +194,18 @@ impl Placed {
         Ok(placed)
     }
 
-    /// Takes over a descriptor that this process was started with, and that nobody else in it knows
-    /// of. It does not survive the next exec.
+    /// Takes over a descriptor with which this process was started, and which nothing else in it
+    /// knows. It does not survive the next exec.
     ///
     /// # Errors
     /// As [`Self::new`]; EBADF.
     pub fn adopt(fd: Fd) -> io::Result<Self> {
         rustix::io::fcntl_setfd(fd.borrow(), rustix::io::FdFlags::CLOEXEC)?;
-        // SAFETY: it is open, and the caller says that nobody else uses its number.
+        // SAFETY: it is open, and the caller claims that nothing else uses its number.
         Self::new(unsafe { OwnedFd::from_raw_fd(fd.raw()) })
     }
 
-    /// A further descriptor of a file of the application's.
+    /// Another descriptor of a file of the application.
     ///
     /// # Errors
     /// As [`Self::new`]; EBADF.
@@ -248,14 +247,14 @@ impl AsFd for Placed {
 }
 
 /// The kernel compares a number with the soft limit only when it hands it out, so the limit is
-/// lifted for that moment and the application never sees another one.
+/// raised for that moment and the application never sees another one.
 fn duplicate_above(fd: BorrowedFd<'_>, floor: i32) -> io::Result<Opened> {
     let error = match rustix::io::fcntl_dupfd_cloexec(fd, floor) {
         Ok(placed) => return Ok(placed.into()),
         Err(error) => error,
     };
     let (soft, hard) = super::limit::descriptor_limit();
-    // Some programs lower both limits to what they need themselves (memcached).
+    // Some programs lower both limits to their own needs (memcached).
     let lowered = if hard > soft { soft } else { soft / 4 * 3 };
     let floor = i32::try_from(lowered).map_or(floor, |lowered| lowered.min(floor));
     with_all_numbers(|| rustix::io::fcntl_dupfd_cloexec(fd, floor))
@@ -263,7 +262,7 @@ fn duplicate_above(fd: BorrowedFd<'_>, floor: i32) -> io::Result<Opened> {
         .map_err(|_| error.into())
 }
 
-/// Does something that needs numbers above the soft limit of descriptors.
+/// Runs code that needs numbers above the soft limit of descriptors.
 pub fn with_all_numbers<T>(work: impl FnOnce() -> T) -> T {
     static LIMIT: Mutex<()> = Mutex::new(());
     let _one_at_a_time = LIMIT.lock();

@@ -1,5 +1,5 @@
-//! Files that the library opens for itself: by system calls of its own, so that neither opening nor
-//! closing one comes to the preload library. No cancellation points, as [`std::fs`] has.
+//! Files that the library opens for itself, with its own system calls, so that neither opening nor
+//! closing one comes to the preload library. No cancellation points, unlike [`std::fs`].
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -14,7 +14,7 @@ use super::fd::Opened;
 use super::signal::without_signals;
 use crate::Errno;
 
-/// open(2), with a mode for a file that is new.
+/// open(2), with a mode for a new file.
 ///
 /// # Errors
 /// Those of open(2).
@@ -23,14 +23,14 @@ pub fn open(path: &Path, flags: OFlags, mode: u32) -> io::Result<Opened> {
     Ok(fd.into())
 }
 
-/// Opens a file of this user's alone for reading and writing, made if need be and at least `len`
-/// bytes long, all of which have their place on the disk: whoever touches a mapped byte that finds
-/// none when the disk is full gets SIGBUS. A symbolic link is an error.
+/// Opens a file that only this user may use for reading and writing. Creates it if necessary, at
+/// least `len` bytes long, all of which are allocated on the disk: if the disk is full, touching a
+/// mapped byte that is not allocated raises SIGBUS. A symbolic link is an error.
 ///
 /// # Errors
 /// Those of open(2) and fallocate(2).
 pub fn open_long(path: &Path, len: u64) -> io::Result<Opened> {
-    /// Of which stat(2) counts blocks.
+    /// The unit in which stat(2) counts blocks.
     const BLOCK: u64 = 512;
     let flags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::NOFOLLOW);
     let file = open(path, flags, 0o600)?;
@@ -40,7 +40,7 @@ pub fn open_long(path: &Path, len: u64) -> io::Result<Opened> {
     }
     if (found.st_size as u64) < len || (found.st_blocks as u64) * BLOCK < len {
         without_signals(|| match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
-            // A file system that cannot promise room.
+            // A file system that cannot reserve room.
             Err(Errno::OPNOTSUPP) => {
                 if (found.st_size as u64) < len {
                     rustix::fs::ftruncate(&file, len)?;
@@ -53,8 +53,8 @@ pub fn open_long(path: &Path, len: u64) -> io::Result<Opened> {
     Ok(file)
 }
 
-/// Where a file system writes changes to another place, which takes room again each time, a new
-/// file is to be left out.
+/// On a file system that writes changes to another place, which takes room again each time, exempts
+/// a new file from that.
 fn stay_in_place(file: &Opened) {
     use rustix::fs::{IFlags, fstatfs, ioctl_getflags, ioctl_setflags};
     const BTRFS: i64 = 0x9123_683e;
@@ -64,25 +64,25 @@ fn stay_in_place(file: &Opened) {
     }
 }
 
-/// Has each page of a file take its place on the disk, as if it were written to, and leaves what is
-/// there as it is: others may use it meanwhile.
+/// Allocates each page of a file on the disk, as if it were written to, but keeps its content:
+/// others may use it meanwhile.
 fn write_to_all(file: &Opened, len: usize) -> Result<(), Errno> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
     let access = ProtFlags::READ.union(ProtFlags::WRITE);
-    // SAFETY: a new mapping at an address of the kernel's choice; nobody learns of it.
+    // SAFETY: a new mapping at an address of the kernel's choice, which nothing else uses.
     let base = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, file, 0) }?;
     // SAFETY: the range is the one just mapped; no byte of it changes.
     let populated = unsafe { madvise(base, len, Advice::LinuxPopulateWrite) };
     // SAFETY: mapped above, and not used any more.
     unsafe { munmap(base, len) }?;
     match populated {
-        // Where whoever touches it would get SIGBUS.
+        // Touching it would raise SIGBUS.
         Err(Errno::FAULT) => Err(Errno::NOSPC),
         result => result,
     }
 }
 
-/// All that is in a file.
+/// The content of a file.
 ///
 /// # Errors
 /// Those of open(2) and read(2); ENOMEM.
@@ -122,7 +122,7 @@ pub fn names(directory: &Path) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// Writes a file anew.
+/// Replaces the content of a file.
 ///
 /// # Errors
 /// Those of open(2) and write(2).
@@ -140,13 +140,13 @@ fn write_all(file: &Opened, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a file anew so that whoever reads it, at any time, finds all of the old bytes or all of
-/// the new. `draft` is a name beside it that it may have meanwhile.
+/// Replaces a file so that a reader, at any time, finds all of the old bytes or all of the new.
+/// `draft` is a name next to it that the file may have meanwhile.
 ///
 /// # Errors
 /// Those of open(2), write(2) and rename(2).
 pub fn replace(path: &Path, draft: &Path, bytes: &[u8]) -> io::Result<()> {
-    // Not every file system has files without a name, and not every process /proc.
+    // Not every file system has unnamed files, and not every process has /proc.
     if link_whole(path, draft, bytes).is_ok() {
         return Ok(());
     }
@@ -154,7 +154,7 @@ pub fn replace(path: &Path, draft: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(rustix::fs::rename(draft, path)?)
 }
 
-/// Gives a file its name when all bytes are in it: of a process that ends before, nothing is left.
+/// Gives a file its name when all bytes are in it: if the process ends before, nothing is left.
 fn link_whole(path: &Path, draft: &Path, bytes: &[u8]) -> io::Result<()> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -166,7 +166,7 @@ fn link_whole(path: &Path, draft: &Path, bytes: &[u8]) -> io::Result<()> {
     let link = |to: &Path| linkat(CWD, nameless.as_str(), CWD, to, AtFlags::SYMLINK_FOLLOW);
     match link(path) {
         Err(Errno::EXIST) => {
-            // A process that was killed here, with the same number, has left it.
+            // A process with the same number, which was killed here, has left it.
             let _ = rustix::fs::unlink(draft);
             link(draft)?;
             Ok(rustix::fs::rename(draft, path)?)

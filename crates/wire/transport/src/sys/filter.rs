@@ -1,9 +1,9 @@
-//! Filters of system calls (seccomp(2)): a call that one does not let through may end the process
-//! at once, which nothing can catch. So this is found out before the first call that the program
-//! would not have made without the library.
+//! Filters of system calls (seccomp(2)): a call that one does not allow may end the process at
+//! once, which cannot be caught. So the library checks before the first call that the program would
+//! not have made without it.
 //!
-//! Of a filter that is about to be installed the program is at hand: it is run here for the
-//! library's calls. Of one that was there when the process began only the number is known.
+//! The program of a filter that is about to be installed is available: it is run here for the
+//! library's calls. Of filters that were there when the process began, only the number is known.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use super::fd::Opened;
 use crate::Errno;
 
-/// How many filters lie on this process, which it has inherited or installed. As many as there can
-/// be in the strict mode, which lets nothing through. None: /proc does not show it.
+/// Number of filters on this process, inherited or installed; in strict mode, which allows nothing,
+/// the largest number. None if /proc does not show it.
 ///
 /// Makes no call that the dynamic linker has not made.
 #[must_use]
@@ -40,22 +40,22 @@ fn number_of(status: &str) -> u32 {
         status.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().parse())
     };
     match field("Seccomp:") {
-        // A kernel without it.
+        // A kernel without filters.
         None | Some(Ok(0)) => 0,
-        // Before Linux 5.9 their number is not told.
+        // Before Linux 5.9 their number is not shown.
         Some(Ok(2)) => field("Seccomp_filters:").map_or(1, |number| number.unwrap_or(u32::MAX)),
         Some(_) => u32::MAX,
     }
 }
 
-/// Whether a filter lets all calls through that the library makes.
+/// Whether a filter allows all calls that the library makes.
 #[must_use]
 pub fn is_harmless(program: &[sock_filter]) -> bool {
     CALLS.iter().all(|(number, first)| lets_through(program, *number, *first))
 }
 
-/// Each call of the library's, and those of its arguments on which a filter may decide: the first
-/// three, where they are known.
+/// Each call of the library, and those of its arguments on which a filter may decide: the first
+/// three, if they are known.
 const CALLS: &[(libc::c_long, [Option<u64>; 3])] = {
     const ANY: [Option<u64>; 3] = [None; 3];
     const fn family(number: i32) -> [Option<u64>; 3] {
@@ -131,7 +131,7 @@ const CALLS: &[(libc::c_long, [Option<u64>; 3])] = {
         (libc::SYS_epoll_pwait, ANY),
         (libc::SYS_ppoll, ANY),
         (libc::SYS_pselect6, ANY),
-        // Of any kind: what is read-only, and what is written to, but nothing that is executed.
+        // Of any kind: read-only mappings and writable ones, but none that is executed.
         (libc::SYS_mmap, [None, None, Some(libc::PROT_READ as u64)]),
         (libc::SYS_mmap, [None, None, Some((libc::PROT_READ | libc::PROT_WRITE) as u64)]),
         (libc::SYS_munmap, ANY),
@@ -161,12 +161,12 @@ const CALLS: &[(libc::c_long, [Option<u64>; 3])] = {
     ]
 };
 
-/// As linux/audit.h names the machine.
+/// The name of the machine in linux/audit.h.
 const MACHINE: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
 
-/// Whether a call is let through whatever its other arguments are.
+/// Whether a call is allowed, whatever its other arguments are.
 fn lets_through(program: &[sock_filter], number: libc::c_long, first: [Option<u64>; 3]) -> bool {
-    /// More ways than that no filter takes that is made to be fast.
+    /// Maximum number of steps: no filter that is meant to be fast takes more.
     const MOST_STEPS: u32 = 1 << 16;
     let load = |at: u32| -> Option<u32> {
         match at {
@@ -176,7 +176,7 @@ fn lets_through(program: &[sock_filter], number: libc::c_long, first: [Option<u6
                 let argument = first[(at as usize - 16) / 8]?;
                 Some(if at % 8 == 0 { argument as u32 } else { (argument >> 32) as u32 })
             }
-            // Where the call comes from, and the other arguments.
+            // The address of the call, and the other arguments.
             _ => None,
         }
     };
@@ -201,7 +201,7 @@ fn lets_through(program: &[sock_filter], number: libc::c_long, first: [Option<u6
     true
 }
 
-/// A program on its way; `None` is a number that is not known.
+/// A state of the program; `None` is an unknown number.
 #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
 struct State {
     at: usize,
@@ -213,15 +213,15 @@ struct State {
 enum Step {
     On(State),
     Either(State, State),
-    /// Whether the call is let through.
+    /// Whether the call is allowed.
     End(bool),
 }
 
 impl State {
-    /// Classic BPF, as far as the kernel takes it for filters (seccomp_check_filter()).
+    /// Classic BPF, as far as the kernel accepts it for filters (seccomp_check_filter()).
     fn step(mut self, instruction: sock_filter, load: impl Fn(u32) -> Option<u32>) -> Step {
         let sock_filter { code, jt, jf, k } = instruction;
-        /// Of struct seccomp_data.
+        /// Size of struct seccomp_data.
         const LENGTH: u32 = 64;
         let place = k as usize & 15;
         self.at += 1;
@@ -285,8 +285,8 @@ impl State {
     }
 }
 
-/// SECCOMP_RET_ALLOW and SECCOMP_RET_LOG alone: an error may be what the library does not expect
-/// of a call, a tracer or a supervisor may do anything.
+/// Only SECCOMP_RET_ALLOW and SECCOMP_RET_LOG: the library may not expect an error from a call, and
+/// a tracer or a supervisor may do anything.
 fn is_let_through(result: Option<u32>) -> bool {
     const ALLOW: u32 = 0x7fff_0000;
     const LOG: u32 = 0x7ffc_0000;
@@ -313,7 +313,8 @@ mod tests {
         assert!(is_harmless(&[ALLOW]));
         assert!(!is_harmless(&[KILL]));
         assert!(!is_harmless(&[]));
-        // What never returns, what jumps out of it, what nobody knows.
+        // Programs that never return, that jump out of themselves, or that have unknown
+        // instructions.
         assert!(!is_harmless(&[load(0)]));
         assert!(!is_harmless(&[sock_filter { code: 0x05, jt: 0, jf: 0, k: 9 }, ALLOW]));
         assert!(!is_harmless(&[sock_filter { code: 0xff, jt: 0, jf: 0, k: 0 }, ALLOW]));
@@ -338,7 +339,7 @@ mod tests {
         };
         assert!(is_harmless(&against(libc::AF_VSOCK)));
         assert!(!is_harmless(&against(libc::AF_NETLINK)));
-        // By what is not known: the third argument of write, the address of the call.
+        // By unknown data: the third argument of write, the address of the call.
         let write = libc::SYS_write as u32;
         for place in [32, 8] {
             let program = [load(0), equal(write, 0, 3), load(place), equal(0, 0, 1), KILL, ALLOW];

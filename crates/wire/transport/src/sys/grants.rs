@@ -1,6 +1,6 @@
-//! Memory that one domain of Xen's grants to another, by the kernel's devices `gntalloc` and
-//! `gntdev` (include/uapi/xen/gntalloc.h and gntdev.h). They are a stable interface: no library of
-//! Xen's takes part, so there is none that could be missing.
+//! Memory that one domain of Xen's grants to another, through the kernel's devices `gntalloc` and
+//! `gntdev` (include/uapi/xen/gntalloc.h and gntdev.h). They are a stable interface, and need none
+//! of Xen's libraries.
 
 use std::io;
 use std::path::Path;
@@ -14,15 +14,17 @@ use crate::Errno;
 pub const ALLOCATOR: &str = "/dev/xen/gntalloc";
 /// The device that maps pages of other domains.
 pub const MAPPER: &str = "/dev/xen/gntdev";
-/// The most pages that one request can map, unless the parameter `limit` of gntdev says otherwise.
+/// Maximum number of pages that one request can map, unless the parameter `limit` of gntdev says
+/// otherwise.
 pub const MOST: usize = 64 << 10;
-/// Xen's pages, on every processor.
+/// Size of Xen's pages, on every processor.
 pub const PAGE: usize = 4096;
 
-/// Bytes before the references in both requests, and words of these.
+/// Bytes before the references in both requests, and the same in words.
 const HEADER: usize = 16;
 const HEADER_WORDS: usize = HEADER / 4;
-/// What the kernel reads at least, in words: `sizeof` of both structs, which end in one reference.
+/// Minimum number of words that the kernel reads: `sizeof` of both structs, which end in one
+/// reference.
 const LEAST_WORDS: usize = 6;
 
 /// `_IOC(_IOC_NONE, 'G', number, 24)`.
@@ -35,14 +37,14 @@ const MAP_GRANT_REF: usize = code(0);
 /// `GNTALLOC_FLAG_WRITABLE`.
 const WRITABLE: u16 = 1;
 
-/// Makes a request in which the kernel writes what it answers, and returns the word behind the
-/// first two, where it says where pages begin in the file.
+/// Makes a request, into which the kernel writes its answer. Returns the word after the first two,
+/// which is the offset of the pages in the file.
 fn ask(device: impl AsFd, code: usize, request: &mut [u32]) -> Result<u64, Errno> {
     assert!(request.len() >= LEAST_WORDS, "the kernel would read more");
     let place = request.as_mut_ptr().expose_provenance();
     let device = device.as_fd().as_raw_fd() as usize;
-    // SAFETY: of one of these devices, the kernel reads and writes a header and as many references
-    // as that says, all of which are in the slice: callers make it as long. Other files have no
+    // SAFETY: for one of these devices, the kernel reads and writes a header and as many references
+    // as it states, all of which are in the slice: callers make it that long. Other files have no
     // such request and refuse it.
     unsafe { call(libc::SYS_ioctl, [device, code, place, 0, 0, 0]) }?;
     let [low, high] = [request[2].to_ne_bytes(), request[3].to_ne_bytes()];
@@ -53,12 +55,12 @@ fn ask(device: impl AsFd, code: usize, request: &mut [u32]) -> Result<u64, Errno
 }
 
 /// Has the kernel allocate zeroed pages that a domain may map, and write if `is_writable`. They
-/// belong to the open file, behind those that it has already, and stay as long as it, or a mapping
-/// of it, by whatever process. Returns where they begin in the file, and their references.
+/// belong to the open file, after those that it has already, and stay until it and all mappings of
+/// it, in any process, are closed. Returns their offset in the file, and their references.
 ///
 /// # Errors
 /// ENOSPC: more than the parameter `limit` of gntalloc allows, or the domain's table of grants is
-/// full. ENOMEM. EINVAL for no pages; ENOTTY when the file is something else.
+/// full. ENOMEM. EINVAL for no pages; ENOTTY if the file is not this device.
 pub fn allocate(
     file: impl AsFd,
     domain: u16,
@@ -75,13 +77,13 @@ pub fn allocate(
     Ok((at, request[HEADER_WORDS..HEADER_WORDS + pages].to_vec()))
 }
 
-/// Two numbers of 16 bits that follow each other.
+/// Two consecutive numbers of 16 bits.
 fn halves(first: u16, second: u16) -> u32 {
     let ([a, b], [c, d]) = (first.to_ne_bytes(), second.to_ne_bytes());
     u32::from_ne_bytes([a, b, c, d])
 }
 
-/// Pages of another domain, in the order in which they are to be mapped.
+/// Pages of another domain, in the order in which they will be mapped.
 #[derive(Clone, Debug)]
 pub struct Grants {
     request: Vec<u32>,
@@ -89,7 +91,7 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// The pages that a domain has granted to this one under these references. `None`: there are
+    /// The pages that a domain has granted to this one under these references. `None` if there are
     /// none, or more than can be mapped at once.
     #[must_use]
     pub fn new(domain: u16, references: &[u32]) -> Option<Self> {
@@ -103,21 +105,21 @@ impl Grants {
         Some(Self { request, pages })
     }
 
-    /// How many bytes they have.
+    /// Their size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.pages * PAGE
     }
 
-    /// Has a file of gntdev stand for them; returns where in it they begin. They can be mapped
-    /// there once, and only all of them. Whether they are granted is seen then. Nothing is allocated:
-    /// in a child, it could come to lie where these are to be.
+    /// Associates them with a file of gntdev; returns their offset in it. They can be mapped there
+    /// once, and only all of them. Only the mapping shows whether they are granted. Allocates
+    /// nothing: in a child, new memory could occupy the place where these are to be mapped.
     pub(crate) fn request(&mut self, file: impl AsFd) -> Result<u64, Errno> {
         ask(file, MAP_GRANT_REF, &mut self.request)
     }
 }
 
-/// How many pages gntalloc may have in use at a time; `None` where it is not loaded.
+/// Maximum number of pages that gntalloc may have in use at a time; `None` if it is not loaded.
 #[must_use]
 pub fn limit() -> Option<u64> {
     const PATH: &str = "/sys/module/xen_gntalloc/parameters/limit";
@@ -131,7 +133,7 @@ mod tests {
 
     #[test]
     fn requests_are_those_of_the_kernels_headers() {
-        // Printed by a program in C with these headers.
+        // Printed by a C program with these headers.
         assert_eq!((ALLOC_GREF, MAP_GRANT_REF), (0x0018_4705, 0x0018_4700));
         let grants = Grants::new(7, &[8, 9]).unwrap();
         assert_eq!(grants.request, [2, 0, 0, 0, 7, 8, 7, 9]);

@@ -1,4 +1,4 @@
-//! What the host allows: processors, load, descriptors, users.
+//! The host's resources: processors, load, descriptors, users.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use rustix::time::ClockId;
 use super::fd::Placed;
 use super::limit;
 
-/// Processors that this process may run on.
+/// Number of processors that this process may run on.
 #[must_use]
 pub fn processors() -> usize {
     rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1) as usize)
@@ -21,7 +21,7 @@ pub fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// What tells this host and its kernel from others: measurements hold only here.
+/// Identifies this host and its kernel: measurements hold only here.
 #[must_use]
 pub fn fingerprint() -> String {
     let name = rustix::system::uname();
@@ -37,8 +37,8 @@ pub fn is_gnu_loader(name: &[u8]) -> bool {
     [&b"ld-linux"[..], b"ld64.so", b"ld.so"].iter().any(|start| name.starts_with(start))
 }
 
-/// A small text file that belongs to the user and that nobody else may write. No cancellation
-/// point, as [`std::fs`] would be.
+/// The content of a small text file that belongs to the user and that nobody else may write. No
+/// cancellation point, unlike [`std::fs`].
 #[must_use]
 pub fn read_own_file(path: &std::path::Path) -> Option<String> {
     use rustix::fs::OFlags;
@@ -54,48 +54,48 @@ pub fn read_own_file(path: &std::path::Path) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// A number that nobody can guess.
+/// An unpredictable number.
 #[must_use]
 pub fn random() -> u64 {
     let mut bytes = [0u8; 8];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
         Ok(8) => u64::from_ne_bytes(bytes),
-        // Before the kernel's pool is ready: the clock and the process still make it unlikely to
-        // collide, which is all that correctness needs.
+        // Before the kernel's pool is ready: the clock and the process id still make a collision
+        // unlikely, which is all that correctness needs.
         _ => nanoseconds() ^ u64::from(super::thread::process_id()) << 40,
     }
 }
 
-/// How long a reading of the load counts, in nanoseconds.
+/// How long a reading of the load is valid, in nanoseconds.
 const READING: u64 = 10_000_000;
 
-/// Whether there is a processor to spare for somebody who waits awake for another thread of this
-/// host: no more threads are runnable than there are processors, and this process may use more than
-/// one and without sleeping.
+/// Whether there is a processor to spare for a thread that spins for another thread of this host:
+/// no more threads are runnable than there are processors, and this process may use more than one
+/// and without sleeping.
 #[must_use]
 pub fn has_idle_processor() -> bool {
     processors_to_wait_on() > 1
 }
 
-/// Whether somebody who waits awake for another machine takes a processor from nobody: as
+/// Whether a thread that spins for another machine takes a processor from nobody: as
 /// [`has_idle_processor`], but the only processor of this host will do. A process that may use only
-/// one of several shares it with others, perhaps.
+/// one of several may share it with others.
 #[must_use]
 pub fn has_processor_for_itself() -> bool {
     processors_to_wait_on() > 0
 }
 
-/// Whether more threads are runnable than there are processors, or that is not known. A few
-/// microseconds of work.
+/// Whether more threads are runnable than there are processors, or that is not known. Takes a few
+/// microseconds.
 #[must_use]
 pub fn threads_outnumber_processors() -> bool {
     runnable_threads().is_none_or(|running| running > online())
 }
 
-/// On how many processors a thread of this process may wait awake: 0 if more threads are runnable
-/// than there are processors, if it has to sleep, or may use only one of several. A reading counts
-/// for about 10 ms: of the coarse clock, which goes on with the timer and costs no system call where
-/// programs have the kernel's vdso(7).
+/// Number of processors on which a thread of this process may spin: 0 if more threads are runnable
+/// than there are processors, if it has to sleep, or may use only one of several. A reading is
+/// valid for about 10 ms by the coarse clock, which advances with the timer and costs no system
+/// call if programs have the kernel's vdso(7).
 fn processors_to_wait_on() -> usize {
     static TAKEN: AtomicU64 = AtomicU64::new(0);
     static READ: AtomicUsize = AtomicUsize::new(0);
@@ -113,7 +113,7 @@ fn processors_to_wait_on() -> usize {
     read
 }
 
-/// Processors of the whole machine that are in use.
+/// Number of online processors of the whole machine.
 fn online() -> usize {
     static ONLINE: AtomicUsize = AtomicUsize::new(0);
     let known = ONLINE.load(Ordering::Relaxed);
@@ -128,9 +128,8 @@ fn online() -> usize {
 }
 
 /// The number before the slash in the fourth field of /proc/loadavg (proc(5)). Read without libc,
-/// whose open() and read() are points at which a thread can be cancelled, and from a descriptor
-/// that stays open: a new one would take, for a moment, the number that the application has just
-/// closed and relies on.
+/// whose open() and read() are cancellation points, and from a descriptor that stays open: a new
+/// one would take, for a moment, the number that the application has just closed and relies on.
 fn runnable_threads() -> Option<usize> {
     use rustix::fs::{Mode, OFlags};
     static LOAD: OnceLock<Option<Placed>> = OnceLock::new();
@@ -140,7 +139,8 @@ fn runnable_threads() -> Option<usize> {
                 .ok()?;
         Placed::new(file).ok()
     };
-    // Opened before the cell is locked: a child of a fork meanwhile would wait for it for ever.
+    // Opened before the cell is locked: a child that is forked meanwhile would wait for it for
+    // ever.
     let file = match LOAD.get() {
         Some(file) => file.as_ref()?,
         None => {
@@ -154,21 +154,22 @@ fn runnable_threads() -> Option<usize> {
     text.split_ascii_whitespace().nth(3)?.split('/').next()?.parse().ok()
 }
 
-/// A clock that goes on whatever the time of day is set to, in nanoseconds. Only in a process that
-/// has been moved to another time namespace (time_namespaces(7)), as a child can be, is it ahead of
-/// earlier readings, or behind them.
+/// A clock that does not depend on the time of day, in nanoseconds. It jumps forward or back only
+/// in a process that has been moved to another time namespace (time_namespaces(7)), as a child can
+/// be.
 #[inline]
 #[must_use]
 pub fn nanoseconds() -> u64 {
     read_clock(ClockId::Monotonic)
 }
 
-/// What a reading of [`nanoseconds`] takes here, in nanoseconds: tens where user space reads the
-/// counter of the processor, thousands in a virtual machine where it may not, and has to ask the
-/// kernel or even the hypervisor. Measured once.
+/// The cost of a reading of [`nanoseconds`], in nanoseconds: tens if user space reads the
+/// processor's counter, thousands in a virtual machine where it may not, and has to ask the kernel
+/// or even the hypervisor. Measured once.
 #[must_use]
 pub fn cost_of_nanoseconds() -> u64 {
-    // Nobody waits for whoever measures it, who may be the parent of this process, or interrupted.
+    // Nobody waits for the measuring thread, which may belong to the parent of this process, or be
+    // interrupted.
     static COST: AtomicU64 = AtomicU64::new(0);
     let known = COST.load(Ordering::Relaxed);
     if known != 0 {
@@ -181,19 +182,20 @@ pub fn cost_of_nanoseconds() -> u64 {
     cost
 }
 
-/// A number that changes every 15 to 130 µs. To read it takes a few nanoseconds wherever the program
-/// runs, where [`nanoseconds`] may be a system call. It comes from the processor's counter,
-/// so only how often something is done may depend on it.
+/// A number that changes every 15 to 130 µs. Reading it takes a few nanoseconds wherever the
+/// program runs, whereas [`nanoseconds`] may be a system call. It comes from the processor's
+/// counter, so only the frequency of an action may depend on it.
 #[inline]
 #[must_use]
 pub fn tick() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: reads a counter. A program that forbids that to itself has let go of the library.
+    // SAFETY: reads a counter. A program that forbids itself that instruction no longer uses the
+    // library.
     return unsafe { std::arch::x86_64::_rdtsc() } >> 17;
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     {
         let (count, hertz): (u64, u64);
-        // SAFETY: reads two registers, which Linux lets programs do.
+        // SAFETY: reads two registers, which Linux permits.
         unsafe {
             std::arch::asm!("mrs {}, cntvct_el0", "mrs {}, cntfrq_el0", out(reg) count, out(reg) hertz,
                 options(nomem, nostack));
@@ -210,8 +212,7 @@ fn read_clock(clock: ClockId) -> u64 {
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
-/// How long it is since this reading of [`nanoseconds`]; `None` when the clock was set back
-/// meanwhile.
+/// Time since this reading of [`nanoseconds`]; `None` if the clock was set back meanwhile.
 #[must_use]
 pub fn since(reading: u64) -> Option<Duration> {
     nanoseconds().checked_sub(reading).map(Duration::from_nanos)

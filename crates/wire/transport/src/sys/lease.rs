@@ -1,6 +1,6 @@
 //! Locks on single bytes of a file that an open file description has ("Open file description locks"
-//! in fcntl(2)): forks share them, and the kernel ends them when the last process has closed that
-//! description, however it came to that.
+//! in fcntl(2)): forks share them, and the kernel releases them when the last process has closed
+//! that description, for whatever reason.
 
 use std::io;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use super::call;
 use crate::Errno;
 
-/// What a lock keeps away.
+/// The locks that a lock excludes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
     /// Exclusive locks of other descriptions.
@@ -28,11 +28,11 @@ impl Kind {
     }
 }
 
-/// Locks one byte, which need not be inside the file, unless another description keeps this away.
-/// The file has to be open for writing, or for reading if the lock is shared.
+/// Locks one byte, which need not be inside the file, unless a lock of another description excludes
+/// this. The file has to be open for writing, or for reading if the lock is shared.
 ///
 /// # Errors
-/// Those of fcntl(2) `F_OFD_SETLK`; EINVAL where the kernel has no such locks.
+/// Those of fcntl(2) `F_OFD_SETLK`; EINVAL if the kernel has no such locks.
 pub fn try_lock(file: impl AsFd, byte: u64, kind: Kind) -> io::Result<bool> {
     match fcntl(file.as_fd(), libc::F_OFD_SETLK, kind.code(), &(byte..byte + 1)) {
         Ok(_) => Ok(true),
@@ -41,7 +41,8 @@ pub fn try_lock(file: impl AsFd, byte: u64, kind: Kind) -> io::Result<bool> {
     }
 }
 
-/// Ends what [`try_lock`] has locked by this description, for all who share it.
+/// Releases a lock that [`try_lock`] has taken with this description, for all processes that share
+/// it.
 ///
 /// # Errors
 /// As [`try_lock`].
@@ -83,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// Descriptions of one new file.
+    /// Several descriptions of one new file.
     fn open<const N: usize>(name: &str) -> [File; N] {
         let path = std::env::temp_dir().join(format!("seekwire-{name}-{}", std::process::id()));
         let mut options = OpenOptions::new();

@@ -9,9 +9,9 @@ pub fn descriptor_limit() -> (u64, u64) {
     (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX))
 }
 
-/// How many descriptors the library may have of its own. Above the soft limit these are none of the
-/// application's. Where the hard limit leaves no room there, they are a quarter of all, but none of
-/// so few that the application may need them all.
+/// Maximum number of the library's own descriptors. Above the soft limit they take none of the
+/// application's. If the hard limit leaves no room there, they are a quarter of all, but none if
+/// there are so few that the application may need them all.
 #[must_use]
 pub fn own_descriptors() -> u64 {
     const MANY: u64 = 1024;
@@ -22,9 +22,10 @@ pub fn own_descriptors() -> u64 {
     }
 }
 
-/// Whether a real-time thread of this process is ended that has not slept for a time
-/// (`RLIMIT_RTTIME`): it sleeps in every receive from a socket, and so may never wait awake. Which
-/// threads are real-time ones can change at any moment and from outside, as rtkit does.
+/// Whether the kernel ends a real-time thread of this process that has not slept for a time
+/// (`RLIMIT_RTTIME`): a program may rely on sleeping in every receive from a socket, so it must
+/// never spin. Which threads are real-time ones can change at any moment and from outside, as rtkit
+/// does.
 #[must_use]
 pub fn must_sleep() -> bool {
     rustix::process::getrlimit(Resource::Rttime) != Rlimit { current: None, maximum: None }

@@ -1,6 +1,6 @@
-//! Lines: TCP connections of the library's own to another machine, which carry rings
-//! ([`Doorbell::across`](super::doorbell::Doorbell::across)) and, before that, a few words. None of
-//! these calls blocks.
+//! Lines: TCP connections of the library's own to another machine, which carry a short hello and
+//! then rings ([`Doorbell::across`](super::doorbell::Doorbell::across)). None of these calls
+//! blocks.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,20 +15,20 @@ use super::fd::Placed;
 use super::socket;
 use crate::Errno;
 
-/// An idle line is asked after this time whether the other machine is there, and so often before it
-/// is over. A firewall may forget a connection on which nothing moves, and tells nobody.
+/// Keepalive of an idle line: it is probed after this time, and then this often before it is
+/// closed. A firewall may drop a connection on which nothing moves, and notifies nobody.
 const IDLE: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
-/// A ring that is not acknowledged for so long, in milliseconds, ends the line.
+/// How long a ring may go unacknowledged before the line is closed, in milliseconds.
 const UNACKNOWLEDGED_MS: u32 = 15_000;
-/// Lines that have come and were not taken in yet; the kernel allows no more by default
+/// Length of the queue of lines that were not accepted yet; the kernel allows no more by default
 /// (net.core.somaxconn).
 const BACKLOG: i32 = 4096;
-/// The least port at which lines are waited for. Below it are the services of a system, and nobody
-/// is to have this machine speak to those by naming their port.
+/// The lowest port at which lines are accepted. Lower ones belong to system services, and nobody
+/// may make this machine connect to those by naming their port.
 pub const LEAST_PORT: u16 = 1024;
-/// Ports that the kernel may choose before it chooses one of those.
+/// Number of ports below that which the kernel may choose before this gives up.
 const TRIES: usize = 16;
 
 fn new(address: IpAddr) -> io::Result<Placed> {
@@ -46,14 +46,14 @@ fn prepare(line: &Placed) -> io::Result<()> {
     Ok(sockopt::set_tcp_user_timeout(line, UNACKNOWLEDGED_MS)?)
 }
 
-/// Waits for lines at an address of this machine, in the network namespace of this thread. Returns
-/// the port, too.
+/// Listens for lines at an address of this machine, in the network namespace of this thread. Also
+/// returns the port.
 ///
 /// # Errors
-/// Those of socket(2), bind(2) and listen(2); EMFILE when there is no room above the library's
-/// floor; EADDRNOTAVAIL when the kernel chooses no port from [`LEAST_PORT`] on.
+/// Those of socket(2), bind(2) and listen(2); EMFILE if no number above the library's floor is
+/// free; EADDRNOTAVAIL if the kernel chooses no port from [`LEAST_PORT`] on.
 pub fn listen_at(address: IpAddr) -> io::Result<(Placed, u16)> {
-    // Kept meanwhile, so that others are chosen.
+    // Kept meanwhile, so that the kernel chooses others.
     let mut too_low = Vec::new();
     for _ in 0..TRIES {
         let socket = new(address)?;
@@ -68,7 +68,7 @@ pub fn listen_at(address: IpAddr) -> io::Result<(Placed, u16)> {
     Err(Errno::ADDRNOTAVAIL.into())
 }
 
-/// The next line that has come, and from where; `None` if there is none.
+/// Accepts the next line, and returns it with its address; `None` if there is none.
 ///
 /// # Errors
 /// Those of accept(2); EMFILE as above.
@@ -89,15 +89,15 @@ pub fn accept(listener: &Placed) -> io::Result<Option<(Placed, SocketAddr)>> {
     }
 }
 
-/// Begins a line from one address to another, at a port that others may have, too, for connections
-/// that go elsewhere.
+/// Begins a line from one address to another. Its port may be shared with connections that go
+/// elsewhere.
 ///
 /// # Errors
 /// Those of socket(2), bind(2) and connect(2); EMFILE as above.
 pub fn begin(from: IpAddr, to: SocketAddr) -> io::Result<Placed> {
     let line = new(from)?;
-    // Else bind would take a port from all of this address. A kernel that cannot do without takes
-    // one.
+    // Otherwise, bind would reserve a port of this address exclusively. A kernel that lacks this
+    // option does reserve one.
     let _ = socket::choose_port_at_connect(line.fd());
     bind(&line, &SocketAddr::new(from, 0))?;
     prepare(&line)?;
@@ -107,10 +107,10 @@ pub fn begin(from: IpAddr, to: SocketAddr) -> io::Result<Placed> {
     }
 }
 
-/// Whether a line that was begun has reached the other machine; false while it is on its way.
+/// Whether a line that was begun is connected; false while it is still connecting.
 ///
 /// # Errors
-/// Why it has not and will not: those of connect(2).
+/// The reason why it has failed: those of connect(2).
 pub fn has_arrived(line: &Placed) -> io::Result<bool> {
     let want = super::poll::Events::WRITE;
     let events = super::poll::look(line.fd(), want)?;
@@ -130,10 +130,10 @@ pub fn say(line: &Placed, bytes: &[u8]) -> io::Result<()> {
     if sent == bytes.len() { Ok(()) } else { Err(Errno::NOBUFS.into()) }
 }
 
-/// Receives what has come, at most `into`; `None` if nothing has.
+/// Receives the bytes that have arrived, at most `into`; `None` if there are none.
 ///
 /// # Errors
-/// Those of recv(2); ECONNRESET when nothing will come any more.
+/// Those of recv(2); ECONNRESET if no more will come.
 pub fn hear(line: &Placed, into: &mut [u8]) -> io::Result<Option<usize>> {
     match rustix::io::retry_on_intr(|| recv(line, &mut *into, RecvFlags::DONTWAIT)) {
         Ok((0, _)) => Err(Errno::CONNRESET.into()),

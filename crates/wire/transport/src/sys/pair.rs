@@ -12,11 +12,11 @@ use rustix::net::{
 
 use super::fd::{Fd, Opened, Placed};
 
-/// Strangers that may connect first.
+/// Maximum number of strangers that may connect first.
 const STRANGERS: usize = 16;
 
-/// A pair on the local address of `like`: the library's end, and one for somebody to whom it is to
-/// look like `like`, as far as addresses, flags and the most usual options go.
+/// A pair on the local address of `like`: the library's end, and one for a program to which it has
+/// to look like `like`, in its addresses, flags and the most usual options.
 ///
 /// # Errors
 /// Those of the calls that make it.
@@ -31,7 +31,7 @@ pub fn like(like: Fd) -> io::Result<(Placed, Opened)> {
     bind(&listener, &local)?;
     listen(&listener, STRANGERS as i32)?;
     let theirs = new()?;
-    // Between two sockets of one host, it does not wait.
+    // Between two sockets of one host, this does not wait.
     connect(&theirs, &getsockname(&listener)?)?;
     for _ in 0..=STRANGERS {
         let ours: Opened = accept_with(&listener, SocketFlags::CLOEXEC)?.into();
@@ -44,7 +44,7 @@ pub fn like(like: Fd) -> io::Result<(Placed, Opened)> {
     Err(io::ErrorKind::ConnectionRefused.into())
 }
 
-/// A socket like `like` that is connected to nobody: all calls that move bytes fail.
+/// A socket like `like` that is not connected: all calls that move bytes fail.
 ///
 /// # Errors
 /// Those of socket(2).

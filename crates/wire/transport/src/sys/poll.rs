@@ -10,12 +10,12 @@ pub use super::wait::{Deadline, Events};
 use super::{call, select};
 use crate::Errno;
 
-/// Sleeps until the doorbell rings, the socket has one of the wanted events (or dies), or the time
-/// is over. Returns whether the doorbell rang, and the socket's events. Each of the descriptors may
-/// be absent (-1).
+/// Sleeps until the doorbell rings, the socket has one of the wanted events (or dies), or the
+/// deadline passes. Returns whether the doorbell rang, and the socket's events. Each of the
+/// descriptors may be absent (-1).
 ///
 /// # Errors
-/// EINTR when a signal handler ran; ETIMEDOUT; those of poll(2).
+/// EINTR if a signal handler ran; ETIMEDOUT; those of poll(2).
 pub fn wait(
     doorbell: Fd,
     socket: Fd,
@@ -60,7 +60,7 @@ fn sleep(
     unsafe { call(libc::SYS_ppoll, [places[0], watched.len(), timeout, places[1], 8, 0]) }
 }
 
-/// What the kernel says of a socket right now.
+/// The present events of a socket, as the kernel reports them.
 ///
 /// # Errors
 /// Those of poll(2).

@@ -16,10 +16,10 @@ use crate::Errno;
 ///
 /// # Safety
 /// Locks that other threads hold stay taken in the copy for ever, so it may use nothing that takes
-/// them: the caller holds those that it uses. The copy has to end by [`exit`].
+/// them: the caller holds those that it uses. The copy has to end with [`exit`].
 pub unsafe fn copy() -> Result<i32, Errno> {
     // SAFETY: without CLONE_VM and a stack, the child goes on with a copy of this one. The order of
-    // the other arguments, which differs between architectures, is of no matter: all are null.
+    // the other arguments, which differs between architectures, does not matter: all are null.
     unsafe { call(libc::SYS_clone, [0; 6]) }.map(|pid| pid as i32)
 }
 
@@ -36,7 +36,7 @@ pub fn begins_namespace() -> bool {
     }
 }
 
-/// Whether a process has a socket with this inode; `None` where that cannot be seen.
+/// Whether a process has a socket with this inode; `None` if that cannot be seen.
 #[must_use]
 pub fn has_socket(pid: u32, inode: u64) -> Option<bool> {
     const LOOKS: usize = 3;
@@ -45,8 +45,8 @@ pub fn has_socket(pid: u32, inode: u64) -> Option<bool> {
     for _ in 0..LOOKS {
         let names = file::names(numbers.as_ref()).unwrap_or_default();
         if names.is_empty() {
-            // The dead have none, and the kernel's own threads. Those of others are hidden, or their
-            // first thread has ended.
+            // Dead processes have none, nor have kernel threads. Those of others are hidden, or
+            // their first thread has ended.
             let has_none = !thread::process_is_alive(pid) || thread::is_of_kernel(pid);
             return has_none.then_some(false);
         }
@@ -55,7 +55,7 @@ pub fn has_socket(pid: u32, inode: u64) -> Option<bool> {
             match std::fs::read_link(Path::new(&numbers).join(name)) {
                 Ok(file) if file.as_os_str() == socket.as_str() => return Some(true),
                 Ok(_) => {}
-                // A socket at a closed number may have come to another one before.
+                // A socket at a closed number may have moved to an earlier one.
                 Err(error) if error.kind() == ErrorKind::NotFound => has_changed = true,
                 Err(_) => return None,
             }
@@ -68,7 +68,7 @@ pub fn has_socket(pid: u32, inode: u64) -> Option<bool> {
 }
 
 /// Whether a process other than this one, whose name is not `but`, has inherited a socket with this
-/// inode. True where that cannot be seen. Looks through the descriptors of all processes.
+/// inode. True if that cannot be seen. Looks through the descriptors of all processes.
 #[must_use]
 pub fn socket_is_elsewhere(inode: u64, but: Option<&CStr>) -> bool {
     let is_but = |pid: u32| {
@@ -99,7 +99,7 @@ pub fn status(pid: i32) -> Option<i32> {
     }
 }
 
-/// Ends this process at once; nothing that is to run at its end does.
+/// Ends this process at once, without any exit handlers.
 pub fn exit(status: i32) -> ! {
     loop {
         // SAFETY: it does not return.
@@ -134,9 +134,9 @@ fn close_range(numbers: RangeInclusive<u32>) {
     }
 }
 
-/// This process is one of its own in every respect that a terminal or a shell knows, and is called
-/// `name` by ps(1). Signals that ask it to end do so, whatever handlers the program had; all others
-/// but its own [faults](super::fault) wait for ever.
+/// Makes this process a separate one for terminals and shells, which ps(1) calls `name`. Signals
+/// that ask it to end do so, whatever handlers the program had; all others except its own
+/// [faults](super::fault) stay blocked.
 pub fn stand_alone(name: &std::ffi::CStr) {
     let blocked: u64 = !(1 << (libc::SIGTERM - 1) | 1 << (libc::SIGBUS - 1));
     // The kernel's struct sigaction: the default, without flags, for SIGTERM.

@@ -2,11 +2,11 @@
 //! the socket away.
 //!
 //! It is an epoll set with the socket in it. Only a process that has the socket open can put it
-//! there, and only such a one can change the number that is kept with it, which says whose proof it
-//! is: passed on, it proves nothing. An epoll set does not keep a socket open, so a proof that
-//! nobody has looked at yet does not delay the end of a connection. What is in a set the kernel
-//! tells in fdinfo (proc_pid_fdinfo(5)), of a set that this process has been sent as of any other,
-//! and whatever pid namespace the sender is in.
+//! there, and only such a process can change the number that is kept with it, which identifies the
+//! prover: passed on, the set proves nothing. An epoll set does not keep a socket open, so a proof
+//! that nobody has examined yet does not delay the end of a connection. The kernel lists the
+//! content of a set in fdinfo (proc_pid_fdinfo(5)), also for a set that this process was sent, and
+//! whatever the pid namespace of the sender.
 //!
 //! The fdinfo of other files holds text that their owner chose, such as the name of a dma-buf, and
 //! could hold the lines of a set. So the kernel is asked first whether the file is an epoll set.
@@ -24,7 +24,7 @@ use super::call;
 use super::fd::{Fd, Opened, Placed};
 use crate::Errno;
 
-/// A socket as the kernel numbers it: the file system and the inode.
+/// A socket's number in the kernel: the file system and the inode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Inode {
     device: u64,
@@ -34,8 +34,8 @@ struct Inode {
 /// Proof that this process holds `socket`.
 ///
 /// # Errors
-/// Those of epoll_create1(2), epoll_ctl(2) and socketpair(2), and EMFILE when there is no room
-/// above the library's floor.
+/// Those of epoll_create1(2), epoll_ctl(2) and socketpair(2); EMFILE if no number above the
+/// library's floor is free.
 pub fn of(socket: Fd) -> io::Result<Placed> {
     let set = Placed::new(epoll::create(CreateFlags::CLOEXEC)?)?;
     let own = own_identity()?.ok_or(rustix::io::Errno::SRCH)?;
@@ -43,22 +43,22 @@ pub fn of(socket: Fd) -> io::Result<Placed> {
     Ok(set)
 }
 
-/// Whether `proof` is one of the process with that identity, for the socket with that inode number.
+/// Whether `proof` is one by the process with that identity, for the socket with that inode number.
 /// `socket` is any other socket of this process.
 ///
 /// # Errors
-/// Those of epoll_ctl(2), and of open(2) and read(2) on what /proc says of descriptors.
+/// Those of epoll_ctl(2), and of open(2) and read(2) on /proc's files about descriptors.
 pub fn holds(proof: BorrowedFd<'_>, socket: Fd, number: u64, identity: u64) -> io::Result<bool> {
     if !is_epoll_set(proof, socket)? {
         return Ok(false);
     }
     let device = rustix::fs::fstat(socket.borrow())?.st_dev;
-    // As the kernel keeps it: linux/kdev_t.h.
+    // The kernel's encoding: linux/kdev_t.h.
     let device = u64::from(rustix::fs::major(device)) << 20 | u64::from(rustix::fs::minor(device));
     let path = format!("/proc/thread-self/fdinfo/{}", proof.as_raw_fd());
     let info =
         Opened::from(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
-    // An honest one says less.
+    // An honest set has less text.
     let mut text = [0; 1024];
     let len = rustix::io::read(info.as_fd(), &mut text)?;
     let text = String::from_utf8_lossy(&text[..len]);
@@ -66,7 +66,7 @@ pub fn holds(proof: BorrowedFd<'_>, socket: Fd, number: u64, identity: u64) -> i
     Ok(text.split_inclusive('\n').filter_map(target).any(|found| found == wanted))
 }
 
-/// Whether the kernel takes `file` for an epoll set, in which `socket` need not be. It looks at the
+/// Whether the kernel accepts `file` as an epoll set, in which `socket` need not be. It checks the
 /// operations of the file, which no other kind of file has.
 fn is_epoll_set(file: BorrowedFd<'_>, socket: Fd) -> io::Result<bool> {
     match epoll::delete(file, socket.borrow()) {
@@ -76,8 +76,8 @@ fn is_epoll_set(file: BorrowedFd<'_>, socket: Fd) -> io::Result<bool> {
     }
 }
 
-/// A line of an epoll set's fdinfo, with its end: the number kept with the file, and the file. It
-/// is exactly what `ep_show_fdinfo` in the kernel's fs/eventpoll.c writes, or nothing.
+/// A line of an epoll set's fdinfo, with its end: the number kept with the file, and the file.
+/// `None` unless it is exactly what `ep_show_fdinfo` in the kernel's fs/eventpoll.c writes.
 fn target(line: &str) -> Option<(u64, Inode)> {
     let words: Vec<_> = line.split_ascii_whitespace().collect();
     let ["tfd:", file, "events:", events, "data:", data, position, number, device] = words[..]
@@ -96,14 +96,14 @@ fn target(line: &str) -> Option<(u64, Inode)> {
     (line == written).then_some((data, Inode { device, number }))
 }
 
-/// The [`identity`] of this process, as others are told it: by its socket. pidfd_open(2) would do,
-/// but valgrind and older filters of system calls do not know it.
+/// The [`identity`] of this process, as others receive it: through its socket. pidfd_open(2) would
+/// also do, but valgrind and older system call filters do not know it.
 ///
 /// # Errors
 /// Those of socketpair(2).
 pub fn own_identity() -> io::Result<Option<u64>> {
     let pid = getpid().as_raw_nonzero().get().unsigned_abs();
-    // Not waited for: a thread that is not in this process may have it, or one that is interrupted.
+    // Does not wait: the holder may be a thread of another process, or one that is interrupted.
     let mut known = KNOWN.try_lock();
     if let Some((_, identity)) = known.iter().filter_map(|known| **known).find(|of| of.0 == pid) {
         return Ok(Some(identity));
@@ -122,35 +122,35 @@ pub fn after_fork_child() {
     }
 }
 
-/// The id of this process, and its identity: three system calls and more for each connection. One
-/// that is wrong proves nothing, and keeps connections on TCP.
+/// The id of this process, and its identity: determining it takes three system calls and more for
+/// each connection. A wrong one proves nothing, and keeps connections on TCP.
 static KNOWN: Mutex<Option<(u32, u64)>> = Mutex::new(None);
 
 fn asked_identity(pid: u32) -> io::Result<Option<u64>> {
     let (here, there) =
         socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     let [here, _there] = [here, there].map(Opened::from);
-    // Before Linux 6.5 there is no such option, and its id is what others are told.
+    // Before Linux 6.5 there is no such option, and others receive the process id.
     let pidfd = peer_pidfd(here.as_fd()).ok();
     Ok(identity(pidfd.as_ref().map(Opened::as_fd), pid))
 }
 
 /// The process at the other end of a UNIX socket.
 fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<Opened, Errno> {
-    /// As linux/socket.h has it.
+    /// From linux/socket.h.
     const SO_PEERPIDFD: usize = 77;
     let (mut pidfd, mut len) = (-1i32, size_of::<i32>() as libc::socklen_t);
     let places = [(&raw mut pidfd).expose_provenance(), (&raw mut len).expose_provenance()];
     let [at, level] = [socket.as_raw_fd() as usize, libc::SOL_SOCKET as usize];
     // SAFETY: the kernel writes an int, and its length.
     unsafe { call(libc::SYS_getsockopt, [at, level, SO_PEERPIDFD, places[0], places[1], 0])? };
-    // SAFETY: a new descriptor, which nobody else knows of.
+    // SAFETY: a new descriptor, which nothing else refers to.
     Ok(Opened::from(unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
 
-/// What tells a process from all others: the number of its inode in pidfs, which no other process
-/// gets (Linux 6.9), or else its id, which means nothing in another pid namespace. Marked, so that
-/// neither is ever taken for the other.
+/// Identifies a process: the number of its inode in pidfs, which no other process gets (Linux 6.9),
+/// or else its id, which means nothing in another pid namespace. Marked, so that neither is ever
+/// taken for the other.
 #[must_use]
 pub fn identity(pidfd: Option<BorrowedFd<'_>>, pid: u32) -> Option<u64> {
     const PIDFS: u64 = 0x5049_4446;
@@ -178,7 +178,7 @@ mod tests {
         rustix::fs::fstat(socket).unwrap().st_ino
     }
 
-    /// This process as another one would see it that gets something from it.
+    /// This process, as another one sees it that receives something from it.
     fn myself() -> Sender {
         let (here, there) = Channel::pair().unwrap();
         Channel::from_peer(there).send(b"x", &[]).unwrap();
@@ -242,7 +242,7 @@ mod tests {
             "tfd:        3 events:       18 data: 1234567890abcdef  pos:0 ino:c96db sdev:9\n";
         let inode = Inode { device: 9, number: 0xc96db };
         assert_eq!(target(LINE), Some((0x1234_5678_90ab_cdef, inode)));
-        // The rest lies behind what was read.
+        // More text follows the part that was read.
         assert_eq!(target(LINE.trim_end()), None);
         for forged in [
             "tfd:data:1da ino:da sdev:9\n",

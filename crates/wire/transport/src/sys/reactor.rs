@@ -1,5 +1,5 @@
-//! A descriptor in the reactor of a tokio runtime, by edges: each event wakes once, whatever lies
-//! there already.
+//! A descriptor in the reactor of a tokio runtime, edge-triggered: each event wakes once, whatever
+//! is pending already.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -11,7 +11,7 @@ use tokio::io::{Interest, Ready};
 use super::Fd;
 use super::fd::Placed;
 
-/// A further descriptor of a file, which the reactor watches for as long as this lives.
+/// Another descriptor of a file, which the reactor watches while this lives.
 #[derive(Debug)]
 pub struct Watched(AsyncFd<Own>);
 
@@ -25,7 +25,7 @@ impl AsRawFd for Own {
 }
 
 impl Watched {
-    /// Of a socket: what can be read, and room to write.
+    /// Watches a socket for bytes to read and room to write.
     ///
     /// # Errors
     /// Those of epoll_ctl(2); EMFILE.
@@ -36,7 +36,7 @@ impl Watched {
         Self::new(fd, Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// Of a doorbell: that it is rung. It need not be silenced.
+    /// Watches a doorbell for rings. It need not be silenced.
     ///
     /// # Errors
     /// As [`Watched::socket`].
@@ -55,11 +55,11 @@ impl Watched {
         Ok(Self(watched?))
     }
 
-    /// Forgets what has come so far; from now on whatever comes wakes the task of `cx`, and nobody
-    /// else. What has ended wakes nobody again: a receive or a send says so at once.
+    /// Forgets the events so far; from now on events wake only the task of `cx`. A direction that
+    /// has ended wakes it no more: a receive or a send returns that at once.
     ///
     /// # Errors
-    /// When the runtime is gone.
+    /// If the runtime is gone.
     pub fn listen(&self, cx: &mut Context<'_>) -> io::Result<()> {
         while let Poll::Ready(guard) = self.0.poll_read_ready(cx) {
             if !forget(guard?) {
@@ -75,7 +75,7 @@ impl Watched {
     }
 }
 
-/// Whether there was anything to forget; that a direction has ended is never forgotten.
+/// Whether there was an event to forget; the end of a direction is never forgotten.
 fn forget(mut guard: AsyncFdReadyGuard<'_, Own>) -> bool {
     let events = guard.ready() - Ready::READ_CLOSED - Ready::WRITE_CLOSED;
     guard.clear_ready();

@@ -1,13 +1,13 @@
-//! The rest: bytes of a connection that were taken off the ring and not received yet, in a file that
-//! every process has which holds the socket, also one that has another program by now.
+//! The rest: bytes of a connection that were taken off the ring and not received yet, in a file
+//! that every holder of the socket has, including processes that have executed another program.
 //!
-//! A program that is started cannot map the memory of an end: that is sealed against new mappings
-//! that write, for the sake of the peer. But it inherits open files, and two processes that have one
-//! open file share the position in it. A read(2) takes bytes and moves the position in one step, so
-//! each byte is received once, by whichever process comes first, as from the kernel's socket.
+//! A newly executed program cannot map the memory of an end, which is sealed against new writable
+//! mappings, to protect the peer. But it inherits open files, and two processes with the same open
+//! file share its position. A read(2) takes bytes and moves the position in one step, so each byte
+//! is received once, by whichever process comes first, as from the kernel's socket.
 //!
-//! The file is written by a process that has the ring, and then sealed. Who finds one when it starts
-//! believes nothing of it that it cannot see.
+//! The file is written by a process that has the ring, and then sealed. A process that finds one
+//! when it starts trusts only what it can verify.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,8 +26,8 @@ use crate::mem::SEALS;
 /// The file begins with this, the cookie of the socket, and the number of bytes that follow.
 const MAGIC: [u8; 16] = *b"seekwire rest 1\n";
 const HEADER: u64 = 32;
-/// A rest has this number or a larger one, so that a program that begins need not look at all that
-/// it has. It is the least where the library's own begin if there are 1024.
+/// A rest has at least this number, so that a starting program need not check all its descriptors.
+/// It is the lowest number of the library's own descriptors if there are 1024.
 const LEAST: i32 = 768;
 
 /// The rest of one connection.
@@ -35,26 +35,26 @@ const LEAST: i32 = 768;
 pub struct Rest {
     file: Placed,
     cookie: u64,
-    /// How many bytes there are, where this process has found them when it began.
+    /// Number of bytes, if this process has found them when it began.
     found: Option<u64>,
-    /// All of them have been received: there will be no others.
+    /// All of them have been received, and none will be added.
     is_over: AtomicBool,
 }
 
 impl Rest {
-    /// The most bytes that it takes.
+    /// Maximum number of bytes.
     pub const MOST: u64 = 16 << 20;
 
-    /// An empty one, for a socket.
+    /// Creates an empty one, for a socket.
     ///
     /// # Errors
-    /// Those of memfd_create(2) and getsockopt(2); EMFILE when there is no room above the library's
-    /// floor.
+    /// Those of memfd_create(2) and getsockopt(2); EMFILE if no number above the library's floor is
+    /// free.
     pub fn new(socket: Fd) -> io::Result<Self> {
         let cookie = socket::cookie(socket)?;
         let flags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
-        // Only in a file that was opened by its name do processes that read at the same time get
-        // different bytes: the kernel lets one of them after the other move the position.
+        // Processes that read at the same time get different bytes only from a file that was opened
+        // by its name: for such a file, the kernel serializes changes of the position.
         let made = Opened::from(rustix::fs::memfd_create(c"seekwire-rest", flags)?);
         let name = format!("/proc/self/fd/{}", Fd::from(&made.as_fd()).raw());
         let mut file = Placed::place(file::open(name.as_ref(), OFlags::RDWR, 0)?)?;
@@ -66,18 +66,19 @@ impl Rest {
         Ok(Self { file, cookie, found: None, is_over: AtomicBool::new(false) })
     }
 
-    /// Those that this process has begun with: to be asked before it uses a number.
+    /// The ones that this process was started with: to be called before it uses a number.
     #[must_use]
     pub fn find_all() -> Vec<Self> {
-        // Without /proc nobody passes one on.
+        // Without /proc, no process passes one on.
         let numbers = open_from(LEAST).unwrap_or_default();
         numbers.into_iter().filter_map(Self::find).collect()
     }
 
-    /// The one of this number. `None`: it is something else, and stays where it is.
+    /// The rest with this number. `None` if the descriptor is something else, which stays where it
+    /// is.
     fn find(number: Fd) -> Option<Self> {
         let file = number.borrow();
-        // One system call tells other files apart.
+        // One system call excludes other files.
         if rustix::fs::fcntl_get_seals(file) != Ok(SEALS) {
             return None;
         }
@@ -103,7 +104,7 @@ impl Rest {
         rustix::fs::fstat(&self.file).is_ok_and(|about| is_trusted(about.st_uid))
     }
 
-    /// How many bytes there are, where this process has [found](Self::find_all) them.
+    /// Number of bytes, if this process has [found](Self::find_all) them.
     #[must_use]
     pub fn found(&self) -> Option<u64> {
         self.found
@@ -121,10 +122,10 @@ impl Rest {
         self.file.fd()
     }
 
-    /// Writes bytes behind the first `len`, without making them part of it.
+    /// Writes bytes after the first `len`, without making them part of it.
     ///
     /// # Errors
-    /// Those of pwrite(2); ENOSPC where it would be too large.
+    /// Those of pwrite(2); ENOSPC if it would be too large.
     pub fn append(&self, len: u64, bytes: &[u8]) -> io::Result<()> {
         if len + bytes.len() as u64 > Self::MOST {
             return Err(Errno::NOSPC.into());
@@ -136,12 +137,12 @@ impl Rest {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        // Where files are limited in size.
+        // The size of files may be limited.
         let written = without_signals(|| Ok(rustix::io::pwrite(&self.file, bytes, at)?))?;
         if written == bytes.len() { Ok(()) } else { Err(Errno::NOSPC.into()) }
     }
 
-    /// From now on it has these `len` bytes, and nobody can change it.
+    /// Finishes it with these `len` bytes: nobody can change it from now on.
     ///
     /// # Errors
     /// Those of pwrite(2), ftruncate(2) and fcntl(2).
@@ -152,8 +153,8 @@ impl Rest {
         let words = [self.cookie.to_le_bytes(), len.to_le_bytes()];
         self.write(0, &[MAGIC.as_slice(), words.as_flattened()].concat())?;
         without_signals(|| Ok(rustix::fs::ftruncate(&self.file, HEADER + len)?))?;
-        // It was never mapped. The seal against mappings that there are would have the kernel look
-        // for them for milliseconds.
+        // It was never mapped. The seal against existing mappings would make the kernel search for
+        // them for milliseconds.
         Ok(rustix::fs::fcntl_add_seals(&self.file, SEALS)?)
     }
 
@@ -161,7 +162,7 @@ impl Rest {
         Ok(rustix::fs::fcntl_get_seals(&self.file)? == SEALS)
     }
 
-    /// How many of the `len` bytes have not been received.
+    /// Number of the `len` bytes that were not received yet.
     ///
     /// # Errors
     /// Those of lseek(2).
@@ -170,14 +171,14 @@ impl Rest {
             return Ok(0);
         }
         let left = (HEADER + len).saturating_sub(rustix::fs::tell(&self.file)?);
-        // Until then, there may be more.
+        // Before that, more may be added.
         if left == 0 && self.is_finished()? {
             self.is_over.store(true, Ordering::Relaxed);
         }
         Ok(left)
     }
 
-    /// Receives some of the `len` bytes; none are left after 0.
+    /// Receives some of the `len` bytes; 0 means that none are left.
     ///
     /// # Errors
     /// Those of read(2).
@@ -186,7 +187,7 @@ impl Rest {
         rustix::io::retry_on_intr(|| rustix::io::read(&self.file, &mut *room))
     }
 
-    /// As [`Self::receive`], but leaves them there; those from the `skip`th on.
+    /// As [`Self::receive`], but leaves them there, and begins with the `skip`th.
     ///
     /// # Errors
     /// Those of read(2).
@@ -206,14 +207,14 @@ impl Rest {
         Ok(&mut into[..most])
     }
 
-    /// Whether the next program of this process, or one that is started beside it, gets it.
+    /// Sets whether the next program of this process, or one that it starts, gets it.
     pub fn pass_on(&self, on: bool) {
         let flags = if on { FdFlags::empty() } else { FdFlags::CLOEXEC };
         let _ = rustix::io::fcntl_setfd(self.file.as_fd(), flags);
     }
 }
 
-/// Whether this user believes what another one has left: root may have become this one.
+/// Whether this user trusts a rest that another one has left: root may have become this user.
 fn is_trusted(owner: u32) -> bool {
     owner == 0 || owner == rustix::process::geteuid().as_raw()
 }

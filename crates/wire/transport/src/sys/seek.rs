@@ -1,5 +1,5 @@
-//! The kernel module `tcp_seek`, by which the kernel takes bytes out of the middle of a TCP stream:
-//! what kernel/uapi/tcp_seek.h says.
+//! The kernel module `tcp_seek`, with which the kernel takes bytes out of the middle of a TCP
+//! stream, as specified in kernel/uapi/tcp_seek.h.
 
 use std::mem::{offset_of, size_of};
 
@@ -70,32 +70,32 @@ const _: () = {
     assert!(offset_of!(Extent, reserved) == 44);
 };
 
-/// What a socket of the module has.
+/// The state of a socket of the module.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct State {
     /// Position of the first byte that was neither received nor taken; 0 is the first one after
     /// [`attach`].
     pub head: u64,
-    /// Position behind the last byte that has arrived.
+    /// Position after the last byte that has arrived.
     pub arrived: u64,
     /// Number of holes.
     pub holes: u32,
 }
 
-/// Hands the connected socket to the module (TCP_ULP). May load it, for a process that is allowed
-/// to.
+/// Hands the connected socket to the module (TCP_ULP). May load the module, if the process is
+/// allowed to.
 ///
 /// # Errors
-/// ENOENT when there is no such module; EEXIST when the socket has it, or another one; EBUSY,
-/// ENOTCONN as kernel/README.md says.
+/// ENOENT if there is no such module; EEXIST if the socket has it, or another one; EBUSY, ENOTCONN
+/// as in kernel/README.md.
 pub fn attach(fd: Fd) -> Result<(), Errno> {
     setsockopt_bytes(fd, libc::IPPROTO_TCP, libc::TCP_ULP, NAME)
 }
 
-/// What there is.
+/// The state of the socket.
 ///
 /// # Errors
-/// ENOPROTOOPT and others on a socket that the module does not have.
+/// ENOPROTOOPT and others on a socket without the module.
 pub fn state(fd: Fd) -> Result<State, Errno> {
     let mut extent = Extent { version: VERSION, ..Extent::default() };
     getsockopt(fd, LEVEL, EXTENT, &mut extent)?;
@@ -106,22 +106,22 @@ pub fn state(fd: Fd) -> Result<State, Errno> {
 /// wait. 0 is the end of the stream.
 ///
 /// # Errors
-/// EAGAIN when not one has arrived; ENXIO when the first one was taken; those of recv(2).
+/// EAGAIN if none has arrived; ENXIO if the first one was taken; those of recv(2).
 pub fn look(fd: Fd, position: u64, into: &mut [u8]) -> Result<usize, Errno> {
     receive(fd, position, Goal::Memory(into), PEEK | PARTIAL)
 }
 
-/// Takes the bytes that begin at `position`, all that `into` has room for or none, fewer only where
+/// Takes the bytes that begin at `position`: all that `into` has room for or none, fewer only if
 /// the stream ends; or, with `partial`, as many as have arrived. Does not wait.
 ///
 /// # Errors
-/// EAGAIN when not all have arrived; ENOBUFS when they cannot before others are taken, or there
-/// would be too many holes; ENXIO when some were taken; those of recv(2).
+/// EAGAIN if not all have arrived; ENOBUFS if they cannot before others are taken, or if there
+/// would be too many holes; ENXIO if some were taken; those of recv(2).
 pub fn take(fd: Fd, position: u64, into: &mut [u8], partial: bool) -> Result<usize, Errno> {
     receive(fd, position, Goal::Memory(into), if partial { PARTIAL } else { 0 })
 }
 
-/// As [`take`], of `len` bytes that go nowhere.
+/// As [`take`], for `len` bytes that are discarded.
 ///
 /// # Errors
 /// Those of [`take`].
@@ -129,7 +129,7 @@ pub fn discard(fd: Fd, position: u64, len: u64) -> Result<usize, Errno> {
     receive(fd, position, Goal::Nowhere(len.min(isize::MAX as u64)), 0)
 }
 
-/// Where bytes go.
+/// The destination of bytes.
 enum Goal<'b> {
     Memory(&'b mut [u8]),
     Nowhere(u64),
@@ -142,7 +142,7 @@ fn receive(fd: Fd, position: u64, goal: Goal<'_>, flags: u32) -> Result<usize, E
     };
     let flags = flags | goes | POSITION | DONTWAIT;
     let mut recv = Recv { version: VERSION, flags, at: position, buf, len, ..Recv::default() };
-    // The kernel writes to `buf`, too, which is borrowed for that until here.
+    // The kernel also writes to `buf`, which stays borrowed until here.
     getsockopt(fd, LEVEL, RECV, &mut recv)?;
     Ok(recv.received.min(len) as usize)
 }

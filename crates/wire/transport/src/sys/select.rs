@@ -1,6 +1,6 @@
-//! Sleeping where poll(2) is refused: it takes no more descriptors than RLIMIT_NOFILE allows
+//! Sleeping when poll(2) is refused: it takes no more descriptors than RLIMIT_NOFILE allows
 //! numbers, which a program that wants no more of them sets to 0. select(2) has no such rule, but
-//! tells less: what it cannot say of a socket is looked for again and again.
+//! reports less: states of a socket that it cannot report are polled for.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! Signals: those that come while a call is under way, and those that a system call of the
-//! library's own would send to the program: SIGXFSZ where a file would grow beyond RLIMIT_FSIZE,
-//! SIGPIPE where nobody reads any more. Both end a program that knows of neither file nor pipe.
+//! Signals: those that arrive during a call, and those that a system call of the library itself
+//! would send to the program: SIGXFSZ if a file would grow beyond RLIMIT_FSIZE, SIGPIPE if nobody
+//! reads any more. Both end a program that knows of neither file nor pipe.
 
 use std::cell::Cell;
 use std::io;
@@ -16,8 +16,8 @@ const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// A thread's own faults kill where they have to wait; glibc's own (to cancel a thread, to change
-/// the user of all) end no call; and two cannot be blocked.
+/// Signals for a thread's own faults kill if they have to wait; glibc's own (to cancel a thread, to
+/// change the user of all) end no call; and two cannot be blocked.
 const NEVER_HELD: u64 = bit(libc::SIGKILL)
     | bit(libc::SIGSTOP)
     | bit(libc::SIGSEGV)
@@ -29,7 +29,7 @@ const NEVER_HELD: u64 = bit(libc::SIGKILL)
     | bit(32)
     | bit(33);
 
-/// Signals that do nothing as long as the program says nothing else (signal(7)). SIGCONT is not one
+/// Signals that do nothing unless the program changes their action (signal(7)). SIGCONT is not one
 /// of them: it continues a stopped process, after which epoll_wait ends with EINTR anyway.
 const MOSTLY_IGNORED: [i32; 3] = [libc::SIGCHLD, libc::SIGURG, libc::SIGWINCH];
 
@@ -47,18 +47,18 @@ pub enum Action {
     },
 }
 
-/// struct sigaction as the kernel has it on x86-64 and aarch64.
+/// struct sigaction of the kernel on x86-64 and aarch64.
 #[repr(C)]
 pub(super) struct KernelAction {
     pub(super) handler: usize,
     pub(super) flags: libc::c_ulong,
     restorer: usize,
-    /// One word of signals, in room for more.
+    /// One word of signals, in room for two.
     mask: [u64; 2],
 }
 
 impl KernelAction {
-    /// The present one of a signal.
+    /// The present action of a signal.
     pub(super) fn of(signal: i32) -> Result<Self, Errno> {
         let mut found = Self { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: [0; 2] };
         let places =
@@ -86,7 +86,7 @@ pub fn action(signal: i32) -> Result<Action, Errno> {
     })
 }
 
-/// From now on a signal has its default action.
+/// Resets a signal to its default action.
 pub(super) fn set_default(signal: i32) {
     let default = KernelAction { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: [0; 2] };
     let place = (&raw const default).expose_provenance();
@@ -98,11 +98,11 @@ pub(super) fn set_default(signal: i32) {
 pub(super) fn raise(signal: i32) {
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
     let arguments = [process_id() as usize, thread as usize, signal as usize, 0, 0, 0];
-    // SAFETY: a process may say to itself what it likes.
+    // SAFETY: a process may send itself any signal.
     let _ = unsafe { call(libc::SYS_tgkill, arguments) };
 }
 
-/// Does something that no handler of this thread interrupts.
+/// Runs code that no handler of this thread interrupts.
 pub(super) fn with_all_blocked<T>(work: impl FnOnce() -> T) -> T {
     let before = change(libc::SIG_BLOCK, u64::MAX);
     let result = work();
@@ -110,7 +110,8 @@ pub(super) fn with_all_blocked<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Those that the program has ever ignored, once `IS_ASKED`: asking for each of the 64 takes too long.
+/// The signals that the program has ever ignored, valid once `IS_ASKED`: asking for each of the 64
+/// takes too long.
 static EVER_IGNORED: AtomicU64 = AtomicU64::new(0);
 static IS_ASKED: AtomicBool = AtomicBool::new(false);
 
@@ -130,11 +131,12 @@ fn ever_ignored() -> u64 {
     EVER_IGNORED.load(Ordering::Relaxed)
 }
 
-/// The signals that do nothing now. Code that blocks signals for a while should leave these out.
+/// The signals that do nothing at present. Code that blocks signals for a while should leave these
+/// out.
 ///
-/// The kernel drops such a signal at once, but not if the thread to which it goes (for SIGCHLD the
-/// one that has forked) blocks it. Then it waits, and interrupts any other thread of the process.
-/// There epoll_wait, unlike poll, ends with EINTR although no handler runs.
+/// The kernel drops such a signal at once, unless the thread to which it goes (for SIGCHLD the one
+/// that has forked) blocks it. Then it waits, and interrupts any other thread of the process, where
+/// epoll_wait, unlike poll, ends with EINTR although no handler runs.
 pub fn ignored() -> impl Iterator<Item = i32> {
     let mostly = MOSTLY_IGNORED.into_iter().fold(0, |set, signal| set | bit(signal));
     let asked = mostly | ever_ignored();
@@ -149,63 +151,63 @@ pub fn ignored() -> impl Iterator<Item = i32> {
 }
 
 thread_local! {
-    /// What the thread blocks while signals are held back, and what it blocked before; 0 before the
-    /// first time.
+    /// The mask of the thread while signals are held back, and its mask during a sleep; 0 before
+    /// the first time.
     static HELD: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// While this lives, signals of this thread wait.
+/// Holds back the signals of this thread while it lives.
 ///
-/// A system call that a signal interrupts ends with EINTR, or with what it has moved, wherever in
-/// the call the signal comes. A call that sleeps several times, and is awake in this library in
-/// between, has them wait, and lets them in by its sleeps alone
+/// A system call that a signal interrupts ends with EINTR, or with the bytes it has moved, wherever
+/// in the call the signal comes. A call that sleeps several times, and is awake in this library in
+/// between, holds them back, and lets them in only during its sleeps
 /// ([`Deadline::letting_in`](super::poll::Deadline::letting_in)): a handler that ran in between
-/// would be lost to the next sleep. Within another one, as when a receive goes on in another way,
-/// those of the outer one are let in.
+/// would not end the next sleep. Within another call, as when a receive goes on in another way, a
+/// sleep lets in the signals of the outer one.
 ///
 /// Signals that are [`ignored`] are not held back.
 #[derive(Debug)]
 pub struct HeldBack {
-    /// What the thread blocks when this is dropped.
+    /// The mask that the thread gets back when this is dropped.
     before: u64,
-    /// What it blocks in a sleep.
+    /// Its mask during a sleep.
     mask: u64,
     outer: (u64, u64),
     of_this_thread: PhantomData<*const ()>,
 }
 
 impl HeldBack {
-    /// From now on they wait.
+    /// Holds signals back from now on.
     #[expect(clippy::new_without_default, reason = "it does something")]
     #[must_use]
     pub fn new() -> Self {
         let set = ignored().map(bit).fold(!NEVER_HELD, |set, bit| set & !bit);
         let before = change(libc::SIG_BLOCK, set);
         let outer = HELD.get();
-        // This is a call within another one only where the thread still blocks what the outer one
-        // made it block: a handler that a sleep let in has a mask of its own, and so has the code
-        // behind a longjmp out of one.
+        // This is a call within another one only if the thread still has the mask that the outer
+        // one set: a handler that a sleep let in has a mask of its own, and so has the code after a
+        // longjmp out of one.
         let mask = if outer.0 != 0 && outer.0 == before { outer.1 } else { before };
         HELD.set((before | set, mask));
         Self { before, mask, outer, of_this_thread: PhantomData }
     }
 
-    /// Those that the thread had blocked before.
+    /// The signals that the thread had blocked before.
     #[must_use]
     pub fn mask(&self) -> &u64 {
         &self.mask
     }
 
-    /// Whether one waits that the thread had not blocked before.
+    /// Whether a signal waits that the thread had not blocked before.
     #[must_use]
     pub fn has_come(&self) -> bool {
         pending() & !self.mask != 0
     }
 
-    /// Lets those in that wait.
+    /// Lets the waiting signals in.
     ///
     /// # Errors
-    /// EINTR when a handler ran.
+    /// EINTR if a handler ran.
     pub fn let_in(&self) -> Result<(), Errno> {
         let at_once = [0u64; 2];
         let places =
@@ -226,13 +228,13 @@ impl Drop for HeldBack {
 
 const OWN: u64 = bit(libc::SIGXFSZ) | bit(libc::SIGPIPE);
 
-/// Makes system calls that fail with EFBIG or EPIPE and tell nobody else.
+/// Makes system calls that fail with EFBIG or EPIPE without sending a signal.
 ///
 /// # Errors
 /// Those of the calls.
 pub fn without_signals<T>(calls: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let before = change(libc::SIG_BLOCK, OWN);
-    // One that waits already, because the program blocks it, is the program's.
+    // A signal that waits already, because the program blocks it, is the program's.
     let theirs = if before & OWN == 0 { 0 } else { pending() };
     let result = calls();
     let raised = match result.as_ref().err().and_then(io::Error::raw_os_error) {
@@ -247,7 +249,7 @@ pub fn without_signals<T>(calls: impl FnOnce() -> io::Result<T>) -> io::Result<T
     result
 }
 
-/// Changes the mask of this thread; returns what it was.
+/// Changes the mask of this thread; returns the previous one.
 fn change(how: i32, set: u64) -> u64 {
     let mut before = 0u64;
     let places = [(&raw const set).expose_provenance(), (&raw mut before).expose_provenance()];
@@ -290,12 +292,12 @@ mod tests {
         without_signals(|| Ok(rustix::io::write(write.as_fd(), b"x")?))
     }
 
-    /// Rust's programs ignore SIGPIPE, and nobody is told of a signal that is ignored.
+    /// Rust programs ignore SIGPIPE, and an ignored signal reaches no handler.
     fn with_default_action(test: impl FnOnce()) {
         // SAFETY: no handler of Rust's own is involved.
         let ignored = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         test();
-        // SAFETY: puts back what was there.
+        // SAFETY: restores the previous action.
         unsafe { libc::signal(libc::SIGPIPE, ignored) };
     }
 
@@ -325,7 +327,7 @@ mod tests {
         assert_ne!(change(libc::SIG_BLOCK, 0), mask);
         drop(held);
         assert_eq!(change(libc::SIG_BLOCK, 0), mask);
-        // SAFETY: puts back what was there.
+        // SAFETY: restores the previous action.
         unsafe { libc::signal(libc::SIGUSR2, before) };
     }
 
@@ -353,7 +355,7 @@ mod tests {
             assert_eq!(sleep(&held), Ok(0), "signal {signal}");
         }
 
-        // So does one that the program ignores.
+        // The same holds for a signal that the program ignores.
         note_ignored(libc::SIGIO);
         // SAFETY: no handler is involved; no other test uses the signal.
         let before = unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
@@ -362,7 +364,7 @@ mod tests {
         assert!(!held.has_come());
         assert_eq!(sleep(&held), Ok(0));
         drop(held);
-        // SAFETY: puts back what was there.
+        // SAFETY: restores the previous action.
         unsafe { libc::signal(libc::SIGIO, before) };
 
         // With a handler it waits, and ends the sleep.
@@ -375,7 +377,7 @@ mod tests {
         assert!(held.has_come());
         assert_eq!(sleep(&held), Err(Errno::INTR));
         drop(held);
-        // SAFETY: puts back what was there; closes what this test has opened.
+        // SAFETY: restores the previous action; closes the descriptor that this test has opened.
         unsafe { (libc::signal(libc::SIGURG, before), libc::close(set)) };
     }
 

@@ -17,13 +17,13 @@ use crate::Errno;
 /// recv(2) without waiting.
 ///
 /// # Errors
-/// Those of recv(2); EAGAIN when there is nothing.
+/// Those of recv(2); EAGAIN if there is nothing.
 #[inline]
 pub fn recv(fd: Fd, into: &mut [u8], flags: KernelRecv) -> Result<usize, Errno> {
     rustix::net::recv(fd.borrow(), into, flags.union(KernelRecv::DONTWAIT)).map(|(n, _)| n)
 }
 
-/// The kernel's name of a socket, which it gives to no other one.
+/// The kernel's cookie of a socket, which no other socket gets.
 ///
 /// # Errors
 /// ENOTSOCK, EBADF.
@@ -34,7 +34,7 @@ pub fn cookie(fd: Fd) -> Result<u64, Errno> {
 /// recvmsg(2) without waiting.
 ///
 /// # Errors
-/// Those of recvmsg(2); EAGAIN when there is nothing.
+/// Those of recvmsg(2); EAGAIN if there is nothing.
 pub fn recv_vectored(
     fd: Fd,
     into: &mut [IoSliceMut<'_>],
@@ -45,7 +45,7 @@ pub fn recv_vectored(
         .map(|r| r.bytes)
 }
 
-/// Room for control messages, and what the kernel put there with the bytes that were received last.
+/// Room for control messages, and the kernel's messages on the bytes that were received last.
 #[derive(Debug)]
 pub struct Control {
     bytes: [u8; Self::ROOM],
@@ -55,10 +55,10 @@ pub struct Control {
 }
 
 impl Control {
-    /// More than TCP has to tell.
+    /// More than TCP's messages need.
     const ROOM: usize = 512;
 
-    /// For a caller with room for so many bytes.
+    /// For a caller with room for this many bytes.
     #[must_use]
     pub fn new(room: usize) -> Self {
         Self { bytes: [0; Self::ROOM], room: room.min(Self::ROOM), filled: 0, flags: 0 }
@@ -70,7 +70,7 @@ impl Control {
         &self.bytes[..self.filled]
     }
 
-    /// What the kernel said besides, such as MSG_CTRUNC.
+    /// The flags that the kernel returned, such as MSG_CTRUNC.
     #[must_use]
     pub fn flags(&self) -> i32 {
         self.flags
@@ -80,7 +80,7 @@ impl Control {
 /// recvmsg(2) with control messages, without waiting.
 ///
 /// # Errors
-/// Those of recvmsg(2); EAGAIN when there is nothing.
+/// Those of recvmsg(2); EAGAIN if there is nothing.
 pub fn recv_message(
     fd: Fd,
     into: &mut [u8],
@@ -109,7 +109,7 @@ pub fn recv_message(
 /// sendmsg(2) without waiting.
 ///
 /// # Errors
-/// Those of sendmsg(2); EAGAIN when there is no room. EPIPE comes with SIGPIPE unless NOSIGNAL is
+/// Those of sendmsg(2); EAGAIN if there is no room. EPIPE comes with SIGPIPE unless NOSIGNAL is
 /// set.
 #[inline]
 pub fn send(fd: Fd, from: &[IoSlice<'_>], flags: KernelSend) -> Result<usize, Errno> {
@@ -136,7 +136,7 @@ pub fn shutdown(fd: Fd, how: Shutdown) -> Result<(), Errno> {
 /// getsockname(2) and getpeername(2).
 ///
 /// # Errors
-/// Those of the calls; EAFNOSUPPORT when the socket is not IPv4 or IPv6.
+/// Those of the calls; EAFNOSUPPORT if the socket is not IPv4 or IPv6.
 pub fn names(fd: Fd) -> Result<(SocketAddr, SocketAddr), Errno> {
     let local = rustix::net::getsockname(fd.borrow())?;
     let peer = rustix::net::getpeername(fd.borrow())?;
@@ -145,13 +145,13 @@ pub fn names(fd: Fd) -> Result<(SocketAddr, SocketAddr), Errno> {
     Ok((local, SocketAddr::try_from(peer).map_err(|_| Errno::AFNOSUPPORT)?))
 }
 
-/// What tells a file from all others that are open; `None` for a number that is not open.
+/// Identifies an open file; `None` for a number that is not open.
 #[must_use]
 pub fn identity(fd: Fd) -> Option<(u64, u64)> {
     rustix::fs::fstat(fd.borrow()).ok().map(|stat| (stat.st_dev, stat.st_ino))
 }
 
-/// SO_NETNS_COOKIE (Linux 5.14): which network namespace the socket belongs to.
+/// SO_NETNS_COOKIE (Linux 5.14): the network namespace that the socket belongs to.
 ///
 /// # Errors
 /// ENOPROTOOPT on older kernels.
@@ -162,18 +162,18 @@ pub fn namespace(fd: Fd) -> Result<u64, Errno> {
     if got == size_of::<u64>() { Ok(cookie) } else { Err(Errno::NOPROTOOPT) }
 }
 
-/// What the kernel counted on a socket, each within bounds because bytes move while it is asked.
+/// The kernel's byte counts of a socket, each as a range because bytes move during the query.
 #[derive(Clone, Debug)]
 pub struct KernelCounts {
     /// Bytes that arrived and were given to a reader.
     pub received: RangeInclusive<u64>,
-    /// Bytes that a writer gave to the kernel. One too many on the end that opened the connection,
-    /// because the kernel counts its SYN.
+    /// Bytes that a writer gave to the kernel. Too high by one on the end that opened the
+    /// connection, because the kernel counts its SYN.
     pub sent: RangeInclusive<u64>,
     /// Whether this end has shut its sending direction down.
     pub shut: bool,
-    /// Whether both directions have ended and the kernel has forgotten the connection: then nobody
-    /// can say whether the ends are among the bytes.
+    /// Whether both directions have ended and the kernel has forgotten the connection: then it is
+    /// unknown whether the ends are among the bytes.
     pub over: bool,
 }
 
@@ -188,7 +188,7 @@ pub fn kernel_counts(fd: Fd) -> Result<KernelCounts, Errno> {
     let unsent = unsent(fd)? as u64;
     let after = tcp_info(fd)?;
     let received = |info: &Info| (info.received - info.fin_received()).saturating_sub(unread);
-    // One that is not acknowledged yet counts among the unsent.
+    // An end that is not acknowledged yet counts among the unsent bytes.
     let sent = |info: &Info| (info.acked + unsent).saturating_sub(after.fin_sent());
     Ok(KernelCounts {
         received: received(&before)..=received(&after),
@@ -207,16 +207,16 @@ pub fn received(fd: Fd) -> Result<u64, Errno> {
     tcp_info(fd).map(|info| info.received)
 }
 
-/// Has the kernel ask the peer from now on whether it is there, as if bytes were on their way to it
-/// that it does not acknowledge: for about as long as TCP would send those again, or for
-/// TCP_USER_TIMEOUT where that is set (RFC 9293, 3.8.3 and 3.8.4; tcp(7)).
+/// Makes the kernel probe the peer from now on, as if bytes were on their way that the peer does
+/// not acknowledge: for about as long as TCP would retransmit those, or for TCP_USER_TIMEOUT if
+/// that is set (RFC 9293, 3.8.3 and 3.8.4; tcp(7)).
 pub fn probe(fd: Fd) {
     let socket = fd.borrow();
     if sockopt::socket_keepalive(socket) == Ok(true) {
-        // The program has said how that is to be found out.
+        // The program has configured the probes itself.
         return;
     }
-    // Where one of these fails, the connection is over.
+    // If one of these fails, the connection is closed already.
     let _ = sockopt::set_tcp_keepidle(socket, Duration::from_secs(1))
         .and_then(|()| sockopt::set_tcp_keepintvl(socket, Duration::from_secs(8)))
         .and_then(|()| sockopt::set_tcp_keepcnt(socket, 115))
@@ -232,8 +232,8 @@ pub fn acknowledged(fd: Fd) -> Result<u64, Errno> {
     tcp_info(fd).map(|info| info.acked)
 }
 
-/// The shortest time, of late, from a segment to its acknowledgement, in nanoseconds; `None` if
-/// there was none yet, or the kernel does not say.
+/// The shortest recent time from a segment to its acknowledgement, in nanoseconds; `None` if there
+/// was none yet, or the kernel does not report it.
 #[must_use]
 pub fn shortest_round_trip(fd: Fd) -> Option<u64> {
     let microseconds = tcp_info(fd).ok()?.shortest_round_trip;
@@ -244,7 +244,7 @@ pub fn shortest_round_trip(fd: Fd) -> Option<u64> {
 /// reading.
 ///
 /// # Errors
-/// Those of [`kernel_counts`]; ENOTCONN when TCP is over; EAGAIN when bytes arrive all the time.
+/// Those of [`kernel_counts`]; ENOTCONN if TCP has closed; EAGAIN if bytes arrive all the time.
 pub fn bytes_taken(fd: Fd) -> Result<u64, Errno> {
     for _ in 0..1000 {
         let before = tcp_info(fd)?;
@@ -292,7 +292,7 @@ impl Info {
     }
 }
 
-/// What has ended of a connection.
+/// The directions of a connection that have ended.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Ends {
     /// The peer's direction.
@@ -301,7 +301,7 @@ pub struct Ends {
     pub both: bool,
 }
 
-/// What has ended of a connection; nothing, where that is not known.
+/// The directions of a connection that have ended; none if that is not known.
 #[must_use]
 pub fn ends(fd: Fd) -> Ends {
     // linux/tcp_states.h: TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK, CLOSING; and CLOSE.
@@ -317,7 +317,7 @@ fn tcp_info(fd: Fd) -> Result<Info, Errno> {
     // these offsets.
     const BYTES_ACKED: usize = 120;
     const BYTES_RECEIVED: usize = 128;
-    /// 32 bits, and behind them 32 of tcpi_min_rtt.
+    /// 32 bits, followed by 32 of tcpi_min_rtt.
     const NOTSENT_BYTES: usize = 144;
     let mut info = [0u64; 40];
     let got = getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
@@ -372,7 +372,7 @@ fn ioctl_int(fd: Fd, request: libc::c_ulong) -> Result<usize, Errno> {
     Ok(value.max(0) as usize)
 }
 
-/// As an argument of a system call.
+/// The descriptor as an argument of a system call.
 fn number(fd: Fd) -> usize {
     fd.raw() as usize
 }
@@ -394,8 +394,8 @@ pub fn unread(fd: Fd) -> Result<usize, Errno> {
     ioctl_int(fd, libc::FIONREAD)
 }
 
-/// SIOCATMARK: whether the kernel's queue has come to the urgent byte. A receive that has taken
-/// something ends there (tcp(7)).
+/// SIOCATMARK: whether the kernel's queue has reached the urgent byte. A receive that has taken
+/// bytes ends there (tcp(7)).
 #[must_use]
 pub fn is_at_mark(fd: Fd) -> bool {
     const SIOCATMARK: libc::c_ulong = 0x8905;
@@ -410,11 +410,11 @@ pub fn unsent(fd: Fd) -> Result<usize, Errno> {
     ioctl_int(fd, libc::TIOCOUTQ)
 }
 
-/// Has the kernel send what it holds back for more that was announced (MSG_MORE), unless the
+/// Makes the kernel send bytes that it holds back for announced ones (MSG_MORE), unless the
 /// application has corked the socket.
 pub fn push(fd: Fd) {
     if tcp_info(fd).is_ok_and(|info| info.not_sent > 0) && !is_corked(fd) {
-        // As for a cork that is taken out.
+        // As when a cork is removed.
         let _ = setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, &0);
     }
 }
@@ -460,7 +460,7 @@ pub fn timeouts(fd: Fd) -> Result<(Option<Duration>, Option<Duration>), Errno> {
     Ok((receive_timeout(fd)?, sockopt::socket_timeout(fd.borrow(), Timeout::Send)?))
 }
 
-/// SO_SNDBUF: how much the kernel keeps of what the peer has no room for, in bytes.
+/// SO_SNDBUF: how many bytes the kernel keeps for which the peer has no room.
 ///
 /// # Errors
 /// Those of getsockopt(2).
@@ -470,7 +470,7 @@ pub fn send_buffer(fd: Fd) -> Result<usize, Errno> {
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
-/// TCP_USER_TIMEOUT, in milliseconds; 0 is the kernel's own.
+/// TCP_USER_TIMEOUT, in milliseconds; 0 is the kernel's default.
 ///
 /// # Errors
 /// Those of getsockopt(2).
@@ -480,7 +480,7 @@ pub fn user_timeout(fd: Fd) -> Result<u32, Errno> {
     Ok(milliseconds)
 }
 
-/// TCP_INQ: whether recvmsg tells how much is left unread.
+/// TCP_INQ: whether recvmsg reports the number of unread bytes.
 ///
 /// # Errors
 /// Those of getsockopt(2).
@@ -490,7 +490,7 @@ pub fn tells_unread(fd: Fd) -> Result<bool, Errno> {
     Ok(on != 0)
 }
 
-/// SO_ZEROCOPY: whether MSG_ZEROCOPY means something.
+/// SO_ZEROCOPY: whether MSG_ZEROCOPY has an effect.
 ///
 /// # Errors
 /// Those of getsockopt(2).
@@ -523,16 +523,16 @@ pub fn set_receive_low_water(fd: Fd, bytes: u32) -> Result<(), Errno> {
     )
 }
 
-/// Sets SO_PEEK_OFF: where in the receive queue MSG_PEEK begins (TCP: Linux 6.9).
+/// Sets SO_PEEK_OFF: the offset in the receive queue at which MSG_PEEK begins (TCP: Linux 6.9).
 ///
 /// # Errors
-/// EOPNOTSUPP on older kernels; EINVAL when the offset is more than an int.
+/// EOPNOTSUPP on older kernels; EINVAL if the offset does not fit into an int.
 pub fn set_peek_offset(fd: Fd, offset: u64) -> Result<(), Errno> {
     let offset = libc::c_int::try_from(offset).map_err(|_| Errno::INVAL)?;
     setsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, &offset)
 }
 
-/// MSG_PEEK begins at the front again, as on a socket whose SO_PEEK_OFF was never set.
+/// Makes MSG_PEEK begin at the front again, as on a socket whose SO_PEEK_OFF was never set.
 ///
 /// # Errors
 /// Those of setsockopt(2).
@@ -540,7 +540,7 @@ pub fn forget_peek_offset(fd: Fd) -> Result<(), Errno> {
     setsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, &-1)
 }
 
-/// Throws up to `len` bytes at the front of a TCP receive queue away without copying them (tcp(7),
+/// Discards up to `len` bytes at the front of a TCP receive queue without copying them (tcp(7),
 /// MSG_TRUNC); does not wait.
 ///
 /// # Errors
@@ -552,13 +552,13 @@ pub fn discard(fd: Fd, len: usize) -> Result<usize, Errno> {
     unsafe { call(libc::SYS_recvfrom, [number(fd), 0, len, flags as usize, 0, 0]) }
 }
 
-/// Makes the coming close(2) send RST, as TCP does when data is left unread (RFC 1122, 4.2.2.13).
+/// Makes the coming close(2) send RST, as TCP does if data is left unread (RFC 1122, 4.2.2.13).
 pub fn reset_on_close(fd: Fd) {
-    // A failure leaves an orderly close, which is all that can be done then.
+    // A failure leaves an orderly close, which is all that is possible then.
     let _ = sockopt::set_socket_linger(fd.borrow(), Some(Duration::ZERO));
 }
 
-/// Takes [`reset_on_close`] back.
+/// Undoes [`reset_on_close`].
 pub fn close_in_order(fd: Fd) {
     let _ = sockopt::set_socket_linger(fd.borrow(), None);
 }
@@ -569,7 +569,7 @@ pub fn resets_on_close(fd: Fd) -> bool {
     sockopt::socket_linger(fd.borrow()).is_ok_and(|linger| linger == Some(Duration::ZERO))
 }
 
-/// SO_ERROR: the error that the socket has to tell, which is told once.
+/// SO_ERROR: the error of the socket, which it reports once.
 #[must_use]
 pub fn take_error(fd: Fd) -> Option<Errno> {
     let mut error: libc::c_int = 0;
@@ -577,9 +577,8 @@ pub fn take_error(fd: Fd) -> Option<Errno> {
     (error != 0).then(|| Errno::from_raw_os_error(error))
 }
 
-/// Sends RST now (connect(2) to AF_UNSPEC disconnects). The descriptor stays open, and tells what
-/// one tells whose peer has reset the connection: ECONNRESET once, then the end of the stream and
-/// EPIPE.
+/// Sends RST now (connect(2) to AF_UNSPEC disconnects). The descriptor stays open, and behaves as
+/// if the peer had reset the connection: ECONNRESET once, then the end of the stream and EPIPE.
 pub fn reset(fd: Fd) {
     let address = libc::sockaddr { sa_family: AddressFamily::UNSPEC.as_raw(), sa_data: [0; 14] };
     let place = (&raw const address).expose_provenance();
@@ -588,6 +587,7 @@ pub fn reset(fd: Fd) {
     let _ = unsafe {
         call(libc::SYS_connect, [number(fd), place, size_of::<libc::sockaddr>(), 0, 0, 0])
     };
-    // It could be connected anew else. That it is not connected does not keep the kernel from it.
+    // Otherwise it could be connected anew. The kernel also does this on a socket that is not
+    // connected.
     let _ = shutdown(fd, Shutdown::Both);
 }

@@ -1,4 +1,4 @@
-//! Threads: who this is, who is still alive, and sleeping on a word in shared memory.
+//! Threads: the id of this one, whether others are alive, and sleeping on a word in shared memory.
 
 #[cfg(not(loom))]
 use std::cell::Cell;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 
-/// An id of this thread among those of the model, which are one to the kernel.
+/// An id of this thread among those of the model, which are one thread to the kernel.
 #[cfg(loom)]
 pub(crate) fn id() -> u32 {
     use std::hash::{DefaultHasher, Hash, Hasher};
@@ -32,7 +32,7 @@ pub(crate) fn id() -> u32 {
     })
 }
 
-/// This thread is that of a child which no handler of pthread_atfork(3) has seen.
+/// This thread belongs to a child that no handler of pthread_atfork(3) has seen.
 #[cfg(not(loom))]
 pub fn forget_id() {
     ID.set(0);
@@ -45,8 +45,8 @@ fn first_id(id: &Cell<u32>) -> u32 {
         // A thread that is being torn down has no cached id any more, and needs none.
         let _ = ID.try_with(|id| id.set(0));
     }
-    // Not a Once: a child forked while another thread is inside would wait for it for ever. To
-    // register twice does no harm.
+    // Not a Once: a child forked while another thread is inside would wait for it for ever.
+    // Registering twice does no harm.
     static REGISTERED: AtomicBool = AtomicBool::new(false);
     if !REGISTERED.load(Ordering::Acquire) {
         // SAFETY: `forget` is a function of this library, which is never unloaded while it has
@@ -59,21 +59,21 @@ fn first_id(id: &Cell<u32>) -> u32 {
     new
 }
 
-/// Whether the process has never had another thread than this one, as far as the C library knows
-/// (2.32 and newer).
+/// Whether the process has always had only this thread, according to the C library (2.32 and
+/// newer).
 #[cfg(not(loom))]
 #[must_use]
 pub fn is_only_one() -> bool {
     static KNOWN: AtomicPtr<libc::c_char> = AtomicPtr::new(std::ptr::dangling_mut());
     let mut place = KNOWN.load(Ordering::Relaxed);
     if place == std::ptr::dangling_mut() {
-        // SAFETY: a name that ends with 0.
+        // SAFETY: the name is terminated by 0.
         place =
             unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) }.cast();
         KNOWN.store(place, Ordering::Relaxed);
     }
     // SAFETY: null, or a variable of the C library, which is never unloaded, and writes to it only
-    // where there is one thread, or when that ends by this thread's own doing.
+    // while there is one thread, or when this thread itself ends that.
     !place.is_null() && unsafe { place.read_volatile() } != 0
 }
 
@@ -83,32 +83,32 @@ pub(crate) fn is_alive(id: u32) -> bool {
     exists(id) && zombie(id).is_none()
 }
 
-/// Whether a process with this id exists and can still run; not true for a process of another pid
+/// Whether a process with this id exists and can still run; false for a process of another pid
 /// namespace.
 #[must_use]
 pub fn process_is_alive(pid: u32) -> bool {
-    // A process goes on without its first thread, which then looks dead.
+    // A process whose first thread has ended goes on, but that thread looks dead.
     exists(pid) && zombie(pid).is_none_or(|threads| threads > 1)
 }
 
-/// Whether there is a process or thread with this id, even if it only waits for its parent to ask
-/// how it died; not true for one of another pid namespace.
+/// Whether a process or thread with this id exists, even as a zombie; false for one of another pid
+/// namespace.
 #[must_use]
 pub fn exists(id: u32) -> bool {
     let pid = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
-/// If the thread is dead and only waits for its parent to ask how it died: how many threads its
-/// process has, itself included. That wait may take for ever, since the parent may be waiting for
-/// the lock that it held. Without /proc nobody is dead in this way.
+/// If the thread is a zombie: the number of threads of its process, including itself. It may stay
+/// one for ever, since the parent may be waiting for the lock that it held. Without /proc, nothing
+/// counts as a zombie.
 fn zombie(id: u32) -> Option<u32> {
     let stat = stat(id)?;
     stat.is_dead.then_some(stat.threads)
 }
 
-/// Whether a process is dead, or on its way out and past the point of running code of its own: it
-/// may be closing its descriptors now. Not true for a process of another pid namespace.
+/// Whether a process is dead, or exiting and past the point of running its own code: it may be
+/// closing its descriptors now. False for a process of another pid namespace.
 #[must_use]
 pub fn process_is_ending(pid: u32) -> bool {
     // linux/sched.h
@@ -119,16 +119,16 @@ pub fn process_is_ending(pid: u32) -> bool {
     match stat(pid) {
         Some(stat) if stat.is_dead => stat.threads <= 1,
         Some(stat) => stat.flags & PF_EXITING != 0,
-        // Without /proc, or it is gone since.
+        // Without /proc, or if it has gone since.
         None => !exists(pid),
     }
 }
 
-/// What proc_pid_stat(5) says of a thread.
+/// The fields of a thread in proc_pid_stat(5).
 struct Stat {
     is_dead: bool,
     flags: u32,
-    /// Of its process.
+    /// Number of threads of its process.
     threads: u32,
 }
 
@@ -136,7 +136,7 @@ fn stat(id: u32) -> Option<Stat> {
     let stat = super::file::open(format!("/proc/{id}/stat").as_ref(), OFlags::RDONLY, 0).ok()?;
     let mut text = [0; 512];
     let n = rustix::io::read(&stat, &mut text).ok()?;
-    // The name is in brackets and may hold any character; the state follows it, six fields later
+    // The name is in parentheses and may hold any character; the state follows it, six fields later
     // the flags, and 11 after that the number of threads.
     let name_end = text[..n].iter().rposition(|byte| *byte == b')')?;
     let mut fields = text[name_end + 1..n].split(|byte| *byte == b' ').skip(1);
@@ -145,19 +145,19 @@ fn stat(id: u32) -> Option<Stat> {
     Some(Stat { is_dead, flags: number(5)?, threads: number(10)? })
 }
 
-/// Whether this is a thread of the kernel's own.
+/// Whether this is a kernel thread.
 pub(super) fn is_of_kernel(id: u32) -> bool {
     // PF_KTHREAD of linux/sched.h.
     stat(id).is_some_and(|stat| stat.flags & 0x0020_0000 != 0)
 }
 
-/// This process.
+/// The id of this process.
 #[must_use]
 pub fn process_id() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
 }
 
-/// One look in a spinning loop.
+/// A pause between two looks of a spinning loop.
 #[inline]
 pub(crate) fn relax() {
     #[cfg(loom)]
@@ -173,12 +173,12 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Lets others run for a while; a signal cuts it short.
+/// Sleeps for a while; a signal cuts it short.
 pub fn nap(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// SIGPIPE to this thread, as a send in the kernel raises it.
+/// Raises SIGPIPE in this thread, as a send in the kernel does.
 pub fn raise_broken_pipe() {
     let mut info = [0u8; size_of::<libc::siginfo_t>()];
     // sigaction(2): si_signo, si_errno, si_code, and on 64-bit machines after a gap si_pid and
@@ -197,11 +197,11 @@ pub fn raise_broken_pipe() {
     let (process, thread) = (process_id(), rustix::thread::gettid().as_raw_nonzero().get());
     let place = info.as_ptr().expose_provenance();
     let arguments = [process as usize, thread as usize, libc::SIGPIPE as usize, place, 0, 0];
-    // SAFETY: the kernel reads a whole siginfo_t. A process may say to itself what it likes.
+    // SAFETY: the kernel reads a whole siginfo_t. A process may send itself any signal.
     let _ = unsafe { super::call::call(libc::SYS_rt_tgsigqueueinfo, arguments) };
 }
 
-/// The processor that this thread runs on now.
+/// The processor on which this thread runs now.
 #[inline]
 #[must_use]
 pub fn processor() -> u64 {

@@ -1,4 +1,4 @@
-//! UNIX sockets that carry descriptors: how two processes meet, and talk in private.
+//! UNIX sockets that carry descriptors: how two processes meet, and exchange messages in private.
 
 use std::io::{self, IoSlice};
 use std::mem::size_of;
@@ -28,24 +28,24 @@ pub struct Channel(Placed);
 pub struct Delivery {
     /// Bytes in the buffer.
     pub len: usize,
-    /// Descriptors that came along; those that this process had no number left for are missing.
+    /// Descriptors that came along, except those for which this process had no number left.
     pub descriptors: Vec<Placed>,
-    /// Who sent it, as the kernel attests.
+    /// The sender, as the kernel attests.
     pub sender: Option<Sender>,
 }
 
-/// A process that has sent something.
+/// A process that has sent a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender {
     /// Its user.
     pub user: u32,
-    /// Its id; 0 if it is in a pid namespace that this process cannot see into.
+    /// Its id; 0 if it is in a pid namespace that is not visible to this process.
     pub pid: u32,
-    /// What tells it from all others, see [`proof::identity`].
+    /// Identifies it, see [`proof::identity`].
     pub identity: Option<u64>,
 }
 
-/// How many descriptors a datagram may carry.
+/// Maximum number of descriptors in a datagram.
 pub const DESCRIPTORS: usize = 3;
 
 const TYPE_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
@@ -66,7 +66,7 @@ impl DatagramSocket {
         Ok(Self(socket))
     }
 
-    /// A new one without a name: nobody can send to it.
+    /// Creates a socket without a name: nobody can send to it.
     ///
     /// # Errors
     /// Those of socket(2).
@@ -74,13 +74,13 @@ impl DatagramSocket {
         Ok(Self(socket()?))
     }
 
-    /// What to wait on for the next datagram.
+    /// The descriptor to wait on for the next datagram.
     #[must_use]
     pub fn fd(&self) -> Fd {
         self.0.fd()
     }
 
-    /// Takes the next datagram, without waiting; `None` when there is none.
+    /// Takes the next datagram, without waiting; `None` if there is none.
     ///
     /// # Errors
     /// Those of recvmsg(2).
@@ -88,8 +88,8 @@ impl DatagramSocket {
         receive(&self.0, into, CONTROL)
     }
 
-    /// The same, where one descriptor is taken of each datagram. The kernel closes the others
-    /// before this returns, which takes as long as it takes.
+    /// As [`Self::receive`], but takes only one descriptor of each datagram. The kernel closes the
+    /// others before this returns, which can take any time.
     ///
     /// # Errors
     /// Those of recvmsg(2).
@@ -100,8 +100,8 @@ impl DatagramSocket {
     /// Sends a datagram with descriptors to the socket at `path`, without waiting.
     ///
     /// # Errors
-    /// ECONNREFUSED or ENOENT when nobody listens there, EAGAIN when its queue is full; others,
-    /// such as ETOOMANYREFS, say nothing of who listens.
+    /// ECONNREFUSED or ENOENT if nobody listens there, EAGAIN if its queue is full; others, such as
+    /// ETOOMANYREFS, whether or not somebody listens.
     pub fn send(
         &self,
         path: &Path,
@@ -122,10 +122,10 @@ impl DatagramSocket {
 }
 
 impl Channel {
-    /// A new one, and its other end, to be sent away.
+    /// Creates a pair: this end, and the other one for the peer.
     ///
     /// # Errors
-    /// Those of socketpair(2), and EMFILE when there is no room above the library's floor.
+    /// Those of socketpair(2); EMFILE if no number above the library's floor is free.
     pub fn pair() -> io::Result<(Self, Placed)> {
         let (here, there) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, TYPE_FLAGS, None)?;
@@ -135,23 +135,23 @@ impl Channel {
         Ok((Self(here), there?))
     }
 
-    /// The end that a peer sent. Should it be anything else, sending on it fails, or nothing ever
+    /// The end that a peer sent. If it is anything else, sending on it fails, or no message ever
     /// comes.
     #[must_use]
     pub fn from_peer(end: Placed) -> Self {
         Self(end)
     }
 
-    /// What to wait on for the next message.
+    /// The descriptor to wait on for the next message.
     #[must_use]
     pub fn fd(&self) -> Fd {
         self.0.fd()
     }
 
-    /// Takes the next message, without waiting; `None` when there is none.
+    /// Takes the next message, without waiting; `None` if there is none.
     ///
     /// # Errors
-    /// Those of recvmsg(2); EPIPE when the other end is closed.
+    /// Those of recvmsg(2); EPIPE if the other end is closed.
     pub fn receive(&self, into: &mut [u8]) -> io::Result<Option<Delivery>> {
         match receive(&self.0, into, CONTROL)? {
             Some(delivery) if delivery.len == 0 => Err(Errno::PIPE.into()),
@@ -187,7 +187,7 @@ fn with_rights(
 const SO_PASSPIDFD: i32 = 76;
 const SCM_PIDFD: i32 = 4;
 
-/// What is received tells who sent it.
+/// Makes received messages identify their sender.
 fn ask_for_senders(socket: &Placed) -> io::Result<()> {
     sockopt::set_socket_passcred(socket.as_fd(), true)?;
     let on = 1i32.to_ne_bytes();
@@ -198,7 +198,7 @@ fn ask_for_senders(socket: &Placed) -> io::Result<()> {
     }
 }
 
-/// Room for what is asked for.
+/// Room for all requested control messages.
 const CONTROL: usize = 256;
 /// Room for the credentials, which come first, and one descriptor (cmsg(3)).
 const CONTROL_OF_ONE: usize = size_of::<cmsghdr>()
@@ -206,8 +206,8 @@ const CONTROL_OF_ONE: usize = size_of::<cmsghdr>()
     + size_of::<cmsghdr>()
     + size_of::<i32>();
 
-/// recvmsg(2), without waiting, with room for so many bytes of control messages. By hand, because
-/// rustix leaves out SCM_PIDFD, and takes a pid for one that is never 0.
+/// recvmsg(2), without waiting, with room for `room` bytes of control messages. By hand, because
+/// rustix leaves out SCM_PIDFD, and its type for a pid cannot be 0.
 fn receive(socket: &Placed, into: &mut [u8], room: usize) -> io::Result<Option<Delivery>> {
     // In words, because a header must be aligned.
     let mut control = [0u64; CONTROL / 8];
@@ -221,8 +221,8 @@ fn receive(socket: &Placed, into: &mut [u8], room: usize) -> io::Result<Option<D
     let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
     let number = socket.as_fd().as_raw_fd() as usize;
     let arguments = [number, (&raw mut message).addr(), flags as usize, 0, 0, 0];
-    // SAFETY: all that the message names is live and as long as it says; exposed for the kernel to
-    // write to.
+    // SAFETY: all that the message names is live and has the stated length; exposed for the kernel
+    // to write to.
     let received = unsafe {
         (&raw mut message).expose_provenance();
         call(libc::SYS_recvmsg, arguments)
@@ -234,7 +234,7 @@ fn receive(socket: &Placed, into: &mut [u8], room: usize) -> io::Result<Option<D
     };
     let (mut descriptors, mut credentials, mut pidfd) = (Vec::new(), None, None);
     // SAFETY: the kernel has written whole headers into the buffer and set its length; the macros
-    // stay inside. A descriptor that came is this process's, and named nowhere else.
+    // stay inside. A received descriptor belongs to this process, and nothing else refers to it.
     unsafe {
         let mut header: *const cmsghdr = libc::CMSG_FIRSTHDR(&raw const message);
         while let Some(about) = header.as_ref() {
@@ -250,7 +250,7 @@ fn receive(socket: &Placed, into: &mut [u8], room: usize) -> io::Result<Option<D
                 (SOL_SOCKET, SCM_CREDENTIALS) if bytes >= size_of::<ucred>() => {
                     credentials = Some(data.cast::<ucred>().read_unaligned());
                 }
-                // A negative number says why there is none.
+                // A negative number is the reason why there is none.
                 (SOL_SOCKET, SCM_PIDFD) => {
                     for number in numbers().filter(|number| *number >= 0) {
                         pidfd = Some(Opened::from(OwnedFd::from_raw_fd(number)));
@@ -273,7 +273,7 @@ fn receive(socket: &Placed, into: &mut [u8], room: usize) -> io::Result<Option<D
 }
 
 /// Whether it is certain that nobody listens at `path`: the socket of a process that is gone
-/// refuses. False where this process cannot ask, for lack of a descriptor or of memory.
+/// refuses. False if this process cannot ask, for lack of a descriptor or of memory.
 #[must_use]
 pub fn is_abandoned(path: &Path) -> bool {
     let Ok(address) = SocketAddrUnix::new(path) else { return false };

@@ -1,14 +1,14 @@
-//! What a sleep waits for, and how long it may last.
+//! The events that a sleep waits for, and its deadline.
 
 use std::time::{Duration, Instant};
 
 use super::signal::HeldBack;
 
-/// Until when to wait, if nothing else ends it before.
+/// The time until which to wait, if nothing else ends the wait before.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     end: Option<Instant>,
-    /// The signals that stay blocked in the sleep; those of the thread if not said.
+    /// The signals that stay blocked during the sleep; those of the thread if not set.
     blocked: Option<u64>,
 }
 
@@ -16,14 +16,14 @@ impl Deadline {
     /// Never ends.
     pub const NEVER: Self = Self { end: None, blocked: None };
 
-    /// From now on this long; `None` for ever.
+    /// Ends after this time from now on; `None` never ends.
     #[must_use]
     pub fn after(timeout: Option<Duration>) -> Self {
         Self { end: timeout.and_then(|t| Instant::now().checked_add(t)), ..Self::NEVER }
     }
 
-    /// The same, but signals that are held back come in, and end a sleep, also those that have come
-    /// before it.
+    /// The same, but a sleep lets in the signals that are held back, including those that came
+    /// before it, and they end it.
     #[must_use]
     pub fn letting_in(self, signals: &HeldBack) -> Self {
         Self { blocked: Some(*signals.mask()), ..self }
@@ -35,14 +35,14 @@ impl Deadline {
         self.end.map(|end| end.saturating_duration_since(Instant::now()))
     }
 
-    /// This one, or `most` from now on, whichever comes first.
+    /// This one, or `most` from now on, whichever is earlier.
     #[must_use]
     pub fn at_most(self, most: Duration) -> Self {
         let other = Instant::now() + most;
         Self { end: Some(self.end.map_or(other, |end| end.min(other))), ..self }
     }
 
-    /// Those that stay blocked in the sleep, if that was said.
+    /// The signals that stay blocked during the sleep, if set.
     pub(super) fn blocked(&self) -> Option<&u64> {
         self.blocked.as_ref()
     }
@@ -54,10 +54,10 @@ impl Deadline {
     }
 }
 
-/// What the kernel says of a socket.
+/// Events of a socket, as the kernel reports them.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Events {
-    /// Something to read: data or the end of the stream.
+    /// Data, or the end of the stream, to read.
     pub read: bool,
     /// Room to write.
     pub write: bool,
@@ -68,7 +68,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Something to read.
+    /// Data, or the end of the stream, to read.
     pub const READ: Self = Self { read: true, write: false, hangup: false, dead: false };
     /// Room to write.
     pub const WRITE: Self = Self { read: false, write: true, hangup: false, dead: false };

@@ -1,4 +1,4 @@
-//! The two ways of moving bytes, behind one trait. A carrier never waits: it says EAGAIN, and
+//! The two carriers, behind one trait. A carrier never waits: it returns EAGAIN, and
 //! [`Carrier::wait`] sleeps.
 
 use std::io::{IoSlice, IoSliceMut};
@@ -16,18 +16,18 @@ use seekwire_transport::sys::socket::{self, KernelRecv as RecvFlags, KernelSend 
 
 /// A two-way stream of bytes. Any thread may call any method.
 pub(crate) trait Carrier {
-    /// Takes bytes from the front of `from` and returns how many, at least 1 unless `from` is
+    /// Takes bytes from the front of `from` and returns their number, at least 1 unless `from` is
     /// empty.
     ///
     /// # Errors
-    /// EAGAIN when there is no room; EPIPE after [`Carrier::shutdown`]; ECONNRESET or EPIPE when
-    /// the peer is gone.
+    /// EAGAIN if there is no room; EPIPE after [`Carrier::shutdown`]; ECONNRESET or EPIPE if the
+    /// peer is gone.
     fn send(&self, from: &[IoSlice<'_>]) -> Result<usize, Errno>;
 
-    /// Fills `into` from the front and returns how many bytes that was; 0 is the end of the stream.
+    /// Fills `into` from the front and returns the number of bytes; 0 is the end of the stream.
     ///
     /// # Errors
-    /// EAGAIN when there is nothing yet; ECONNRESET when the peer is gone or misbehaved.
+    /// EAGAIN if there are none yet; ECONNRESET if the peer is gone or violated the protocol.
     fn recv(&self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno>;
 
     /// As [`Carrier::recv`], but the bytes stay.
@@ -42,7 +42,7 @@ pub(crate) trait Carrier {
     /// Those of shutdown(2).
     fn shutdown(&self) -> Result<(), Errno>;
 
-    /// Bytes that [`Carrier::recv`] would give at once.
+    /// Bytes that [`Carrier::recv`] would return at once.
     ///
     /// # Errors
     /// Those of ioctl(2) FIONREAD.
@@ -122,7 +122,7 @@ impl Carrier for Ring {
 
     fn shutdown(&self) -> Result<(), Errno> {
         let tx = self.sending().ok_or(Errno::AGAIN)?;
-        // An end that never sent enters the ring to say so.
+        // An end that never sent enters the ring to publish its end.
         tx.carrier().and_then(|_| tx.shutdown()).map_err(full)
     }
 
@@ -144,7 +144,7 @@ fn receive(
     take: impl FnOnce(&Receiving<'_>) -> Result<usize, Violation>,
 ) -> Result<usize, Errno> {
     let rx = ring.receiving().ok_or(Errno::AGAIN)?;
-    // Asked before the ring is: what the peer published before it closed is still to be read.
+    // Asked before the ring: bytes that the peer published before it closed still have to be read.
     let closed = ring.queue.peer_has_closed();
     match rx.step().map_err(reset)? {
         RxStep::Ring => take(&rx).map_err(reset),

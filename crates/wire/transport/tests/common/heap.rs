@@ -1,5 +1,5 @@
-//! Memory of an end on the heap: for loom, which must see every access; for miri, which has no mmap
-//! of files; and for trying a death before every single access.
+//! Memory of an end on the heap: for loom, which must see every access; for Miri, which has no mmap
+//! of files; and for tests of a death before every single access.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -16,8 +16,8 @@ use seekwire_transport::mem::{OwnMemory, PeerMemory};
 use seekwire_transport::queue::{self, QueuePair};
 use seekwire_transport::sys::futex::Futex;
 
-/// A word; and, where it is used as payload, what tells loom: payload that is read and written, or
-/// written twice, without order between is reported.
+/// A word; and, if it is used as payload, a cell for loom, which reports payload that is read and
+/// written, or written twice, without an order between the two.
 #[derive(Debug)]
 struct Word {
     value: AtomicU64,
@@ -54,10 +54,10 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    /// The areas that are used in memory of this geometry, when the peer has as many segments; all
-    /// of it would be too much for loom.
+    /// The areas that are used in memory of this geometry, if the peer has as many segments; all of
+    /// it would be too much for loom.
     pub(crate) fn new(geometry: Geometry) -> Self {
-        /// Bytes of the kept ones, which lie behind the segments; all of them under loom.
+        /// Number of kept bytes, which follow the segments; all of them under loom.
         const KEPT: usize = 64;
         let segments = geometry.segments() * geometry.segment_size();
         let returned = geometry.return_at(0, geometry);

@@ -1,5 +1,5 @@
-//! Two honest ends that change between the ring and a model of TCP as they like: the bytes that
-//! come out are the bytes that went in. Played by a property test and by a fuzz target.
+//! Two honest ends that switch between the ring and a model of TCP at will: the bytes that come out
+//! are the bytes that went in. Played by a property test and by a fuzz target.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -21,26 +21,27 @@ use super::{Pattern, queues};
 pub(crate) enum Operation {
     Ready(bool),
     Send(bool, u16),
-    /// Announces more, for which this is held back.
+    /// Announces more, for which these bytes are held back.
     SendMore(bool, u16),
     /// Cork or uncork.
     Cork(bool, bool),
-    /// Reserve a segment, fill it, commit so much of it; 0 cancels.
+    /// Reserve a segment, fill it, commit this many bytes of it; 0 cancels.
     InPlace(bool, u16),
     Recv(bool, u16),
     Peek(bool, u16),
     Discard(bool, u16),
-    /// Look at the head of the ring, then take so much of it.
+    /// Look at the head of the ring, then take this many bytes of it.
     Borrow(bool, u16),
-    /// For good, for both directions.
+    /// Use TCP for good, in both directions.
     TcpOnly(bool),
-    /// Ask for a recall; then see whether it was met, or withdraw.
+    /// Ask for a recall; then check whether it was met, or withdraw.
     AskRecall(bool),
     HandOver(bool),
     Withdraw(bool),
-    /// Leave the wish for a recall standing, and wait no more.
+    /// Leave the wish for a recall standing, and stop waiting.
     KeepAsking(bool),
-    /// Meet the peer's wishes without a send; the kernel has room for so many bytes to retransmit.
+    /// Meet the peer's wishes without a send; the kernel has room for this many bytes to
+    /// retransmit.
     Attend(bool, u16),
     /// Leave the ring as if it were full.
     Overflow(bool),
@@ -52,19 +53,19 @@ pub(crate) enum Operation {
 struct Direction {
     tcp: VecDeque<u8>,
     tcp_ended: bool,
-    /// The receiver has asked for what is on the ring.
+    /// The receiver has asked for the bytes on the ring.
     asked: bool,
-    /// The receiver knows nothing of the ring any more.
+    /// The receiver no longer knows of the ring.
     handed_over: bool,
     sent: u64,
     received: u64,
-    /// Bytes that were thrown away by the receiver, and came again.
+    /// Bytes that the receiver discarded, and that came again.
     voided: u64,
     corked: bool,
     held: Option<Held>,
-    /// A hold may have ended that was not released: nothing is known of the next one's begin.
+    /// A hold that was not released may have ended: the beginning of the next one is unknown.
     is_unsure: bool,
-    /// The receiver has asked for a recall: from then on it sees all that there is.
+    /// The receiver has asked for a recall: from then on it sees all bytes.
     sees_all: bool,
     hidden: u64,
 }
@@ -73,29 +74,29 @@ struct Direction {
 #[derive(Clone, Copy)]
 struct Held {
     from: u64,
-    /// Just before the first of these bytes was published.
+    /// The time just before the first of these bytes was published.
     since: Instant,
 }
 
 /// Bytes of a full segment, which is never held back.
 const SEGMENT: usize = 3000;
-/// A hold lasts longer than this.
+/// A hold surely lasts longer than this.
 const SURELY: Duration = Duration::from_millis(190);
 
 struct World {
     ends: [QueuePair<Own, Peer>; 2],
     directions: [Direction; 2],
     pattern: &'static Pattern,
-    /// In a region of two machines nothing is lent.
+    /// In a region of two machines, nothing is lent.
     by_link: bool,
     geometries: [Geometry; 2],
     /// Bytes that went by TCP, by the ring, and by one after the other.
     moved: [u64; 3],
 }
 
-/// Plays the operations, then reads everything to its end. Returns how many bytes went by TCP, by
-/// the ring, by TCP after they had been recalled from the ring, and by TCP in vain, to be sent
-/// again; and how often the receiver found nothing although something was held back for it.
+/// Plays the operations, then reads everything to its end. Returns the numbers of bytes that went
+/// by TCP, by the ring, by TCP after a recall from the ring, and by TCP in vain, to be
+/// retransmitted; and how often the receiver found nothing although bytes were held back for it.
 pub(crate) fn play(
     geometries: (Geometry, Geometry),
     by_link: bool,
@@ -223,7 +224,7 @@ impl World {
             _ => None,
         };
         for (at, (end, direction)) in self.ends.iter().zip(&mut self.directions).enumerate() {
-            // A send of the receiver's ends a hold, but not that of a cork.
+            // A send of the receiver ends a hold, but not that of a cork.
             if sends == Some(1 - at) && !direction.corked && direction.held.take().is_some() {
                 direction.is_unsure = true;
             }
@@ -234,8 +235,8 @@ impl World {
         }
     }
 
-    /// Looks whether the peer has recalled what was asked for. If it has not, the receiver takes
-    /// nothing off the ring until it withdraws or is refused.
+    /// Checks whether the peer has met the recall. If it has not, the receiver takes nothing off
+    /// the ring until it withdraws or is refused.
     fn hand_over(&mut self, end: usize, gives_up: bool) {
         let direction = &mut self.directions[1 - end];
         if !direction.asked {
@@ -257,7 +258,7 @@ impl World {
         }
     }
 
-    /// Gives so many bytes to retransmit to the model of TCP.
+    /// Gives this many bytes to retransmit to the model of TCP.
     fn retransmit(&mut self, end: usize, room: usize) {
         let q = &self.ends[end];
         let direction = &mut self.directions[end];
@@ -286,7 +287,7 @@ impl World {
             return;
         }
         let bytes = self.pattern.bytes(direction.sent, len);
-        // Two pieces, so that borders within a record are met.
+        // Two pieces, so that borders within a record are covered.
         let (head, tail) = bytes.split_at(len / 3);
         let tx = q.tx();
         let sent = match tx.carrier() {
@@ -305,7 +306,7 @@ impl World {
                     let before = direction.held.unwrap_or(Held { from: direction.sent, since });
                     let after = direction.sent + sent as u64;
                     let is_kept = more || direction.corked;
-                    // Where the time may have been over meanwhile, nothing is known.
+                    // If the hold may have expired meanwhile, nothing is known.
                     let is_known = is_kept && sent == len && before.since.elapsed() < SURELY;
                     let total = after - before.from;
                     // Without a cork, the rest of full segments is not held back.

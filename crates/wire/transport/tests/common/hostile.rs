@@ -27,8 +27,8 @@ use seekwire_transport::sys::host;
 use super::places::Place;
 use super::{joined, linked, memory};
 
-/// One step of the honest end, of a peer that behaves, or of one that does not. Numbers are taken
-/// modulo what makes sense.
+/// One step of the honest end, of a well-behaved peer, or of a hostile one. Numbers are taken
+/// modulo their sensible range.
 #[derive(Clone, Debug)]
 #[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
 pub(crate) enum Operation {
@@ -67,7 +67,7 @@ pub(crate) enum Operation {
     ReturnLoan(u8),
     Drain,
     Extent,
-    /// Calls of the queue's own, with arguments that no engine passes.
+    /// Direct calls of the queue, with arguments that no engine passes.
     Look {
         ahead: u32,
         len: u16,
@@ -81,28 +81,27 @@ pub(crate) enum Operation {
         was_released: bool,
         is_lent: bool,
     },
-    /// Retransmit by TCP what the peer asks for, or ask it for that.
+    /// Retransmit by TCP what the peer requests, or request that of it.
     Recall,
     AskRecall,
     /// The peer does what an honest one would do.
     PeerSends(u16),
     PeerReceives(u16),
-    /// The peer writes a word: anywhere, or where it is known to be looked at.
+    /// The peer writes a word: anywhere, or where it is known to be read.
     Word(u32, u64),
     Known(u8, u64),
-    /// It writes a header that looks right where the honest end looks next, or some descriptors
-    /// later.
+    /// It writes a plausible header where the honest end looks next, or some descriptors later.
     Header(u8, u8, u32),
-    /// It says that it returned so many segments more, this one first.
+    /// It claims to have returned this many more segments, this one first.
     Returned(u8, u64),
-    /// It holds back from so many descriptors on, for so many milliseconds.
+    /// It holds back the records from this many descriptors on, for this many milliseconds.
     Holds(u8, u16),
-    /// What it will have written by the time that the honest end looks the next times: (how many
-    /// looks later, what).
+    /// Words that it will have written by the time of the honest end's next looks: (number of looks
+    /// later, word).
     During(Vec<(u8, u64)>),
 }
 
-/// Words of the layout that the honest end looks at.
+/// Words of the layout that the honest end reads.
 const KNOWN: [usize; 17] = [
     PUBLISHED,
     PUBLISHED_BYTES,
@@ -126,7 +125,7 @@ const KNOWN: [usize; 17] = [
 /// More looks at the peer's memory than any operation has reason for.
 const MOST_LOOKS: u64 = 300_000;
 
-/// The peer's memory, in which words change while they are looked at.
+/// The peer's memory, in which words change while they are read.
 struct Restless {
     memory: Peer,
     looks: Cell<u64>,
@@ -162,7 +161,8 @@ struct World {
     hostile: QueuePair<Own, Peer>,
     geometry: Geometry,
     peer_geometry: Geometry,
-    /// In which the hostile end can write what the honest one shows, too, at the front.
+    /// The region in which the hostile end can also overwrite what the honest one shows, at the
+    /// front.
     place: Option<Place>,
     reserved: Vec<usize>,
     armed: u32,
@@ -173,7 +173,7 @@ struct World {
     lent: Vec<SegmentLoan>,
 }
 
-/// Library memory: little, so that it is used up.
+/// Little library memory, so that it is used up.
 const MEMORY: usize = 20_000;
 
 /// The ring as the only source of an engine.
@@ -244,7 +244,7 @@ impl Source for WholeRing<'_, '_> {
 }
 
 /// Plays the operations, on one machine or on two, and returns how often the honest end noticed a
-/// violation. Panics when it breaks.
+/// violation. Panics if the honest end breaks.
 pub(crate) fn play(ends: (Geometry, Geometry), by_link: bool, operations: &[Operation]) -> u64 {
     let (geometry, peer_geometry) = ends;
     let (own, memory, hostile, place) = if by_link {
@@ -285,7 +285,7 @@ pub(crate) fn play(ends: (Geometry, Geometry), by_link: bool, operations: &[Oper
 }
 
 impl World {
-    /// What the honest end keeps for itself still makes sense.
+    /// Checks that the private words of the honest end still make sense.
     fn check_own(&self) {
         let word = |offset: usize| self.honest.own().word(offset).load(Ordering::Relaxed);
         let segments = self.geometry.segments();
@@ -477,7 +477,7 @@ impl World {
                 let mut piece = Vec::new();
                 let recalled = tx.recall().and_then(|()| tx.to_retransmit(&mut piece));
                 assert!(piece.len() <= self.geometry.segment_size());
-                // As a kernel with room for half of it.
+                // Like a kernel with room for half of it.
                 tx.retransmitted(piece.len().div_ceil(2));
                 drop(tx);
                 self.noted(recalled);
@@ -514,8 +514,7 @@ impl World {
                     let offset = *offset as usize % self.geometry.shown_bytes() / 8 * 8;
                     place.word(offset).store(*value, Ordering::Relaxed);
                 }
-                // Not what the peer keeps for itself: its own code trusts that, and is not under
-                // test.
+                // Not the peer's private words: its own code trusts those, and is not under test.
                 let offset = *offset as usize % self.peer_geometry.bytes() / 8 * 8;
                 if !(TX_LOCK..self.peer_geometry.return_at(0, self.geometry)).contains(&offset) {
                     self.write(offset, *value);

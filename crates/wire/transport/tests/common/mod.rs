@@ -1,5 +1,5 @@
-//! What several test programs share: pairs of ends, and a stream of bytes that every test can tell
-//! apart.
+//! Helpers that several test programs share: pairs of ends, and a stream of bytes in which every
+//! position is recognizable.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub(crate) mod carrier;
@@ -30,8 +30,8 @@ pub(crate) fn memory(geometry: Geometry) -> (Own, Placed) {
     created
 }
 
-/// Memory of two ends on two machines, formatted, and what each sees of the other's; and where it
-/// lies, the first end's part first.
+/// Memory of two ends on two machines, formatted, with each end's view of the other's; and its
+/// location, the first end's part first.
 pub(crate) fn linked(a: Geometry, b: Geometry) -> ([(Own, Peer); 2], Place) {
     let place = place(a.shown_bytes() + b.shown_bytes());
     let Place { regions, at } = &place;
@@ -73,7 +73,7 @@ pub(crate) fn linked_pair(a: Geometry, b: Geometry) -> (Ring, Ring) {
     rings(queues(true, a, b), doorbells)
 }
 
-/// The queue of an end that has `own`, with the peer behind `peer`.
+/// The queue of an end that has `own`; `peer` is the descriptor of its peer's memory.
 pub(crate) fn joined(own: Own, geometry: Geometry, peer: &Placed) -> QueuePair<Own, Peer> {
     let peer = Peer::attach(peer.as_fd(), Geometry::MAX_BYTES).unwrap();
     let peer_geometry = queue::peer_geometry(&peer, peer.len()).unwrap();
@@ -91,7 +91,7 @@ pub(crate) fn ring_pair(a: Geometry, b: Geometry) -> (Ring, Ring) {
     rings(queues(false, a, b), [(of_a, to_b), (of_b, to_a)])
 }
 
-/// With the doorbell of each end, and its peer's.
+/// Adds the doorbell of each end, and its peer's.
 fn rings(queues: [QueuePair<Own, Peer>; 2], doorbells: [(Doorbell, Doorbell); 2]) -> (Ring, Ring) {
     let [a, b] = queues;
     let [of_a, of_b] = doorbells;
@@ -114,8 +114,8 @@ pub(crate) fn geometries() -> Vec<(Geometry, Geometry)> {
     ]
 }
 
-/// Bytes that repeat with a prime period, so that no lap of a ring finds the same ones in its
-/// place.
+/// Bytes that repeat with a prime period, so that no two laps of a ring have the same bytes in the
+/// same place.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern(Vec<u8>);
 
@@ -146,7 +146,7 @@ impl Pattern {
     }
 }
 
-/// Small, fast and repeatable.
+/// A small, fast and repeatable generator.
 #[derive(Debug)]
 pub(crate) struct Random(u64);
 
@@ -163,7 +163,7 @@ impl Random {
     }
 }
 
-/// Says it even when the test harness keeps the output of tests that pass.
+/// Prints a line even if the test harness keeps the output of passing tests.
 pub(crate) fn report(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -1,9 +1,10 @@
-//! Where the memory of two ends on two machines lies: in a new file for each pair, or in what
-//! `SEEKWIRE_TEST_REGION` names, so that the tests can run over memory that real machines share.
+//! The location of the memory of two ends on two machines: in a new file for each pair, or in the
+//! place that `SEEKWIRE_TEST_REGION` names, so that the tests can run on memory that real machines
+//! share.
 //!
 //! - `PATH` is a file or device, such as `resource2` of a PCI device.
 //! - `xen:NUMBER` is memory that this domain of Xen's, which has that number, grants to itself: one
-//!   mapping is that of who grants, the other one that of who is granted.
+//!   mapping is the granting side's, the other one the granted side's.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -21,9 +22,9 @@ const GRANTED_PAGES: usize = 4096;
 /// Part of a region.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// As each of the two machines has it mapped.
+    /// The region as each of the two machines has it mapped.
     pub(crate) regions: [Region; 2],
-    /// Where in it the part begins.
+    /// Offset of the part in it.
     pub(crate) at: usize,
 }
 
@@ -34,7 +35,7 @@ impl Place {
     }
 }
 
-/// A region that all pairs share, and where the next one has its part.
+/// A region that all pairs share, and the offset of the next part.
 struct Given {
     regions: [Region; 2],
     next: Mutex<usize>,
@@ -54,12 +55,12 @@ static GIVEN: LazyLock<Option<Given>> = LazyLock::new(|| {
     Some(Given { regions, next: Mutex::new(0) })
 });
 
-/// Whether they lie in what was named.
+/// Whether a region was named.
 pub(crate) fn are_given() -> bool {
     GIVEN.is_some()
 }
 
-/// So many bytes for the ends of a pair.
+/// Memory of this size for the ends of a pair.
 pub(crate) fn place(len: usize) -> Place {
     let Some(Given { regions, next }) = &*GIVEN else {
         let file = rustix::fs::memfd_create(c"region", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
@@ -69,7 +70,7 @@ pub(crate) fn place(len: usize) -> Place {
     let most = regions[0].len();
     assert!(len <= most, "the region has {most} bytes, and the ends take {len}");
     let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
-    // Tests have one pair at a time: who had the first part has gone when it is given out again.
+    // Tests have one pair at a time: the pair that had the first part is gone when it is reused.
     let at = if *next + len > most { 0 } else { *next };
     *next = at + len;
     Place { regions: regions.clone(), at }

@@ -1,5 +1,5 @@
-//! A stream that can be received out of order, by two means: the kernel's socket, and a ring on
-//! which every byte travels.
+//! A stream that can be received out of order, in two ways: from the kernel's socket, and from a
+//! ring on which every byte travels.
 
 use std::cell::Cell;
 use std::io::IoSliceMut;
@@ -21,12 +21,12 @@ use seekwire_transport::sys::poll::{Deadline, Events};
 /// A stream that can be received out of order. Any thread may call any method.
 pub(crate) trait Seek {
     /// Takes the bytes that begin at `at`, as many as `into` has room for, all or none; fewer only
-    /// where the stream ends, 0 behind its end, or if `options` say so. Returns how many it put
-    /// into `into`.
+    /// if the stream ends (0 after its end), or if `options` allow it. Returns the number of bytes
+    /// that it put into `into`.
     ///
     /// # Errors
-    /// EAGAIN when they have not all arrived; ENXIO when some were taken before; ENOBUFS when there
-    /// would be too many holes; EINVAL when there can be no such position; those of recv(2).
+    /// EAGAIN if they have not all arrived; ENXIO if some were taken before; ENOBUFS if there would
+    /// be too many holes; EINVAL if no such position can exist; those of recv(2).
     fn try_seek(
         &self,
         at: At,
@@ -34,11 +34,11 @@ pub(crate) trait Seek {
         options: SeekOptions,
     ) -> Result<usize, Errno>;
 
-    /// As [`Seek::try_seek`], but waits; `until` is asked for before it does. Makes room for the
-    /// bytes, if that is what keeps them away.
+    /// As [`Seek::try_seek`], but waits; calls `until` before it does. Makes room for the bytes if
+    /// they cannot arrive otherwise.
     ///
     /// # Errors
-    /// Those of [`Seek::try_seek`] but EAGAIN; those of [`Seek::wait`].
+    /// Those of [`Seek::try_seek`] except EAGAIN; those of [`Seek::wait`].
     fn seek(
         &self,
         at: At,
@@ -51,24 +51,24 @@ pub(crate) trait Seek {
     /// `peek` they stay.
     ///
     /// # Errors
-    /// EAGAIN when there is nothing yet; those of recv(2).
+    /// EAGAIN if there are none yet; those of recv(2).
     fn try_recv(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno>;
 
     /// Sleeps until the `len` bytes that begin at `at` may have arrived, or cannot come any more;
-    /// may return early. Makes room for them, if that is what keeps them away.
+    /// may return early. Makes room for them if they cannot arrive otherwise.
     ///
     /// # Errors
-    /// ETIMEDOUT, EINTR; ENOBUFS when they can only arrive after something is taken out; as
+    /// ETIMEDOUT, EINTR; ENOBUFS if they cannot arrive before other bytes are received; as
     /// [`Seek::try_seek`].
     fn wait(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno>;
 
-    /// Moves what has arrived into memory of this process, so that more can come.
+    /// Moves the bytes that have arrived into memory of this process, so that more can come.
     ///
     /// # Errors
-    /// ENOBUFS when no more memory may be used; those of recv(2).
+    /// ENOBUFS if no more memory may be used; those of recv(2).
     fn make_room(&self) -> Result<(), Errno>;
 
-    /// What can be received.
+    /// The extent of the bytes that can be received.
     ///
     /// # Errors
     /// Those of ioctl(2).
@@ -112,13 +112,13 @@ impl Seek for SeekTcp {
     }
 }
 
-/// One end of a queue pair that can be received from out of order, as long as all receives go
+/// One end of a queue pair that can be received from out of order, provided that all receives go
 /// through here.
 #[derive(Debug)]
 pub(crate) struct SeekRing<'r> {
     ring: &'r Ring,
     state: SeekLock<State>,
-    /// Changes when bytes have left the ring: those that somebody waits for may be in library
+    /// Changes when bytes have left the ring: bytes that a caller waits for may be in library
     /// memory.
     moves: AtomicU32,
 }
@@ -131,8 +131,8 @@ struct State {
 }
 
 impl<'r> SeekRing<'r> {
-    /// The bytes on the ring begin at position 0. At most `memory` bytes are used for what keeps
-    /// other bytes away, and for what is moved in bulk.
+    /// The bytes on the ring begin at position 0. At most `memory` bytes are used for bytes that
+    /// obstruct others, and for those moved in bulk.
     #[must_use]
     pub(crate) fn new(ring: &'r Ring, memory: usize) -> Self {
         let state = State {
@@ -150,7 +150,7 @@ impl<'r> SeekRing<'r> {
         self.call(&mut *self.state.lock()?, call)
     }
 
-    /// Calls the engine, and wakes those who sleep for bytes that have left the ring.
+    /// Calls the engine, and wakes sleepers for bytes that have left the ring.
     fn call<R>(
         &self,
         state: &mut State,
@@ -193,7 +193,7 @@ impl<'r> SeekRing<'r> {
         let attempt = engine.begin(at, len, SeekOptions::PEEK.partial(true))?;
         let lent = engine.lend(&attempt, |ahead, len, front| {
             let mut parts = Vec::new();
-            // Before the switch to the ring nothing on it counts.
+            // Before the switch to the ring, nothing on it counts.
             if rx.step().map_err(reset)? == RxStep::Ring {
                 rx.parts(ahead, len, |part| parts.push(part)).map_err(reset)?;
             }
@@ -211,22 +211,22 @@ impl<'r> SeekRing<'r> {
         Ok(lent as usize)
     }
 
-    /// The bytes of a loan, which belong to another process: it can change them at any time.
+    /// The bytes of a loan. They belong to another process, which can change them at any time.
     #[must_use]
     pub(crate) fn bytes(&self, loan: &SegmentLoan) -> &[AtomicU8] {
         self.ring.queue.peer().bytes(loan.offset, loan.len)
     }
 
-    /// The bytes of a loan are needed no more.
+    /// Returns a loan, whose bytes are no longer needed.
     ///
     /// # Errors
-    /// EINVAL when it is none.
+    /// EINVAL if it is not a loan.
     pub(crate) fn return_loan(&self, loan: SegmentLoan) -> Result<(), Errno> {
         let mut state = self.state.lock()?;
         let State { engine, loans, .. } = &mut *state;
         let rx = self.ring.receiving().ok_or(Errno::AGAIN)?;
-        // A segment in which the front stands goes back when it is passed, or by its last loan: by
-        // one of them.
+        // The segment with the front is freed when the front passes it, or by its last loan: by one
+        // of the two.
         let mut whole = WholeRing {
             ring: self.ring,
             rx: &rx,
@@ -243,9 +243,9 @@ impl<'r> SeekRing<'r> {
         let q = &self.ring.queue;
         let mut state = self.state.lock()?;
         let lent = state.loans.count();
-        // Before the ring is looked at: what is published afterwards is news.
+        // The mark is taken before the look at the ring: anything published afterwards is news.
         let mark = q.published_mark();
-        // Whether the peer says that there is no more to wait for, though it is not on the ring.
+        // Whether the peer claims that there is no more to wait for, though it is not on the ring.
         let mut is_said = false;
         let is_there = self.call(&mut state, |engine, source| {
             engine.discard_taken(source)?;
@@ -256,8 +256,8 @@ impl<'r> SeekRing<'r> {
                 if engine.drain(source)? {
                     return Ok(true);
                 }
-                // Nothing lies on the ring that could make room: what is lent, or set aside by the
-                // peer.
+                // Nothing on the ring can be moved to make room: it holds loans, or segments that
+                // the peer has reserved.
                 if lent > 0 {
                     return Err(Errno::NOBUFS);
                 }
@@ -298,7 +298,7 @@ impl<'r> SeekRing<'r> {
     }
 }
 
-/// The ring where every byte of the stream travels on it.
+/// The ring of a stream of which every byte travels on it.
 struct WholeRing<'r, 'q> {
     ring: &'r Ring,
     rx: &'r Receiving<'q>,
@@ -308,7 +308,8 @@ struct WholeRing<'r, 'q> {
 impl WholeRing<'_, '_> {
     /// Whether the next byte is there: false at the end of the stream.
     fn is_at_data(&self) -> Result<bool, Errno> {
-        // Asked before the ring is: what the peer published before it closed is still to be read.
+        // Asked before the ring: bytes that the peer published before it closed still have to be
+        // read.
         let closed = self.ring.queue.peer_has_closed();
         match self.rx.step().map_err(reset)? {
             RxStep::Ring => Ok(true),
@@ -318,7 +319,7 @@ impl WholeRing<'_, '_> {
         }
     }
 
-    /// How many bytes are there, and what comes behind them.
+    /// The number of bytes that are there, and what follows them.
     fn ahead(&self) -> Result<(Look, u64), Errno> {
         let closed = self.ring.queue.peer_has_closed();
         match self.is_at_data() {

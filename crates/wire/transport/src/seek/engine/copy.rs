@@ -9,8 +9,9 @@ use crate::iov::Scatter;
 use crate::seek::source::{Look, Source};
 
 impl Engine {
-    /// Copies what has arrived of `span` into `into`, which holds `begin` other bytes and perhaps
-    /// the first ones of `span` behind them; returns what keeps the rest away.
+    /// Copies the bytes of `span` that have arrived into `into`, which holds `begin` other bytes
+    /// and perhaps, after them, the first ones of `span`. Returns the reason why the rest is
+    /// missing.
     pub(super) fn copy(
         &mut self,
         source: &mut impl Source,
@@ -32,8 +33,8 @@ impl Engine {
             self.say_late()?;
             match source.look(at - self.front, span.end - at, into)? {
                 Look::Done => {}
-                // No honest source has to receive 0 bytes first: a hostile ring may have changed
-                // between two looks.
+                // An honest source never has to receive 0 bytes first: a hostile ring may have
+                // changed between two looks.
                 Look::Missing | Look::Behind(0) => return Ok(Stopped::Missing),
                 Look::Ended => return Ok(Stopped::Ended),
                 Look::Behind(bytes) => {
@@ -42,8 +43,8 @@ impl Engine {
                         Drain::Nothing => return Ok(Stopped::Missing),
                         Drain::Full if source.arrived()? > 0 => return Ok(Stopped::Full),
                         Drain::Full if source.has_ended()? => return Ok(Stopped::Ended),
-                        // No library memory is in use that receiving could free: when they come,
-                        // they can be received.
+                        // No library memory is in use that receiving could free: when the bytes
+                        // come, they can be received.
                         Drain::Full if self.drained.is_empty() => return Ok(Stopped::Missing),
                         Drain::Full => return Ok(Stopped::Full),
                         Drain::Ended => return Ok(Stopped::Ended),

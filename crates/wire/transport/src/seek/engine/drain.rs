@@ -7,7 +7,7 @@ use crate::Errno;
 use crate::iov::Scatter;
 use crate::seek::source::Source;
 
-/// What came of moving bytes.
+/// The outcome of moving bytes.
 pub(super) enum Drain {
     All,
     Some,
@@ -17,10 +17,10 @@ pub(super) enum Drain {
 }
 
 impl Engine {
-    /// Moves what has arrived into library memory. Returns whether anything was moved.
+    /// Moves the bytes that have arrived into library memory. Returns whether any were moved.
     ///
     /// # Errors
-    /// ENOBUFS when there is no memory left; those of recv(2).
+    /// ENOBUFS if there is no memory left; those of recv(2).
     pub fn drain(&mut self, source: &mut impl Source) -> Result<bool, Errno> {
         match self.drain_to(source, u64::MAX)? {
             Drain::All | Drain::Some => Ok(true),
@@ -46,8 +46,7 @@ impl Engine {
         Ok(Drain::All)
     }
 
-    /// Moves what lies at the front of the source in small pieces, as far as there is memory for
-    /// it.
+    /// Moves small pieces at the front of the source, while there is memory for them.
     pub(super) fn drain_small(&mut self, source: &mut impl Source) -> Result<(), Errno> {
         loop {
             match self.drain_by(source, |source, into, most| source.receive_small(into, most)) {
@@ -58,8 +57,8 @@ impl Engine {
         }
     }
 
-    /// Reads once from the source. Returns how many bytes came, 0 at the end of the stream, and how
-    /// many could have.
+    /// Reads once from the source. Returns the number of bytes that came, 0 at the end of the
+    /// stream, and the number that could have come.
     pub(super) fn drain_once(&mut self, source: &mut impl Source) -> Result<(usize, usize), Errno> {
         self.drain_by(source, |source, into, most| source.receive(into, most))
     }
@@ -84,7 +83,7 @@ impl Engine {
         got.map(|n| (n, len))
     }
 
-    /// Throws away what was taken at the front of the source.
+    /// Discards the bytes that were taken at the front of the source.
     ///
     /// # Errors
     /// Those of recv(2).
@@ -96,14 +95,15 @@ impl Engine {
             }
             let n = source.discard(taken)?;
             if n == 0 {
-                // Nobody else may receive from the source, so what was looked at must be there.
+                // Nobody else may receive from the source, so the bytes that were seen must be
+                // there.
                 return Err(Errno::IO);
             }
             self.front += n;
         }
     }
 
-    /// Bytes at the front of the source that were taken, and not thrown away yet.
+    /// Number of bytes at the front of the source that were taken, but not discarded yet.
     #[must_use]
     pub fn taken_at_front(&self) -> u64 {
         self.holes.taken_until(self.front) - self.front

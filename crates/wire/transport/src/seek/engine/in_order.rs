@@ -1,4 +1,4 @@
-//! Receiving in order, around what was taken.
+//! Receiving in order, around the bytes that were taken.
 
 use seekwire_protocol::span::Span;
 
@@ -8,14 +8,14 @@ use crate::iov::Scatter;
 use crate::seek::drained::CHUNK;
 use crate::seek::source::Source;
 
-/// The most bytes that a seek may skip and that are nevertheless received with the wanted ones.
+/// Maximum number of bytes to be skipped that are still received together with the wanted ones.
 const SKIP: usize = 64;
 
 impl Engine {
     /// Fills `into` with the bytes at the head, holes skipped; 0 is the end of the stream.
     ///
     /// # Errors
-    /// EAGAIN when there is nothing; those of recv(2).
+    /// EAGAIN if there are none; those of recv(2).
     pub fn recv(
         &mut self,
         source: &mut impl Source,
@@ -58,7 +58,7 @@ impl Engine {
     }
 
     /// Receives the next bytes from the source, at most `most`, or moves more of them into library
-    /// memory. Sets `dry` when the source has no more now.
+    /// memory. Sets `dry` if the source has no more now.
     fn receive(
         &mut self,
         source: &mut impl Source,
@@ -87,9 +87,9 @@ impl Engine {
         Ok(n)
     }
 
-    /// Receives the bytes of a seek that accepts a part of them, if nothing that is still wanted
-    /// lies before them in the source: then they need not be looked at first, and their memory is
-    /// free at once. `None` if something does.
+    /// Receives the bytes of a seek that accepts a part of them, if no wanted byte precedes them in
+    /// the source: then they need not be peeked at first, and their memory is free at once. `None`
+    /// if one does.
     pub(super) fn receive_in_front(
         &mut self,
         source: &mut impl Source,
@@ -139,8 +139,8 @@ impl Engine {
         self.peek_as_far(source, into).map(|(n, _)| n)
     }
 
-    /// As [`Self::peek`]; also whether nothing more comes behind these bytes: the next receive
-    /// tells the end of the stream, or an error.
+    /// As [`Self::peek`]; also returns whether no more bytes follow these: the next receive returns
+    /// the end of the stream, or an error.
     ///
     /// # Errors
     /// Those of [`Self::recv`].
@@ -163,7 +163,7 @@ impl Engine {
                     break;
                 }
                 // A look beyond the bytes that have arrived would take an error from the kernel,
-                // which returns it once. It belongs to the receive behind these bytes.
+                // which returns it once. It is for the receive after these bytes.
                 let arrived = self.front + source.arrived()?;
                 if live.start < arrived {
                     live.end = live.end.min(arrived);

@@ -1,13 +1,13 @@
-//! The engine: what was taken out of a stream (the holes), what waits in library memory, and by
-//! which way bytes are taken. It is the same for every source of bytes.
+//! The engine: the bytes that were taken out of a stream (the holes), those that wait in library
+//! memory, and the way in which bytes are taken. It is the same for every source of bytes.
 //!
 //! ```text
 //!   position   head                front                     arrived
 //!              |... library memory ...|....... source .........|
 //! ```
 //!
-//! What lies before the front was received from the source: into the caller's memory, into library
-//! memory, or it was taken and thrown away. What lies behind it is looked at where it is.
+//! Bytes before the front were received from the source: into the caller's memory or library
+//! memory, or they were taken and discarded. Bytes after it are looked at in place.
 
 mod copy;
 mod drain;

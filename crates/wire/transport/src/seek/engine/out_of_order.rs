@@ -12,11 +12,12 @@ use crate::seek::source::{Source, Take};
 use crate::seek::{At, SeekOptions};
 
 impl Engine {
-    /// Which bytes a seek means: `len` of them, or some of them, behind those that it skips.
+    /// Determines the bytes that a seek addresses: `len` of them, or some of them, after those that
+    /// it skips.
     ///
     /// # Errors
-    /// ENXIO when some of them were taken before; ENOBUFS when there would be too many holes;
-    /// EINVAL when there can be no such position.
+    /// ENXIO if some of them were taken before; ENOBUFS if there would be too many holes; EINVAL if
+    /// no such position can exist.
     #[inline]
     pub fn begin(&mut self, at: At, len: u64, options: SeekOptions) -> Result<Attempt, Errno> {
         let start = match at {
@@ -36,11 +37,11 @@ impl Engine {
     }
 
     /// Takes the bytes if they are there. `into` keeps those that were copied, so that another
-    /// attempt goes on behind them.
+    /// attempt continues after them.
     ///
     /// # Errors
-    /// EAGAIN when they have not all arrived; ENXIO when some were taken before; ENOBUFS when there
-    /// would be too many holes; those of recv(2).
+    /// EAGAIN if they have not all arrived; ENXIO if some were taken before; ENOBUFS if there would
+    /// be too many holes; those of recv(2).
     pub fn attempt(
         &mut self,
         source: &mut impl Source,
@@ -48,7 +49,7 @@ impl Engine {
         into: &mut Scatter<'_, '_>,
     ) -> Result<usize, Errno> {
         let Attempt { span, options, waits } = attempt;
-        // Somebody else may have taken them since.
+        // Another thread may have taken them since.
         if options.peek {
             self.holes.check(span).map_err(errno)?;
         } else {
@@ -60,8 +61,8 @@ impl Engine {
             if options.bulk || self.sizes.is_below(source.bulk_below()) {
                 let came = self.drain_to(source, span.end)?;
                 if waits && matches!(came, Drain::Some | Drain::Nothing) {
-                    // The source is not asked again for what may have come since: the caller's
-                    // sleep ends at once if something has.
+                    // The source is not asked again for bytes that may have come since: if any
+                    // have, the caller's sleep ends at once.
                     there.end = self.front.clamp(span.start, span.end);
                     stopped = Stopped::Missing;
                 }
@@ -108,7 +109,8 @@ impl Engine {
         Ok(n)
     }
 
-    /// Whether bytes that nobody wants to see have arrived; `false` where the stream ends before.
+    /// Whether bytes that the caller does not want to see have arrived; `false` if the stream ends
+    /// before.
     fn has_arrived(&mut self, source: &mut impl Source, span: Span) -> Result<bool, Errno> {
         if span.is_empty()
             || span.end <= self.front.max(self.seen)
@@ -116,7 +118,7 @@ impl Engine {
         {
             return Ok(true);
         }
-        // The source does not count all that has arrived: a look at the last byte tells.
+        // The source does not count all bytes that have arrived: a look at the last byte decides.
         let mut last = [0];
         let into = &mut [IoSliceMut::new(&mut last)];
         match self.copy(
@@ -132,7 +134,7 @@ impl Engine {
         }
     }
 
-    /// Enters the bytes of `span`, which the source has taken itself, as taken.
+    /// Marks the bytes of `span`, which the source has taken itself, as taken.
     fn took(&mut self, source: &mut impl Source, span: Span) -> Result<usize, Errno> {
         self.holes.take(span).map_err(errno)?;
         self.discard_taken(source)?;
@@ -157,8 +159,8 @@ impl Engine {
     }
 
     /// Takes bytes that stay where they are. `lend(ahead, len, front)` lends `len` bytes that begin
-    /// `ahead` bytes behind the front, or the first ones of them, and returns how many. Nothing in
-    /// library memory is lent. The caller goes on with [`Engine::discard_taken`].
+    /// `ahead` bytes after the front, or the first ones of them, and returns their number. Bytes in
+    /// library memory are never lent. The caller goes on with [`Engine::discard_taken`].
     ///
     /// # Errors
     /// EAGAIN, ENXIO, ENOBUFS as [`Engine::attempt`]; then nothing has changed.
@@ -168,9 +170,9 @@ impl Engine {
         lend: impl FnOnce(u64, u64, u64) -> Result<u64, Errno>,
     ) -> Result<u64, Errno> {
         let span = attempt.span;
-        // Somebody else may have taken them since.
+        // Another thread may have taken them since.
         self.holes.check(span).map_err(errno)?;
-        // However many are lent, they make no more holes than the first byte would.
+        // All lent bytes together make no more holes than the first one would.
         self.holes
             .may_take(Span { start: span.start, end: span.end.min(span.start + 1) })
             .map_err(errno)?;
@@ -183,15 +185,15 @@ impl Engine {
         Ok(taken.len())
     }
 
-    /// Whether bytes are better copied than lent: they are in library memory, or what is asked for
-    /// has fewer than `bulk_below` bytes on average, which is best moved there.
+    /// Whether bytes are better copied than lent: they are in library memory, or requests have
+    /// fewer than `bulk_below` bytes on average, and are best moved there.
     #[must_use]
     pub fn prefers_copy(&self, attempt: &Attempt, bulk_below: u32) -> bool {
         let span = attempt.span;
         span.is_empty() || span.start < self.front || self.sizes.is_below(bulk_below)
     }
 
-    /// Whether nothing of `span` will be received from the source any more.
+    /// Whether no byte of `span` will be received from the source any more.
     #[must_use]
     pub fn is_behind(&self, span: Span) -> bool {
         let rest = Span { start: span.start.max(self.front), end: span.end };

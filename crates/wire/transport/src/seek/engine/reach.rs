@@ -1,4 +1,4 @@
-//! How far the source has to advance for some bytes to be there.
+//! The distance that the source has to advance before some bytes are there.
 
 use seekwire_protocol::span::Span;
 
@@ -8,14 +8,14 @@ use crate::seek::Extent;
 use crate::seek::source::Source;
 
 impl Engine {
-    /// Bytes that the source needs to hold behind the front for an attempt to succeed; 0 when it
-    /// can go by library memory alone.
+    /// Bytes that the source needs to hold after the front for an attempt to succeed; 0 if library
+    /// memory suffices.
     #[must_use]
     pub fn needs(&self, attempt: &Attempt) -> u64 {
         self.needed_end(attempt).saturating_sub(self.front)
     }
 
-    /// How far away positions are for a source that `leaves_holes`, or does not.
+    /// The distances to positions for a source that `leaves_holes`, or does not.
     #[must_use]
     pub fn reach(&self, leaves_holes: bool) -> Reach<'_> {
         Reach::new(self.front, leaves_holes.then(|| self.holes.spans()))
@@ -27,7 +27,7 @@ impl Engine {
         self.holes.spans().iter().map(|hole| hole.len()).sum()
     }
 
-    /// Bytes behind the front that were taken.
+    /// Bytes after the front that were taken.
     #[must_use]
     pub fn taken_ahead(&self) -> u64 {
         taken_in(self.holes.spans(), Span { start: self.front, end: u64::MAX })
@@ -39,7 +39,7 @@ impl Engine {
         self.holes.head().saturating_sub(self.front) + self.taken_ahead()
     }
 
-    /// Position that has to have arrived for an attempt to succeed.
+    /// The position that has to have arrived for an attempt to succeed.
     #[must_use]
     pub fn needed_end(&self, attempt: &Attempt) -> u64 {
         let Attempt { span, options, .. } = *attempt;
@@ -50,7 +50,7 @@ impl Engine {
         }
     }
 
-    /// What can be received.
+    /// The extent of the bytes that can be received.
     ///
     /// # Errors
     /// Those of ioctl(2).
@@ -59,7 +59,7 @@ impl Engine {
         Ok(Extent { head: self.holes.head(), arrived, holes: self.holes.spans().to_vec() })
     }
 
-    /// Bytes that [`Self::recv`] can give at once.
+    /// Bytes that [`Self::recv`] can return at once.
     ///
     /// # Errors
     /// Those of ioctl(2).
@@ -69,7 +69,7 @@ impl Engine {
     }
 }
 
-/// How many bytes a source has to have before what lies behind them is there.
+/// The number of bytes that a source has to hold before those after them are there.
 #[derive(Clone, Copy, Debug)]
 pub struct Reach<'h> {
     front: u64,
@@ -77,7 +77,7 @@ pub struct Reach<'h> {
 }
 
 impl<'h> Reach<'h> {
-    /// From the front on; `holes`: those whose bytes the source does not have any more.
+    /// The reach from the front on; `holes` are those whose bytes the source no longer has.
     #[must_use]
     pub fn new(front: u64, holes: Option<&'h [Span]>) -> Self {
         Self { front, holes: holes.unwrap_or_default() }
@@ -89,7 +89,7 @@ impl<'h> Reach<'h> {
         self.front
     }
 
-    /// Bytes that come before position `end`.
+    /// Number of bytes before position `end`.
     #[must_use]
     pub fn bytes_before(self, end: u64) -> u64 {
         let behind = Span { start: self.front, end: end.max(self.front) };

@@ -1,4 +1,4 @@
-//! The state of one stream: its holes, and how much was received from its source.
+//! The state of one stream: its holes, and the position up to which its source was received.
 
 use seekwire_protocol::holes::{HoleError, Holes};
 use seekwire_protocol::span::Span;
@@ -14,17 +14,17 @@ pub struct Engine {
     pub(super) holes: Holes,
     /// Position of the first byte that was not received from the source.
     pub(super) front: u64,
-    /// Position up to which bytes were seen to be there.
+    /// Position up to which bytes were seen.
     pub(super) seen: u64,
     pub(super) drained: Drained,
     pub(super) sizes: Average,
     pub(super) moved: u64,
-    /// An error that the source told behind bytes that were received nevertheless. The next call
-    /// that asks the source returns it, since the kernel tells an error only once.
+    /// An error that the source reported after bytes that were still received. The next call that
+    /// asks the source returns it, since the kernel reports an error only once.
     pub(super) late: Option<Errno>,
 }
 
-/// The bytes that one seek means, wherever the head goes meanwhile.
+/// The bytes that one seek addresses, wherever the head moves meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt {
     pub(super) span: Span,
@@ -34,7 +34,7 @@ pub struct Attempt {
 
 impl Attempt {
     /// The same, for a caller that sleeps when it fails. Such an attempt may fail although the last
-    /// bytes have just come: the sleep ends at once then.
+    /// bytes have just come: then the sleep ends at once.
     #[must_use]
     pub fn before_a_sleep(self) -> Self {
         Self { waits: true, ..self }
@@ -55,8 +55,8 @@ impl Attempt {
 }
 
 impl Engine {
-    /// For a stream of which `head` bytes were received. It may use `memory` bytes of library
-    /// memory.
+    /// Creates the state of a stream of which `head` bytes were received. It may use `memory` bytes
+    /// of library memory.
     #[must_use]
     pub fn new(head: u64, memory: usize) -> Self {
         Self {
@@ -88,7 +88,7 @@ impl Engine {
         self.moved
     }
 
-    /// Whether nothing was taken out of the middle of what is to come.
+    /// Whether no byte was taken out of the middle of the unread ones.
     #[must_use]
     pub fn is_in_order(&self) -> bool {
         self.holes.spans().is_empty()
@@ -100,8 +100,8 @@ impl Engine {
         self.holes.head() < self.front
     }
 
-    /// Keeps an error that came behind bytes, for the next call that asks the source. Errors that
-    /// belong to one call and not to the stream are dropped.
+    /// Keeps an error that came after bytes, for the next call that asks the source. Errors that
+    /// concern one call and not the stream are dropped.
     pub fn keep(&mut self, error: Errno) {
         let of_call = [
             Errno::AGAIN,
@@ -135,16 +135,16 @@ impl Engine {
     }
 }
 
-/// What keeps the rest of some bytes away.
+/// The reason why the rest of some bytes is missing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Stopped {
-    /// Nothing: they were all there.
+    /// None: they were all there.
     Done,
     /// It has not arrived.
     Missing,
     /// The stream ends.
     Ended,
-    /// It can be reached only by moving what lies before it, and there is no more memory for that.
+    /// It can be reached only by moving the bytes before it, and there is no more memory for that.
     Full,
 }
 

@@ -1,4 +1,4 @@
-//! A line that carries rings between two machines, and what carries them in its place.
+//! A line that carries rings between two machines, and the channel that may carry them instead.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,17 +11,17 @@ use crate::sys::fd::{Fd, Placed};
 use crate::sys::poll::{self, Deadline, Events};
 use crate::sys::{host, socket};
 
-/// A connected stream socket between two machines that carries rings in both directions. Where both
-/// are domains of Xen's, a channel does so, and the line says when its end is gone.
+/// A connected stream socket between two machines that carries rings in both directions. If both
+/// are domains of Xen's, a channel does so, and the line shows when its other end is gone.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) socket: Placed,
     pub(super) channel: Option<EventChannel>,
     /// The other machine has closed it, or it broke.
     pub(super) is_over: AtomicBool,
-    /// It was taken out of the set of this end, after it was over.
+    /// It was removed from the set of this end, after it was closed.
     pub(super) is_out: AtomicBool,
-    /// Times that it was waited for with rings in it.
+    /// Number of waits that began with rings in it.
     pub(super) unread: AtomicU32,
     /// The kernel did not take the last ring.
     pub(super) is_owed: AtomicBool,
@@ -29,16 +29,16 @@ pub(super) struct Line {
     starved_since: AtomicU64,
 }
 
-/// An end that is watched edge-triggered is not silenced. So many waits leave rings in its line, of
-/// which each may have brought two, for data and for space. The kernel acknowledges rings when they
-/// are read, or 40 ms later; while ten are not acknowledged (RFC 6928), that of the ringer keeps the
-/// next one to itself.
+/// An end that is watched edge-triggered is not silenced. This many waits leave rings in its line,
+/// each of which may have brought two, for data and for space. The kernel acknowledges rings when
+/// they are read, or 40 ms later; while ten are not acknowledged (RFC 6928), the ringer's kernel
+/// holds back the next one.
 pub(super) const MOST_UNREAD: u32 = 4;
-/// So many are taken at once: more than a ringer sends who rings no more often than it is waited
-/// for.
+/// Maximum number of rings taken at once: more than a ringer sends that rings no more often than
+/// the other end waits.
 const AT_ONCE: usize = 1024;
-/// A line on which the kernel has had no memory for a ring for so long is given up: its end needs
-/// none, and the other machine hears of it.
+/// How long the kernel may have no memory for a ring before the line is given up: closing it needs
+/// none, and notifies the other machine.
 const STARVED: Duration = Duration::from_secs(1);
 
 impl Line {
@@ -56,7 +56,7 @@ impl Line {
 
     pub(super) fn ring(&self) {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        // Before it is tried: what another thread owes meanwhile stays owed.
+        // Cleared before the attempt: what another thread owes meanwhile stays owed.
         self.is_owed.store(false, Ordering::Relaxed);
         if self.channel.as_ref().is_some_and(EventChannel::ring) {
             return;
@@ -74,11 +74,11 @@ impl Line {
         }
     }
 
-    /// Rings that are on their way may have been heard before what this one was for.
+    /// Rings in flight may have been received before the event for which this one was meant.
     #[cold]
     fn owe(&self, error: Errno) {
         self.is_owed.store(true, Ordering::Relaxed);
-        // EAGAIN says either, but with nothing on its way there is room.
+        // EAGAIN means either, but with nothing in flight there is room.
         let is_starved = match error {
             Errno::AGAIN => socket::unsent(self.socket.fd()) == Ok(0),
             _ => error != Errno::INTR,
@@ -95,9 +95,9 @@ impl Line {
         }
     }
 
-    /// Ends it for both machines.
+    /// Closes it for both machines.
     fn end(&self) {
-        // An error means that it has ended.
+        // An error means that it has closed already.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         self.is_over.store(true, Ordering::Relaxed);
     }
@@ -114,8 +114,8 @@ impl Line {
         true
     }
 
-    /// Finds out whether it is over where rings are left in it, behind which its end is not read.
-    /// Returns how many are left, where too many waits have left some.
+    /// Finds out whether it is closed although rings are left in it, which hide its end. Returns
+    /// the number of those rings, if too many waits have left some.
     pub(super) fn look(&self) -> Option<usize> {
         if self.is_over.load(Ordering::Relaxed) {
             return None;
@@ -133,7 +133,7 @@ impl Line {
         is_full.then(|| socket::unread(self.socket.fd()).unwrap_or_default())
     }
 
-    /// Takes the rings that have come. Where the channel has some, those of the line are heard the
+    /// Takes the rings that have come. If the channel has some, those of the line are taken the
     /// next time.
     pub(super) fn quiet(&self) {
         if !self.channel.as_ref().is_some_and(EventChannel::hear) {
@@ -141,7 +141,7 @@ impl Line {
         }
     }
 
-    /// So many at most. One that rings without end is heard again.
+    /// Takes at most this many. A line that rings without end is read again later.
     pub(super) fn drain(&self, most: usize) {
         self.unread.store(0, Ordering::Relaxed);
         let mut rings = [0; AT_ONCE];
