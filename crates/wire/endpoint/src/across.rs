@@ -1,8 +1,7 @@
-//! The links of this machine to others, and the lines that come in for connections over them.
+//! The links of this machine to others, and incoming lines for connections over them.
 //!
-//! As with offers, nobody waits for lines: a line is announced by the signal word of the entry that
-//! it is meant for, and whoever comes first takes all of them in and leaves those for other
-//! connections here.
+//! As with offers, no thread waits for lines: the signal word of an entry announces its line, and
+//! the next caller that sees one accepts all lines and keeps those for other connections here.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -25,35 +24,35 @@ use seekwire_transport::sys::{event_channel, filter, line, socket, thread};
 use crate::fork::patient_lock;
 use crate::scarcity;
 
-/// So long what was found of the map, of links and by agents counts.
+/// How long cached map, link and agent lookups stay valid.
 const TRUST: Duration = Duration::from_secs(1);
-/// Lines that have not said yet for which connection they are: as many as connections may begin at
-/// once. Where there are more, one of the address that has most is closed.
+/// Maximum number of lines that have not yet named their connection: as many as connections may
+/// begin at once. Beyond that, a line of the address that has most is closed.
 const COMING: usize = 1024;
-/// How long a line may take to say its first words. One that has not is closed when lines are
-/// looked for the next time, or a connection begins or ceases to wait for one.
+/// How long a line may take to send its hello. A line that takes longer is closed at the next look
+/// for lines, or when a connection begins or stops to wait for one.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What a line says first: the nonce of the entry that it is for, that of the entry that it comes
-/// from, and a number that stands nowhere else.
+/// Length of a line's hello: the nonce of the entry that the line is for, the nonce of the entry
+/// that it comes from, and a secret that is written nowhere else.
 pub(crate) const HELLO: usize = 48;
-/// Lines that are taken in at a time, within a call of the program's.
+/// Maximum number of lines that one call of the program accepts.
 const AT_ONCE: usize = 64;
-/// Besides, lines from addresses of no link that are closed at a time.
+/// Maximum number of lines from addresses of no link that such a call also closes.
 const STRANGERS: usize = 1024;
-/// Lines that are heard at a time: all that were just taken in, and of the others as many as may
-/// be, in turn.
+/// Maximum number of lines that are read at a time: the newly accepted ones first, then others in
+/// turn.
 const HEARD: usize = 256;
 
 // ---- links -----------------------------------------------------------------------------------
 
-/// What tells one content of a file from another.
+/// Identifies one version of a file's content.
 type Version = Option<(u64, i64, i64, u64)>;
 
 struct Known {
     pid: u32,
     looked: Option<Instant>,
     version: Version,
-    /// What the map file was when it could not be read, if that has not been possible since.
+    /// The version of the map file that could not be read, unless it was read since.
     unreadable: Option<Version>,
     map: Map,
     links: HashMap<String, Tried>,
@@ -61,7 +60,7 @@ struct Known {
     found: HashMap<String, Found>,
 }
 
-/// What an agent has found behind a link.
+/// The addresses that an agent has found for a link.
 #[derive(Default)]
 struct Found {
     version: Version,
@@ -71,7 +70,7 @@ struct Found {
 struct Tried {
     link: Result<Arc<Link>, Reason>,
     at: Instant,
-    /// What the map said then.
+    /// The definition in the map at that time.
     definition: Definition,
     state: PathBuf,
 }
@@ -89,8 +88,8 @@ impl Tried {
 static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 static FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
-/// From now on no connection comes to a link: the program has filters of system calls, which are
-/// not tried for the calls that links need.
+/// Keeps connections off links from now on: the program has system call filters, which were not
+/// tested with the calls that links need.
 pub fn forbid() {
     FORBIDDEN.store(true, Ordering::Relaxed);
     event_channel::avoid();
@@ -106,8 +105,8 @@ fn version(path: &Path) -> Version {
     Some((found.ino(), found.mtime(), found.mtime_nsec(), found.size()))
 }
 
-/// The link to the machine that has an address; `None` if neither the map file has one, nor an
-/// agent has found one.
+/// The link to the machine that has an address; `None` if the map file has none, and no agent has
+/// found one.
 ///
 /// # Errors
 /// Why it cannot be used now.
@@ -120,7 +119,7 @@ pub(crate) fn link_to(address: IpAddr) -> Option<Result<Arc<Link>, Reason>> {
     let pid = thread::process_id();
     let known = match &mut *guard {
         Some(known) if known.pid == pid => known,
-        // A child opens links of its own: what the parent opened is the parent's to count.
+        // A child opens links of its own; those that the parent opened are counted by the parent.
         other => other.insert(Known {
             pid,
             looked: None,
@@ -143,8 +142,8 @@ pub(crate) fn link_to(address: IpAddr) -> Option<Result<Arc<Link>, Reason>> {
     }
 }
 
-/// A connection is over that was on this link. If the link is not used any more, this process gives
-/// its memory up with the last of them.
+/// A connection on this link has closed. If the link is no longer used, this process unmaps it with
+/// the last such connection.
 pub(crate) fn leave_link(link: &Arc<Link>) {
     if !link.is_detached() {
         return;
@@ -160,7 +159,7 @@ pub(crate) fn leave_link(link: &Arc<Link>) {
     drop(left);
 }
 
-/// Whether the machine that has an address is at the other end of a link, as far as that was read.
+/// Whether the last known map or agent assigns an address to a link.
 fn is_behind_a_link(address: IpAddr) -> bool {
     let guard = patient_lock(&KNOWN);
     let known = guard.as_ref().and_then(|guard| guard.as_ref());
@@ -178,12 +177,13 @@ impl Found {
 }
 
 impl Known {
-    /// Reads the map file and what agents have found, as far as they have changed.
+    /// Reads the map file and the agents' files again if they have changed.
     fn read(&mut self) {
         let version = version(map_path());
         if version != self.version {
             let map = Map::read(map_path());
-            // What cannot be read, as for want of descriptors, is read again, and told of once.
+            // An unreadable map, for example without free descriptors, is read again, but reported
+            // only once.
             let is_told = self.unreadable.replace(version) == Some(version);
             if map.is_ok() {
                 (self.version, self.unreadable) = (version, None);
@@ -201,8 +201,8 @@ impl Known {
         }
     }
 
-    /// Links of which it says the same as before stay open, and so do all while it cannot be read:
-    /// connections are on their way there.
+    /// Links that are unchanged in the map stay open. While the map cannot be read, all stay open:
+    /// connections may be about to use them.
     fn take(&mut self, map: Result<Map, MapError>, is_told: bool) {
         match map {
             Ok(map) => {
@@ -218,14 +218,13 @@ impl Known {
         }
     }
 
-    /// Closes the links that are not used any more. Connections that are still there have them,
-    /// too.
+    /// Closes the links that are no longer used. Connections that are still on one keep it open.
     fn let_go(&mut self) {
         self.links.retain(|_, tried| !tried.is_detached_here());
     }
 
-    /// The link behind which an agent has found an address, if that still holds. Of two links,
-    /// neither.
+    /// The link for which an agent has found an address, if that is still valid; `None` if two
+    /// links claim it.
     fn link_found(&mut self, address: IpAddr, now: Instant) -> Option<Arc<Link>> {
         let has =
             |link: &&Definition| self.found.get(&link.name).is_some_and(|found| found.has(address));
@@ -240,11 +239,11 @@ impl Known {
     }
 
     fn link(&mut self, definition: &Definition, now: Instant) -> Result<Arc<Link>, Reason> {
-        // One of another map stays only as long as that cannot be read.
+        // A link of another map is kept only while the new one cannot be read.
         if let Some(tried) = self.links.get(&definition.name).filter(|it| it.is_of(&self.map)) {
             match &tried.link {
                 Ok(link) if !link.is_detached() => return Ok(Arc::clone(link)),
-                // The other machine may come back to it as it is.
+                // The other machine may attach again.
                 Ok(link) if !link.is_detached_here() => return Err(Reason::NoLink),
                 _ if now.duration_since(tried.at) < TRUST => {
                     return Err(tried.link.as_ref().err().copied().unwrap_or(Reason::NoLink));
@@ -282,7 +281,7 @@ struct Listener {
     port: u16,
 }
 
-/// A line that has not said all of its first words.
+/// A line that has not sent all of its hello.
 struct Coming {
     since: Instant,
     line: Placed,
@@ -303,25 +302,25 @@ pub(crate) struct Arrived {
 struct Lines {
     pid: u32,
     listeners: Vec<Listener>,
-    /// Those to be heard first are in front.
+    /// Those to be read first are at the front.
     coming: VecDeque<Coming>,
-    /// By the nonce of the entry that they are for.
+    /// By the nonce of the entry that each is for.
     boxes: HashMap<u128, Option<Arrived>>,
 }
 
 static LINES: Mutex<Option<Lines>> = Mutex::new(None);
 
-/// Waits for lines at the address of a connection of this process; returns the port. `namespace` is
-/// the network namespace of that connection.
+/// Listens for lines at the address of a connection of this process; returns the port. `namespace`
+/// is the network namespace of that connection.
 ///
 /// # Errors
-/// [`Reason::NoLine`] where this thread is in another network namespace, or nobody can be waited for.
+/// [`Reason::NoLine`] if this thread is in another network namespace, or cannot listen.
 pub(crate) fn port_at(address: IpAddr, namespace: u64) -> Result<u16, Reason> {
     let mut guard = patient_lock(&LINES).ok_or(Reason::NoLine)?;
     let pid = thread::process_id();
     let lines = match &mut *guard {
         Some(lines) if lines.pid == pid => lines,
-        // What a child inherits is its parent's: it only closes its copies.
+        // A child does not own what it inherits: it only closes its copies.
         other => other.insert(Lines {
             pid,
             listeners: Vec::new(),
@@ -362,7 +361,7 @@ pub(crate) fn no_line(error: &std::io::Error) -> Reason {
     scarcity::reason_of(error).unwrap_or(Reason::NoLine)
 }
 
-/// The first words of a line.
+/// Encodes the hello of a line.
 pub(crate) fn hello(to: u128, from: u128, secret: u128) -> [u8; HELLO] {
     let mut hello = [0; HELLO];
     for (bytes, number) in hello.chunks_exact_mut(16).zip([to, from, secret]) {
@@ -371,28 +370,28 @@ pub(crate) fn hello(to: u128, from: u128, secret: u128) -> [u8; HELLO] {
     hello
 }
 
-/// From now on a line for the entry with this nonce is kept, until [`forget`].
+/// Keeps a line for the entry with this nonce from now on, until [`forget`].
 pub(crate) fn expect(nonce: u128) {
     let mut guard = patient_lock(&LINES);
     let late = guard.as_mut().and_then(|guard| guard.as_mut()).map(|lines| {
         lines.boxes.entry(nonce).or_default();
-        // Whoever says nothing fills the kernel's queue, and then no line comes for which it would be
-        // emptied.
+        // Silent clients would otherwise fill the kernel's queue, and then no line could arrive
+        // whose signal would empty it.
         lines.take_in(is_behind_a_link).0
     });
     drop(guard);
     drop(late);
 }
 
-/// Takes the line for the entry with this nonce, if it has come.
+/// Takes the line for the entry with this nonce, if it has arrived.
 ///
 /// # Errors
-/// What this process lacks, so that lines cannot be taken in.
+/// The resource that this process lacks to accept lines.
 pub(crate) fn line_for(nonce: u128) -> Result<Option<Arrived>, Reason> {
     line_from(nonce, is_behind_a_link)
 }
 
-/// The same, where only addresses are answered that `is_welcome`.
+/// As [`line_for`], but accepts only from addresses for which `is_welcome` is true.
 fn line_from(nonce: u128, is_welcome: fn(IpAddr) -> bool) -> Result<Option<Arrived>, Reason> {
     let mut guard = patient_lock(&LINES);
     let Some(lines) = guard.as_mut().and_then(|guard| guard.as_mut()) else { return Ok(None) };
@@ -410,7 +409,7 @@ fn line_from(nonce: u128, is_welcome: fn(IpAddr) -> bool) -> Result<Option<Arriv
     }
 }
 
-/// No line is wanted any more for this entry.
+/// Drops the line of this entry, now or when it comes.
 pub(crate) fn forget(nonce: u128) {
     let mut guard = patient_lock(&LINES);
     let kept = guard
@@ -421,7 +420,7 @@ pub(crate) fn forget(nonce: u128) {
     drop(kept);
 }
 
-/// The end of this process's part: nobody is waited for any more.
+/// Stops listening, at the end of this process's part.
 pub(crate) fn leave() {
     let Some(mut guard) = patient_lock(&LINES) else { return };
     let lines = guard.take();
@@ -430,8 +429,8 @@ pub(crate) fn leave() {
 }
 
 impl Lines {
-    /// Takes out the lines that have not said whom they are for in time, to be dropped when the
-    /// lock is no longer held.
+    /// Removes the lines that have not sent their hello in time, for the caller to drop when it no
+    /// longer holds the lock.
     #[must_use]
     fn take_silent(&mut self) -> Vec<Placed> {
         let is_silent = |coming: &Coming| coming.since.elapsed() > PATIENCE;
@@ -440,8 +439,8 @@ impl Lines {
         VecDeque::into_iter(silent).map(|silent| silent.line).collect()
     }
 
-    /// Takes in whatever has come. Returns what nobody waits for, to be dropped when the lock is no
-    /// longer held, and what this process lacks to take in more.
+    /// Accepts and reads lines. Returns those for which no entry waits, for the caller to drop when
+    /// it no longer holds the lock, and the resource that this process lacks to accept more.
     #[must_use]
     fn take_in(&mut self, is_welcome: fn(IpAddr) -> bool) -> (Vec<Placed>, Option<Reason>) {
         let mut late = self.take_silent();
@@ -453,7 +452,7 @@ impl Lines {
             let (mut taken, mut strangers) = (0, 0);
             while taken < at_once && strangers < strangers_at_once {
                 match line::accept(&listener.socket) {
-                    // Nobody else has anything to say here.
+                    // No other address may connect here.
                     Ok(Some((line, from))) if !is_welcome(from.ip()) => {
                         strangers += 1;
                         drop(line);
@@ -466,7 +465,7 @@ impl Lines {
                     Ok(None) => break,
                     Err(error) => {
                         tracing::debug!("a line was not taken in: {error}");
-                        // Where nobody has come, it is an error as well.
+                        // This error also occurs when no line has come.
                         let has_come = || {
                             poll::look(listener.socket.fd(), Events::READ)
                                 .is_ok_and(|events| events.read)
@@ -504,14 +503,14 @@ impl Lines {
                 None => late.push(line),
             }
         }
-        // The next one has what one of these has now.
+        // Closing one frees what the next one needs.
         let most = if lacks.is_some() { self.coming.len().saturating_sub(1) } else { COMING };
         late.extend(self.make_room(most.min(COMING)));
         (late, lacks)
     }
 
-    /// Takes out the lines beyond a number of them: of the address that has most, the one that has
-    /// been silent for longest.
+    /// Removes the lines beyond the number `most`: each time, of the address that has most, the one
+    /// that has been silent for longest.
     #[must_use]
     fn make_room(&mut self, most: usize) -> Vec<Placed> {
         let mut left = Vec::new();

@@ -6,7 +6,7 @@
 //! | `SEEKWIRE_DIR`            | directory of registry and rendezvous, mode 0700; absolute            |
 //! | `SEEKWIRE_LOG`            | `stderr` or a file for the log, optionally with a colon and a level  |
 //! | `SEEKWIRE_STATS`          | file or directory for counters                                       |
-//! | `SEEKWIRE_SPIN_US`        | how long to wait awake before sleeping; 0: never; default: adaptive  |
+//! | `SEEKWIRE_SPIN_US`        | how long to spin before sleeping; 0: never; default: adaptive        |
 //! | `SEEKWIRE_SEGMENT_SIZE`   | bytes of a segment                                                   |
 //! | `SEEKWIRE_SEGMENTS`       | segments of a pool                                                   |
 //! | `SEEKWIRE_THRESHOLD`      | calls on a connection before it is upgraded                          |
@@ -16,9 +16,9 @@
 //! | `SEEKWIRE_SECCOMP`        | number of system call filters at the start that are known harmless   |
 //! | `SEEKWIRE_FALLBACK_AFTER` | bytes on the ring after which to go back to TCP, for tests           |
 //!
-//! An empty variable counts as not set. For a value that cannot be obeyed there is a complaint that
-//! says what is possible. `seekwire run` refuses it. The library must not fail the program it lives
-//! in, so it logs the complaint and uses the default. `SEEKWIRE` alone is then off.
+//! An empty variable counts as not set. An invalid value causes a complaint that lists the valid
+//! ones. `seekwire run` refuses it. The library must not fail the program it is loaded into, so it
+//! logs the complaint and uses the default; only an invalid `SEEKWIRE` means off.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -40,59 +40,61 @@ pub struct Config {
     pub enabled: bool,
     /// Where registry and rendezvous are.
     pub dir: PathBuf,
-    /// Where tracing goes.
+    /// Where the log goes.
     pub log: Option<Log>,
     /// Where counters go.
     pub stats: Option<PathBuf>,
-    /// How long to wait awake.
+    /// How long to spin before sleeping.
     pub spin: SpinPolicy,
     /// Ring and pool of each connection, per direction.
     pub geometry: Geometry,
     /// Calls on a connection before it is upgraded.
     pub threshold: u32,
-    /// Bytes that count as enough calls.
+    /// Bytes that also count as enough calls.
     pub threshold_bytes: u64,
-    /// Bytes of memory that a connection may use for what has to make room for bytes out of order.
+    /// Maximum bytes of library memory per connection, for bytes that make room for others received
+    /// out of order.
     pub seek_memory: usize,
-    /// Average size below which seeks move bytes in bulk; `None`: as measured or built in.
+    /// Average size below which seeks move bytes in bulk; `None`: the measured or the built-in
+    /// size.
     pub seek_switch: Option<u32>,
-    /// How bytes are taken out of the middle of TCP: the first way that is tried.
+    /// The first way that is tried to take bytes out of the middle of TCP.
     pub seek_way: Way,
-    /// How many filters of system calls may lie on the process when it starts: they were tried.
+    /// Number of system call filters that were tested and may be installed when the process starts.
     pub seccomp: u32,
     /// Bytes on the ring after which a connection goes back to TCP.
     pub fall_back_after: Option<u64>,
-    /// What cannot be obeyed in the environment: the setting, and what is possible.
+    /// Invalid settings in the environment, each with the valid values.
     pub complaints: Vec<String>,
 }
 
-/// Where tracing goes, and how much.
+/// The destination and the level of the log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Log {
     /// `stderr`, or the name of a file.
     pub target: OsString,
-    /// The least important level that is told.
+    /// The least important level that is logged.
     pub level: LevelFilter,
 }
 
 /// Calls on a connection before it is upgraded, unless the environment says otherwise.
 pub const THRESHOLD: u32 = 8;
 
-/// The most that the environment may say.
+/// The largest value that the environment may set.
 pub const MAX_THRESHOLD: u32 = 1_000_000_000;
 
-/// Bytes after which a connection is not short any more, however few its calls, unless the
-/// environment names a number of calls.
+/// Bytes after which a connection no longer counts as short, however few its calls, unless the
+/// environment sets a number of calls.
 pub const THRESHOLD_BYTES: u64 = 64 << 10;
 
-/// The longest time to wait awake, in microseconds. The death of the peer and limits of time are
-/// noticed by those who sleep.
+/// The longest time to spin, in microseconds. Only a sleeping thread notices the death of the peer
+/// and the end of a timeout.
 pub const MAX_SPIN_US: u32 = 1_000_000;
 
-/// Bytes of memory for what seeking moves there, unless the environment says otherwise.
+/// Bytes of library memory per connection, unless the environment sets another number.
 pub const SEEK_MEMORY: usize = 64 << 20;
 
-/// The most that the environment may say.
+/// The largest value that the environment may set.
 const MAX_SEEK_MEMORY: usize = 1 << 40;
 
 impl Config {
@@ -108,7 +110,7 @@ impl Config {
         Self::of(|name| env::var_os(name))
     }
 
-    /// The settings of a process that has the variables which `lookup` gives.
+    /// The settings of a process whose variables `lookup` returns.
     #[must_use]
     pub fn of(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut read = Reader { lookup, complaints: Vec::new() };
@@ -147,7 +149,7 @@ impl Config {
     }
 }
 
-/// Understands variables, and remembers what it cannot.
+/// Parses variables, and collects complaints.
 struct Reader<L> {
     lookup: L,
     complaints: Vec<String>,
@@ -175,7 +177,8 @@ impl<L: Fn(&str) -> Option<OsString>> Reader<L> {
         number
     }
 
-    /// One of some names: `unset` if there is none, `otherwise` if it is another one.
+    /// One of several names: `unset` if the variable is not set, `otherwise` if it has another
+    /// value.
     fn choice<T>(
         &mut self,
         name: &str,
@@ -198,8 +201,8 @@ impl<L: Fn(&str) -> Option<OsString>> Reader<L> {
         let default = Geometry::default();
         let size = size.unwrap_or(default.segment_size() as u32);
         let count = count.unwrap_or(default.segments() as u32);
-        // One for each segment, so that all of them can be in use, and as many for what lies in
-        // the ring itself.
+        // One cell for each segment, so that all of them can be in use, and as many for inline
+        // records.
         let cells = (default.cells() as u32).max(count.saturating_mul(2));
         Geometry::new(cells, size, count).unwrap_or_else(|_| {
             let most = Geometry::MAX_BYTES >> 20;
@@ -230,13 +233,13 @@ impl<L: Fn(&str) -> Option<OsString>> Reader<L> {
         let value = self.value("SEEKWIRE_LOG")?;
         let bytes = value.as_bytes();
         let colon = bytes.iter().rposition(|byte| *byte == b':');
-        // In a path it may belong to a directory.
+        // A colon in a path may belong to a directory.
         let Some(colon) = colon.filter(|at| !bytes[*at..].contains(&b'/')) else {
             return Some(Log { target: value, level: LevelFilter::INFO });
         };
         let target = OsStr::from_bytes(&bytes[..colon]).to_owned();
         let level = std::str::from_utf8(&bytes[colon + 1..]).ok();
-        // An empty one would be understood.
+        // An empty level would parse.
         let level = level.filter(|text| !text.is_empty()).and_then(|text| text.parse().ok());
         if level.is_none() {
             self.complain(
@@ -325,7 +328,7 @@ mod tests {
         assert_eq!(config.stats, Some("%p".into()));
         assert_eq!(config.spin, SpinPolicy::Fixed(7000));
         assert_eq!((config.geometry.segment_size(), config.geometry.segments()), (8192, 32));
-        // However many bytes these calls move.
+        // The bytes that these calls move do not count.
         assert_eq!((config.threshold, config.threshold_bytes), (1_000_000, u64::MAX));
         assert_eq!((config.seek_memory, config.seek_switch), (0, Some(u32::MAX)));
         assert_eq!((config.seek_way, config.fall_back_after), (Way::Drain, Some(0)));

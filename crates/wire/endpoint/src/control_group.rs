@@ -2,8 +2,8 @@
 //! and cgroup-v1/memory.rst).
 //!
 //! The kernel charges a page of shared memory to the group of the process that touches it first. If
-//! a group has no room left, the kernel ends a process in it, and nothing can catch that. So a
-//! connection comes to shared memory only if all that this process holds there would find room,
+//! a group has no room left, the kernel kills a process in it, which cannot be caught. So a
+//! connection is attached only if the group has room for all shared memory that this process holds,
 //! with some to spare for the program: a quarter of the limit, but no more than [`SPARE`].
 
 use std::path::{Path, PathBuf};
@@ -12,21 +12,22 @@ use std::time::{Duration, Instant};
 
 use seekwire_transport::sys::file;
 
-/// A large group, such as that of all containers of a host, is mostly full and needs no more.
+/// Maximum room to spare. A large group, such as that of all containers of a host, is mostly full
+/// and needs no more.
 const SPARE: u64 = 64 << 20;
 
-/// So long a process without a limit is not asked again.
+/// How long the result for a process without a limit stays valid.
 const TRUST: Duration = Duration::from_secs(1);
 
-/// Shared memory of this process's own: of all connections that are attached or about to be.
+/// Shared memory of this process itself: of all connections that are attached or about to be.
 static HELD: AtomicU64 = AtomicU64::new(0);
 
-/// A part of it, until this is dropped.
+/// A part of that memory, counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Held(u64);
 
 impl Held {
-    /// Takes the part, if there is room for it.
+    /// Counts the part, if there is room for it.
     ///
     /// # Errors
     /// The group that has no room.
@@ -56,12 +57,12 @@ impl Drop for Held {
 )]
 pub(crate) struct Full(Usage);
 
-/// Of one group, in bytes.
+/// The memory of one group, in bytes.
 #[derive(Copy, Clone, Debug, Eq, PartialEq)]
 struct Usage {
     limit: u64,
     used: u64,
-    /// What the kernel takes back when there is need: files in its cache.
+    /// Memory that the kernel reclaims on demand: cached files.
     cached: u64,
 }
 
@@ -70,15 +71,15 @@ impl Usage {
         self.limit.saturating_sub(self.used.saturating_sub(self.cached))
     }
 
-    /// How much of that shared memory may take.
+    /// How much shared memory may take.
     fn room(&self) -> u64 {
         self.left().saturating_sub((self.limit / 4).min(SPARE))
     }
 }
 
-/// The group with a limit that has least room, among those that this process is in.
+/// The group with the least room, among those with a limit that this process is in.
 fn fullest() -> Option<Usage> {
-    /// When that was asked last, in milliseconds since the first time, and there was none.
+    /// When this was last found to be none, in milliseconds since the first time.
     static UNLIMITED: AtomicU64 = AtomicU64::new(u64::MAX);
     static FIRST: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     let now = FIRST.get_or_init(Instant::now).elapsed();
@@ -132,7 +133,7 @@ fn groups(mounts: &str, membership: &str) -> Vec<(PathBuf, Version)> {
             }
             _ => continue,
         };
-        // Of a namespace only what is below its root is mounted.
+        // Only the part of a namespace below its root is mounted.
         let inside = path.and_then(|path| Path::new(path).strip_prefix(root).ok());
         let (Some(inside), point) = (inside, Path::new(point)) else { continue };
         let group = point.join(inside);
@@ -143,9 +144,9 @@ fn groups(mounts: &str, membership: &str) -> Vec<(PathBuf, Version)> {
 }
 
 impl Version {
-    /// `None`: there is no limit, or nothing can be read.
+    /// `None` if there is no limit, or it cannot be read.
     fn usage(self, group: &Path) -> Option<Usage> {
-        /// The first version has no word for "none", but the largest number of pages.
+        /// Version 1 has no word for "none", but the largest number of pages.
         const NONE: u64 = 1 << 60;
         let [limit, used, caches] = match self {
             Self::One => ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_"],

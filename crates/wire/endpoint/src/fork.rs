@@ -1,9 +1,9 @@
 //! fork() while another thread negotiates.
 //!
-//! The child has copies of all locks, and none of the threads that would release them: what another
-//! thread of the parent held or was making at that moment (the rendezvous, the registry) the child
-//! would wait for for ever. So a fork waits until nobody is at it, which takes microseconds, and
-//! nobody begins meanwhile.
+//! The child has copies of all locks, and none of the threads that would release them: it would
+//! wait for ever for anything that another thread of the parent held or was creating at that moment
+//! (the rendezvous, the registry). So a fork waits until no thread is inside such code, which takes
+//! microseconds, and no thread enters it meanwhile.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -20,20 +20,20 @@ use crate::held_file;
 static INSIDE: AtomicU32 = AtomicU32::new(0);
 const FORKING: u32 = 1 << 31;
 
-/// A thread that does not come out in this time is stopped, or waits for a lock that the program
+/// A thread that does not leave within this time is stopped, or waits for a lock that the program
 /// has taken for this very fork: then the fork goes on.
 const STRAGGLER_LIMIT: Duration = Duration::from_secs(1);
 
 thread_local! {
-    /// How often the thread has entered. One that forks in a signal handler does not wait for
-    /// itself.
+    /// Number of times that the thread has entered. A thread that forks in a signal handler does
+    /// not wait for itself.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
 /// The thread is inside until this is dropped.
 pub(crate) struct Inside;
 
-/// Enters what no fork may interrupt. May be called again inside.
+/// Enters code that no fork may interrupt. May be nested.
 pub(crate) fn enter() -> Inside {
     let depth = DEPTH.get();
     DEPTH.set(depth + 1);
@@ -58,7 +58,7 @@ fn own() -> u32 {
     u32::from(DEPTH.get() > 0)
 }
 
-/// A held lock that no other thread's fork leaves behind in the child.
+/// A held lock, which a fork by another thread does not leave locked in the child.
 pub(crate) struct Locked<'m, T> {
     guard: MutexGuard<'m, T>,
     _inside: Inside,
@@ -116,8 +116,7 @@ pub fn after_fork_parent() {
 
 static LOST_MEMORY: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process is a child that has not got all memory of other machines which its parent
-/// has.
+/// Whether this process is a child that lacks some of the parent's memory of other machines.
 pub(crate) fn has_lost_memory() -> bool {
     LOST_MEMORY.load(Ordering::Relaxed)
 }
@@ -133,7 +132,7 @@ pub fn after_fork_child() {
     proof::after_fork_child();
 }
 
-/// Held by tests of this process that enter, or that count who has.
+/// Held by tests of this process that enter, or that count the threads inside.
 #[cfg(test)]
 pub(crate) static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 

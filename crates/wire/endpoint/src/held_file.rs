@@ -1,20 +1,20 @@
-//! The files that calls sleep on, by numbers of the library's own: once the application has closed
-//! its number, the child of a fork finds them here alone.
+//! The files on which calls sleep, by numbers of the library's own: once the application has closed
+//! its number, the child of a fork finds them only here.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::fd::Placed;
 
-/// A duplicate of the socket on which calls sleep; none once that is closed.
+/// A duplicate of the socket on which calls sleep; none once it is closed.
 #[derive(Debug)]
 pub(crate) struct HeldFile {
     fd: Fd,
     placed: Mutex<Option<Placed>>,
 }
 
-/// The files of which the application has closed the number. A forked child has no calls that sleep
-/// on them, and closes them here.
+/// Files whose number the application has closed. A forked child has no calls that sleep on them,
+/// and closes them.
 static NUMBERLESS: Mutex<Vec<Arc<HeldFile>>> = Mutex::new(Vec::new());
 
 impl HeldFile {
@@ -28,7 +28,7 @@ impl HeldFile {
         drop(placed);
     }
 
-    /// The application has closed the number.
+    /// Notes that the application has closed the number.
     pub(crate) fn set_numberless(self: &Arc<Self>) {
         if let Some(mut numberless) = lock(&NUMBERLESS) {
             numberless.push(Arc::clone(self));
@@ -40,7 +40,7 @@ impl HeldFile {
         self.fd
     }
 
-    /// It is closed: a child that is forked has nothing to close.
+    /// Notes that it is closed: a forked child has nothing to close.
     pub(crate) fn forget(self: &Arc<Self>) {
         if let Some(mut numberless) = lock(&NUMBERLESS) {
             numberless.retain(|other| !Arc::ptr_eq(other, self));
@@ -48,7 +48,7 @@ impl HeldFile {
     }
 }
 
-/// In the child of a fork: what calls of the parent's sleep on is not the child's.
+/// Closes, in the child of a fork, the files on which calls of the parent sleep.
 pub(crate) fn close_numberless() {
     let files = lock(&NUMBERLESS).map(|mut files| std::mem::take(&mut *files)).unwrap_or_default();
     files.iter().for_each(|file| file.close());

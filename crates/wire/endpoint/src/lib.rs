@@ -11,13 +11,13 @@
 //!   permission   whether this process may leave TCP at all
 //!   rendezvous   where processes send each other offers
 //!   proof        that an offer comes from the process that holds the other end
-//!   registry     who holds which connection, for peers and for `seekwire status`
-//!   fork         what a fork must find in order
-//!   held_file    the files that calls sleep on
-//!   scarcity     what there is no more of
+//!   registry     the holders of connections, for peers and for `seekwire status`
+//!   fork         the code that no fork may interrupt
+//!   held_file    the files on which calls sleep
+//!   scarcity     resources that have run out
 //!   control_group  the memory that control groups leave
-//!   tuning       what this machine's copies and system calls cost
-//!   config       what the environment says
+//!   tuning       the cost of this machine's copies and system calls
+//!   config       the settings in the environment
 //! ```
 //!
 //! Nothing here starts a thread: each end takes part in the upgrade inside its own calls.
@@ -43,8 +43,8 @@ pub use connection::{
 pub use seekwire_protocol::{Carrier, Reason, Role};
 pub use seekwire_transport::seek::{At, SeekOptions};
 
-/// Takes this process off the registry and closes its rendezvous: for the end of a program. What
-/// the operating system does not clean up by itself when a process is killed, others sweep.
+/// Takes this process off the registry and closes its rendezvous: for the end of a program. For a
+/// killed process, other processes clean up what the operating system does not.
 pub fn leave() {
     across::leave();
     rendezvous::leave(|| {

@@ -1,5 +1,5 @@
-//! Whether connections of this process may come to shared memory: not where it moves bytes, or
-//! waits for them, in ways that are not seen.
+//! Whether connections of this process may come to shared memory: not if the process moves bytes,
+//! or waits for them, in ways that the library does not see.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static FORBIDDEN: AtomicBool = AtomicBool::new(false);
 static LOOK: OnceLock<fn()> = OnceLock::new();
 
-/// `look` is called before a connection comes to shared memory, under locks of that connection's;
-/// it may call [`forbid`]. The first one counts.
+/// Registers `look`, which is called before a connection comes to shared memory, under locks of
+/// that connection; it may call [`forbid`]. Only the first registration counts.
 pub fn look_before(look: fn()) {
     let _ = LOOK.set(look);
 }
 
-/// From now on no connection comes to shared memory.
+/// Keeps all connections off shared memory from now on.
 pub fn forbid() {
     FORBIDDEN.store(true, Ordering::Relaxed);
 }

@@ -1,8 +1,8 @@
 //! Whether the process at the other end of a conversation holds the other end of the connection.
 //!
-//! Who enters itself into the registry, or sends an offer, may be anybody of this user. The kernel
-//! knows which socket is at the other end ([`diag`]), and by a [`proof`] of its own a process shows
-//! that it has that one open.
+//! A process that enters itself into the registry, or sends an offer, may be any process of this
+//! user. The kernel knows the socket at the other end ([`diag`]), and with a [`proof`] a process
+//! shows that it has that socket open.
 
 use std::net::SocketAddr;
 
@@ -18,16 +18,16 @@ use std::os::fd::AsFd;
 /// Proof that this process holds `socket`, for the process at the other end.
 ///
 /// # Errors
-/// What keeps the connection on TCP.
+/// The reason that keeps the connection on TCP.
 pub(crate) fn own(socket: Fd) -> Result<Placed, Reason> {
     proof::of(socket).map_err(|error| impossible(&error))
 }
 
-/// The socket at the other end, if it can be one of this user's programs that is there; `tuple` is
-/// this end's view.
+/// The socket at the other end, if one of this user's programs may hold it; `tuple` is this end's
+/// view.
 ///
 /// # Errors
-/// What keeps the connection on TCP.
+/// The reason that keeps the connection on TCP.
 pub(crate) fn other_end(tuple: &FourTuple) -> Result<diag::Socket, Reason> {
     let (local, peer) = (SocketAddr::from(tuple.peer), SocketAddr::from(tuple.local));
     match diag::find(local, peer, tuple.namespace) {
@@ -44,7 +44,7 @@ pub(crate) fn other_end(tuple: &FourTuple) -> Result<diag::Socket, Reason> {
 /// Verifies that `sender` holds the other end of the connection that this process has as `socket`.
 ///
 /// # Errors
-/// What keeps the connection on TCP.
+/// The reason that keeps the connection on TCP.
 pub(crate) fn verify(
     socket: Fd,
     tuple: &FourTuple,
@@ -54,7 +54,7 @@ pub(crate) fn verify(
     verify_holder(other_end(tuple)?, socket, tuple, proof, sender)
 }
 
-/// The same, when the other end was `other_end` a moment ago.
+/// As [`verify`], if the other end was `other_end` a moment ago.
 fn verify_holder(
     other: diag::Socket,
     socket: Fd,
@@ -72,7 +72,7 @@ fn verify_holder(
     };
     match proof::holds(proof.as_fd(), socket, other.inode, identity) {
         Ok(true) => Ok(sender),
-        // It was closed meanwhile, and with it left the epoll set.
+        // It was closed meanwhile, which removed it from the epoll set.
         Ok(false) if other_end(tuple).is_err() => Err(Reason::NoPeer),
         Ok(false) => {
             tracing::warn!(

@@ -1,15 +1,16 @@
-//! Who holds which connection: a table in shared memory, one per user.
+//! The registry of connections and the processes that hold them: a table in shared memory, one per
+//! user.
 //!
 //! Both ends enter a connection once it has seen some traffic. The connecting side finds the
 //! accepting process by the mirrored 4-tuple; `seekwire status` reads the byte counts. An entry is
-//! a hint and no more: a stale or a false one leads to an offer that is refused or not answered,
-//! because each end proves to the other that it holds just that connection before memory is shared.
+//! only a hint: a stale or a false one leads to an offer that is refused or not answered, because
+//! each end proves to the other that it holds this very connection before memory is shared.
 //!
-//! The table is a file that processes of one user map and write, in a directory of mode 0700.
-//! Whoever can write it is that user, who could stop the program outright.
+//! The table is a file that processes of one user map and write, in a directory of mode 0700. A
+//! process that can write it belongs to that user, who could stop the program outright.
 //!
 //! The first page holds a magic word and, from byte 64 on, one bit per slot that was ever in use,
-//! so that nobody has to touch the pages of the others.
+//! so that readers need not touch the pages of the others.
 //!
 //! Slot (32 words of 8 bytes): state and pid | token | local address x2 | peer address x2 | ports |
 //! namespace | rendezvous nonce | signal | role, carriers, reason | 4 byte counts | program x4 |
@@ -38,7 +39,7 @@ const SLOT: usize = 256;
 const HEADER: usize = 4096;
 const BITMAP: usize = 64;
 const LEN: usize = HEADER + SLOTS as usize * SLOT;
-/// How far from its place an entry may lie.
+/// How far from its home slot an entry may lie.
 const WINDOW: u32 = 32;
 const MAGIC: u64 = u64::from_le_bytes(*b"SKWREG\0\0") | (LAYOUT as u64) << 48;
 
@@ -58,9 +59,9 @@ const PID_NAMESPACE: usize = 19;
 const LINK: usize = 20;
 const LINE: usize = 24;
 
-/// State of a slot, in the low half of its first word; the high half is the process. While it is
-/// claimed, the bits between are the first ones of the rendezvous nonce: the slot's own word of it
-/// may not be written yet.
+/// State of a slot, in the low half of its first word; the high half is the process. While the slot
+/// is claimed, the bits between hold the first bits of the rendezvous nonce, since the slot's word
+/// for it may not be written yet.
 const CLAIMED: u64 = 1;
 const LIVE: u64 = 2;
 const STATES: u64 = 3;
@@ -72,18 +73,18 @@ pub struct Registry {
     dir: PathBuf,
 }
 
-/// Why the table could not be had.
+/// Why the table could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The directory could not be made or looked at.
+    /// The directory could not be created or examined.
     #[error("{path}: {source}; set SEEKWIRE_DIR to a directory that only you can use")]
     Directory {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// Somebody else could write there.
+    /// Another user could write there.
     #[error(
         "{}: not a directory that belongs to this user and that nobody else can enter; set \
          SEEKWIRE_DIR to one that only Seekwire uses", .0.display()
@@ -92,15 +93,15 @@ pub enum OpenError {
     /// The file could not be opened, grown or mapped.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl OpenError {
-    /// What is lacking, if another attempt may find it.
+    /// The lacking resource, if a later attempt may find it.
     fn scarcity(&self) -> Option<Reason> {
         match self {
             Self::Directory { source, .. } | Self::File { source, .. } => {
@@ -116,19 +117,19 @@ impl OpenError {
 pub struct Entry {
     /// The process that holds this end, as its own pid namespace numbers it.
     pub pid: u32,
-    /// Whether that is another namespace than the caller's.
+    /// True if that is another namespace than the caller's.
     pub is_elsewhere: bool,
     /// The name of its program, at most 31 bytes.
     pub program: String,
-    /// Which end it is.
+    /// The role of this end.
     pub role: Role,
     /// This end's address.
     pub local: SocketAddr,
     /// The other end's address.
     pub peer: SocketAddr,
-    /// What its sends travel on.
+    /// The carrier of its sends.
     pub tx: Carrier,
-    /// What its receives come from.
+    /// The carrier of its receives.
     pub rx: Carrier,
     /// Bytes sent by TCP.
     pub tx_tcp: u64,
@@ -149,38 +150,38 @@ pub struct Entry {
     pub alive: bool,
 }
 
-/// Who to send an offer to.
+/// The process to send an offer to.
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
     pub(crate) slot: SlotRef,
     pub(crate) rendezvous: PathBuf,
 }
 
-/// Builds with another layout have another file: their connections do not meet, and neither is in
-/// the way of the other.
+/// Builds with another layout use another file: their connections do not meet, and neither disturbs
+/// the other.
 fn file_name() -> String {
     format!("registry-{LAYOUT}")
 }
 
-/// The state of a slot that this process is entering a connection in.
+/// The state of a slot into which this process is entering a connection.
 fn claim_of(pid: u32, nonce: u64) -> u64 {
     u64::from(pid) << 32 | nonce & (u64::from(u32::MAX) ^ STATES) | CLAIMED
 }
 
 impl Registry {
-    /// Bytes of its file.
+    /// Size of its file, in bytes.
     pub const BYTES: u64 = LEN as u64;
 
-    /// Whether there is one in `dir`.
+    /// Whether `dir` has one.
     #[must_use]
     pub fn is_in(dir: &Path) -> bool {
         dir.join(file_name()).exists()
     }
 
-    /// Opens the table in `dir`, making both if they are missing.
+    /// Opens the table in `dir`, creating both if they are missing.
     ///
     /// # Errors
-    /// [`OpenError`], which says what to do.
+    /// [`OpenError`], whose message has the advice.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
         let directory = |source| OpenError::Directory { path: dir.to_owned(), source };
         match fs::DirBuilder::new().mode(0o700).create(dir) {
@@ -204,9 +205,10 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Clears a file that something else was written to, perhaps also over the slots: a process could
-    /// enter nothing there. The entries are hints, so none is missed. The file stays, since other
-    /// processes have it mapped. Only the process that replaces the word that was `found` clears it.
+    /// Clears a file that was overwritten with something else, perhaps including the slots:
+    /// otherwise no process could enter a connection. The entries are hints, so none is missed. The
+    /// file stays, since other processes have it mapped. Only the process that replaces the word
+    /// that was `found` clears it.
     #[cold]
     fn begin_anew(&self, found: u64) {
         let magic = self.memory.word(0);
@@ -222,11 +224,11 @@ impl Registry {
         }
     }
 
-    /// The table of this process's configuration, opened at the first call that can.
+    /// The table of this process's configuration, opened by the first call that can.
     ///
     /// # Errors
-    /// Why not: a connection to which that is [`Reason::NoRegistry`] stays on TCP, and the next one
-    /// tries again.
+    /// The reason: on [`Reason::NoRegistry`] the connection stays on TCP, and the next one tries
+    /// again.
     pub(crate) fn of_process() -> Result<&'static Self, Reason> {
         static REGISTRY: OnceLock<Registry> = OnceLock::new();
         Self::of_dir(&REGISTRY, &crate::config::Config::get().dir)
@@ -259,7 +261,7 @@ impl Registry {
         &self.dir
     }
 
-    /// Every connection that is entered now.
+    /// All connections that are entered now.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry> {
         (0..SLOTS)
@@ -301,7 +303,7 @@ impl Registry {
             String::from_utf8_lossy(&name).into_owned()
         };
         let namespace = self.load(index, PID_NAMESPACE);
-        // None: of an earlier build, or without /proc.
+        // None: an entry of an earlier build, or a process without /proc.
         let is_elsewhere = namespace != 0 && pid_namespace().is_some_and(|own| own != namespace);
         let alive = match is_elsewhere {
             true => self.is_stale(index).is_none(),
@@ -368,7 +370,7 @@ impl Registry {
         let pid = thread::process_id();
         let claimed = claim_of(pid, nonce);
         let claim = |index: u32, from: u64| {
-            // First: whoever clears up after this process looks only there.
+            // First: a process that clears up after this one looks only there.
             if !self.is_used(index) {
                 self.used(index).fetch_or(1 << (index % 64), Ordering::Release);
             }
@@ -400,7 +402,7 @@ impl Registry {
         }
         self.store(index, PID_NAMESPACE, pid_namespace().unwrap_or(0));
         (0..5).for_each(|word| self.store(index, LINK + word, 0));
-        // Before anybody can find it.
+        // Before any process can find it.
         rendezvous::expect(SlotRef { index, token });
         self.word(index, STATE).store(u64::from(pid) << 32 | LIVE, Ordering::Release);
         let slot = Slot { registry: self, slot: SlotRef { index, token }, pid };
@@ -408,8 +410,8 @@ impl Registry {
         Some(slot)
     }
 
-    /// The state of a slot whose process does not listen any more, or that none has written. Asking
-    /// the rendezvous works across pid namespaces, where a process id would not.
+    /// The state of a slot whose process no longer listens, or that no process has written. Unlike
+    /// a process id, asking the rendezvous works across pid namespaces.
     fn is_stale(&self, index: u32) -> Option<u64> {
         let state = self.word(index, STATE).load(Ordering::Acquire);
         let path = rendezvous_path(&self.dir, (state >> 32) as u32, self.load(index, NONCE));
@@ -420,14 +422,14 @@ impl Registry {
         stale.then_some(state)
     }
 
-    /// Tells the process behind a slot that a datagram waits for it.
+    /// Notifies the process of a slot that a datagram waits for it.
     pub(crate) fn signal(&self, slot: SlotRef) {
         if self.load(slot.index, TOKEN) == slot.token {
             self.word(slot.index, SIGNAL).store(slot.token, Ordering::Release);
         }
     }
 
-    /// Takes every slot that this process still holds off the table.
+    /// Removes every slot that this process still holds from the table.
     pub(crate) fn leave(&self) {
         let pid = u64::from(thread::process_id());
         for index in patient_lock(&OWN_SLOTS).iter_mut().flat_map(|slots| slots.drain(..)) {
@@ -437,15 +439,15 @@ impl Registry {
         }
     }
 
-    /// Makes sure that this process has a rendezvous beside the table and returns its nonce.
+    /// Makes sure that this process has a rendezvous next to the table and returns its nonce.
     ///
     /// # Errors
-    /// Why not: only [`Reason::NoRegistry`] is so for good.
+    /// The reason: only [`Reason::NoRegistry`] is permanent.
     pub(crate) fn rendezvous(&self) -> Result<u64, Reason> {
         rendezvous::nonce(&self.dir, |pid, nonce| self.clear_up(pid, nonce))
     }
 
-    /// Takes every slot off the table that a process held which is gone; it had this rendezvous.
+    /// Removes every slot of a process that is gone from the table; it had this rendezvous.
     fn clear_up(&self, pid: u32, nonce: u64) {
         for index in (0..SLOTS).filter(|index| self.is_used(*index)) {
             let word = self.word(index, STATE);
@@ -473,7 +475,7 @@ impl Registry {
 /// The slots that this process has entered; a child also sees its parent's.
 static OWN_SLOTS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-/// One entry of this process; taken off the table when dropped.
+/// One entry of this process; removed from the table when dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
     registry: &'static Registry,
@@ -486,7 +488,7 @@ impl Slot {
         self.slot
     }
 
-    /// Whether this process made the entry, rather than one that it was forked from.
+    /// Whether this process made the entry, rather than one from which it was forked.
     pub(crate) fn is_ours(&self) -> bool {
         self.pid == thread::process_id()
     }
@@ -513,14 +515,14 @@ impl Slot {
         self.registry.store(self.slot.index, ATTRIBUTES, attributes);
     }
 
-    /// The peer's address is at the other end of this link.
+    /// Shows that the peer's address is at the other end of this link.
     pub(crate) fn show_link(&self, name: &str) {
         for (word, value) in words_of(name.as_bytes()).into_iter().enumerate() {
             self.registry.store(self.slot.index, LINK + word, value);
         }
     }
 
-    /// The line to the other machine has these ports, this end's first.
+    /// Shows the ports of the line to the other machine, this end's first.
     pub(crate) fn show_line(&self, (own, peer): (u16, u16)) {
         self.registry.store(self.slot.index, LINE, u64::from(own) << 16 | u64::from(peer));
     }
@@ -554,7 +556,7 @@ fn map(path: &Path) -> io::Result<Common> {
     Common::of_file(file::open_long(path, LEN as u64)?.as_fd(), LEN)
 }
 
-/// What tells the pid namespace of this process from others.
+/// Identifies the pid namespace of this process.
 fn pid_namespace() -> Option<u64> {
     fs::metadata("/proc/self/ns/pid").ok().map(|found| found.ino())
 }

@@ -1,11 +1,11 @@
-//! Where processes send each other offers: one UNIX datagram socket per process, beside the
+//! Where processes send each other offers: one UNIX datagram socket per process, next to the
 //! registry.
 //!
-//! Nobody waits at it. A datagram is announced by the signal word of the slot it is meant for,
-//! which its connection looks at during its own calls; whoever comes first takes all datagrams out
-//! and leaves those for other connections here. Each of these has a box from the moment in which it
-//! enters the registry to that in which it attaches or ends; a datagram for which there is none has
-//! come too late, and goes at once.
+//! No thread waits at it. A datagram is announced by the signal word of its target slot, which the
+//! connection checks during its own calls; the first one to see a signal takes all datagrams out
+//! and keeps those for other connections here. Each connection has a box from the moment in which
+//! it enters the registry to that in which it attaches or ends; a datagram without a box has come
+//! too late, and is dropped at once.
 
 use std::collections::HashMap;
 use std::fs;
@@ -23,7 +23,7 @@ use seekwire_transport::sys::{file, host, thread, unix};
 use crate::fork::{Locked, patient_lock};
 use crate::scarcity;
 
-/// A datagram that was understood, from a process of this user.
+/// A decoded datagram, from a process of this user.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) datagram: Datagram,
@@ -42,7 +42,7 @@ struct Rendezvous {
 
 static RENDEZVOUS: Mutex<Option<Rendezvous>> = Mutex::new(None);
 
-/// Datagrams kept for one connection. An honest peer sends one.
+/// Maximum number of datagrams kept for one connection. An honest peer sends one.
 const KEPT: usize = 4;
 
 /// The process and the nonce of a [`rendezvous_path`].
@@ -65,17 +65,17 @@ fn lock() -> Option<Locked<'static, Option<Rendezvous>>> {
 }
 
 /// Makes sure that this process has a rendezvous in `dir` and returns its nonce. `clear_up` frees
-/// what a process that is gone held, of which the process id and the nonce are left.
+/// the slots of a process that is gone, given its process id and nonce.
 ///
 /// # Errors
-/// Why not: only [`Reason::NoRegistry`] is so for good.
+/// The reason: only [`Reason::NoRegistry`] is permanent.
 pub(crate) fn nonce(dir: &Path, clear_up: impl Fn(u32, u64)) -> Result<u64, Reason> {
     let mut guard = lock().ok_or(Reason::NoRegistry)?;
     let pid = thread::process_id();
     if let Some(rendezvous) = guard.as_ref().filter(|r| r.pid == pid) {
         return Ok(rendezvous.nonce);
     }
-    // A child does not remove what is its parent's; dropping the inherited socket only closes it
+    // A child does not remove its parent's rendezvous; dropping the inherited socket only closes it
     // here.
     *guard = None;
     sweep(dir, clear_up);
@@ -93,14 +93,14 @@ pub(crate) fn nonce(dir: &Path, clear_up: impl Fn(u32, u64)) -> Result<u64, Reas
     }
 }
 
-/// Removes what killed processes left behind.
+/// Removes the files and slots of killed processes.
 fn sweep(dir: &Path, clear_up: impl Fn(u32, u64)) {
     let Ok(files) = file::names(dir) else { return };
     for path in files.into_iter().map(|name| dir.join(name)) {
         if path.extension().is_some_and(|extension| extension == "sock")
             && unix::is_abandoned(&path)
         {
-            // First: without the file nobody would know that they are to be freed.
+            // First: without the file no process would know that they have to be freed.
             if let Some((pid, nonce)) = rendezvous_of(&path) {
                 clear_up(pid, nonce);
             }
@@ -109,7 +109,7 @@ fn sweep(dir: &Path, clear_up: impl Fn(u32, u64)) {
     }
 }
 
-/// From now on datagrams for a slot of this process are kept, until [`forget`].
+/// Keeps datagrams for a slot of this process from now on, until [`forget`].
 pub(crate) fn expect(slot: SlotRef) {
     if let Some(rendezvous) = lock().as_mut().and_then(|guard| guard.as_mut()) {
         rendezvous.boxes.entry(key(slot)).or_default();
@@ -130,8 +130,8 @@ pub(crate) fn datagrams(slot: SlotRef) -> Vec<Received> {
 }
 
 impl Rendezvous {
-    /// Takes out whatever has arrived. Returns what nobody waits for, to be dropped when the lock
-    /// is no longer held.
+    /// Takes out all datagrams that have arrived. Returns those without a box, for the caller to
+    /// drop when it no longer holds the lock.
     #[must_use]
     fn take_out(&mut self) -> Vec<Received> {
         let mut late = Vec::new();
@@ -172,16 +172,16 @@ impl Rendezvous {
     }
 }
 
-/// What became of a datagram.
+/// The outcome of sending a datagram.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Sent {
     Yes,
-    /// The queue there is full (net.unix.max_dgram_qlen, 10 by default): later.
+    /// The queue there is full (net.unix.max_dgram_qlen, 10 by default): try later.
     Full,
-    /// Nobody listens there.
+    /// No process listens there.
     Nobody,
-    /// It could not be sent now, whoever listens: the kernel lacks memory, or too many descriptors
-    /// are on their way.
+    /// It could not be sent now, whether or not a process listens: the kernel lacks memory, or too
+    /// many descriptors are in flight.
     Failed,
 }
 
@@ -214,12 +214,12 @@ pub(crate) fn forget(slot: SlotRef) {
     drop(kept);
 }
 
-/// The end of this process's part, after `before`.
+/// Ends this process's part, after `before`.
 pub(crate) fn leave(before: impl FnOnce()) {
     let Some(mut guard) = lock() else { return };
     if let Some(rendezvous) = guard.take().filter(|r| r.pid == thread::process_id()) {
         before();
-        // Last: without the file nobody would know of slots that are still to be freed.
+        // Last: without the file no process would know of slots that still have to be freed.
         let _ = fs::remove_file(&rendezvous.path);
     }
 }

@@ -1,4 +1,4 @@
-//! What a process, or the host, has run out of: it may be there another time.
+//! Resources that a process, or the host, has run out of, and that may be available later.
 
 use std::io;
 
@@ -6,10 +6,11 @@ use seekwire_protocol::Reason;
 use seekwire_transport::Errno;
 
 const DESCRIPTORS: [Errno; 3] = [Errno::MFILE, Errno::NFILE, Errno::TOOMANYREFS];
-/// Of RLIMIT_AS or the host, of a file system, of a quota, of RLIMIT_FSIZE.
+/// Limits of RLIMIT_AS or the host, a file system, a quota, or RLIMIT_FSIZE.
 const MEMORY: [Errno; 5] = [Errno::NOMEM, Errno::NOBUFS, Errno::NOSPC, Errno::DQUOT, Errno::FBIG];
 
-/// Why a connection stays on TCP for now, if what failed lacked descriptors, memory or room.
+/// Why a connection stays on TCP for now, if the failure was for lack of descriptors, memory or
+/// room.
 pub(crate) fn reason_of(error: &io::Error) -> Option<Reason> {
     let is_one_of = |codes: &[Errno]| {
         codes.iter().any(|code| error.raw_os_error() == Some(code.raw_os_error()))
@@ -21,7 +22,7 @@ pub(crate) fn reason_of(error: &io::Error) -> Option<Reason> {
     }
 }
 
-/// What an administrator may do about it.
+/// Advice for the administrator.
 pub(crate) fn advice(reason: Reason) -> &'static str {
     match reason {
         Reason::FdLimit => "raise the limit on open files (ulimit -n)",

@@ -1,11 +1,11 @@
-//! What was measured on this machine: at which average size of messages it becomes cheaper to take
-//! them in place than to move everything that has arrived into library memory
+//! A measurement of this machine: the average size of messages from which taking them in place is
+//! cheaper than moving everything that has arrived into library memory
 //! ([`seekwire_transport::seek::cost`]).
 //!
 //! Kept in a file of the user's, `$XDG_CACHE_HOME/seekwire/tuning` (else
 //! `~/.cache/seekwire/tuning`), written by `seekwire calibrate` and read by the first seek of a
-//! process. Lines of `name=value`. A file of another host or kernel, or of somebody else, does not
-//! count; without one the built-in default does.
+//! process. Lines of `name=value`. A file of another host, kernel or user does not count; without a
+//! file, the built-in default applies.
 
 use std::env;
 use std::io;
@@ -21,18 +21,18 @@ use crate::config::Config;
 /// The largest average size that is stored, in bytes: larger messages are always taken in place.
 pub const MOST: u32 = 256 << 10;
 
-/// Where the switch-over comes from.
+/// The origin of the switch-over size.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Origin {
     /// SEEKWIRE_SEEK_SWITCH.
     Environment,
-    /// Measured on this host, as this file says.
+    /// Measured on this host, in this file.
     Measured(PathBuf),
     /// Built in.
     Default,
 }
 
-/// The file, if there is a place for it.
+/// The path of the file, if there is a place for it.
 #[must_use]
 pub fn path() -> Option<PathBuf> {
     let absolute =
@@ -41,7 +41,7 @@ pub fn path() -> Option<PathBuf> {
     Some(cache.join("seekwire/tuning"))
 }
 
-/// The average size in bytes at which the ways change over, and where that comes from.
+/// The average size in bytes at which the ways change over, and its origin.
 #[must_use]
 pub fn seek_switch() -> (u32, Origin) {
     if let Some(bytes) = Config::get().seek_switch {
@@ -51,19 +51,19 @@ pub fn seek_switch() -> (u32, Origin) {
     measured.unwrap_or((cost::DEFAULT_SWITCH, Origin::Default))
 }
 
-/// Lets what was measured take effect, once for this process.
+/// Applies the measured size, once for this process.
 pub fn apply() {
     static APPLIED: Once = Once::new();
     APPLIED.call_once(|| cost::set_switch(seek_switch().0));
 }
 
-/// Lets this process change over at another average size, in bytes: for measuring.
+/// Makes this process change over at another average size, in bytes: for measuring.
 pub fn set_seek_switch(bytes: u32) {
     apply();
     cost::set_switch(bytes);
 }
 
-/// Writes down what was measured, in bytes.
+/// Stores a measured size, in bytes.
 ///
 /// # Errors
 /// Those of writing the file.
@@ -71,7 +71,7 @@ pub fn store(path: &Path, seek_switch: u32) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }
-    // Whoever reads finds the old file or the new one.
+    // A reader finds the old file or the new one.
     let new = path.with_extension(format!("new-{}", std::process::id()));
     let text = format!("host={}\nseek_switch={}\n", host::fingerprint(), seek_switch.min(MOST));
     let mut file = std::fs::OpenOptions::new()
@@ -84,7 +84,7 @@ pub fn store(path: &Path, seek_switch: u32) -> io::Result<()> {
     std::fs::rename(&new, path)
 }
 
-/// What is written there, if it is of this host and user.
+/// The stored size, if the file is of this host and user.
 fn load(path: &Path) -> Option<u32> {
     let text = host::read_own_file(path)?;
     let value =

@@ -1,4 +1,4 @@
-//! A socket is handed to somebody who knows nothing of the ring, while bytes lie on it.
+//! Hands a socket to a program that knows nothing of the ring, while bytes lie on it.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,8 @@ const LONG: Duration = Duration::from_secs(60);
 /// More than the small socket buffers hold, and less than the ring.
 const REQUEST: usize = 1_500_000;
 
-/// A socket and what moves its bytes. Used without the connection, it is somebody else's.
+/// A socket and the connection that moves its bytes. Without the connection, it stands for another
+/// program's.
 struct End {
     socket: TcpStream,
     connection: Connection,
@@ -60,7 +61,7 @@ impl End {
         self.connection.hand_over(Reason::Exec, Until::after(Some(LONG)), || ()).unwrap();
     }
 
-    /// Everything until the end, as somebody reads it who knows nothing of the ring.
+    /// Everything until the end, as a program reads it that knows nothing of the ring.
     fn rest(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         (&self.socket).read_to_end(&mut bytes).unwrap();
@@ -76,7 +77,7 @@ impl End {
     }
 }
 
-/// Both ends on the ring, with socket buffers that hold little.
+/// Both ends on the ring, with small socket buffers.
 fn pair() -> (End, End) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     set_socket_recv_buffer_size(&listener, 20_000).unwrap();
@@ -151,7 +152,7 @@ fn the_end_of_the_stream_follows_what_is_retransmitted() {
     });
 }
 
-/// The kernel says it once, to a send that nobody in the program has made.
+/// The kernel reports it once, to a send that the program did not make.
 #[test]
 fn a_reset_in_the_midst_of_what_is_retransmitted_is_no_end_of_the_stream() {
     for by in [By::Receive, By::Seek, By::Asking] {
@@ -213,7 +214,7 @@ fn another_thread_that_waits_for_room_goes_on_by_tcp() {
             client.connection.shutdown(std::net::Shutdown::Write).unwrap();
         });
         let waiting = scope.spawn(|| client.recv(6));
-        // More than fits on the ring is sent, so the sender sleeps sooner or later.
+        // More is sent than fits on the ring, so the sender sleeps sooner or later.
         let mut received = Vec::new();
         while received.len() < REQUEST {
             received.extend(server.recv(10_000));
@@ -230,7 +231,7 @@ fn another_thread_that_waits_for_room_goes_on_by_tcp() {
 #[test]
 fn both_ends_may_hand_over_at_once() {
     let (client, server) = pair();
-    // What both socket buffers hold, as nobody reads before both are handed over.
+    // As much as both socket buffers hold, since nobody reads before both are handed over.
     let (request, answer) = (pattern(15_000, 15), pattern(14_000, 16));
     client.send(&request);
     server.send(&answer);
@@ -250,7 +251,8 @@ fn a_ring_without_room_can_be_left() {
     let (client, server) = pair();
     let mut filled = Vec::new();
     let now = SendFlags { dont_wait: true, ..SendFlags::default() };
-    // With every segment taken, and with every descriptor that a record of data may have.
+    // With all segments in use, and with the maximum number of descriptors that a data record may
+    // have.
     for piece in [vec![7; 100_000], vec![8]] {
         while let Ok(n) = client.connection.send(&[IoSlice::new(&piece)], now) {
             filled.extend_from_slice(&piece[..n]);
@@ -284,7 +286,8 @@ fn a_hand_over_that_nobody_answers_loses_nothing_for_this_end() {
     assert_eq!(&rest, b"and more");
 }
 
-/// What this end leaves is the new holder's to receive: it lies in the kernel, not in this process.
+/// Bytes that this end leaves are for the new holder to receive: they are in the kernel, not in
+/// this process.
 #[test]
 fn what_a_seek_leaves_of_a_socket_that_was_handed_over_is_there_for_the_new_holder() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -308,8 +311,8 @@ fn what_a_seek_leaves_of_a_socket_that_was_handed_over_is_there_for_the_new_hold
     assert!(to.rest() == bytes[taken..]);
 }
 
-/// The new holder finds the socket as if nobody had looked ahead, and sets what he wants; this end
-/// goes on all the same.
+/// The new holder finds the socket as if nobody had looked ahead, and sets its own options; this
+/// end still goes on.
 #[test]
 fn seeks_are_right_before_and_after_a_socket_is_handed_over() {
     const PIECE: usize = 20_000;
@@ -339,11 +342,11 @@ fn seeks_are_right_before_and_after_a_socket_is_handed_over() {
     look(PIECE);
     found_by_other();
     look(2 * PIECE);
-    // It is the other's to set. An older kernel has no such option.
+    // The new holder may set it. An older kernel has no such option.
     if seekwire_transport::sys::socket::set_peek_offset(Fd::from(&to.socket), 100).is_ok() {
         look(PIECE);
     }
-    // A child may do as much.
+    // A child may do the same.
     to.connection.before_fork();
     look(2 * PIECE);
 }

@@ -5,7 +5,7 @@ use super::*;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Whoever looks for lines of this process takes in those of others, too, or sends them away.
+/// A test that accepts lines of this process would also accept, or turn away, those of other tests.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> std::sync::MutexGuard<'static, ()> {
@@ -45,7 +45,7 @@ fn a_line_reaches_the_entry_that_it_names_and_no_other() {
     };
     assert_eq!((arrived.nonce, arrived.secret, arrived.from), (theirs, 3, HERE));
     assert!([others, mine].iter().all(|nonce| line_from(*nonce, |_| true).unwrap().is_none()));
-    // Nobody of another address has anything to say here.
+    // Other addresses may not connect here.
     let refused = line_to(port, &hello(mine, theirs, 3));
     while line::hear(&refused, &mut [0]).is_ok() {
         assert!(line_from(mine, is_behind_a_link).unwrap().is_none());
@@ -78,7 +78,7 @@ fn a_line_that_says_too_little_in_time_is_closed() {
     forget(nonce);
 }
 
-/// With one listener, and its port.
+/// Lines with one listener, and its port.
 fn own_lines() -> (Lines, u16) {
     let (socket, port) = line::listen_at(HERE).unwrap();
     let listener = Listener { address: HERE, namespace: namespace(), socket, port };
@@ -92,7 +92,7 @@ fn strangers_do_not_take_the_places_of_others_in_a_call() {
     let _strangers: Vec<Placed> = (0..3 * AT_ONCE).map(|_| line_to(port, b"?")).collect();
     let _spoken = line_to(port, &hello(7, 8, 9));
     lines.boxes.insert(7, None);
-    // The one behind them all is of a link.
+    // Only the last line comes from an address of a link.
     static SEEN: AtomicUsize = AtomicUsize::new(0);
     drop(lines.take_in(|_| SEEN.fetch_add(1, Ordering::Relaxed) >= 3 * AT_ONCE));
     let arrived = lines.boxes.get_mut(&7).and_then(Option::take);
@@ -122,7 +122,7 @@ fn silent_lines_from_one_address_keep_none_of_another_away() {
     }
     let spoken = line(4);
     line::say(&spoken, &hello(7, 8, 9)).unwrap();
-    // Looks of which so many are over long before the silent ones have to go.
+    // This many looks take far less time than the silent ones are given.
     let arrived = (0..1000).find_map(|_| {
         drop(lines.take_in(|_| true));
         assert!(lines.coming.len() <= COMING);
@@ -130,7 +130,7 @@ fn silent_lines_from_one_address_keep_none_of_another_away() {
         lines.boxes.get_mut(&7)?.take()
     });
     assert_eq!(arrived.map(|arrived| (arrived.from, arrived.secret)), Some((from(4), 9)));
-    // Whoever has little keeps it.
+    // An address with few lines keeps them.
     assert!(matches!(line::hear(&quiet, &mut [0]), Ok(None)));
     let hung_up = silent.iter().filter(|line| line::hear(line, &mut [0]).is_err()).count();
     assert!((1..10).contains(&hung_up), "{hung_up}");
@@ -164,7 +164,7 @@ fn a_map_that_says_the_same_of_a_link_leaves_it_open() {
     assert!(known.links.contains_key("one"));
     known.take(map(&format!("# Another text.\n{SAME}10.0.0.9 one\n")), false);
     assert!(known.links.contains_key("one"));
-    // As while somebody writes it.
+    // As if read in the middle of a write.
     known.take(map("link one file"), false);
     assert!(known.links.contains_key("one") && known.map.links().is_empty());
     known.take(map(SAME), false);

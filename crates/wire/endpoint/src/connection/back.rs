@@ -1,9 +1,9 @@
-//! Takes a connection back to TCP, permanently: when the peer wants it, and when the socket is
-//! handed to somebody who does not know about the ring.
+//! Takes a connection back to TCP, permanently: when the peer asks for it, and when the socket is
+//! handed to a program that does not know about the ring.
 //!
-//! What the peer had put on the ring and this end has not received is then sent again by TCP. The
-//! sender has to retransmit it from the moment it is asked, and does so before it sends anything
-//! else, while it waits for anything, and before it closes, ends, or hands the socket over itself.
+//! The peer then retransmits by TCP the bytes that it put on the ring and that this end has not
+//! received. From the moment it is asked, it does so before it sends anything else, while it waits
+//! for anything, and before it closes, ends its direction, or hands the socket over itself.
 
 use std::io::IoSlice;
 use std::net::Shutdown;
@@ -23,17 +23,17 @@ use seekwire_transport::sys::{Fd, thread};
 use super::link::Link;
 use super::state::Connection;
 
-/// How long a peer may take to answer where bytes that it sent by TCP lie in the kernel before
-/// their turn. Longer than [`Connection::ANSWER_LIMIT`], because the bytes of the ring are lost for
-/// the new holder if nobody throws those away.
+/// How long a peer may take to answer while bytes that it sent by TCP lie in the kernel before
+/// their turn. Longer than [`Connection::ANSWER_LIMIT`], because the new holder loses the bytes of
+/// the ring unless this end discards those in the kernel.
 const OUT_OF_TURN: Duration = Duration::from_secs(5);
-/// How long a peer that has begun the recall may take to finish it: it does not sleep over it.
+/// How long a peer that has begun the recall may take to finish it: it does not sleep meanwhile.
 const AT_WORK: Duration = Duration::from_secs(2);
-/// How long this end waits for a peer that takes nothing of what is retransmitted to it.
+/// How long this end waits for a peer that takes no retransmitted bytes.
 const STANDSTILL: Duration = Duration::from_secs(10);
-/// How long this end waits for all of that to be taken, if the peer takes a few bytes at a time.
+/// How long this end waits in all, if the peer takes a few bytes at a time.
 const AT_LAST: Duration = Duration::from_secs(120);
-/// Looks for an answer before this end sleeps between two of them, and how long it sleeps.
+/// Looks for an answer between two sleeps, and the length of a sleep.
 const LOOKS: u32 = 1000;
 const NAP: Duration = Duration::from_millis(1);
 
@@ -41,7 +41,7 @@ const NAP: Duration = Duration::from_millis(1);
 struct Looks(u32);
 
 impl Looks {
-    /// Whether it is time for more than a look.
+    /// True if it is time for more than a look.
     fn is_due(&self) -> bool {
         self.0 % (LOOKS / 10) == 0 || self.0 >= LOOKS
     }
@@ -52,21 +52,21 @@ impl Looks {
     }
 }
 
-/// Until when a hand-over may wait for the peer; several may share one.
+/// The deadline of a hand-over that waits for the peer; several hand-overs may share one.
 pub type Until = Deadline;
 
 /// The outcome of a hand-over.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum HandedOver {
-    /// All that is unread is in the kernel's socket, or on its way there.
+    /// All unread bytes are in the kernel's socket, or on their way there.
     All,
     /// Bytes are left on the ring until the peer makes a call.
     Later,
 }
 
 impl Connection {
-    /// How long a peer may take to answer. One that waits on the connection answers at once; one
-    /// that does not sends the bytes again in its next call, whenever that is.
+    /// How long a peer may take to answer. A peer that waits on the connection answers at once; any
+    /// other retransmits the bytes in its next call, whenever that is.
     pub const ANSWER_LIMIT: Duration = Duration::from_millis(100);
 
     // ---- as the sender ------------------------------------------------------------------------
@@ -89,11 +89,11 @@ impl Connection {
             self.has_left_ring(link, tx, calls);
         }
         if carrier == Ok(Carrier::Ring) && !was_on_ring {
-            // A read that keeps it from TCP from now on is another one.
+            // A later read that keeps it from TCP is another one.
             link.watch.held_up_since.store(0, Ordering::Relaxed);
             link.follow_cork(tx, self.fd());
             if self.has_hung_up() && link.peer_is_dead() {
-                // The kernel answers with a reset, and the ring with nothing.
+                // The kernel answers with a reset, and the ring not at all.
                 return tx.overflow();
             }
         }
@@ -106,14 +106,13 @@ impl Connection {
             link.keep_untold(error);
         }
         calls.peer();
-        // Whatever waiters of this end waited for, they now also have to wait for room in the
-        // socket.
+        // The waiters of this end now also have to wait for room in the socket, whatever they
+        // waited for.
         calls.own();
     }
 
     /// Lets the peer's wish for TCP take effect on this end's sends, and retransmits. Called while
-    /// waiting, so that an end that has nothing to send does not keep the peer from what it wants
-    /// TCP for.
+    /// waiting, so that an end that has nothing to send does not hold up the peer.
     pub fn attend(&self) {
         let Some(link) = self.attached() else { return };
         self.look_after(link);
@@ -135,7 +134,8 @@ impl Connection {
             self.violated(link, violation);
         }
         if let Err(error) = retransmitted {
-            // The kernel has told it, and would take it for the end from now on.
+            // The kernel has reported the error, and from now on would report the end of the
+            // stream.
             link.keep_untold(error);
             link.ring.doorbell.ring();
         }
@@ -146,27 +146,27 @@ impl Connection {
         }
     }
 
-    /// Both directions go on by TCP, which wakes whoever sleeps.
+    /// Both directions go on by TCP, which wakes all sleepers.
     #[cold]
     fn leave_for_lost_line(&self, link: &Link) {
         let reason = if link.has_joined_across() { Reason::NoLine } else { Reason::PeerRefused };
-        tracing::info!("fd {}: the line to the other machine is over: {reason}", self.fd().raw());
+        tracing::info!("fd {}: the line to the other machine is closed: {reason}", self.fd().raw());
         link.leave_line();
         link.ring.queue.set_tcp_only();
         self.set_reason(Some(reason));
         if link.ring.queue.unsent() > 0 {
-            // Perhaps the whole machine is gone. TCP knows nothing of these bytes, and would wait
-            // for ever.
+            // The whole machine may be gone. TCP knows nothing of these bytes, and would wait for
+            // ever.
             socket::probe(self.fd());
         }
         if let Ok(tx) = self.tx(link) {
-            // An error is that of the next send.
+            // The next send returns the error, if any.
             let _ = self.due_carrier(link, &tx, tx.calls());
             tx.calls().own();
         }
     }
 
-    /// Whether there is something that [`Self::attend`] does. No system call.
+    /// Whether [`Self::attend`] has something to do. No system call.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.attached().is_some_and(|link| {
@@ -184,8 +184,8 @@ impl Connection {
         self.attached().is_some_and(|link| link.ring.queue.to_retransmit() > 0)
     }
 
-    /// Gives the kernel what is to be retransmitted; false when it has no room for all of it. Then
-    /// shuts the socket down, if the application has asked for that meanwhile.
+    /// Gives the kernel the bytes to be retransmitted; false if it has no room for all of them.
+    /// Then shuts the socket down, if the application has requested that meanwhile.
     pub(super) fn retransmit(&self, link: &Link, tx: &Tx<'_, Own, Peer>) -> Result<bool, Errno> {
         let q = &link.ring.queue;
         if q.to_retransmit() == 0 {
@@ -211,13 +211,13 @@ impl Connection {
             }
         }
         if q.is_shut() {
-            // An error means that the connection has ended anyhow.
+            // An error means that the connection has already ended.
             let _ = socket::shutdown(self.fd(), Shutdown::Write);
         }
         Ok(true)
     }
 
-    /// The connection is about to end with this process, or to end by a call that is under way: a
+    /// The connection is about to end with this process, or through a call that is under way: a
     /// wish that the peer expresses from now on may stay unseen, and the peer knows it.
     pub fn begin_last_look(&self) {
         if let Some(link) = self.attached() {
@@ -227,16 +227,16 @@ impl Connection {
         }
     }
 
-    /// Waits until everything to be retransmitted is with the kernel, unless this end's close
-    /// resets the connection: before the socket is closed or the process ends. Gives up on a peer
-    /// that takes nothing for ten seconds, or not all within two minutes.
+    /// Called before the socket is closed or the process ends: waits until the kernel has
+    /// everything to be retransmitted, unless this end's close resets the connection. Gives up on a
+    /// peer that takes nothing for ten seconds, or not all within two minutes.
     pub fn finish_retransmission(&self) {
         if let Some(link) = self.attached() {
             let fd = self.fd();
-            // What the peer has asked for is to be retransmitted from now on.
+            // Retransmissions that the peer has requested begin now.
             self.attend();
-            // RFC 1122, 4.2.2.13: what was not received resets, and then what was not sent is lost
-            // with TCP, too. A linger time of zero means nothing while others hold the socket.
+            // RFC 1122, 4.2.2.13: unreceived bytes cause a reset, and with TCP, unsent bytes are
+            // then lost as well. A linger time of zero has no effect while others hold the socket.
             let is_only = || self.is_only_holder(link);
             self.retransmit_all(link, || {
                 (socket::resets_on_close(fd) && is_only()) || socket::unread(fd).unwrap_or(0) > 0
@@ -280,9 +280,9 @@ impl Connection {
         if self.attached().is_some_and(out_of_turn) { OUT_OF_TURN } else { Self::ANSWER_LIMIT }
     }
 
-    /// Both directions go back to TCP, for good. This end's sends do so at once; the peer is asked
-    /// to, and does at its next send. For reasons that hand the socket to somebody who does not
-    /// know of the ring, this is [`Connection::hand_over`].
+    /// Both directions go back to TCP, for good. This end's sends do so at once, and the peer does
+    /// at its next send, because it is asked to. For reasons that hand the socket to a program that
+    /// does not know about the ring, this is [`Connection::hand_over`].
     ///
     /// # Errors
     /// Those of [`Connection::hand_over`].
@@ -310,19 +310,18 @@ impl Connection {
         link.ring.peer_doorbell.ring();
     }
 
-    /// Both directions go back to TCP, for good, and nothing that comes by TCP from now on belongs
-    /// after something on the ring: what was not received yet is sent again. Waits until the peer
-    /// has agreed, which it does in its next call on the connection, or at once if it waits in one;
-    /// until what this end has to retransmit is with the kernel; and until bytes may be given to
-    /// the kernel by somebody else. A peer that does not make a call until then sends the bytes
-    /// again when it does. Other connections of this process may be such peers: `meanwhile`
-    /// has them [attend](Self::attend).
+    /// Both directions go back to TCP, for good, and the peer retransmits the bytes that this end
+    /// has not received, so that no byte on the ring precedes one that TCP brings later. Waits
+    /// until the peer has agreed, which it does in its next call on the connection, or at once if
+    /// it waits in one; until the kernel has all that this end has to retransmit; and until other
+    /// programs may give bytes to the kernel. A peer that makes no call until then retransmits when
+    /// it does. Such a peer may be another connection of this process: `meanwhile` calls
+    /// [attend](Self::attend) on those.
     ///
     /// # Errors
-    /// EBUSY when bytes were taken out of the middle of what is to come, or moved to library
-    /// memory; EAGAIN when the peer cannot send the bytes again because it is gone, has ended its
-    /// direction or has sent others by TCP: handing the socket over would lose bytes. Receive them
-    /// first.
+    /// EBUSY if bytes were taken out of the middle of the unread ones, or moved to library memory;
+    /// EAGAIN if the peer cannot retransmit the bytes because it is gone, has ended its direction
+    /// or has sent others by TCP: handing the socket over would lose bytes. Receive them first.
     pub fn hand_over(
         &self,
         why: Reason,
@@ -337,7 +336,7 @@ impl Connection {
         };
         self.set_reason(Some(why));
         let rx = self.rx(link)?;
-        // What came by TCP to an end that is shut down both ways would reset the connection.
+        // If this end is shut down both ways, bytes that come by TCP would reset the connection.
         let can_come = !link.ring.queue.refuses();
         if can_come {
             rx.ask_recall();
@@ -353,7 +352,7 @@ impl Connection {
             Ok(HandedOver::All)
         };
         drop(rx);
-        // A peer that hands over, too, has asked before it answered.
+        // A peer that also hands over has asked before it answered.
         self.attend();
         self.retransmit_all(link, || false);
         self.expect_others_to_send(link, why);
@@ -362,8 +361,8 @@ impl Connection {
         handed_over.and_then(|handed_over| self.without_rest().map(|_| handed_over))
     }
 
-    /// Whoever gets the socket for this reason may send by TCP. To send again after that what lies on
-    /// the ring, which was sent before, would change the order.
+    /// The new holder of the socket may send by TCP. Retransmitting earlier bytes from the ring
+    /// after that would change the order.
     pub(super) fn expect_others_to_send(&self, link: &Link, why: Reason) {
         if matches!(why, Reason::Exec | Reason::FdPassed | Reason::Stdio | Reason::Spliced) {
             if let Ok(tx) = self.tx(link) {
@@ -383,8 +382,8 @@ impl Connection {
         }
     }
 
-    /// Waits until nothing can come by the ring any more: the peer has recalled what this end has
-    /// not received, or will, or there was nothing.
+    /// Waits until nothing can come by the ring any more: the peer has recalled the bytes that this
+    /// end has not received, or will, or there were none.
     fn have_sent_again(
         &self,
         link: &Link,
@@ -402,14 +401,14 @@ impl Connection {
                 Ok(Answer::Pending | Answer::AtWork) => {}
                 Err(violation) => return violated(violation),
             }
-            // A send that began before the wish is over, and the ring is empty; or nobody is there
-            // to answer.
+            // A send that began before the wish has finished, and the ring is empty; or no peer is
+            // left to answer.
             if !q.peer_is_sending() && !q.has_record() {
                 break false;
             }
             let is_over = until.is_over();
             if is_over || looks.is_due() {
-                // The peer may wait for the same of this end, or be another connection of this
+                // The peer may wait for the same from this end, or be another connection of this
                 // process.
                 self.attend();
                 meanwhile();
@@ -422,7 +421,7 @@ impl Connection {
                 }
             }
             if is_over && matches!(rx.answer(), Ok(Answer::Pending | Answer::AtWork)) {
-                // What is taken out of the middle must not come again.
+                // Bytes taken out of the middle must not come again.
                 break !self.is_seeking();
             }
             looks.pause();
@@ -440,8 +439,8 @@ impl Connection {
                     return Ok(HandedOver::Later);
                 }
                 Ok(Answer::Refused) => break,
-                // A peer that dies over it, or is at it for ever, has perhaps sent some of the
-                // bytes again.
+                // A peer that dies during the recall, or never finishes it, may have retransmitted
+                // some of the bytes.
                 Ok(Answer::AtWork) if at_work.is_over() || link.peer_is_dead() => {
                     return violated(seekwire_transport::queue::Violation);
                 }
@@ -450,7 +449,7 @@ impl Connection {
             }
         }
         let is_over = |step| matches!(step, RxStep::TcpUnbounded | RxStep::RingEmpty | RxStep::End);
-        // The end of the stream is TCP's to tell, too.
+        // The end of the stream is for TCP to report as well.
         if !q.peer_is_sending() && rx.step().is_ok_and(is_over) {
             return Ok(HandedOver::All);
         }
@@ -462,13 +461,13 @@ impl Connection {
         Err(Errno::AGAIN)
     }
 
-    /// Throws away what comes by TCP and comes again; false if not all of it has arrived.
+    /// Discards bytes from TCP that will be retransmitted; false if not all of them have arrived.
     #[cold]
     pub(super) fn discard_void(&self, rx: &Rx<'_, Own, Peer>) -> Result<bool, Errno> {
         while rx.void_left() > 0 {
             let most = usize::try_from(rx.void_left()).unwrap_or(usize::MAX).min(1 << 20);
             match socket::discard(self.fd(), most) {
-                // The peer has ended before it retransmitted them.
+                // The peer has ended before retransmitting them.
                 Ok(0) => return Err(Errno::CONNRESET),
                 Ok(n) => rx.voided(n),
                 Err(Errno::AGAIN) => return Ok(false),
@@ -478,8 +477,8 @@ impl Connection {
         Ok(true)
     }
 
-    /// As [`Self::discard_void`], for all of it: the kernel has it, and needs nobody's help to
-    /// bring it here.
+    /// As [`Self::discard_void`], for all of them: they are in the kernel, so no action of the peer
+    /// is needed.
     fn have_discarded(&self, rx: &Rx<'_, Own, Peer>, until: Deadline) -> Result<(), Errno> {
         let read = Events::READ;
         while !self.discard_void(rx)? {
@@ -492,8 +491,8 @@ impl Connection {
     }
 
     /// Waits the microseconds until bytes may be given to the kernel's socket without overtaking
-    /// what went by the ring: for a call that the caller makes on it itself, after
-    /// [`Connection::fall_back`]. From now on what is on the ring cannot be sent again.
+    /// bytes on the ring: for a call that the caller itself makes on the socket, after
+    /// [`Connection::fall_back`]. From now on, bytes on the ring cannot be retransmitted.
     pub fn stay_on_tcp(&self) {
         let Some(link) = self.attached() else { return };
         let Ok(tx) = self.tx(link) else { return };
@@ -501,9 +500,9 @@ impl Connection {
         self.wait_for_unbounded_read(&tx, Deadline::after(Some(AT_WORK)));
         let q = &link.ring.queue;
         if q.is_shut() && q.to_retransmit() == 0 {
-            // A shutdown of another thread may have ended the ring, and is about to end TCP: what
-            // the kernel took until then would come behind the end of the stream. An error means
-            // that the connection has ended anyhow.
+            // A shutdown of another thread may have ended the ring, and is about to end TCP: bytes
+            // that the kernel took until then would follow the end of the stream. An error means
+            // that the connection has already ended.
             let _ = socket::shutdown(self.fd(), Shutdown::Write);
         }
     }

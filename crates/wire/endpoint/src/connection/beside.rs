@@ -1,5 +1,6 @@
 //! A connection that goes on in other processes: in those that relay it to a program that knows
-//! nothing of the ring, and beside programs that inherit the socket and most likely never use it.
+//! nothing of the ring, and alongside programs that inherit the socket and most likely never use
+//! it.
 
 use std::ffi::CStr;
 use std::time::Duration;
@@ -15,17 +16,17 @@ use super::back::HandedOver;
 use super::link::Link;
 use super::state::Connection;
 
-/// A peer that has begun a recall is at it for microseconds.
+/// How long a peer that has begun a recall may take: it needs microseconds.
 const AT_WORK: Duration = Duration::from_millis(2);
 
 impl Connection {
-    /// As [`Connection::hand_over`], but waits for nobody: the wish stands, and the peer meets it in
+    /// As [`Connection::hand_over`], but does not wait: the wish stands, and the peer meets it in
     /// its next call. For a socket that another program inherits, perhaps unknowingly.
     ///
     /// # Errors
-    /// EBUSY as for [`Connection::hand_over`]; EAGAIN when bytes lie on the ring and the peer's
-    /// direction has ended, so that it does not send them again; or the process `is_ending`, and has
-    /// not come to close the socket.
+    /// EBUSY as for [`Connection::hand_over`]; EAGAIN if bytes lie on the ring and the peer's
+    /// direction has ended, so that it does not retransmit them; or if the process `is_ending`
+    /// without having closed the socket.
     pub fn hand_over_later(
         &self,
         why: Reason,
@@ -43,7 +44,7 @@ impl Connection {
         handed_over.and_then(|handed_over| self.without_rest().map(|_| handed_over))
     }
 
-    /// Asks the peer to send again what is unread, and waits for nobody.
+    /// Asks the peer to retransmit the unread bytes, and does not wait.
     pub(super) fn wish_for_all(
         &self,
         link: &Link,
@@ -92,37 +93,37 @@ impl Connection {
         link.ring.queue.all_holders()
     }
 
-    /// Whether one of these processes holds it still.
+    /// Whether one of these processes still holds it.
     #[must_use]
     pub fn is_held_by(&self, pids: &[u32]) -> bool {
         self.attached().is_some_and(|link| link.ring.queue.is_held_by(pids))
     }
 
-    /// Whether one of these processes has a descriptor of the socket, by what the kernel says: looks
-    /// through all of theirs. True where that cannot be seen.
+    /// Whether one of these processes has a descriptor of the socket, according to the kernel:
+    /// looks through all of theirs. True if that cannot be seen.
     #[must_use]
     pub fn is_open_in(&self, pids: &[u32]) -> bool {
         let Some((_, inode)) = socket::identity(self.fd()) else { return true };
         pids.iter().any(|pid| process::has_socket(*pid, inode).unwrap_or(true))
     }
 
-    /// Whether a process may hold an attached connection that is not among [`Connection::holders`].
+    /// Whether a process that is not among [`Connection::holders`] may hold an attached connection.
     #[must_use]
     pub fn has_unlisted_holders(&self) -> bool {
         self.attached().is_some_and(|link| link.ring.queue.has_unlisted_holders())
     }
 
-    /// Whether another process whose name is not `but` has a descriptor of the socket, by what the
-    /// kernel says: looks through those of all.
+    /// Whether another process whose name is not `but` has a descriptor of the socket, according to
+    /// the kernel: looks through those of all processes.
     #[must_use]
     pub fn is_open_elsewhere(&self, but: Option<&CStr>) -> bool {
         socket::identity(self.fd())
             .is_none_or(|(_, inode)| process::socket_is_elsewhere(inode, but))
     }
 
-    /// The descriptors that a process needs to move the bytes of a connection that the kernel's
-    /// socket does not have. `None` where there are none, or where only this process can, since the
-    /// peer is on another machine.
+    /// The descriptors that a process needs to move those bytes of a connection that are not in the
+    /// kernel's socket. `None` if there are no such descriptors, or if only this process can move
+    /// them, since the peer is on another machine.
     #[must_use]
     pub fn descriptors(&self) -> Option<Vec<Fd>> {
         let mut descriptors = vec![self.fd()];

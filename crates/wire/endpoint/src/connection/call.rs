@@ -1,15 +1,15 @@
 //! One call of the application, and how it keeps the file open while it sleeps.
 //!
 //! A system call that sleeps holds the file, not the number: another thread may close the number,
-//! and the kernel may give it to a new connection, which is no business of the call. So a call that
+//! and the kernel may give it to a new connection, which the call must not touch. So a call that
 //! sleeps here does so on a descriptor of the library's own, a duplicate that all sleeping calls of
 //! the connection share; and while one of them is under way, the end of the connection waits, as in
 //! the kernel. Where there is one thread only, nobody can close the number meanwhile.
 //!
-//! A signal ends a system call wherever in the call it comes, once the call can be seen to have
-//! begun: since it sleeps, or has moved something. So before either, signals are held back, and
-//! come in by the sleeps of the call alone. So they are before a call stays awake for longer than
-//! sleeping would take on one host: a handler that ran then would be lost to the sleep.
+//! Once a system call visibly has begun, because it sleeps or has moved bytes, a signal ends it at
+//! any point. So signals are held back before either, and are delivered only during the sleeps of
+//! the call. They are also held back before a call spins for longer than sleeping would take on one
+//! host: otherwise, a handler could run without ending the sleep.
 
 use std::cell::{Cell, OnceCell};
 use std::sync::atomic::Ordering;
@@ -29,18 +29,18 @@ use crate::held_file::{HeldFile, lock};
 pub(super) struct Call<'c> {
     connection: &'c Connection,
     interrupts: u32,
-    /// Its number, if the file is held.
+    /// The number of its own under which it holds the file.
     holds: Cell<Option<Fd>>,
-    /// Waits since something was moved.
+    /// Waits since bytes were last moved.
     waits: Cell<u32>,
-    /// Where the stream was when it waited last, if it seeks.
+    /// The front of the stream at the last wait, if the call seeks.
     front: Cell<Option<u64>>,
-    /// Signals that wait while the call sleeps more than once. The last field, so that they come in
-    /// when all else is released.
+    /// Signals that are held back between the sleeps of the call. The last field, so that they are
+    /// delivered after all else is released.
     signals: OnceCell<HeldBack>,
 }
 
-/// So many waits with nothing moved in between do not happen by chance: the peer lets nobody sleep.
+/// After this many waits in which nothing moved, the peer is taken to prevent sleep.
 const IN_VAIN: u32 = 1000;
 
 /// A thread that sleeps, until this is dropped.
@@ -50,7 +50,7 @@ pub struct Asleep<'c>(&'c Connection);
 pub(super) struct Sleep<'c> {
     /// The number to sleep on.
     pub(super) fd: Fd,
-    /// Until when, if no signal comes.
+    /// When it ends, unless a signal comes.
     pub(super) until: Deadline,
     _asleep: Asleep<'c>,
 }
@@ -66,7 +66,7 @@ impl Connection {
         Fd::new(self.number.fd.load(Ordering::Relaxed))
     }
 
-    /// The number it was known by was closed; the same socket lives on under this one.
+    /// Its number was closed; the same socket lives on under this one.
     pub fn set_fd(&self, fd: Fd) {
         self.number.fd.store(fd.raw(), Ordering::Relaxed);
     }
@@ -84,22 +84,22 @@ impl Connection {
         }
     }
 
-    /// Calls that sleep hold the file: to be said once, where numbers are closed while calls use
-    /// them.
+    /// Makes calls that sleep hold the file. Called once, by programs that close numbers while
+    /// calls use them.
     pub fn hold_in_sleep(&self) {
         self.number.holds_in_sleep.store(true, Ordering::Relaxed);
     }
 
-    /// The caller sleeps, on numbers of its own, until the result is dropped.
+    /// Counts the caller as asleep, on numbers of its own, until the result is dropped.
     #[must_use]
     pub fn fall_asleep(&self) -> Asleep<'_> {
         self.number.asleep.fetch_add(1, Ordering::SeqCst);
         Asleep(self)
     }
 
-    /// The caller is about to sleep, and its call holds the file until the result is dropped: if
-    /// the number is closed meanwhile, [`Connection::fd`] is another one. `None` where nobody else
-    /// can close it.
+    /// For a caller that is about to sleep: holds the file until the result is dropped. If the
+    /// number is closed meanwhile, [`Connection::fd`] is another one. `None` if no other thread can
+    /// close it.
     #[must_use]
     pub fn hold_file(&self) -> Option<Holding<'_>> {
         let holds = self.number.holds_in_sleep.load(Ordering::Relaxed)
@@ -108,8 +108,8 @@ impl Connection {
         holds.then_some(Holding(self))
     }
 
-    /// How many threads sleep in calls on the connection: they use its number no more before they
-    /// have asked for it again ([`Connection::divert`]).
+    /// Number of threads that sleep in calls on the connection: before they use its number again,
+    /// they ask for it ([`Connection::divert`]).
     #[must_use]
     pub fn sleepers(&self) -> usize {
         self.number.asleep.load(Ordering::SeqCst) as usize
@@ -134,7 +134,7 @@ impl Connection {
         is_new
     }
 
-    /// The number stands for the connection no more.
+    /// The number no longer stands for the connection.
     pub fn leave_number(&self) {
         self.number.is_closed.store(true, Ordering::Release);
     }
@@ -150,7 +150,7 @@ impl Connection {
         lock(&self.number.hold)
     }
 
-    /// Whether no number of the application's stands for the connection.
+    /// Whether the application has no number left for the connection.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.number.is_closed.load(Ordering::Acquire)
@@ -184,8 +184,8 @@ impl Connection {
         let is_closing = std::mem::take(&mut hold.is_closing);
         drop(hold);
         if is_closing {
-            // A fork meanwhile finds it among the numberless; to close it may take as long as
-            // SO_LINGER says.
+            // A fork meanwhile finds it in the list of those without a number. Closing it may take
+            // as long as SO_LINGER allows.
             drop(inside);
             self.end();
             file.close();
@@ -197,7 +197,7 @@ impl Connection {
         }
     }
 
-    /// In the child of a fork: calls of other threads are not under way here.
+    /// In the child of a fork, no other thread's call is under way.
     pub(super) fn forget_holds(&self) {
         let mut hold = self.number.hold.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = std::mem::take(&mut *hold).file {
@@ -217,13 +217,13 @@ impl Call<'_> {
         self.connection.interrupts() != self.interrupts
     }
 
-    /// Another wait begins. True if too many before it were in vain: what the peer's memory says
-    /// lets nobody sleep, and still nothing can be moved. Then the caller has to sleep for a moment
-    /// whatever comes, since it notices only in a sleep that its time is over.
+    /// Begins another wait. True if too many before it were in vain: the peer's memory prevents
+    /// sleep, although nothing can be moved. Then the caller has to sleep for a moment in any case,
+    /// since it notices only in a sleep that its deadline has passed.
     ///
     /// # Errors
-    /// EINTR if a signal has come since signals are held back, even if there is no need to wait any
-    /// more, as in the kernel.
+    /// EINTR if a signal has arrived since signals were held back, even if waiting is no longer
+    /// necessary, as in the kernel.
     pub(super) fn begin_wait(&self) -> Result<bool, Errno> {
         if let Some(signals) = self.signals.get() {
             signals.let_in()?;
@@ -232,15 +232,15 @@ impl Call<'_> {
         Ok(self.waits.get() > IN_VAIN)
     }
 
-    /// The waits so far were not in vain: something was moved, or the call has slept undisturbed
-    /// until a deadline.
+    /// Notes that the waits so far were not in vain: bytes were moved, or the call has slept
+    /// undisturbed until a deadline.
     #[inline]
     pub(super) fn moved(&self) {
         self.waits.set(0);
     }
 
-    /// As the result of [`Self::begin_wait`], for a seek: whether the waits were in vain although
-    /// the front of the stream, now at `front`, may have moved.
+    /// For a seek: the result of [`Self::begin_wait`], taking into account whether the front of the
+    /// stream, now at `front`, has moved.
     pub(super) fn is_in_vain_at(&self, front: u64) -> bool {
         if self.front.replace(Some(front)) != Some(front) {
             self.moved();
@@ -248,27 +248,28 @@ impl Call<'_> {
         self.waits.get() > IN_VAIN
     }
 
-    /// Whether it has a number of its own.
+    /// Whether the call has a number of its own.
     pub(super) fn holds_file(&self) -> bool {
         self.holds.get().is_some()
     }
 
-    /// The call is about to move a part of what it was asked for, and to wait for the rest: a
-    /// signal from now on ends it.
+    /// The call is about to move a part of its bytes, and then to wait for the others: from now on,
+    /// a signal ends it.
     #[cold]
     pub(super) fn hold_signals(&self) {
         self.signals.get_or_init(HeldBack::new);
     }
 
-    /// Signals are held back from now on; returns whether none has come since they are.
+    /// Holds signals back from now on; returns whether none has arrived since.
     pub(super) fn is_undisturbed(&self) -> bool {
         !self.signals.get_or_init(HeldBack::new).has_come()
     }
 
-    /// The call sleeps until the result is dropped.
+    /// Makes the call count as asleep until the result is dropped.
     pub(super) fn sleep(&self, until: Deadline) -> Sleep<'_> {
         let connection = self.connection;
-        // Before it is counted: who sees it asleep may send the one signal that is to wake it.
+        // Before it is counted: an observer that sees it asleep may send the one signal that is to
+        // wake it.
         let until = until.letting_in(self.signals.get_or_init(HeldBack::new));
         if self.holds.get().is_none()
             && connection.number.holds_in_sleep.load(Ordering::Relaxed)
@@ -277,7 +278,7 @@ impl Call<'_> {
             self.holds.set(connection.take_hold());
         }
         let _asleep = connection.fall_asleep();
-        // Without a descriptor to be had, the number that may be closed has to do.
+        // If no descriptor is free, the application's number has to do, although it may be closed.
         Sleep { fd: self.holds.get().unwrap_or_else(|| connection.fd()), until, _asleep }
     }
 }
@@ -293,7 +294,7 @@ impl Drop for Call<'_> {
 
 impl Drop for Asleep<'_> {
     fn drop(&mut self) {
-        // A child that was forked by a handler in this very sleep has begun anew.
+        // A child that a handler forked during this very sleep has begun anew.
         let fewer = |now: u32| Some(now.saturating_sub(1));
         let _ = self.0.number.asleep.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
     }

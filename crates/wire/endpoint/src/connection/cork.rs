@@ -1,4 +1,4 @@
-//! TCP_CORK and MSG_MORE on the ring: the receiver holds back what TCP would
+//! TCP_CORK and MSG_MORE on the ring: the receiver holds back the bytes that TCP would hold back
 //! ([`Tx::push_held`]).
 
 use std::sync::atomic::Ordering;
@@ -14,13 +14,13 @@ use super::state::Connection;
 use super::terms::{Interest, SendFlags};
 
 impl Link {
-    /// Whether this end can hold bytes back: both machines of a link have a clock of their own.
+    /// Whether this end can hold bytes back: the two machines of a link have different clocks.
     fn may_hold(&self) -> bool {
         !self.is_across()
     }
 
     /// Asks the kernel whether the socket is corked, under the lock of the sending half: so the
-    /// last one who asks knows best.
+    /// latest answer is the one that counts.
     pub(super) fn follow_cork(&self, tx: &Tx<'_, Own, Peer>, fd: Fd) {
         if self.may_hold() {
             tx.set_corked(socket::is_corked(fd));
@@ -52,7 +52,7 @@ impl Connection {
         if !link.may_hold() {
             return tx.push(gather);
         }
-        // The cork may have been taken out by a call that nobody saw.
+        // The cork may have been removed by a call that the library did not see.
         if !flags.more && !tx.is_holding() {
             link.follow_cork(tx, self.fd());
         }
@@ -63,12 +63,12 @@ impl Connection {
         Ok(pushed)
     }
 
-    /// The application has set TCP_CORK or TCP_NODELAY. `pushes`: the kernel sends at once what it
-    /// held back.
+    /// The application has set TCP_CORK or TCP_NODELAY. `pushes`: the kernel sends at once the
+    /// bytes that it held back.
     pub fn follow_cork(&self, pushes: bool) {
         let Some(link) = self.attached() else { return };
-        // Not as for a send, after which whoever waits for data is rung for. A signal handler that
-        // interrupted a send cannot know whether that comes before it.
+        // Not as for a send, after which waiters for data are rung for. A signal handler that
+        // interrupted a send cannot know whether that still follows.
         let Some(tx) = link.ring.queue.try_tx() else { return };
         link.follow_cork(&tx, self.fd());
         let is_released = pushes && tx.release();
@@ -78,8 +78,9 @@ impl Connection {
         }
     }
 
-    /// For a caller that is armed and looks once more before it sleeps: how long the sleep may
-    /// last. The peer holds bytes back until then, and does not ring when they become visible.
+    /// For a caller that is armed and looks once more before it sleeps: the longest time that the
+    /// sleep may last. The peer holds bytes back until then, and does not ring when they become
+    /// visible.
     #[must_use]
     pub fn held_for(&self, want: Interest) -> Option<Duration> {
         if want.read { self.attached()?.ring.queue.note_hold() } else { None }

@@ -1,8 +1,8 @@
 //! Whether the library sees how the program waits for a connection.
 //!
-//! A program that makes its system calls itself, past the C library, is asleep in the kernel while
-//! bytes come by the ring, which wakes nobody there. So a connection comes to the ring only where a
-//! wait of the library's has covered it, or where receives and sends sleep themselves.
+//! A program that makes its own system calls, past the C library, is asleep in the kernel while
+//! bytes come by the ring, which wakes nobody there. So a connection comes to the ring only if a
+//! wait that the library saw has covered it, or if its receives and sends themselves sleep.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -11,9 +11,9 @@ use seekwire_transport::sys::socket;
 
 use super::state::Connection;
 
-/// The program makes its own waits, of which some may be unseen.
+/// The program makes its own waits, some of which may be unseen.
 const HAS_OWN_WAITS: u8 = 1;
-/// It is in an epoll set, and every set that it is in is waited on by calls that are seen.
+/// It is in an epoll set, and waits were seen on every set that it is in.
 const IN_SEEN_SETS: u8 = 2;
 /// It is in an epoll set on which no wait was seen.
 const IN_UNSEEN_SET: u8 = 4;
@@ -22,32 +22,34 @@ const IN_UNSEEN_SET: u8 = 4;
 #[derive(Debug, Default)]
 pub(super) struct Covered {
     flags: AtomicU8,
-    /// Calls that had moved bytes when poll or select covered it last, and one; 0: never.
+    /// Number of calls that had moved bytes when poll or select last covered it, plus 1; 0: never.
     polled: AtomicU32,
-    /// Receives in a row that found nothing, since so many calls had moved bytes.
+    /// Receives in a row that found nothing, and the number of calls that had moved bytes before
+    /// them.
     looks: AtomicU32,
     looks_since: AtomicU32,
 }
 
-/// After so many of them, a program that finds nothing does not sleep in between.
+/// After this many of them, a program that finds nothing is taken not to sleep in between.
 const AWAKE: u32 = 3;
 
 impl Connection {
-    /// The program waits for the socket itself, and says so by [`Connection::note_poll`] and
-    /// [`Connection::note_sets`] where that is seen. Otherwise all waits are this connection's.
+    /// The program waits for the socket itself, and seen waits are reported through
+    /// [`Connection::note_poll`] and [`Connection::note_sets`]. Without this, all waits are this
+    /// connection's.
     pub fn expect_own_waits(&self) {
         self.covered.flags.fetch_or(HAS_OWN_WAITS, Ordering::Relaxed);
     }
 
-    /// poll or select is about to cover it.
+    /// Notes that poll or select is about to cover it.
     #[inline]
     pub fn note_poll(&self) {
         let calls = self.gate.calls.load(Ordering::Relaxed);
         self.covered.polled.store(calls.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// A receive has found nothing. A program that looks again and again waits awake, and sees what
-    /// comes by the ring.
+    /// Notes that a receive has found nothing. A program that looks again and again spins, and sees
+    /// bytes that come by the ring.
     pub fn note_look_in_vain(&self) {
         let calls = self.gate.calls.load(Ordering::Relaxed);
         if self.covered.looks_since.swap(calls, Ordering::Relaxed) != calls {
@@ -58,12 +60,12 @@ impl Connection {
         }
     }
 
-    /// The calls are counted anew, in the child of a fork.
+    /// Restarts the count of calls, in the child of a fork.
     pub(super) fn forget_polls(&self) {
         self.covered.polled.store(0, Ordering::Relaxed);
     }
 
-    /// It is in epoll sets now: for each, whether a wait on it was seen.
+    /// Notes that it is in epoll sets now: for each, whether a wait on it was seen.
     pub fn note_sets(&self, sets: impl Iterator<Item = bool>) {
         let flags = sets
             .fold(0, |flags, is_seen| flags | if is_seen { IN_SEEN_SETS } else { IN_UNSEEN_SET });
@@ -85,26 +87,27 @@ impl Connection {
         if flags & (IN_SEEN_SETS | IN_UNSEEN_SET) != 0 {
             return flags & IN_UNSEEN_SET != 0;
         }
-        // A poll at the beginning says nothing of what came later: connect with a time limit has
-        // one inside libraries whose other waits are unseen.
+        // A poll at the beginning means nothing for later waits: libraries implement connect with a
+        // timeout by one, and their other waits are unseen.
         let calls = self.gate.calls.load(Ordering::Relaxed);
         let polled = self.covered.polled.load(Ordering::Relaxed);
         let is_polled = polled > 0 && (polled - 1).saturating_mul(2) >= calls;
         !is_polled && self.settings.is_nonblocking()
     }
 
-    /// A call has said that it would block: if the program is to wait unseen now, the connection
-    /// goes back to TCP, with all that is to be received. True if it did.
+    /// Notes that a call has returned EAGAIN: if the program may wait unseen now, the connection
+    /// goes back to TCP, with all unreceived bytes. True if it did.
     pub fn note_would_block(&self) -> bool {
         let leaves = self.is_attached()
             && self.settings.is_nonblocking()
             && self.may_be_waited_for_unseen()
             && self.reason().is_none();
-        // Where the peer has not agreed yet, it sends again what it has put on the ring meanwhile.
+        // If the peer has not agreed yet, it retransmits the bytes that it has put on the ring
+        // meanwhile.
         leaves && self.fall_back(Reason::UnseenWait).is_ok()
     }
 
-    /// Whether nothing speaks against the ring that another process or the program does unseen.
+    /// Whether no unseen action of another process or of the program forbids the ring.
     pub(super) fn may_join(&self) -> Result<(), Reason> {
         if !self.is_sole_holder() {
             return Err(Reason::Shared);

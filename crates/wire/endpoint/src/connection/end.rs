@@ -1,4 +1,4 @@
-//! The end of a connection: shutdown, close, and numbers that are gone.
+//! The end of a connection: shutdown, close, and numbers that no longer exist.
 
 use std::net::Shutdown;
 use std::sync::atomic::{Ordering, fence};
@@ -17,7 +17,7 @@ impl Connection {
     /// Those of shutdown(2).
     pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
         let (read, write) = (how != Shutdown::Write, how != Shutdown::Read);
-        // TCP has ended with an error. The kernel returns it; nothing is to be done on the ring.
+        // If TCP has ended with an error, the kernel returns it, and the ring needs nothing.
         if let Some(link) = self.attached() {
             if socket::names(self.fd()) == Err(Errno::NOTCONN) {
                 self.note_end(link);
@@ -30,7 +30,7 @@ impl Connection {
                 link.ring.queue.set_receive_shut();
             }
         }
-        // In a bracket, as a send is: when the connection attaches, it asks the kernel whether the
+        // In a bracket, like a send: when the connection attaches, it asks the kernel whether the
         // stream was ended.
         let bracket = self.enter_plain();
         let mut now = Some(how);
@@ -39,13 +39,13 @@ impl Connection {
                 link.ring.queue.begin_last_look();
                 self.attend();
                 link.shut();
-                // The end follows what is still to be retransmitted.
+                // The end of the stream follows the bytes still to be retransmitted.
                 if link.ring.queue.to_retransmit() > 0 {
                     now = read.then_some(Shutdown::Read);
                 }
-                // Wakes those who wait for room. A waiter that has not armed yet sees the shutdown
-                // when it looks once more after arming. Those who wait for bytes are not woken, as
-                // in the kernel: a signal that came while they were awake would not end their call.
+                // Wakes the waiters for room. A waiter that has not armed yet sees the shutdown
+                // when it looks once more after arming. Waiters for bytes are not woken, as in the
+                // kernel: a signal that came while they were awake would not end their call.
                 fence(Ordering::SeqCst);
                 let queue = &link.ring.queue;
                 if queue.has_writers() || queue.to_retransmit() > 0 || !queue.tx_on_ring() {
@@ -59,9 +59,9 @@ impl Connection {
         let result = now.map_or(Ok(()), |how| socket::shutdown(self.fd(), how));
         if let Some(link) = self.attached() {
             let q = &link.ring.queue;
-            // TCP resets a connection when something comes for an end that is shut down both ways.
-            // So the peer is told to send by TCP from now on; but not while TCP has yet to bring
-            // what is to be retransmitted.
+            // TCP resets a connection when bytes arrive at an end that is shut down both ways. So
+            // the peer is asked to send by TCP from now on, but not while TCP has yet to bring
+            // retransmitted bytes.
             if result.is_ok() && self.is_receive_shut() && q.is_shut() && q.to_retransmit() == 0 {
                 q.set_refuses();
                 link.ring.peer_doorbell.ring();
@@ -103,8 +103,8 @@ impl Connection {
         }
     }
 
-    /// Gives back what the connection has on the way to a link: at once, or where another thread is
-    /// at it for long, with the last call that is.
+    /// Gives back what the connection has prepared for a link: at once, or if another thread uses
+    /// it for long, with the last call that does.
     fn leave_meeting(&self) {
         let mut negotiation = patient_lock(&self.negotiation);
         if let Some(negotiation) = negotiation.as_mut().and_then(|it| it.as_mut()) {
@@ -119,8 +119,8 @@ impl Connection {
         }
     }
 
-    /// The last descriptor of the socket in this process was closed unseen: the number is another
-    /// file's, or nobody's. Makes no system call on it.
+    /// The last descriptor of the socket in this process was closed unseen: the number now belongs
+    /// to another file, or to none. Makes no system call on it.
     pub fn was_closed(&self) {
         if let Some(slot) = self.slot.get() {
             crate::rendezvous::forget(slot.slot());
@@ -155,7 +155,7 @@ impl Link {
     pub(super) fn shut(&self) {
         match self.ring.sending() {
             Some(tx) => {
-                // Without room for the record, the end of TCP tells the peer.
+                // If the record does not fit, the end of TCP tells the peer.
                 let _ = tx.shutdown();
                 tx.calls().peer();
             }
@@ -167,12 +167,12 @@ impl Link {
     }
 
     /// The last holder closes. Unread data must reach the peer as a reset, as with TCP (RFC 1122,
-    /// 4.2.2.13), and so must a linger time of zero and what was lost on the way; else the stream ends in order, unless TCP has
-    /// ended before: then the kernel has told the peer how.
+    /// 4.2.2.13), and so must a linger time of zero and bytes lost on the way. Otherwise the stream
+    /// ends in order, unless TCP has ended before: then the peer's kernel knows how.
     fn close(&self, fd: Fd, has_rest: bool) {
         let unread =
             has_rest || self.ring.queue.unread() > 0 || socket::unread(fd).unwrap_or(0) > 0;
-        // The peer cannot take the rest any more: its stream has no end.
+        // The peer can no longer take the bytes left for it: its stream has no end.
         let is_lost = self.is_across() && self.ring.queue.is_untaken() && !self.is_intact();
         if unread || is_lost || socket::resets_on_close(fd) {
             socket::reset_on_close(fd);

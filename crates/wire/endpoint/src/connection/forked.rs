@@ -21,28 +21,28 @@ impl Connection {
         self.attached().is_some_and(|link| self.is_only_holder(link))
     }
 
-    /// Whether nobody else can hold this end, which is attached. Asks the kernel where another
-    /// process that held it has become another program.
+    /// Whether no other process can hold this end, which is attached. Asks the kernel if a process
+    /// that held it has executed another program.
     pub(super) fn is_only_holder(&self, link: &Link) -> bool {
         self.remove_successors(link);
         link.ring.queue.is_only_holder(thread::process_id())
     }
 
-    /// Takes off the holders those processes that have become programs without the socket, and those
-    /// that were never listed where none has it any more.
+    /// Removes holders that have executed programs without the socket, and unlisted holders if no
+    /// process is left that has it.
     pub(super) fn remove_successors(&self, link: &Link) {
         link.ring.queue.forget_unlisted(thread::process_id(), || self.is_open_elsewhere(None));
         link.ring.queue.remove_successors(thread::process_id(), |pid| self.is_open_in(&[pid]));
     }
 
-    /// This process is about to become another program, which knows nothing of the ring.
+    /// This process is about to execute another program, which knows nothing of the ring.
     pub fn before_exec(&self) {
         if let Some(link) = self.attached() {
             link.ring.queue.exec_begins(thread::process_id());
         }
     }
 
-    /// This process is still the same program.
+    /// The exec has failed: this process is still the same program.
     pub fn exec_failed(&self) {
         if let Some(link) = self.attached() {
             link.ring.queue.exec_failed(thread::process_id());
@@ -65,8 +65,8 @@ impl Connection {
         }
     }
 
-    /// No child came into being, though it was announced by [`Connection::before_fork`] and nothing
-    /// was done since. (That one did is for the child to say.)
+    /// The fork that [`Connection::before_fork`] announced has created no child, and nothing was
+    /// done since. (A child that was created announces itself.)
     pub fn fork_failed(&self) {
         match (self.attached(), self.holders.get()) {
             (Some(link), _) => link.ring.queue.fork_failed(),
@@ -75,7 +75,7 @@ impl Connection {
         }
     }
 
-    /// The child begins: it holds the connection too, as another process to the peer.
+    /// Runs first in the child: it also holds the connection, and is another process to the peer.
     pub fn after_fork_child(&self) {
         let pid = thread::process_id();
         self.after_fork_child_seeking();
@@ -85,8 +85,8 @@ impl Connection {
         match self.attached() {
             Some(link) => {
                 link.ring.queue.fork_arrived(pid);
-                // A child that has not got the other machine's memory must not go on: in words that
-                // are the parent's, too, it would tell of bytes that nobody ever sees.
+                // A child that has not inherited the other machine's memory must not go on: words
+                // that it shares with the parent would report bytes that nobody ever sees.
                 if fork::has_lost_memory() && link.machine_is_gone() {
                     link.broken.store(VIOLATED, Ordering::Relaxed);
                 }

@@ -1,8 +1,8 @@
 //! A rest that this process has found, in its epoll sets.
 //!
-//! The kernel does not know of it, so a set looks at it as it looks at a ring. Nothing comes to it
-//! any more, and nobody rings for it but this process itself: for those who sleep on a set while the
-//! socket comes into it, or is to be reported once more.
+//! The kernel does not know of the rest, so a set looks at it as it looks at a ring. No bytes are
+//! added to it, and only this process rings for it: for sleepers on a set while the socket is added
+//! to it, or has to be reported once more.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,17 +16,17 @@ use crate::fork;
 
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// From when the first set has it.
+    /// Present once a set has it.
     doorbell: OnceLock<Doorbell>,
-    /// Those who sleep until they can read.
+    /// Number of sleepers that want to read.
     armed: AtomicU32,
 }
 
 impl Connection {
-    /// From now on the rest that this process has found can be watched by its epoll sets.
+    /// Lets epoll sets watch the rest that this process has found.
     ///
     /// # Errors
-    /// ENOMEM where there is no descriptor for that.
+    /// ENOMEM if no descriptor is free.
     pub fn watch_rest(&self) -> Result<(), Errno> {
         if let Some(found) = self.found.get().filter(|found| found.doorbell.get().is_none()) {
             let _inside = fork::enter();
@@ -59,7 +59,7 @@ impl Connection {
         }
     }
 
-    /// In the child of a fork.
+    /// Resets the state, in the child of a fork.
     pub(super) fn forget_found(&self) {
         if let Some(found) = self.found.get() {
             found.armed.store(0, Ordering::SeqCst);

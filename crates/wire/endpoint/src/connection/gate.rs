@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Phase and number of callers inside a bracket, in one word so that the change of phase and the
-/// last caller's leaving cannot miss each other; and what went by meanwhile.
+/// last caller's leaving cannot miss each other; and the bytes that they moved.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     pub(super) word: AtomicU32,
@@ -13,7 +13,7 @@ pub(super) struct Gate {
     pub(super) next_look: AtomicU32,
     pub(super) sent: AtomicU64,
     pub(super) received: AtomicU64,
-    /// This process has an entry in the registry that tells of these bytes.
+    /// This process has a registry entry, which counts these bytes.
     pub(super) shown: AtomicBool,
 }
 
@@ -28,7 +28,7 @@ const RECEIVERS: u32 = (SEEKING - 1) & !((1 << 15) - 1);
 
 /// The gate is shut to a caller.
 pub(super) struct Shut {
-    /// Somebody waited for the gate to be empty, and the caller was the last one to leave it.
+    /// Another thread waited for the gate to be empty, and the caller was the last one to leave it.
     pub(super) is_awaited: bool,
 }
 
@@ -48,7 +48,7 @@ impl Gate {
         Err(Shut { is_awaited: self.leave(who) })
     }
 
-    /// Leaves. True if somebody waited for that: the connection, which can attach once nobody is
+    /// Leaves. True if something waited for that: the connection, which can attach once nobody is
     /// inside, or a seek, which can begin once no receiver is.
     #[inline]
     pub(super) fn leave(&self, who: u32) -> bool {
@@ -65,24 +65,24 @@ impl Gate {
         self.word.load(Ordering::Acquire) & SEEKING != 0
     }
 
-    /// From now on no receiver enters.
+    /// Keeps receivers out from now on.
     pub(super) fn close_to_receivers(&self) {
         if !self.is_seeking() {
             self.word.fetch_or(SEEKING, Ordering::AcqRel);
         }
     }
 
-    /// Whether one that entered before is still inside.
+    /// Whether a receiver that entered before is still inside.
     pub(super) fn has_receivers(&self) -> bool {
         self.word.load(Ordering::Acquire) & RECEIVERS != 0
     }
 
-    /// The link is there: attach as soon as nobody is inside.
+    /// The link exists: attach as soon as nobody is inside.
     pub(super) fn attach(&self) {
         self.word.fetch_or(ATTACHING, Ordering::AcqRel);
     }
 
-    /// Whether the link is there and nobody is inside: nothing is left to do but to attach.
+    /// Whether the link exists and nobody is inside: only attaching is left.
     pub(super) fn may_attach(&self) -> bool {
         self.word.load(Ordering::Acquire) & !SEEKING == ATTACHING
     }
@@ -100,7 +100,7 @@ impl Gate {
         (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
     }
 
-    /// Calls so far, with a large number of bytes counting as enough calls for everything.
+    /// Calls so far; a large number of bytes counts as enough calls for everything.
     pub(super) fn traffic(&self, threshold: u32, bytes: u64) -> u32 {
         let calls = self.calls.load(Ordering::Relaxed);
         let (sent, received) = self.bytes();
@@ -109,7 +109,7 @@ impl Gate {
 
     pub(super) fn hurry(&self, threshold: u32) {
         self.calls.fetch_max(threshold, Ordering::Relaxed);
-        // u32::MAX: an answer is awaited, or nothing is to be had any more.
+        // u32::MAX: an answer is awaited, or no peer can be found any more.
         let next = self.next_look.load(Ordering::Relaxed);
         if next != u32::MAX {
             self.next_look.store(0, Ordering::Relaxed);
@@ -121,12 +121,12 @@ impl Gate {
         self.next_look.store(calls.saturating_add(more), Ordering::Relaxed);
     }
 
-    /// The registry is told of every byte from now on.
+    /// From now on every byte is counted in the registry.
     pub(super) fn show(&self) {
         self.shown.store(true, Ordering::Relaxed);
     }
 
-    /// The caller's number of calls begins anew: in a child, which is another process to its peers.
+    /// Restarts the caller's count of calls: in a child, which is another process to its peers.
     pub(super) fn begin_anew(&self) {
         self.shown.store(false, Ordering::Relaxed);
         self.calls.store(0, Ordering::Relaxed);

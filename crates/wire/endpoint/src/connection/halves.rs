@@ -1,10 +1,10 @@
-//! Locks a half of the ring: a free one, or one whose holder died; or finds that it must not.
+//! Locks a half of the ring, if it is free or its holder has died; or finds that it must not.
 //!
 //! A signal handler may interrupt a call on a connection and make another call of that kind on it.
 //! The first call cannot go on before the handler returns, so the second one can neither move bytes
-//! nor wait: it fails with EAGAIN, also where calls wait. (EINTR would be tried again for ever, a
-//! deadlock would be worse.) A process that a handler has forked and waits for finds the same, where it
-//! takes the halves within a time limit.
+//! nor wait: it fails with EAGAIN, even if calls wait. (After EINTR it would be repeated for ever,
+//! and a deadlock would be worse.) The same happens to a process that a handler has forked and
+//! waits for, if it takes the halves within a time limit.
 
 use seekwire_transport::Errno;
 #[cfg(doc)]
@@ -24,8 +24,8 @@ impl Connection {
         link.ring.sending().ok_or(Errno::AGAIN)
     }
 
-    /// Takes the receiving half. A holder that died may have received bytes by TCP that it did not
-    /// count: where the ring goes on, the next ones would be waited for in vain. The kernel has
+    /// Takes the receiving half. A holder that died may have received bytes by TCP without counting
+    /// them: the bytes after them on the ring would then be waited for in vain. The kernel has
     /// counted them.
     #[inline]
     pub(super) fn rx<'l>(&self, link: &'l Link) -> Result<Receiving<'l>, Errno> {
@@ -34,8 +34,8 @@ impl Connection {
         Ok(rx)
     }
 
-    /// Whether this thread can take both halves: not where it was interrupted with one in hand, nor
-    /// where another one keeps it for longer than [`lock::within`] grants.
+    /// Whether this thread can take both halves: false if it was interrupted while it held one, or
+    /// if another thread keeps one for longer than [`lock::within`] allows.
     #[must_use]
     pub fn can_take_halves(&self) -> bool {
         self.attached().is_none_or(|link| {
@@ -44,8 +44,7 @@ impl Connection {
         })
     }
 
-    /// To be called by whoever has just taken the receiving half: counts anew if the holder before
-    /// has died.
+    /// To be called after taking the receiving half: recounts if the previous holder has died.
     #[inline]
     pub(super) fn inherit(&self, rx: &Rx<'_, Own, Peer>) {
         if rx.owner_died() {
@@ -135,7 +134,7 @@ mod tests {
         let ((_a, from), (_b, to)) = attached(b"");
         let flags = SendFlags { no_signal: true, ..SendFlags::default() };
         assert_eq!(from.send(&[IoSlice::new(b"by the ring")], flags), Ok(11));
-        // Another thread is in the midst of a shutdown.
+        // Another thread is in the middle of a shutdown.
         from.link.get().unwrap().shut();
         from.fall_back(seekwire_protocol::Reason::UnknownOption).unwrap();
         from.stay_on_tcp();

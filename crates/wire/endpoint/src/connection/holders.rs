@@ -1,8 +1,8 @@
 //! Finds out which processes hold the same socket.
 //!
-//! A socket that fork() copied may be used by a process that knows nothing of an upgrade: a plain
-//! connection is only upgraded by the one process that still holds it. Who that is stands in memory
-//! shared with all children, made when the first fork comes.
+//! A socket that fork() copied may be used by a process that does not know of an upgrade: a plain
+//! connection is only upgraded by the one process that still holds it. The holders are recorded in
+//! memory shared with all children, created at the first fork.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ const PIDS: std::ops::Range<usize> = 2..8;
 #[derive(Debug)]
 pub(super) enum Holders {
     Line(usize),
-    /// There was no room to keep count: never assume to be alone.
+    /// There was no room to count the holders: never assume to be the only one.
     Unknown,
 }
 
@@ -71,7 +71,7 @@ impl Holders {
     }
 
     pub(super) fn fork_arrived(&self, pid: u32) {
-        // Without a place for it, the fork stays pending, and nobody is taken to be alone.
+        // If it has no place, the fork stays pending, and no process counts as the only holder.
         if self.add(pid) {
             if let Some(pending) = self.word(1) {
                 pending.fetch_sub(1, Ordering::AcqRel);
@@ -92,7 +92,7 @@ impl Holders {
         matches!(self, Self::Line(_)) && self.get(1) == 0 && !others().any(thread::process_is_alive)
     }
 
-    /// The process has closed its last descriptor. The last one gives the line back.
+    /// The process has closed its last descriptor. The last process frees the line.
     pub(super) fn remove(&self, pid: u32) {
         if self.is_alone(pid) {
             self.set(0, 0);
@@ -116,7 +116,7 @@ mod tests {
         assert!(holders.is_alone(me));
         holders.fork_pending();
         assert!(!holders.is_alone(me), "the child may be anywhere");
-        // Process 1 stands for a child that lives.
+        // Process 1 stands for a child that is alive.
         holders.fork_arrived(1);
         assert!(!holders.is_alone(me));
         holders.remove(1);

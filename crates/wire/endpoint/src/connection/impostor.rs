@@ -17,7 +17,7 @@ use crate::proof;
 use crate::registry::Registry;
 use crate::rendezvous::{self, Received, rendezvous_path};
 
-/// Two sockets that are connected.
+/// Two connected sockets.
 fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let from = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -36,8 +36,8 @@ fn placed(fd: impl Into<OwnedFd>) -> Placed {
     Placed::new(fd.into()).unwrap()
 }
 
-/// What somebody may show who does not hold `held`, the end that is meant; `other` is the end that
-/// the deceived has.
+/// Proofs that a process without `held`, the genuine end, may present; `other` is the end of the
+/// process that it tries to deceive.
 fn false_proofs(held: &TcpStream, other: &TcpStream) -> Vec<Placed> {
     let (stranger, _) = pair();
     let of_another_process = epoll::create(CreateFlags::CLOEXEC).unwrap();
@@ -48,7 +48,7 @@ fn false_proofs(held: &TcpStream, other: &TcpStream) -> Vec<Placed> {
         placed(of_another_process),
         placed(epoll::create(CreateFlags::CLOEXEC).unwrap()),
         placed(File::open("/dev/null").unwrap()),
-        // The socket itself would be proof enough, were it known who sends it.
+        // The socket itself would be proof enough if its sender were known.
         placed(held.try_clone().unwrap()),
     ]
 }
@@ -58,7 +58,7 @@ fn registry_and_nonce() -> (&'static Registry, u64) {
     (registry, registry.rendezvous().unwrap())
 }
 
-/// The offer that `from` makes to who has entered itself as `slot`.
+/// An offer from `from` to the holder of the entry `slot`.
 fn offer_to(slot: SlotRef, from: &Connection) -> Received {
     loop {
         from.hurry();
@@ -68,7 +68,7 @@ fn offer_to(slot: SlotRef, from: &Connection) -> Received {
     }
 }
 
-/// What was said on a channel.
+/// The next message on a channel, and its number of descriptors.
 fn said(channel: &Channel) -> (Message, usize) {
     let mut bytes = [0; DATAGRAM];
     let delivery = channel.receive(&mut bytes).unwrap().expect("something was said");

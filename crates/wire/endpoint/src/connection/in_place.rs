@@ -25,7 +25,7 @@ pub struct Reserved<'c> {
 }
 
 impl Reserved<'_> {
-    /// What has been written there so far.
+    /// The current content.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.claim.as_deref().unwrap_or_default()
@@ -74,7 +74,7 @@ impl Reserved<'_> {
         }
     }
 
-    /// The carrier has changed meanwhile: the bytes go the ordinary way.
+    /// The carrier has changed meanwhile: sends the bytes the ordinary way.
     fn copy(self, len: usize) -> Result<(), Errno> {
         let mut rest = &self.bytes()[..len];
         while !rest.is_empty() {
@@ -107,7 +107,7 @@ pub struct HeadLoan<'c> {
 }
 
 impl HeadLoan<'_> {
-    /// They belong to another process: it can change them at any time.
+    /// They belong to another process, which can change them at any time.
     #[must_use]
     pub fn bytes(&self) -> &[AtomicU8] {
         self.link.ring.queue.peer().bytes(self.head.offset, self.head.len)
@@ -159,8 +159,8 @@ impl Connection {
         }
     }
 
-    /// Bytes at the head of the ring; `None` when the next byte does not come from there, or there
-    /// is none now.
+    /// Bytes at the head of the ring; `None` if the next byte does not come from there, or none is
+    /// there now.
     ///
     /// # Errors
     /// ECONNRESET when the peer has violated the protocol; EAGAIN when this thread was interrupted

@@ -1,11 +1,10 @@
 //! How long a call may wait. The socket decides this, not the process.
 //!
-//! O_NONBLOCK, SO_RCVTIMEO, SO_SNDTIMEO and SO_RCVLOWAT belong to what a descriptor stands for;
-//! another process that has the socket from a fork may set them. The kernel looks at them when a
-//! call begins. What this process last knew is good enough for a call that finds what it wants;
-//! before it sleeps for the first time, or says that it would have to, the kernel is
-//! asked. SO_RCVLOWAT says what a call finds: it is in the memory of the end, which processes share
-//! that have it from a fork.
+//! O_NONBLOCK, SO_RCVTIMEO, SO_SNDTIMEO and SO_RCVLOWAT belong to the open file description;
+//! another process that has inherited the socket may set them. The kernel reads them when a call
+//! begins. The values that this process last knew suffice for a call that finds its bytes; before a
+//! call sleeps for the first time, or returns EAGAIN, the kernel is asked. SO_RCVLOWAT decides
+//! which bytes suffice: it is in the memory of the end, which forked processes share.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -35,7 +34,7 @@ impl Connection {
         }
     }
 
-    /// SO_RCVLOWAT as far as this process knows, and those that share its memory.
+    /// SO_RCVLOWAT, as this process and those that share its memory know it.
     #[inline]
     #[must_use]
     pub fn recv_low_water(&self) -> usize {
@@ -47,14 +46,14 @@ impl Connection {
         }
     }
 
-    /// SO_RCVLOWAT, for which the kernel is asked.
+    /// SO_RCVLOWAT, from the kernel.
     #[must_use]
     pub fn recv_low_water_now(&self) -> usize {
         self.read_low_water();
         self.recv_low_water()
     }
 
-    /// Asks the kernel for what is set.
+    /// Reads the settings from the kernel.
     pub(super) fn read_settings(&self) {
         let fd = self.fd();
         let settings = &self.settings;
@@ -62,7 +61,7 @@ impl Connection {
             settings.set_nonblocking(nonblocking);
         }
         if let Ok((recv, send)) = socket::timeouts(fd) {
-            // The kernel tells none also where there is no time at all.
+            // The kernel also reports none if there is no time at all.
             if recv.is_some() || settings.recv_timeout() != Some(Settings::AT_ONCE) {
                 settings.set_recv_timeout(recv);
             }
@@ -103,17 +102,17 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// Of a call that receives.
+    /// The limit of a receive.
     pub(super) fn receive() -> Self {
         Self { until: Cell::new(None), what: For::Receive }
     }
 
-    /// Of a call that sends.
+    /// The limit of a send.
     pub(super) fn send() -> Self {
         Self { until: Cell::new(None), what: For::Send }
     }
 
-    /// Of a call of which it is known already.
+    /// A limit that is known already.
     pub(super) fn known(until: Deadline) -> Self {
         Self { until: Cell::new(Some(until)), what: For::Receive }
     }
@@ -123,13 +122,13 @@ impl Limit {
         self.until.get().is_some()
     }
 
-    /// Whether it is known, and over.
+    /// Whether it is known, and has passed.
     pub(super) fn is_over(&self) -> bool {
         self.until.get().is_some_and(|until| until.is_over())
     }
 
-    /// Whether so many nanoseconds are hardly anything of what the call may wait, as far as this
-    /// process knows: its clock runs only since it slept.
+    /// Whether this many nanoseconds are a small part of the time that the call may wait, as this
+    /// process knows it: the call's clock only runs since its first sleep.
     pub(super) fn has_much_more_than(&self, waited: u64, connection: &Connection) -> bool {
         let left = match (self.until.get(), self.what) {
             (Some(until), _) => until.left(),
@@ -139,7 +138,7 @@ impl Limit {
         spin::is_little(waited, left)
     }
 
-    /// Whether a call that found nothing may not wait at all.
+    /// Whether a call that found no bytes may not wait at all.
     pub(super) fn forbids(&self, connection: &Connection, dont_wait: bool) -> bool {
         dont_wait
             || (self.until.get().is_none() && connection.settings.is_nonblocking() && {
@@ -148,9 +147,9 @@ impl Limit {
             })
     }
 
-    /// The deadline of a sleep, for which the kernel is asked before the first one. `None` if the
+    /// The deadline of a sleep, which is read from the kernel before the first one. `None` if the
     /// call has to look again first: the socket does not block, or SO_RCVLOWAT is lower than the
-    /// call took it to be.
+    /// call assumed.
     pub(super) fn until(&self, connection: &Connection) -> Option<Deadline> {
         if self.until.get().is_none() {
             let wanted = connection.recv_low_water();

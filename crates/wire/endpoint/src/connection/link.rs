@@ -15,54 +15,55 @@ use super::taking::Watch;
 use crate::config::Config;
 use crate::control_group::Held;
 
-/// The data path: what an attached connection has besides its socket.
+/// The data path: the parts of an attached connection besides its socket.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) ring: Ring,
-    /// This end's part of the ring counts until the ring goes.
+    /// Counts the memory of this end's part of the ring until it is freed.
     _held: Held,
     pub(super) rx_spinner: Spinner,
     pub(super) tx_spinner: Spinner,
-    /// Why the ring is not used any more, if it is not: one of the constants below.
+    /// Why the ring is no longer used, if it is not: one of the constants below.
     pub(super) broken: AtomicU8,
     /// The peer's process.
     pub(super) peer_pid: u32,
-    /// What the registry was last told about the carriers, a bit each.
+    /// The carriers that the registry shows, one bit each.
     pub(super) shown: AtomicU8,
     /// Bytes of a full segment, once the kernel was asked; 0 before.
     pub(super) segment: AtomicUsize,
-    /// What this end has seen the peer take off the ring.
+    /// How the peer takes from the ring, as this end sees it.
     pub(super) watch: Watch,
-    /// A receive has returned the end of the stream, and no error before it.
+    /// A receive has returned the end of the stream without an error before it.
     pub(super) has_ended: AtomicBool,
-    /// An error that the kernel told, which it does once, while bytes on the ring come before it, or
-    /// to somebody else than the program: the receive behind those bytes returns it. 0 is none.
+    /// An error that the kernel has reported, which it does once, while earlier bytes were on the
+    /// ring, or to a caller other than the program: the receive after those bytes returns it. 0 is
+    /// none.
     pub(super) untold: AtomicI32,
-    /// What tells the socket from other files: its number may come to stand for another one.
+    /// Distinguishes the socket from other files: its number may come to stand for another one.
     pub(super) identity: OnceLock<Option<(u64, u64)>>,
-    /// What makes it one between two machines.
+    /// Present if the peer is on another machine.
     across: Option<Across>,
 }
 
-/// What a data path between two machines has besides.
+/// The additional parts of a data path between two machines.
 #[derive(Debug)]
 struct Across {
     far: Arc<Far>,
-    /// The entry of the other end, as it was when both met.
+    /// The other end's entry, as it was when both met.
     other: Other,
-    /// Nanoseconds that the network took at best, there and back.
+    /// The shortest round trip by the network, in nanoseconds.
     away: u64,
-    /// This end has met the end of the line.
+    /// This end has handled the closing of the line.
     has_left_line: AtomicBool,
-    /// This end has waited for the end of the line, behind that of the connection.
+    /// This end has already waited for the line to close after the connection.
     has_waited: AtomicBool,
 }
 
-/// How long a process may take that dies to close the line behind the connection.
+/// How long a dying process may take to close the line after the connection.
 const DYING: Duration = Duration::from_millis(100);
 
-/// This end's entry in the memory that this machine shares with another. The place of the ring is
-/// its, and is given to nobody else until this is gone in all processes.
+/// This end's entry in the memory that this machine shares with another. It owns the place of the
+/// ring, which is given to no other connection until this is dropped in all processes.
 #[derive(Debug)]
 pub(super) struct Far {
     pub(super) link: Arc<Shared>,
@@ -77,7 +78,7 @@ impl Far {
     }
 
     /// The last process that held this end has closed it. Other threads may still be in a call, and
-    /// write to the place, or come to have one.
+    /// write to the place, or take one.
     pub(super) fn leave(&self) {
         self.is_left.store(true, Ordering::Relaxed);
     }
@@ -85,19 +86,20 @@ impl Far {
 
 impl Drop for Far {
     fn drop(&mut self) {
-        // The last call and the data path are over: nobody looks at the memory any more.
+        // The last call has returned and the data path is dropped: nobody reads the memory any
+        // more.
         if self.is_left.load(Ordering::Relaxed) {
             self.entry.clear();
         }
     }
 }
 
-/// The ring is as it should be.
+/// The ring is usable.
 const SOUND: u8 = 0;
-/// The peer died or closed: what is in the ring can be read, sends go to the kernel, which knows
+/// The peer died or closed: the bytes on the ring can be read; sends go to the kernel, which knows
 /// the right error and signal.
 const PEER_GONE: u8 = 1;
-/// The peer's memory said something impossible; the connection was reset.
+/// The peer's memory had an impossible value; the connection was reset.
 pub(super) const VIOLATED: u8 = 2;
 
 impl Link {
@@ -119,8 +121,8 @@ impl Link {
         }
     }
 
-    /// One to another machine, whose processes are not known here.
-    /// It takes at least `away` nanoseconds there and back by the network.
+    /// A data path to another machine, whose processes are not known here. A round trip by the
+    /// network takes at least `away` nanoseconds.
     pub(super) fn across(ring: Ring, held: Held, far: Arc<Far>, other: &Other, away: u64) -> Self {
         let across = Across {
             far,
@@ -133,7 +135,7 @@ impl Link {
     }
 
     /// Whether the machine at the other end has started anew since both ends met. Its kernel resets
-    /// the connection; who knows of it sooner looks at nothing that stands there.
+    /// the connection; a caller that knows it earlier must not read that memory.
     pub(super) fn machine_is_gone(&self) -> bool {
         self.across.as_ref().is_some_and(|across| {
             across.far.link.peer().is_none_or(|machine| machine.token != across.other.token)
@@ -147,16 +149,17 @@ impl Link {
         }
     }
 
-    /// Whether the line to another machine is over, so that nobody there can wake this end any
-    /// more, nor be woken.
+    /// Whether the line to another machine is closed, so that neither end can wake the other any
+    /// more.
     #[inline]
     pub(super) fn has_lost_line(&self) -> bool {
         let is_new = |across: &Across| !across.has_left_line.load(Ordering::Relaxed);
         self.ring.doorbell.is_over() && self.across.as_ref().is_some_and(is_new)
     }
 
-    /// Whether the other end has joined, which it says: one that could not has closed the line.
-    /// Asked when that is over. An end that is gone has had no reason to say anything.
+    /// Whether the other end has joined, which its entry shows: an end that could not has closed
+    /// the line. Asked once the line is closed. An end that no longer exists had no reason to
+    /// refuse.
     pub(super) fn has_joined_across(&self) -> bool {
         self.across.as_ref().is_none_or(|across| {
             let other = across.far.entry.look(&across.other);
@@ -164,9 +167,9 @@ impl Link {
         })
     }
 
-    /// Has rings go by the channel to another domain, if the peer shows that it has the other end.
-    /// That it was heard is not enough: an entry that a process has left shows a port which may be
-    /// that of this connection by now.
+    /// Switches rings to the channel to another domain, if the peer shows that it has the other
+    /// end. Having received a ring through it is not enough: the entry of a process that has left
+    /// shows a port which may belong to this connection by now.
     #[inline]
     pub(super) fn confirm_channel(&self) {
         let Some(port) = self.ring.peer_doorbell.unconfirmed_channel() else { return };
@@ -178,14 +181,14 @@ impl Link {
         }
     }
 
-    /// From now on [`Self::has_lost_line`] is false: this end has done what is to be done.
+    /// Notes that this end has handled the closing: [`Self::has_lost_line`] is false from now on.
     pub(super) fn leave_line(&self) {
         if let Some(across) = &self.across {
             across.has_left_line.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether something may still go by the ring although nobody rings for it, or is yet to.
+    /// Whether the ring may be in use although no doorbell ring comes for it, or one is still owed.
     pub(super) fn is_silent(&self) -> bool {
         let q = &self.ring.queue;
         self.ring.peer_doorbell.is_owed()
@@ -193,9 +196,9 @@ impl Link {
                 && (q.rx_on_ring() || q.unread() > 0 || q.unsent() > 0))
     }
 
-    /// Whether nobody holds the peer's end on another machine: the line is over, which all who have
-    /// the end have, too. Asked when TCP has ended. The first time it is waited for, since a
-    /// process that dies closes one after the other. `None` where the peer is on this host.
+    /// Whether no process on the other machine holds the peer's end: the line, which all holders
+    /// share, is closed. Asked after TCP has ended. The first call waits for it, since a dying
+    /// process closes its descriptors one after the other. `None` if the peer is on this host.
     pub(super) fn is_left_across(&self) -> Option<bool> {
         let across = self.across.as_ref()?;
         let is_first = !across.has_waited.swap(true, Ordering::Relaxed);
@@ -203,15 +206,14 @@ impl Link {
         Some(self.ring.doorbell.is_over_by(Deadline::after(Some(patience))))
     }
 
-    /// Whether the file was cut short that has the memory of both ends: what is found there means
-    /// nothing.
+    /// Whether the file with the memory of both ends was truncated: its content means nothing.
     #[inline]
     pub(super) fn has_lost_memory(&self) -> bool {
         self.across.as_ref().is_some_and(|across| across.far.link.region().is_lost())
     }
 
-    /// Whether the peer can still take what this end has left on the ring. A signal handler that
-    /// has interrupted a send cannot tell.
+    /// Whether the peer can still take what this end has left on the ring. True in a signal handler
+    /// that has interrupted a send, which cannot know.
     pub(super) fn is_intact(&self) -> bool {
         !self.has_lost_memory() && self.ring.sending().is_none_or(|tx| tx.is_intact())
     }
@@ -226,19 +228,19 @@ impl Link {
             self.broken.compare_exchange(SOUND, PEER_GONE, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// An error that the kernel told to this library alone. EPIPE is for sends.
+    /// Keeps an error that the kernel reported only to this library. EPIPE is for sends.
     pub(super) fn keep_untold(&self, error: Errno) {
         if error != Errno::PIPE {
             self.untold.store(error.raw_os_error(), Ordering::Relaxed);
         }
     }
 
-    /// Whether there is such an error.
+    /// Whether such an error is kept.
     pub(super) fn has_untold(&self) -> bool {
         self.untold.load(Ordering::Relaxed) != 0
     }
 
-    /// The error that [`Link::untold`] keeps, if there is one: it is told now.
+    /// Takes the error that [`Link::untold`] keeps, if any.
     pub(super) fn take_untold(&self) -> Option<Errno> {
         let error = if self.has_untold() { self.untold.swap(0, Ordering::Relaxed) } else { 0 };
         (error != 0).then(|| Errno::from_raw_os_error(error))
@@ -258,11 +260,11 @@ impl Link {
         self.is_sound() && q.tx_on_ring() && !q.peer_has_closed() && !q.is_shut()
     }
 
-    /// Where the peer runs now.
+    /// The processor on which the peer runs now.
     pub(super) fn peer_place(&self) -> PeerPlace {
         let here = thread::processor();
         self.ring.queue.note_processor(here);
-        // Processors of virtual machines have numbers of their own.
+        // Virtual machines number their processors independently.
         match &self.across {
             Some(across) if !across.far.link.is_on_this_host() => {
                 PeerPlace::AnotherMachine(across.away)
@@ -272,8 +274,8 @@ impl Link {
         }
     }
 
-    /// Waits awake for the peer as long as that is worth it, and as the call may wait; returns
-    /// whether it is `ready`.
+    /// Spins for the peer while that is worthwhile and the call may wait; returns whether it is
+    /// `ready`.
     pub(super) fn stay_awake(
         &self,
         spinner: &Spinner,
@@ -312,7 +314,8 @@ mod tests {
         // Most of a half.
         const LENGTH: usize = 300 << 10;
         let (far, next) = (Arc::new(Far::new(Arc::clone(&shared), entry(1))), entry(2));
-        // A call of another thread has it when the connection is closed, and a place after that.
+        // A call in another thread owns it when the connection is closed, and takes a place after
+        // that.
         let call = Arc::clone(&far);
         far.leave();
         drop(far);

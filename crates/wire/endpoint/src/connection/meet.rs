@@ -12,12 +12,11 @@
 //!                                                 signals the entry
 //! ```
 //!
-//! Whoever comes second signals the first. Nothing that stands in the other half is believed. The
-//! line proves that the address at the other end of the connection leads to the machine at the other
-//! end of the region: the accepting end has to know what was said on it, and the connecting end what
-//! stands in the region. So networks in which the same addresses occur are not mixed up, and an
-//! address that the map file has by mistake leads nowhere. The counts of bytes have to fit, too, as
-//! on one host.
+//! The end that comes second signals the first. No content of the other half is trusted. The line
+//! proves that the address at the other end of the connection leads to the machine at the other end
+//! of the region: the accepting end has to know what was sent on the line, and the connecting end
+//! what stands in the region. So networks with the same addresses are not mixed up, and a wrong
+//! address in the map file leads nowhere. The counts of bytes also have to match, as on one host.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -42,33 +41,33 @@ use crate::config::Config;
 use crate::control_group::Held;
 use crate::{permission, scarcity};
 
-/// How far this end of a meeting has come.
+/// The progress of this end of a meeting.
 #[derive(Debug)]
 pub(super) struct Meeting {
     far: Arc<Far>,
     pid: u32,
     step: Step,
-    /// Looks for a line that is on its way, of which nobody tells.
+    /// Number of looks for a line that is on its way, for which no notification exists.
     waits: u32,
-    /// Lines that were begun.
+    /// Lines begun so far.
     lines: u32,
-    /// What this end has said of why the other one is waited for, or has refused.
+    /// The reason that this end has shown for waiting for the other one, or for its refusal.
     explained: Option<Reason>,
 }
 
-/// So many lines are begun for a connection. A firewall lets none pass, however often it is tried.
+/// Maximum number of lines begun for a connection. A firewall that blocks one blocks all.
 const MOST_LINES: u32 = 8;
 
 #[derive(Debug, Default)]
 enum Step {
-    /// Looks for the other end's entry, or waits until that is there.
+    /// Looks for the other end's entry, or waits until it exists.
     #[default]
     Looking,
-    /// The line is on its way there.
+    /// The line is being connected.
     Calling { other: Other, line: Placed },
-    /// The other end has the next word.
+    /// The next step is the other end's.
     Offered { other: Other, line: Placed, side: Side, secret: u128 },
-    /// This end has answered what the entry with this nonce said, for good: offered, or granted.
+    /// This end has answered the entry with this nonce, for good: offered, or granted.
     Answered(u128),
 }
 
@@ -117,11 +116,11 @@ impl Connection {
             Err(reason) if self.is_in_vain(&meeting, reason) => {
                 let explained = meeting.explained.filter(|_| reason == Reason::PeerRefused);
                 let was_granted = matches!(meeting.step, Step::Answered(_));
-                // What is mapped of its place goes before it.
+                // The mapping of its place is dropped first.
                 drop(meeting);
                 across::forget(far.entry.nonce());
                 if was_granted {
-                    // The other end, which has joined, finds why this one has not.
+                    // The other end, which has joined, learns why this one has not.
                     far.entry.give_back();
                     far.entry.say(Word::Refused(reason));
                 } else {
@@ -139,11 +138,11 @@ impl Connection {
         }
     }
 
-    /// Whether it will not be otherwise another time. The accepting end has answered for good; one
-    /// that connects anew may come to that.
+    /// Whether a later attempt would fail in the same way, since the accepting end has answered for
+    /// good. False at the accepting end itself: the other end may begin anew.
     fn is_in_vain(&self, meeting: &Meeting, reason: Reason) -> bool {
         let is_final = match reason {
-            // The other end has joined, which it does once.
+            // The other end has joined, which it does only once.
             _ if matches!(meeting.step, Step::Answered(_)) => true,
             Reason::PeerRefused | Reason::Unproven | Reason::PeerViolation => true,
             Reason::NoLine => meeting.lines >= MOST_LINES,
@@ -157,8 +156,8 @@ impl Connection {
             return Err(Reason::Bypassed);
         }
         if self.far.get().is_some() {
-            // The link was attached anew since this end has entered it: it looks at the signals of
-            // one entry.
+            // The link was attached anew since this end has entered it, so nobody reads the signals
+            // of its entry any more.
             return Err(Reason::NoLink);
         }
         let port = match self.role {
@@ -218,7 +217,7 @@ impl Connection {
                     let side = self
                         .offer_place(&far, &other, &line, secret)
                         .inspect_err(|reason| cannot(&far, &other, *reason));
-                    // What this end lacks, it may have another time.
+                    // If this end lacks a resource, it may try again later.
                     meeting.lines -=
                         u32::from(side.as_ref().is_err_and(|it| *it != Reason::NoLine));
                     let side = side?;
@@ -244,7 +243,8 @@ impl Connection {
                         }
                         meeting.step = Step::Answered(now.nonce);
                         let link = self.join(&far, side, &now, line)?;
-                        // Without this, the end of the line says that this end could not.
+                        // If this fails, closing the line tells the other end that this one could
+                        // not join.
                         far.entry.say(Word::Granted(self.counts()?));
                         return Ok(Some(link));
                     }
@@ -265,7 +265,7 @@ impl Connection {
             }
             Step::Answered(_) => return Err(Reason::PeerRefused),
         }
-        // What happens to the line nobody tells.
+        // No notification exists for the line.
         self.gate.look_again_after(1 << meeting.waits.min(10));
         meeting.waits += 1;
         Ok(None)
@@ -302,7 +302,7 @@ impl Connection {
             return self.wait_for_call(meeting, Some(Reason::NoPeer));
         };
         if let State::Refused(reason) = other.state {
-            // It may offer something when it lacks nothing any more.
+            // It may offer again when it has the missing resource.
             let is_full = reason == Reason::LinkFull;
             let why = if is_full { reason } else { Reason::PeerRefused };
             return self.wait_for_call(meeting, Some(why));
@@ -317,14 +317,15 @@ impl Connection {
         }
         let arrived = across::line_for(far.entry.nonce());
         let Ok(Some(Arrived { line, from, nonce, secret })) = arrived else {
-            // It is on its way, or nobody says anything on it, or it cannot be taken in.
+            // The line is on its way, or silent, or cannot be accepted.
             self.explain(meeting, arrived.err());
             self.gate.look_again_after(1 << meeting.waits.min(16));
             meeting.waits += 1;
             return Ok(None);
         };
         meeting.step = Step::Answered(other.nonce);
-        // Before it is looked at: from then on the other machine gives its place to nobody else.
+        // Named before it is read: from then on the other machine gives its place to no other
+        // connection.
         if !far.entry.names(&other) {
             return Err(Reason::NoPeer);
         }
@@ -332,7 +333,7 @@ impl Connection {
             nonce == other.nonce && from == SocketAddr::from(tuple.peer).ip().to_canonical();
         let granted =
             if is_its_own { self.grant_place(&far, &other) } else { Err(Reason::Unproven) };
-        // Whatever can fail comes before the word: the other end waits for that.
+        // Everything that can fail comes before the word, which the other end waits for.
         let linked = granted
             .and_then(|side| self.join(&far, side, &other, line))
             .and_then(|link| Ok((link, self.counts()?)));
@@ -354,7 +355,7 @@ impl Connection {
         Side::new(far)
     }
 
-    /// The connecting end has not offered anything yet; why, if that is known.
+    /// The connecting end has not offered anything yet. Shows the reason, if it is known.
     fn wait_for_call(
         &self,
         meeting: &mut Meeting,
@@ -365,8 +366,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// Says why the other end is waited for, if that is known, in place of what was said of that
-    /// before.
+    /// Shows why this end waits for the other one, if that is known, instead of an earlier reason.
     fn explain(&self, meeting: &mut Meeting, why: Option<Reason>) {
         let now = self.reason();
         let is_waiting = [Reason::BelowThreshold, Reason::NoPeer].map(Some).contains(&now);
@@ -377,14 +377,14 @@ impl Connection {
         self.set_reason(why);
         meeting.explained = why;
         if why != Some(Reason::NoPeer) {
-            // It begins anew when that is otherwise.
+            // It begins anew when that changes.
             self.looked_since.store(0, Ordering::Relaxed);
         }
     }
 
     // ---- both ---------------------------------------------------------------------------------
 
-    /// The bytes of this end by TCP, as its kernel counts them.
+    /// The bytes that this end has moved by TCP, as its kernel counts them.
     fn counts(&self) -> Result<Counts, Reason> {
         let counts = || {
             let sent = *socket::kernel_counts(self.fd())?.sent.end();
@@ -397,8 +397,8 @@ impl Connection {
         })
     }
 
-    /// Whether what the other end counted a moment ago fits to what this one counts now. One more
-    /// or less: the beginning and the end of a stream count as bytes.
+    /// Whether the other end's recent counts match this end's present ones. A difference of one is
+    /// allowed: the beginning and the end of a stream count as bytes.
     fn compare(&self, other: &Counts) -> Result<(), Reason> {
         let own = self.counts()?;
         if other.acknowledged <= own.received + 2 && other.received <= own.sent + 2 {
@@ -441,9 +441,9 @@ impl Connection {
         Ok(Link::across(ring, side.held, Arc::clone(far), other, away))
     }
 
-    /// What carries rings in the place of the line, between domains of Xen's. The accepting end
-    /// offers its port before its word; the connecting end takes the other end, and shows the port as
-    /// well ([`Link::confirm_channel`](super::link::Link::confirm_channel)).
+    /// The event channel that carries rings instead of the line, between domains of Xen's. The
+    /// accepting end offers its port before its word; the connecting end takes the other end, and
+    /// also shows the port ([`Link::confirm_channel`](super::link::Link::confirm_channel)).
     fn channel(&self, far: &Far, other: &Other) -> Option<EventChannel> {
         let domain = far.link.domain()?;
         let channel = match self.role {
@@ -458,7 +458,7 @@ impl Connection {
             Role::Accepted => channel.as_ref().map(EventChannel::port),
             Role::Connected => channel.as_ref().and(other.channel),
         };
-        // Also where there is none: the port of an earlier attempt may be another channel's now.
+        // Also if there is none: the port of an earlier attempt may belong to another channel now.
         far.entry.show_channel(shown.unwrap_or(0));
         channel
     }
@@ -471,7 +471,7 @@ impl Side {
         }
         let wanted = Config::get().geometry;
         let sizes = match far.entry.placed() {
-            // From an attempt before this one: an entry has one place.
+            // Of an earlier attempt: an entry has one place.
             Some(bytes) => {
                 let is_of = |size: &Geometry| size.shown_bytes() == bytes;
                 ladder(wanted).into_iter().filter(is_of).collect()
@@ -484,8 +484,8 @@ impl Side {
             tracing::info!("link {}: no room for another connection", far.link.name());
             Reason::LinkFull
         })?;
-        // The words are this machine's. Segments are the region's, and what is kept for a
-        // retransmission is hardly ever touched.
+        // The words are in this machine's memory. The segments are in the region, and the copy kept
+        // for a retransmission is hardly ever touched.
         let held = Held::take(geometry.segment_at(0) as u64);
         let held = held.map_err(|full| {
             tracing::warn!("no shared memory: {full}");
@@ -498,7 +498,7 @@ impl Side {
         })?;
         queue::format(&own, geometry);
         queue::add_holder(&own, thread::process_id());
-        // Who detaches says so first, and then marks the places that there are.
+        // A machine that detaches shows that first, and then marks the existing places.
         fence(Ordering::SeqCst);
         if far.link.is_detached() {
             return Err(Reason::NoLink);
@@ -507,18 +507,18 @@ impl Side {
     }
 }
 
-/// Tells the accepting end, which would say otherwise that nobody has come, why this one offers
+/// Tells the accepting end, which would otherwise report that no peer has come, why this one offers
 /// nothing now.
 fn cannot(far: &Far, other: &Other, reason: Reason) {
-    // The entry may be somebody else's where the link is not attached any more.
+    // If the link is no longer attached, the entry may belong to another connection.
     if !matches!(reason, Reason::NoPeer | Reason::NoLink) {
         far.entry.say(Word::Refused(reason));
         far.entry.signal(other);
     }
 }
 
-/// The accepting end's entry. One that was found before it, another connection between these
-/// addresses has left.
+/// The newest entry of the accepting end. An older one belonged to another connection between these
+/// addresses, which has left.
 fn newest(far: &Far, tuple: &FourTuple) -> Result<Other, Reason> {
     far.link.find(&tuple.mirrored(), Role::Accepted).ok_or(Reason::NoPeer)
 }

@@ -1,6 +1,6 @@
-//! What a receive tells beside the bytes, in control messages: TCP_INQ, time stamps and the like
-//! belong to the socket, so processes that have it from a fork have them in common, in the memory
-//! of the end.
+//! Data that a receive returns besides the bytes, in control messages: TCP_INQ, time stamps and the
+//! like belong to the socket, so processes that share it after a fork also share these settings, in
+//! the memory of the end.
 
 use std::sync::atomic::Ordering;
 
@@ -11,24 +11,24 @@ use super::link::Link;
 use super::state::Connection;
 
 impl Connection {
-    /// TCP_INQ was set: messages tell how much is left unread, or not any more.
+    /// TCP_INQ was set: messages report the number of unread bytes, or no longer do.
     pub fn set_tells_unread(&self, on: bool) {
         self.set_messages(messages::UNREAD, on);
     }
 
-    /// Whether messages tell how much is left unread.
+    /// Whether messages report the number of unread bytes.
     #[inline]
     #[must_use]
     pub fn tells_unread(&self) -> bool {
         self.messages() & messages::UNREAD != 0
     }
 
-    /// The kernel was asked to tell something with what is received.
+    /// The kernel was asked to return control messages with received bytes.
     pub fn set_hears_kernel(&self) {
         self.set_messages(messages::OF_KERNEL, true);
     }
 
-    /// Whether the kernel may have something to tell with what is received.
+    /// Whether the kernel may return control messages with received bytes.
     #[inline]
     #[must_use]
     pub fn hears_kernel(&self) -> bool {
@@ -55,14 +55,14 @@ impl Connection {
         }
     }
 
-    /// Somebody else may have set TCP_INQ: asks the kernel.
+    /// Another process may have set TCP_INQ: asks the kernel.
     pub fn read_tells_unread(&self) {
         if let Ok(on) = socket::tells_unread(self.fd()) {
             self.set_tells_unread(on);
         }
     }
 
-    /// Has those know that share this end, as it comes to the ring.
+    /// Shares these settings with the other processes of this end, as it comes to the ring.
     pub(super) fn share_messages(&self, link: &Link) {
         self.read_tells_unread();
         link.ring.queue.set_messages(self.settings.messages.load(Ordering::Relaxed), true);

@@ -1,4 +1,4 @@
-//! A connection: one TCP socket of this process, and what moves its bytes.
+//! A connection: one TCP socket of this process, and the carriers that move its bytes.
 //!
 //! ```text
 //!   plain ----> attaching ----> attached
@@ -9,8 +9,8 @@
 //! In the plain phase the caller makes the system calls itself, inside a bracket
 //! ([`Connection::enter_plain`]); when the last bracket is left after both ends agreed, the
 //! connection is attached, and from then on every call goes through [`Connection::recv`] and
-//! [`Connection::send`]. Nobody can therefore be asleep in a system call that a byte on the ring
-//! would not end.
+//! [`Connection::send`]. So no thread can be asleep in a system call that a byte on the ring would
+//! not end.
 
 mod back;
 mod beside;

@@ -13,14 +13,14 @@
 //!       signals the slot
 //! ```
 //!
-//! An offer goes to whoever the registry names, which may be anybody of this user. So it has no
-//! memory with it, only one end of a channel by which the rest is said: nobody else reads there
-//! than the two processes that have proved to each other that they hold the two ends. What one of
-//! them says in another's name, and what somebody else passes on, proves nothing, because the
-//! kernel says who sends it.
+//! An offer goes to the process that the registry names, which may be any process of this user. So
+//! it carries no memory, only one end of the channel for all further messages: only the two
+//! processes that have proved to each other that they hold the two ends read there. A false claim
+//! by either of them, or a proof that a third process passes on, proves nothing, because the kernel
+//! attests the sender.
 //!
-//! Where the peer's address belongs to another machine, the two ends meet over the link there
-//! ([`super::meet`]).
+//! If the peer's address belongs to another machine, the two ends meet over the link to that
+//! machine ([`super::meet`]).
 //!
 //! Either end uses the ring for its sends only once the other has said "ready" in shared memory,
 //! that is, once no call of the other's can be asleep in the kernel without knowing of the ring.
@@ -50,20 +50,20 @@ use crate::scarcity;
 
 impl Connection {
     /// Takes the next step towards shared memory, if there is one. Called before a system call when
-    /// [`Connection::enter_plain`] found that it is time.
+    /// [`Connection::enter_plain`] finds that it is due.
     #[cold]
     pub(super) fn negotiate(&self) {
         let _inside = fork::enter();
-        // Somebody else is at it.
+        // Another thread is at it.
         let Ok(mut guard) = self.negotiation.try_lock() else { return };
         if self.is_closed() {
-            // This call has outlived its number, which may be another socket's by now. Who closes it
-            // gives back what it has, under this lock.
+            // This call has outlived its number, which may be another socket's by now. The closing
+            // thread gives back what the connection has, under this lock.
             return;
         }
         let negotiation = guard.get_or_insert_default();
         if let Some(far) = self.far.get() {
-            // What it is about is looked at below, or is of no interest any more.
+            // The signalled entry is read below, or no longer matters.
             far.entry.take_signal();
         }
         let config = Config::get();
@@ -82,12 +82,13 @@ impl Connection {
             }
             Err(reason) => {
                 if reason != Reason::NoPeer {
-                    // It begins anew when that is otherwise.
+                    // It begins anew when that changes.
                     self.looked_since.store(0, Ordering::Relaxed);
                 }
                 tracing::debug!("fd {}: stays on TCP: {reason}", self.fd().raw());
                 self.set_reason(Some(reason));
-                // Ever rarer: what is not possible now may be later, and each look costs little.
+                // Ever less often: what is impossible now may be possible later, and each look
+                // costs little.
                 negotiation.looks = (negotiation.looks + 1).min(20);
                 negotiation.over |= matches!(reason, Reason::NoRegistry | Reason::PeerViolation);
                 self.gate.look_again_after(config.threshold.saturating_mul(1 << negotiation.looks));
@@ -95,7 +96,8 @@ impl Connection {
         }
     }
 
-    /// Whether an offer or an answer of this end is under way; true also if that cannot be told.
+    /// Whether an offer or an answer of this end is under way; true also if another thread has the
+    /// lock.
     pub(super) fn is_negotiating(&self) -> bool {
         self.negotiation.try_lock().map_or(true, |negotiation| {
             negotiation.as_ref().is_some_and(|it| {
@@ -104,8 +106,8 @@ impl Connection {
         })
     }
 
-    /// Says no to offers that came although nothing is to be tried any more: whoever waits for an
-    /// answer waits in vain.
+    /// Refuses offers that came although no further attempt will be made: their senders wait for an
+    /// answer.
     fn decline(&self) {
         let (Some(slot), Ok(registry)) = (self.slot(), Registry::of_process()) else { return };
         if !slot.is_signalled() {
@@ -138,7 +140,7 @@ impl Connection {
         let slot = self.enter_registry(registry, &tuple)?;
         if let Some(link) = across::link_to(SocketAddr::from(tuple.peer).ip()) {
             if slot.is_signalled() {
-                // Whoever offers memory of this host does not hold the other end.
+                // A process that offers memory of this host does not hold the other end.
                 slot.clear_signal();
                 drop(rendezvous::datagrams(slot.slot()));
             }
@@ -171,7 +173,8 @@ impl Connection {
             Config::get().threshold
         } else {
             if self.role == Role::Accepted && self.reason() == Some(Reason::BelowThreshold) {
-                // It is above it, and so is the other end, which would have come by now.
+                // The connection is above the threshold, and so is the other end, which would have
+                // registered by now.
                 self.set_reason(Some(Reason::NoPeer));
             }
             u32::MAX
@@ -184,7 +187,7 @@ impl Connection {
         if let Some(tuple) = negotiation.tuple {
             return Ok(tuple);
         }
-        // A connection attempt may still be under way: then it is tried again.
+        // If the connection is still being established, it is tried again.
         let (local, peer) = self.names().map_err(|_| Reason::BelowThreshold)?;
         let namespace = socket::namespace(self.fd()).map_err(|error| {
             tracing::warn!("SO_NETNS_COOKIE: {error}; Linux 5.14 or newer is needed");
@@ -227,7 +230,8 @@ impl Connection {
             return Err(Reason::Bypassed);
         }
         let acceptor = registry.find_acceptor(&tuple.mirrored()).ok_or(Reason::NoPeer)?;
-        // If that is another user's, whoever has entered itself is not who it says.
+        // If the socket at the other end is another user's, the registered process is not what it
+        // claims.
         proof::other_end(tuple)?;
         let proof = proof::own(self.fd())?;
         let (channel, theirs) = Channel::pair().map_err(|error| {
@@ -238,7 +242,7 @@ impl Connection {
             Datagram { message: Message::Offer, target: acceptor.slot, reply, tuple: *tuple };
         let sent =
             rendezvous::send(&acceptor.rendezvous, &datagram, &[proof.as_fd(), theirs.as_fd()]);
-        // Also when there was no room: somebody has to come and empty it.
+        // Also if there was no room: the acceptor has to come and empty it.
         registry.signal(acceptor.slot);
         match sent {
             Sent::Yes => {
@@ -252,7 +256,7 @@ impl Connection {
         }
     }
 
-    /// Deals with an offer for this connection.
+    /// Handles an offer for this connection.
     fn consider(
         &self,
         negotiation: &mut Negotiation,
@@ -287,7 +291,7 @@ impl Connection {
         });
         registry.signal(offerer);
         match result {
-            // What a stranger sends changes nothing for the one who holds the other end.
+            // A stranger's offer changes nothing for the process that holds the other end.
             Err(reason @ Reason::Unproven) => {
                 self.set_reason(Some(reason));
                 Ok(())
@@ -308,7 +312,7 @@ impl Connection {
         Ok((Side::new()?, proof::own(self.fd())?))
     }
 
-    /// Takes what the other end says to what this one has said.
+    /// Handles the other end's answer to this end's last message.
     fn listen(
         &self,
         negotiation: &mut Negotiation,
@@ -334,7 +338,7 @@ impl Connection {
         match (message, pending.said) {
             (Some(Message::Granted), Said::Offer) => {
                 let joined = self.accept(tuple, &pending.channel, pending.peer, delivery);
-                // If this end cannot, the other one need not keep its memory.
+                // If this end cannot join, the other one need not keep its memory.
                 drop(pending.channel);
                 registry.signal(pending.peer);
                 self.link_if_alone(negotiation, Box::new(joined?))
@@ -352,7 +356,7 @@ impl Connection {
         }
     }
 
-    /// Takes what was granted, and sends this end's memory in turn.
+    /// Takes the granted memory, and sends this end's in turn.
     fn accept(
         &self,
         tuple: &FourTuple,
@@ -391,14 +395,15 @@ impl Connection {
         }
     }
 
-    /// The plain phase is over, and this caller ended it: nobody is inside a system call any more,
-    /// and nobody uses the ring yet.
+    /// Runs once the plain phase has ended, in the caller that ended it: no thread is inside a
+    /// system call any more, and none uses the ring yet.
     pub(super) fn begin_attached(&self, link: &Link) {
         let queue = &link.ring.queue;
         let _ = link.identity.set(socket::identity(self.fd()));
         let (sent, received) = self.gate.bytes();
         let kernel = socket::kernel_counts(self.fd()).ok();
-        // A peer that makes no room takes our end of TCP for our death unless it knows better.
+        // Unless told otherwise, a peer that makes no room takes the end of our TCP direction for
+        // our death.
         let is_shut = kernel.as_ref().is_some_and(|kernel| kernel.shut);
         queue.start(Start { tx_tcp_bytes: sent, rx_tcp_bytes: received, is_shut });
         if self.is_receive_shut() {
@@ -419,8 +424,8 @@ impl Connection {
         };
         match reason {
             None => {
-                // The acknowledgement that ends a hold of the kernel's does not come with an answer by
-                // the ring.
+                // An answer by the ring does not carry the acknowledgement that would end the
+                // kernel's holding back.
                 socket::push(self.fd());
                 queue.set_ready();
             }
@@ -436,8 +441,8 @@ impl Connection {
         );
     }
 
-    /// Whether the kernel counted other bytes than this process did: then some moved unseen (stdio,
-    /// io_uring, another process), and no position on the two sides would agree.
+    /// Whether the kernel's byte counts differ from this process's: then bytes have moved unseen
+    /// (stdio, io_uring, another process), and the two sides' positions would not match.
     fn is_bypassed(&self, kernel: Option<&socket::KernelCounts>, sent: u64, received: u64) -> bool {
         let Some(kernel) = kernel else { return true };
         let syn = u64::from(self.role == Role::Connected);
@@ -450,13 +455,13 @@ impl Connection {
     }
 }
 
-/// What the one to whom `offer` was made says to it.
+/// The reply to `offer`, from the end to which it was made.
 fn answer(offer: &Datagram, message: Message) -> Datagram {
     Datagram { message, target: offer.reply, reply: offer.target, tuple: offer.tuple.mirrored() }
 }
 
 fn unsent(error: &std::io::Error) -> Reason {
-    tracing::debug!("the other end cannot be told: {error}");
+    tracing::debug!("the other end cannot be reached: {error}");
     scarcity::reason_of(error).unwrap_or(Reason::NoPeer)
 }
 

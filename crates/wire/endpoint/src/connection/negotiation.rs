@@ -19,25 +19,25 @@ use crate::config::Config;
 use crate::control_group::Held;
 use crate::{permission, scarcity};
 
-/// How far an upgrade has come.
+/// The progress of an upgrade.
 #[derive(Debug, Default)]
 pub(super) struct Negotiation {
     pub(super) tuple: Option<FourTuple>,
     pub(super) looks: u32,
     pub(super) pending: Option<Pending>,
-    /// With an end on another machine.
+    /// The negotiation with an end on another machine.
     pub(super) meeting: Option<Meeting>,
     /// Both ends have agreed on this link, but this process has forked meanwhile, and the child
-    /// receives from the kernel alone. Until this end says that it is ready, the other one sends by
-    /// TCP.
+    /// receives from the kernel alone. Until this end reports that it is ready, the other one sends
+    /// by TCP.
     pub(super) granted: Option<Box<Link>>,
     /// This end has accepted the connection, and has looked for an offer before in vain.
     pub(super) waited: bool,
-    /// Nothing more will be tried.
+    /// No further attempt will be made.
     pub(super) over: bool,
 }
 
-/// A conversation in which the other end has the next word.
+/// A negotiation in which the next step is the other end's.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) channel: Channel,
@@ -46,7 +46,7 @@ pub(super) struct Pending {
     pub(super) said: Said,
 }
 
-/// What this end has said.
+/// This end's last message.
 #[derive(Debug)]
 pub(super) enum Said {
     Offer,
@@ -70,7 +70,7 @@ impl Side {
             return Err(Reason::Bypassed);
         }
         let geometry = Config::get().geometry;
-        // What is kept for a retransmission is hardly ever touched.
+        // The copy kept for a retransmission is hardly ever touched.
         let held = Held::take((geometry.segments() * geometry.segment_size()) as u64);
         let held = held.map_err(|full| {
             tracing::warn!("no shared memory: {full}");
@@ -93,7 +93,7 @@ impl Side {
         Ok(Self { own, descriptor, geometry, doorbell, held })
     }
 
-    /// What the peer needs of this end.
+    /// The descriptors that the peer needs from this end.
     pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.descriptor.as_fd(), self.doorbell.as_fd()]
     }
@@ -110,7 +110,7 @@ impl Side {
             Reason::PeerViolation
         };
         let memory = Peer::attach(memory.as_fd(), Geometry::MAX_BYTES).map_err(|error| {
-            // This process may have no address space left for what is well made.
+            // This process may have no address space left for valid memory.
             let scarcity = match &error {
                 AttachError::Io(error) => scarcity::reason_of(error),
                 _ => None,
@@ -127,7 +127,7 @@ impl Side {
     }
 }
 
-/// The descriptors that came with a message, if all did.
+/// The descriptors of a message, if none is missing.
 pub(super) fn all<const N: usize>(descriptors: Vec<Placed>) -> Result<[Placed; N], Reason> {
     descriptors.try_into().map_err(|_| {
         tracing::warn!(

@@ -1,4 +1,4 @@
-//! What the next bytes of an attached connection come from: the part of the receiving half's
+//! The source of the next bytes of an attached connection: the part of the receiving half's
 //! protocol that receives in order and seeks have in common.
 
 use seekwire_protocol::switch::RxStep;
@@ -10,23 +10,23 @@ pub(super) use no_peer::between_looks;
 #[cfg(test)]
 pub(super) use peer::between_looks;
 
-/// Where an attached connection goes on.
+/// The source of the next byte.
 pub(super) enum Next<'r, 'q> {
-    /// On the ring.
+    /// The ring.
     Ring,
-    /// With so many bytes from the kernel at most.
+    /// The kernel, with at most this many bytes.
     Tcp(u64),
-    /// With as many as the kernel has.
+    /// The kernel, with as many bytes as it has.
     TcpUnbounded(UnboundedRead<'r, 'q>),
-    /// The ring is empty. TCP may have something to say: its end ends the stream.
+    /// The ring is empty. TCP may have news: its end ends the stream.
     Empty,
-    /// Nowhere: the stream has ended.
+    /// None: the stream has ended.
     End,
 }
 
-/// A read from the kernel without a bound: the sender keeps to TCP until this is dropped. The end
-/// that it finds is not that of the stream if the ring has a record afterwards: the sender may have
-/// entered it, and shut TCP down, since the ring was looked at.
+/// A read from the kernel without a bound: the sender stays on TCP until this is dropped. If the
+/// read finds the end of TCP, but the ring has a record afterwards, the stream has not ended: the
+/// sender may have entered the ring, and shut TCP down, since the last look.
 pub(super) struct UnboundedRead<'r, 'q>(&'r Rx<'q, Own, Peer>);
 
 impl Drop for UnboundedRead<'_, '_> {
@@ -37,7 +37,7 @@ impl Drop for UnboundedRead<'_, '_> {
 }
 
 impl<'r, 'q> Next<'r, 'q> {
-    /// Takes the switches off the head of the ring, and announces the read that has to be.
+    /// Takes the switches off the head of the ring, and announces the read that follows.
     #[inline]
     pub(super) fn of(rx: &'r Rx<'q, Own, Peer>) -> Result<Self, Violation> {
         loop {
@@ -63,12 +63,12 @@ impl<'r, 'q> Next<'r, 'q> {
 
 #[cfg(not(test))]
 mod no_peer {
-    /// Where the peer may do something between two looks of this end's.
+    /// A point between two looks of this end at which a test's peer may act.
     #[inline]
     pub(in super::super) fn between_looks() {}
 }
 
-/// A peer that does something between two looks of this end's.
+/// A peer that acts between two looks of this end.
 #[cfg(test)]
 pub(super) mod peer {
     use std::cell::RefCell;
@@ -80,7 +80,7 @@ pub(super) mod peer {
         static PEER: RefCell<Option<Act>> = const { RefCell::new(None) };
     }
 
-    /// What the peer does, for this thread.
+    /// Sets the peer's action, for this thread.
     pub(in super::super) fn acts(act: Option<Act>) {
         PEER.set(act);
     }

@@ -34,7 +34,7 @@ impl Number {
     }
 }
 
-/// What the calls that sleep, or have slept, share.
+/// State that calls which sleep, or have slept, share.
 #[derive(Debug, Default)]
 pub(super) struct Hold {
     pub(super) calls: u32,

@@ -3,10 +3,10 @@
 use seekwire_protocol::Carrier;
 
 pub(super) enum Try {
-    /// So many bytes; 0 is the end of the stream, or a zero-length request.
+    /// This many bytes were moved; 0 is the end of the stream, or a zero-length request.
     Moved(usize),
-    /// Nothing more for this call, which has received something: what is left to say is the next
-    /// call's.
+    /// Nothing more for this call, which has received something: anything further is for the next
+    /// call.
     Over,
     /// Nothing now; wait for the ring or for the kernel's socket.
     Wait(Carrier),

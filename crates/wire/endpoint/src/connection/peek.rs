@@ -1,5 +1,5 @@
-//! MSG_PEEK on an attached connection: copies what can be received by either carrier, and leaves it
-//! where it is.
+//! MSG_PEEK on an attached connection: copies the bytes that can be received by either carrier, and
+//! leaves them where they are.
 
 use std::io::IoSliceMut;
 
@@ -18,8 +18,9 @@ use super::state::Connection;
 use super::terms::RecvFlags;
 
 impl Connection {
-    /// A receive of no bytes, for which TCP waits until anything wakes it, even where there is no
-    /// room for a byte. An error is told before the wait; one that ends it is the next call's.
+    /// A receive of no bytes, for which TCP waits until anything wakes it, even if the buffer has
+    /// no room for a byte. An error that exists before the wait is returned; one that ends it is
+    /// left to the next call.
     ///
     /// # Errors
     /// As for [`Connection::recv`].
@@ -116,7 +117,7 @@ impl Connection {
                 Some(ear) if seen > 0 => self.wait_to_see(link, mark, ear, &limit, &call),
                 _ => match self.wait_to_receive(link, carrier, &limit, marked, &call) {
                     // The kernel has bytes that were seen already, and would end every sleep. An
-                    // ear hears only new ones.
+                    // ear wakes only for new ones.
                     Ok(true) if seen == seen_before => match Ear::new(self.fd()) {
                         Ok(hears) => {
                             ear = Some(hears);
@@ -134,8 +135,8 @@ impl Connection {
         }
     }
 
-    /// Whether an urgent byte follows what was seen by TCP: the kernel returns what comes before
-    /// it, however much is wanted.
+    /// Whether an urgent byte follows the bytes seen by TCP: the kernel returns those before it,
+    /// however many are wanted.
     fn is_at_mark(&self, link: &Link, seen: usize) -> Result<bool, Errno> {
         // FIONREAD counts up to an urgent byte.
         Ok(link.ring.queue.carriers().1 == Carrier::Tcp
@@ -151,14 +152,14 @@ impl Connection {
         const LITTLE: usize = 16 << 10;
         let mut by_tcp = Vec::new();
         let looked = rx.peek_across(&mut scatter, || {
-            // A buffer may be larger than all that the kernel can hold. Where memory is short, less
-            // is seen.
+            // A buffer may be larger than all that the kernel can hold. If memory is short, the
+            // peek returns less.
             let there =
                 if socket::is_at_mark(self.fd()) { Ok(0) } else { socket::unread(self.fd()) };
             let len = room.min(there.unwrap_or(0));
             by_tcp = zeros(len).or_else(|_| zeros(len.min(LITTLE))).unwrap_or_default();
-            // With an error there are no bytes. A receive that comes so far returns it: the kernel
-            // tells an error once, and only if no bytes come before it.
+            // With an error no bytes are returned. A receive that gets here returns it: the kernel
+            // reports an error once, and only if no bytes precede it.
             if !by_tcp.is_empty() {
                 let n = socket::recv(self.fd(), &mut by_tcp, KernelRecv::PEEK).unwrap_or(0);
                 by_tcp.truncate(n);
@@ -170,7 +171,7 @@ impl Connection {
         Ok(scatter.filled())
     }
 
-    /// Whether nothing more can come than what is there.
+    /// Whether no more bytes can come.
     fn has_ended(&self, link: &Link) -> bool {
         let q = &link.ring.queue;
         let hangup = Events { hangup: true, ..Events::default() };

@@ -1,11 +1,11 @@
 //! Finds out whether a peer that takes nothing is slow or dead.
 //!
-//! What lies on the ring of a process that was killed is of no use, but a send has no way to know:
-//! nobody writes into the memory any more. The kernel knows, because it ended the connection. So a
-//! sender asks it: in the second send to a peer that has shown no sign of life since the first, and
-//! then every few tens of microseconds. Once the peer's direction has ended, the kernel learns
-//! nothing more of its own accord, so the sender goes on by TCP, where a peer that is gone answers
-//! with a reset (RFC 9293, 3.10.7.1).
+//! Bytes on the ring of a killed process are of no use, but a send cannot know that: nobody writes
+//! into the memory any more. The kernel knows, because it ended the connection. So a sender asks
+//! it: in the second send to a peer that has shown no sign of life since the first, and then every
+//! few tens of microseconds. Once the peer's direction has ended, the kernel learns nothing more of
+//! its own accord, so the sender goes on by TCP, where a peer that is gone answers with a reset
+//! (RFC 9293, 3.10.7.1).
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,18 +31,20 @@ use super::terms::Interest;
 /// Bytes that a receiver may leave unread before it has to wait for its turn: about what TCP takes
 /// by default.
 pub(super) const AMPLE: usize = 256 << 10;
-/// A receiver that takes nothing from the ring for so long stands still.
+/// How long a receiver must have taken nothing from the ring to count as standing still.
 pub(super) const STANDSTILL: Duration = Duration::from_millis(50);
-/// A peer on another machine that takes nothing for this time may not have heard of what there is.
+/// How long a peer on another machine may take nothing before it is rung for again: it may have
+/// missed the first ring.
 const UNHEARD: Duration = Duration::from_secs(1);
-/// Looks at a receiver that is inside a read, each with a turn for others.
+/// Maximum number of looks at a receiver that is inside a read, each followed by yielding the
+/// processor.
 const LOOKS: u32 = 1000;
 /// How long a receiver may be inside a read that does not block; it may be stopped there.
 const INSIDE: Duration = Duration::from_secs(60);
 
-/// For how long something has lasted that began at this reading of the clock. It begins now if that
-/// is 0, or if the clock was set back since: this process is a child that has another one than its
-/// parent.
+/// How long something has lasted that began at this reading of the clock. It begins now if the
+/// reading is 0, or if the clock was set back since: this process is a child with another clock
+/// than its parent.
 fn lasts(since: &AtomicU64) -> Duration {
     let begin = since.load(Ordering::Relaxed);
     if begin != 0 {
@@ -55,7 +57,7 @@ fn lasts(since: &AtomicU64) -> Duration {
 }
 
 impl Link {
-    /// Counts a send that is about to be made. True when the kernel is to be asked about the peer
+    /// Counts a send that is about to be made. True if the kernel is to be asked about the peer
     /// first.
     #[inline]
     pub(super) fn looks_lost(&self) -> bool {
@@ -63,7 +65,7 @@ impl Link {
         let count = sends.load(Ordering::Relaxed).wrapping_add(1);
         sends.store(count, Ordering::Relaxed);
         if count == 1 {
-            // A sign from before this send does not count for the next one.
+            // A sign of life from before this send does not count for the next one.
             let mark = self.ring.queue.life_mark();
             if shown.load(Ordering::Relaxed) != mark {
                 shown.store(mark, Ordering::Relaxed);
@@ -71,7 +73,7 @@ impl Link {
                 return false;
             }
         }
-        // Half of the readings is enough: one of two sends is the second one.
+        // Half of the readings are enough: one of two sends is the second one.
         if count % 2 == 0 {
             return false;
         }
@@ -90,8 +92,9 @@ impl Link {
         self.watch.taken.swap(taken, Ordering::Relaxed) == taken
     }
 
-    /// Whether there is no room for a send of whatever length, since one found none: to a program
-    /// that was refused, a ring with a place for a smaller message is full, as TCP's buffers are.
+    /// Whether there is no room for a send of whatever length, since one found none: after a
+    /// refusal, the program must see a ring with room for a smaller message as full, as with TCP's
+    /// buffers.
     #[inline]
     pub(super) fn is_still_full(&self) -> bool {
         self.watch.refused.load(Ordering::Relaxed) && self.has_no_room_yet()
@@ -116,8 +119,8 @@ impl Link {
         lasts(since) >= STANDSTILL
     }
 
-    /// Whether whoever held the peer's end has left it or is dying, or dead: a process closes its
-    /// sockets before it is gone. Asked when TCP has ended.
+    /// Whether all processes that held the peer's end have left it, are dying, or are dead: a
+    /// process closes its sockets before it is gone. Asked after TCP has ended.
     fn peer_is_ending(&self) -> bool {
         self.is_left_across().unwrap_or_else(|| {
             self.peer_pid != 0
@@ -126,14 +129,14 @@ impl Link {
     }
 
     /// Whether the peer may be dead now that its direction has ended. If it ended that in order,
-    /// TCP is silent about its death.
+    /// TCP does not report its death.
     fn may_be_dead(&self) -> bool {
         let q = &self.ring.queue;
         let is_gone = || self.peer_pid != 0 && !q.peer_has_holder(thread::exists);
         !q.peer_is_shut() || is_gone() || self.has_stood_still()
     }
 
-    /// Whether nobody who is alive holds the peer's end. Processes of another pid namespace are not
+    /// Whether no living process holds the peer's end. Processes of another pid namespace are not
     /// known.
     pub(super) fn peer_is_dead(&self) -> bool {
         self.peer_pid != 0 && !self.ring.queue.peer_has_holder(thread::process_is_alive)
@@ -141,8 +144,7 @@ impl Link {
 }
 
 impl Connection {
-    /// Leaves a ring on which there is no room, or from which nothing is taken: TCP has room of its
-    /// own.
+    /// Leaves a ring that is full, or from which nothing is taken: TCP has room of its own.
     #[cold]
     pub(super) fn overflow(&self, link: &Link) -> Result<(), Errno> {
         let tx = self.tx(link)?;
@@ -150,7 +152,7 @@ impl Connection {
         let left = tx.overflow();
         let has_left = was_on_ring && !link.ring.queue.tx_on_ring();
         if has_left {
-            // Those of this end who wait for room wait for that in the socket now.
+            // This end's waiters for room now wait for room in the socket.
             tx.calls().own();
         }
         drop(tx);
@@ -164,8 +166,8 @@ impl Connection {
     }
 
     /// Whether bytes may be given to the kernel: the receiver may be inside a read that does not
-    /// block, for some microseconds. It is waited for that long; a receiver that is stopped there
-    /// keeps a sender from TCP, and one that stays there for [`INSIDE`] breaks the protocol.
+    /// block, for some microseconds. Waits that long; a receiver that is stopped there keeps the
+    /// sender from TCP, and one that stays there for [`INSIDE`] breaks the protocol.
     pub(super) fn may_use_tcp(&self, link: &Link, tx: &Tx<'_, Own, Peer>) -> Result<bool, Errno> {
         for _ in 0..LOOKS {
             if tx.may_use_tcp() {
@@ -183,7 +185,7 @@ impl Connection {
         Ok(false)
     }
 
-    /// Whether whoever was inside a read has gone, and does not leave it any more.
+    /// Whether the process that was inside a read is gone, and will never leave it.
     fn is_nobody_inside(&self, link: &Link) -> bool {
         let q = &link.ring.queue;
         // The processes of another machine are not known.
@@ -191,8 +193,8 @@ impl Connection {
         q.peer_has_closed() || link.peer_is_dead() || self.has_error() || is_killed()
     }
 
-    /// TCP has ended, and the ring says nothing of it. Where a process was killed that had not
-    /// received all, its kernel knows nothing of what lay on the ring and ended the connection in
+    /// TCP has ended, but the ring has no record of it. If a process was killed that had not
+    /// received all bytes, its kernel knew nothing of those on the ring and ended the connection in
     /// order; with TCP alone it would have reset it (RFC 1122, 4.2.2.13).
     #[cold]
     pub(super) fn end_of_stream(
@@ -208,13 +210,13 @@ impl Connection {
         if let Some(error) = link.take_untold() {
             return Err(error.into());
         }
-        // False where only this end was shut down for reading, by whatever process.
+        // False if only this end was shut down for reading, by any process.
         let has_ended = socket::ends(self.fd()).peers;
         let in_order = !has_ended || q.peer_is_shut() || q.peer_has_closed();
         if !in_order {
             q.set_saw_end();
-            // Perhaps nobody is there to take what is sent: only TCP tells. The next send returns
-            // an error.
+            // Perhaps no peer is left to take further bytes: only TCP can tell. The next send
+            // returns an error.
             let _ = self.overflow(link);
         }
         if in_order || q.unsent_and_shown() == 0 || !link.peer_is_ending() {
@@ -243,7 +245,7 @@ impl Connection {
         }
     }
 
-    /// The kernel has told this end of an error, or of the end of both directions.
+    /// Notes that the kernel has reported an error, or the end of both directions.
     #[cold]
     pub fn heard_of_end(&self) {
         if let Some(link) = self.attached() {
@@ -251,7 +253,7 @@ impl Connection {
         }
     }
 
-    /// SO_ERROR, which tells an error once.
+    /// SO_ERROR, which reports an error once.
     #[must_use]
     pub fn take_error(&self) -> Option<Errno> {
         let error = socket::take_error(self.fd());
@@ -261,25 +263,25 @@ impl Connection {
         error.or_else(|| self.take_kept_error())
     }
 
-    /// An error that the kernel has returned to this library and the program has not seen yet: takes
-    /// it as SO_ERROR takes the socket's.
+    /// Takes an error that the kernel has returned to this library and the program has not seen
+    /// yet, as SO_ERROR takes the socket's.
     #[must_use]
     pub fn take_kept_error(&self) -> Option<Errno> {
         let untold = self.attached().and_then(Link::take_untold);
         untold.or_else(|| self.with_late(Engine::take_late)?)
     }
 
-    /// Whether there is such an error.
+    /// Whether such an error is kept.
     #[must_use]
     pub fn keeps_error(&self) -> bool {
         self.attached().is_some_and(Link::has_untold)
             || self.with_late(|engine| engine.has_late()) == Some(true)
     }
 
-    /// Looks after what a peer on another machine has not taken from the ring. All words of the two
-    /// ends lie in memory that others can write, even the wish to be woken. So the peer is rung for
-    /// after a while whether it has asked for that or not. If it can no longer find what this end has
-    /// left for it, neither of them would ever go on: the connection is reset.
+    /// Checks on bytes that a peer on another machine has not taken from the ring. All words of the
+    /// two ends lie in memory that others can write, even the request to be woken. So after a while
+    /// the peer is woken whether it has asked for that or not. If it can no longer find the bytes
+    /// that this end has left for it, neither of them would ever go on: the connection is reset.
     #[inline]
     pub(super) fn look_after(&self, link: &Link) {
         if link.is_across() && link.is_sound() {
@@ -316,8 +318,8 @@ impl Connection {
         link.ring.doorbell.ring();
     }
 
-    /// TCP has ended, as a sender finds, and so has the peer's process, which had not received all:
-    /// the connection is reset, as in [`Self::end_of_stream`]. Not while there is something to
+    /// A sender finds that TCP has ended, and so has the peer's process, which had not received all
+    /// bytes: the connection is reset, as in [`Self::end_of_stream`]. Not while bytes are left to
     /// receive.
     fn is_reset_by_killed(&self, link: &Link) -> bool {
         let q = &link.ring.queue;
@@ -334,8 +336,8 @@ impl Connection {
         is_killed
     }
 
-    /// What a receive gives on an end that was shut down for reading, when nothing is left: the
-    /// end, unless TCP has reset the connection, which is told once.
+    /// The result of a receive on an end that was shut down for reading, when no bytes are left:
+    /// the end of the stream, unless TCP has reset the connection, which is reported once.
     #[cold]
     pub(super) fn end_of_shut(&self) -> Result<usize, Errno> {
         let is_reset = || self.attached().is_some_and(|link| self.is_reset_by_killed(link));
@@ -352,12 +354,12 @@ impl Connection {
         }
     }
 
-    /// Leaves a ring on which there is no room, if that is due: at once if what lies there is
-    /// little, less than TCP has room for from the start, or if TCP_USER_TIMEOUT is set; else when
-    /// nothing was taken for a while, since TCP's room grows with what is sent. A receiver that is
-    /// merely slow has the ring to itself. So has one whose sender is `patient`
-    /// ([`super::terms::SendFlags`]), or has sent more than TCP has room for, unless TCP has
-    /// something to say of it. Returns whether the next send goes by TCP.
+    /// Leaves a full ring if that is due: at once if few bytes lie there, fewer than TCP has room
+    /// for from the start, or if TCP_USER_TIMEOUT is set; otherwise after nothing was taken for a
+    /// while, since TCP's room grows with the bytes sent. A receiver that is merely slow keeps the
+    /// ring. So does one whose sender is `patient` ([`super::terms::SendFlags`]), or has sent more
+    /// than TCP has room for, unless TCP may have news of it. Returns whether the next send goes by
+    /// TCP.
     #[cold]
     pub(super) fn overflow_if_due(&self, link: &Link, patient: bool) -> Result<bool, Errno> {
         let is_little = link.ring.queue.unsent() < AMPLE;
@@ -373,8 +375,8 @@ impl Connection {
         Ok(!link.ring.queue.tx_on_ring())
     }
 
-    /// Whether more lies on the ring than the kernel would take: the program has set small buffers,
-    /// and may know that they are full.
+    /// Whether more bytes lie on the ring than the kernel would take: the program has set small
+    /// buffers, and may know that they are full.
     fn holds_more_than_tcp(&self, link: &Link) -> bool {
         let unsent = link.ring.queue.unsent();
         let Ok(mut room) = socket::send_buffer(self.fd()) else { return false };
@@ -387,7 +389,7 @@ impl Connection {
         };
         let [local, peer] = [local, peer]
             .map(|address| SocketAddr::new(address.ip().to_canonical(), address.port()));
-        // Of a peer on another machine nothing is known.
+        // Nothing is known of a peer on another machine.
         let Ok(Some(buffer)) = diag::receive_buffer(peer, local, namespace) else { return false };
         room += buffer as usize;
         unsent > room
@@ -400,8 +402,8 @@ impl Connection {
         self.overflow(link)
     }
 
-    /// Leaves a ring on which there is no room; returns whether it did. A wait calls it that would
-    /// otherwise report nothing but ends: with TCP alone there would be room to report.
+    /// Leaves a full ring; returns whether it did. Called by a wait that would otherwise report
+    /// nothing but ends: with TCP alone, it would report room.
     pub fn make_room_by_tcp(&self) -> bool {
         self.attached().is_some_and(|link| {
             link.tx_on_ring()
@@ -411,14 +413,14 @@ impl Connection {
         })
     }
 
-    /// Whether TCP may have something to say: the peer may be dead, of which a reset tells, or
-    /// TCP_USER_TIMEOUT limits how long its silence may last.
+    /// Whether TCP may have news: the peer may be dead, which a reset reports, or TCP_USER_TIMEOUT
+    /// limits how long it may be silent.
     fn is_for_tcp_to_say(&self, link: &Link) -> bool {
         link.ring.queue.peer_is_shut() || self.has_hung_up() || self.limits_silence()
     }
 
-    /// Whether TCP_USER_TIMEOUT is set. The kernel counts that time, whether the program makes calls
-    /// or not, from when it has bytes for which the peer has no room.
+    /// Whether TCP_USER_TIMEOUT is set. The kernel counts that time, whether the program makes
+    /// calls or not, from the moment when it has bytes for which the peer has no room.
     fn limits_silence(&self) -> bool {
         socket::user_timeout(self.fd()).is_ok_and(|timeout| timeout > 0)
     }
@@ -428,17 +430,18 @@ impl Connection {
         poll::look(self.fd(), hangup).is_ok_and(|events| events.hangup || events.dead)
     }
 
-    /// Whether a sleep until there is room has to be a short one ([`Connection::DOUBT`]): the ring
-    /// is full, and perhaps to be left.
+    /// Whether a sleep until there is room has to be short ([`Connection::DOUBT`]): the ring is
+    /// full, and may have to be left.
     #[must_use]
     pub fn is_starved(&self, want: Interest) -> bool {
         let full = |link: &&Link| link.tx_on_ring() && !link.ring.queue.has_room();
         want.write && self.attached().filter(full).is_some()
     }
 
-    /// Whether the kernel may be silent about bytes that somebody waits for: it wakes nobody for
-    /// fewer than SO_RCVLOWAT of its own, and knows nothing of those that lie on the ring before
-    /// them or behind them. So it may be once the line to another machine is over, or has no room.
+    /// Whether the kernel may be silent about bytes that a caller waits for: it wakes nobody for
+    /// fewer than SO_RCVLOWAT bytes in its own queue, and knows nothing of bytes on the ring that
+    /// precede or follow these. Also true once the line to another machine is closed, or has no
+    /// room.
     #[must_use]
     pub fn is_deaf(&self) -> bool {
         let may_be_split = |link: &&Link| {
@@ -449,15 +452,16 @@ impl Connection {
         (self.recv_low_water() > 1 && may_be_split(&link)) || link.is_silent()
     }
 
-    /// Whether a sleep has to be a short one ([`Connection::DOUBT`]), since nobody may wake who
-    /// sleeps.
+    /// Whether a sleep has to be short ([`Connection::DOUBT`]), since possibly nobody wakes the
+    /// sleeper.
     #[must_use]
     pub fn is_in_doubt(&self, want: Interest) -> bool {
         self.is_starved(want) || (want.read && self.is_deaf())
     }
 
-    /// Whether this end has left something on a ring to another machine that the peer has not taken.
-    /// Who waits for the connection looks again after [a while](Connection::DOUBT).
+    /// Whether this end has left something on a ring to another machine that the peer has not
+    /// taken. A caller that waits for the connection looks again after [a
+    /// while](Connection::DOUBT).
     #[inline]
     #[must_use]
     pub fn is_untaken(&self) -> bool {
@@ -465,18 +469,18 @@ impl Connection {
         self.attached().is_some_and(is_untaken)
     }
 
-    /// Whether a send of this end's was kept from TCP by a receiver that is inside a read, and none
-    /// was let through since. Nobody tells when the read is over.
+    /// Whether a receiver that is inside a read kept a send of this end from TCP, and no send was
+    /// let through since. No notification tells when the read ends.
     #[inline]
     #[must_use]
     pub fn was_held_up(&self) -> bool {
         self.attached().is_some_and(|link| link.watch.held_up_since.load(Ordering::Relaxed) != 0)
     }
 
-    /// Whether the read that [kept a send from TCP](Self::was_held_up) is not over yet: so long the
-    /// kernel's room means nothing, and to wait is to look again after a
-    /// [moment](Connection::MOMENT). A receiver that stays inside for too long is the next send's
-    /// to judge.
+    /// Whether the read that [kept a send from TCP](Self::was_held_up) still lasts. Until it ends,
+    /// room in the kernel means nothing, and waiting means looking again after a
+    /// [moment](Connection::MOMENT). The next send judges a receiver that stays inside for too
+    /// long.
     #[inline]
     #[must_use]
     pub fn is_held_up(&self) -> bool {
@@ -488,30 +492,29 @@ impl Connection {
         let Some(link) = self.attached() else { return false };
         let since = &link.watch.held_up_since;
         if !link.ring.queue.is_kept_from_tcp() || self.is_nobody_inside(link) {
-            // Who has seen it once sees it from then on, until the next send.
+            // Once seen, this stays so until the next send.
             since.store(0, Ordering::Relaxed);
             return false;
         }
         lasts(since) <= INSIDE
     }
 
-    /// How long to wait for a receiver until it is looked whether TCP has something to say of it,
-    /// or of its bytes.
+    /// How long to wait for a receiver before checking whether TCP has news of it, or of its bytes.
     pub const DOUBT: Duration = Duration::from_millis(100);
 
-    /// How long to wait for what nobody tells of and what takes microseconds.
+    /// How long to wait for an event that takes microseconds and sends no notification.
     pub const MOMENT: Duration = Duration::from_millis(1);
 
-    /// Whether the number does not stand for the socket any more: somebody has closed it by a
-    /// system call that nobody saw, and the kernel may have handed it out again. Closed by a call
-    /// that was seen, it is not asked about.
+    /// Whether the number no longer stands for the socket: it was closed by a system call that the
+    /// library did not see, and the kernel may have given it to another file. Not asked after a
+    /// close that the library saw.
     #[cold]
     pub(super) fn is_stale(&self, link: &Link) -> bool {
         let Some(identity) = link.identity.get() else { return false };
         *identity != socket::identity(self.fd()) && !self.is_closed()
     }
 
-    /// ESTALE if the number that a call is about to sleep on [is stale](Self::is_stale).
+    /// ESTALE if the number on which a call is about to sleep [is stale](Self::is_stale).
     pub(super) fn not_stale(&self, link: &Link, call: &Call<'_>) -> Result<(), Errno> {
         if !call.holds_file() && self.is_stale(link) { Err(Errno::STALE) } else { Ok(()) }
     }
@@ -519,7 +522,7 @@ impl Connection {
     /// Asks the kernel about a peer that may be dead.
     ///
     /// # Errors
-    /// ESTALE if the number does not stand for the socket any more.
+    /// ESTALE if the number no longer stands for the socket.
     #[cold]
     pub(super) fn doubt_peer(&self, link: &Link) -> Result<(), Errno> {
         if link.machine_is_gone() {
@@ -539,8 +542,8 @@ impl Connection {
         self.note_end(link);
         if link.is_sound() && events.hangup && link.may_be_dead() && !self.is_reset_by_killed(link)
         {
-            // A reset is all that TCP can still say of it, and says it to who sends. An error is
-            // the next send's.
+            // A reset is all that TCP can still report of it, and only to a sender. The next send
+            // returns an error.
             let _ = self.overflow(link);
         }
         Ok(())

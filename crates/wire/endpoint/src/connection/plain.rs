@@ -15,9 +15,9 @@ pub struct Plain<'c> {
 }
 
 impl Connection {
-    /// Enters the bracket that every system call on a plain socket needs that moves bytes, or
-    /// sleeps until some can be moved. `None` once the connection is attached. May be held by
-    /// several threads, and while asleep; the connection is not upgraded meanwhile.
+    /// Enters the bracket that a system call on a plain socket needs if it moves bytes, or sleeps
+    /// until some can be moved. `None` once the connection is attached. May be held by several
+    /// threads, and while asleep; the connection is not upgraded meanwhile.
     #[inline]
     #[must_use]
     pub fn enter_plain(&self) -> Option<Plain<'_>> {
@@ -57,8 +57,8 @@ impl Connection {
         }
     }
 
-    /// As [`Connection::enter_plain`] where there is nothing else to do; `None` also where there
-    /// is. Makes no system call and cannot fail.
+    /// As [`Connection::enter_plain`] if nothing else is due; otherwise also `None`. Makes no
+    /// system call and cannot fail.
     #[inline]
     #[must_use]
     pub fn enter_plain_at_once(&self) -> Option<Plain<'_>> {
@@ -68,7 +68,7 @@ impl Connection {
         self.gate.enter(CALLER).ok().map(|()| Plain { connection: self, who: CALLER })
     }
 
-    /// As [`Connection::enter_plain_at_once`], for a call that receives. After `None` ask
+    /// As [`Connection::enter_plain_at_once`], for a call that receives. After `None`, call
     /// [`Connection::enter_plain_to_receive`], which also does what became due.
     #[inline]
     #[must_use]
@@ -86,7 +86,8 @@ impl Connection {
         if !self.gate.has_receivers() {
             self.open_door();
         }
-        // What came while the system call slept: answers must not pile up until the next call.
+        // Handles signals that came while the system call slept: answers must not pile up until the
+        // next call.
         if self.is_signalled() {
             self.negotiate();
         }
@@ -98,8 +99,8 @@ impl Connection {
             || self.far.get().is_some_and(|far| far.entry.is_signalled())
     }
 
-    /// Whether there is a reason to negotiate. Looked at before every call, so the usual answer is
-    /// two loads away.
+    /// Whether there is a reason to negotiate. Checked before every call, so the usual answer costs
+    /// two loads.
     #[inline]
     fn is_due(&self) -> bool {
         let threshold = self.first_look();
@@ -117,7 +118,7 @@ impl Connection {
         }
     }
 
-    /// Counts as traffic enough to look for the peer now.
+    /// Makes the traffic so far count as enough to look for the peer now.
     pub fn hurry(&self) {
         self.gate.hurry(crate::config::Config::get().threshold);
         drop(self.enter_plain());
@@ -129,11 +130,11 @@ impl Connection {
             return;
         }
         let Some(link) = self.link.get() else { return };
-        // A process that is forked finds all of it done, or nothing.
+        // A forked process finds either all of it done, or nothing.
         let _inside = fork::enter();
-        // Others use the ring as soon as the gate says so: until the ring knows where TCP stands
-        // they wait for its halves, which are taken before. A signal handler that interrupted this
-        // leaves it to whom it interrupted.
+        // Other threads use the ring as soon as the gate allows: until the ring knows the position
+        // of TCP, they wait for its halves, which are locked here before. A signal handler that
+        // interrupted this code leaves it to that.
         let (Ok(rx), Ok(tx)) = (self.rx(link), self.tx(link)) else { return };
         self.read_settings();
         self.share_messages(link);
@@ -148,7 +149,7 @@ impl Connection {
 }
 
 impl Plain<'_> {
-    /// The system call received this many bytes.
+    /// Notes that the system call received this many bytes.
     #[inline]
     pub fn received(&self, n: usize) {
         let before = self.connection.gate.received.fetch_add(n as u64, Ordering::Relaxed);
@@ -159,7 +160,7 @@ impl Plain<'_> {
         }
     }
 
-    /// The system call sent this many bytes.
+    /// Notes that the system call sent this many bytes.
     #[inline]
     pub fn sent(&self, n: usize) {
         let before = self.connection.gate.sent.fetch_add(n as u64, Ordering::Relaxed);
@@ -183,8 +184,8 @@ impl Plain<'_> {
 }
 
 impl Plain<'_> {
-    /// Leaves the bracket as a drop does, but leaves what is due then to the caller: if true,
-    /// [`Connection::catch_up`] is to be called. Makes no system call and cannot fail.
+    /// Leaves the bracket as a drop does, but leaves due work to the caller: if true, it has to
+    /// call [`Connection::catch_up`]. Makes no system call and cannot fail.
     #[inline]
     #[must_use]
     pub fn leave(self) -> bool {

@@ -1,4 +1,4 @@
-//! What poll, select and epoll need to know about a connection.
+//! Readiness of a connection, for poll, select and epoll.
 
 use std::sync::atomic::Ordering;
 
@@ -12,15 +12,15 @@ use super::state::Connection;
 use super::terms::{Interest, Readiness};
 use crate::config::Config;
 
-/// Waits awake on behalf of a caller that watches several connections, and learns whether it is
-/// worth it.
+/// Spins on behalf of a caller that watches several connections, and learns whether that is
+/// worthwhile.
 #[derive(Debug, Default)]
 pub struct SetSpinner(Spinner);
 
 impl SetSpinner {
-    /// Waits awake for that peer until `look` sees something, for as long as the configuration, the
-    /// machine's load and `may_wait`, which is asked with the nanoseconds so far, allow; returns
-    /// whether it has. Returns at once when it is not worth it.
+    /// Spins for that peer until `look` sees something, while the configuration, the machine's load
+    /// and `may_wait`, which gets the nanoseconds so far, allow it; returns whether it has. Returns
+    /// at once if spinning is not worthwhile.
     pub fn spin(
         &self,
         peer: PeerPlace,
@@ -32,22 +32,21 @@ impl SetSpinner {
 }
 
 impl Connection {
-    /// What the ring knows to be ready. What it does not know, the kernel's poll on the socket
-    /// does: its POLLIN, POLLRDHUP, POLLHUP and POLLERR always count, its POLLOUT unless
-    /// `tx_on_ring`.
+    /// Readiness that the ring knows of. The rest is for the kernel's poll on the socket: its
+    /// POLLIN, POLLRDHUP, POLLHUP and POLLERR always count, its POLLOUT unless `tx_on_ring`.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         self.readiness_for(Interest::default())
     }
 
-    /// As [`Connection::readiness`], for somebody who wants to know whether there is room to send:
-    /// a ring without room is left, and TCP's counts.
+    /// As [`Connection::readiness`], for a caller that wants to know whether there is room to send:
+    /// a full ring is left, so that TCP's room counts.
     #[must_use]
     pub fn readiness_for(&self, want: Interest) -> Readiness {
         if want.write {
             if let Some(link) = self.attached() {
                 if link.tx_on_ring() && !link.ring.queue.has_room() {
-                    // An error is that of the next send.
+                    // The next send returns the error, if any.
                     let _ = self.overflow_if_due(link, false);
                 }
             }
@@ -77,7 +76,7 @@ impl Connection {
         }
     }
 
-    /// Whether nothing comes any more but what lies on the ring, since the peer sends nothing more
+    /// Whether only the bytes on the ring can still be received, since the peer sends nothing more
     /// or this end was shut down for reading: the kernel may have POLLIN, POLLHUP, POLLRDHUP or
     /// POLLERR to add.
     #[must_use]
@@ -105,8 +104,8 @@ impl Connection {
     }
 
     /// From now on the peer rings the doorbell when it publishes (`read`), or when it has freed
-    /// half of what is missing (`write`); to be undone by [`Connection::disarm`], once each. What
-    /// is ready already is returned: then do not sleep, unless only news counts (edge-triggered
+    /// half of the missing room (`write`). Each call is undone by one of [`Connection::disarm`].
+    /// Returns what is ready already: then do not sleep, unless only news counts (edge-triggered
     /// epoll).
     pub fn arm(&self, want: Interest) -> Readiness {
         if let Some(link) = self.attached() {
@@ -119,8 +118,8 @@ impl Connection {
         self.readiness_for(want)
     }
 
-    /// As [`Connection::arm`], for one that is armed already and goes back to sleep: the peer, which
-    /// rings once for each time that it is asked, rings again.
+    /// As [`Connection::arm`], for a caller that is armed already and goes back to sleep: the peer,
+    /// which rings once for each request, rings again.
     pub fn rearm(&self, want: Interest) {
         if let Some(link) = self.attached() {
             link.ring.make_room(u64::from(want.read) + u64::from(want.write));
@@ -139,8 +138,8 @@ impl Connection {
     }
 
     /// The doorbell's descriptor, readable once it was rung; `None` before the connection is
-    /// attached or seeking, or its rest [is watched](Self::watch_rest). It is another one once the
-    /// connection seeks, then also readable while the next byte is in library memory.
+    /// attached or seeking, or its rest [is watched](Self::watch_rest). Once the connection seeks,
+    /// it is another descriptor, which is also readable while the next byte is in library memory.
     #[must_use]
     pub fn doorbell(&self) -> Option<Fd> {
         self.peers_doorbell().or_else(|| self.found_doorbell())
@@ -150,8 +149,9 @@ impl Connection {
         self.seek_doorbell().or_else(|| self.attached().map(|link| link.ring.doorbell.fd()))
     }
 
-    /// As [`Connection::doorbell`], for somebody who wants nothing else than this: only who wants
-    /// to read is called by bytes in library memory. For a rest that was found nobody waits so.
+    /// As [`Connection::doorbell`], for a caller that wants nothing but this: bytes in library
+    /// memory wake only callers that want to read. Nobody waits in this way for a rest that was
+    /// found.
     #[must_use]
     pub fn doorbell_for(&self, want: Interest) -> Option<Fd> {
         if want.read {
@@ -161,11 +161,11 @@ impl Connection {
         }
     }
 
-    /// Silences the doorbell. Not needed where it is watched edge-triggered.
+    /// Silences the doorbell. Not needed if it is watched edge-triggered.
     pub fn quiet_doorbell(&self) {
         if let Some(link) = self.attached() {
             link.ring.doorbell.quiet();
-            // It may have rung for others who are armed.
+            // It may have rung for other armed waiters.
             link.ring.disarm(Events::default());
             self.call_others_again(link);
         } else {
@@ -173,14 +173,14 @@ impl Connection {
         }
     }
 
-    /// Whether somebody of this end who sleeps on the ring's doorbell has a reason to wake that the
-    /// peer does not ring for, and has yet to wake up. There are three: a receive that began before
-    /// the first seek; one that waits for the next byte, which is in library memory; a seek that
-    /// waits for bytes in the middle, some of which others have moved.
+    /// Whether a sleeper of this end on the ring's doorbell has yet to wake for a reason for which
+    /// the peer does not ring. There are three: a receive that began before the first seek; one
+    /// that waits for the next byte, which is in library memory; a seek that waits for bytes in the
+    /// middle, some of which others have moved.
     ///
-    /// Each sleeper is counted before it looks for the last time, and each reason is noted before
-    /// the doorbell is rung. So whoever silences the doorbell afterwards sees both, and leaves it
-    /// rung or rings it again: nobody sleeps on.
+    /// Each sleeper is counted before its last look, and each reason is noted before the doorbell
+    /// is rung. So a thread that silences the doorbell afterwards sees both, and leaves it rung or
+    /// rings it again: no sleeper is missed.
     pub(super) fn others_are_called(&self) -> bool {
         self.seeking.get().is_some_and(|seeking| {
             self.waiters.unaware.load(Ordering::SeqCst) > 0
@@ -213,7 +213,7 @@ impl Connection {
         self.attached().map_or(0, |link| link.ring.queue.data_mark())
     }
 
-    /// The part of a mark that bytes alone change. Where the direction is on TCP, the kernel reports
+    /// The part of the mark that only bytes change. If the direction is on TCP, the kernel reports
     /// the end.
     #[inline]
     #[must_use]
@@ -228,15 +228,15 @@ impl Connection {
         self.attached().is_some_and(|link| link.ring.queue.peer_has_sent_by_tcp())
     }
 
-    /// Changes whenever the kernel has received bytes or the end of the stream. `None` if it does
-    /// not say.
+    /// Changes whenever the kernel has received bytes or the end of the stream. `None` if the
+    /// kernel does not report it.
     #[must_use]
     pub fn kernel_mark(&self) -> Option<u64> {
         socket::received(self.fd()).ok()
     }
 
-    /// Where the peer runs now, for whose answer a caller may wait awake. `None` if that can be of
-    /// no use: there is no ring, or the peer needs this processor. No system call.
+    /// The processor on which the peer runs now, for a caller that may spin for its answer. `None`
+    /// if that is of no use: there is no ring, or the peer needs this processor. No system call.
     #[must_use]
     pub fn place_of_peer(&self) -> Option<PeerPlace> {
         let place = self.attached()?.peer_place();

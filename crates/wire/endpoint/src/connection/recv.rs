@@ -48,8 +48,8 @@ impl Connection {
         self.recv_message(bufs, flags, None)
     }
 
-    /// As [`Connection::recv`]; `control` takes what the kernel tells of bytes that came by TCP and
-    /// were taken.
+    /// As [`Connection::recv`]; `control` receives the kernel's control messages for bytes that
+    /// came by TCP and were taken.
     ///
     /// # Errors
     /// As for [`Connection::recv`].
@@ -75,9 +75,9 @@ impl Connection {
         let room = scatter.remaining();
         let call = self.begin_call();
         let limit = Limit::receive();
-        // SO_RCVLOWAT counts as it was when the call began.
+        // SO_RCVLOWAT counts with its value at the beginning of the call.
         let mut enough = self.enough(room, flags);
-        // Before a call sleeps it need not ask the kernel's socket: poll does.
+        // A call that is going to sleep need not ask the kernel's socket first: poll does.
         let mut asks_kernel = flags.dont_wait || self.settings.is_nonblocking();
         if enough > 1 && link.ring.queue.unread() < enough && !limit.forbids(self, flags.dont_wait)
         {
@@ -126,8 +126,8 @@ impl Connection {
         }
     }
 
-    /// Whether what comes next can be received at once, by the other carrier: to a program that
-    /// watches edges, less than it asked for means that there is no more.
+    /// Whether the next bytes can be received at once, by the other carrier: a program that watches
+    /// edges takes a short receive for the last bytes.
     #[inline]
     fn goes_on_elsewhere(&self, link: &Link) -> bool {
         link.ring.queue.has_record()
@@ -137,8 +137,8 @@ impl Connection {
     }
 
     /// For a call that has received something and finds no more: whether the kernel's socket has
-    /// something to say, such as an error, the end, or an urgent byte. Then the call is over. The
-    /// news stays there for the next call, since the kernel tells an error only once.
+    /// news, such as an error, the end, or an urgent byte. Then the call returns. The news stays
+    /// there for the next call, since the kernel reports an error only once.
     fn behind_bytes(&self, carrier: Carrier) -> Try {
         let news = Events { read: true, hangup: true, ..Events::default() };
         let has_news = poll::look(self.fd(), news)
@@ -152,7 +152,7 @@ impl Connection {
         if flags.wait_all { room } else { room.min(self.recv_low_water()) }
     }
 
-    /// One try. With `asks_kernel` an empty ring is believed only when the kernel's socket has not
+    /// One attempt. With `asks_kernel`, an empty ring counts only if the kernel's socket has not
     /// ended.
     #[inline]
     pub(super) fn try_recv(
@@ -220,7 +220,7 @@ impl Connection {
                     };
                     return Ok(Try::Moved(n));
                 }
-                // If something came for this end, which is shut down both ways, TCP has reset the
+                // If bytes came for this end, which is shut down both ways, TCP has reset the
                 // connection, perhaps before the peer ended it.
                 Next::End if scatter.filled() == 0 && link.ring.queue.refuses() => {
                     return self.end_of_shut().map(Try::Moved).map_err(Failure::Kernel);
@@ -263,7 +263,7 @@ impl Connection {
                             link.keep_untold(error);
                         }
                         _ if self.is_stale(link) => return Err(Failure::Kernel(Errno::STALE)),
-                        // The bytes that the peer held back come before the end. The hold may have
+                        // Bytes that the peer held back come before the end. The hold may have
                         // expired since the last look.
                         Ok(0) if link.ring.queue.unhold() => {}
                         Ok(0) => return self.end_of_stream(link, rx),
@@ -298,7 +298,7 @@ impl Connection {
         how.set(KernelRecv::PEEK, flags.peek);
         how.set(KernelRecv::TRUNC, flags.truncate);
         let mut moved = 0;
-        // Fills one buffer after the other. A peek stops at the first: it would see the same bytes
+        // Fills one buffer after another. A peek stops after the first: it would see the same bytes
         // again.
         loop {
             let left = bound - moved as u64;
@@ -315,8 +315,8 @@ impl Connection {
                 Ok(n) => {
                     if !flags.peek {
                         rx.received_by_tcp(n);
-                        // What the peer put on the ring after these bytes can be read from now on,
-                        // and it rang for that before: waiters have to hear of it again.
+                        // Bytes that the peer put on the ring after these can be read from now on,
+                        // and it rang for them before: waiters have to be woken again.
                         if n as u64 == left && link.ring.queue.has_readers() {
                             calls.own();
                         }
@@ -324,7 +324,7 @@ impl Connection {
                     scatter.filled_in_place(n);
                     moved += n;
                     let full = n == wanted && n as u64 != left && scatter.remaining() > 0;
-                    // An error behind the data is the next call's, so it must not be taken here.
+                    // An error after the data is for the next call, so it must not be taken here.
                     if flags.peek
                         || !full
                         || socket::unread(self.fd()).unwrap_or(0) == 0
@@ -347,7 +347,7 @@ impl Connection {
     pub fn unread(&self) -> Result<usize, Errno> {
         if self.is_seeking() {
             match self.unread_seeking() {
-                // A receive that began before the first seek is still asleep: nothing was taken
+                // A receive that began before the first seek is still asleep: no byte was taken
                 // yet.
                 Err(Errno::AGAIN) => {}
                 unread => return unread,
@@ -360,11 +360,11 @@ impl Connection {
             q.unhold();
         }
         let Ok(rx) = self.rx(link) else {
-            // In a signal handler that interrupted a receive the half cannot be taken: an estimate.
+            // A signal handler that interrupted a receive cannot lock the half: an estimate.
             return Ok(rest + q.unread() + socket::unread(self.fd()).unwrap_or(0));
         };
         let step = rx.step();
-        // The bytes of the carrier whose turn it is, and those of the other one if they follow
+        // The bytes of the carrier that comes next, and those of the other one if they follow
         // without a gap.
         let by_tcp = || {
             let void = usize::try_from(rx.void_left()).unwrap_or(usize::MAX);
@@ -377,7 +377,7 @@ impl Connection {
                 tcp => tcp,
             },
             Ok(RxStep::TcpUnbounded) => by_tcp(),
-            // No byte is in the kernel that the ring does not announce.
+            // The kernel has no byte that the ring does not announce.
             _ => 0,
         };
         drop(rx);

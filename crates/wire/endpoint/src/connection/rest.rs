@@ -1,13 +1,14 @@
-//! The rest ([`Rest`]): what programs receive that inherit the socket over exec.
+//! The rest ([`Rest`]): the bytes that programs receive which inherit the socket over exec.
 //!
-//! Before such a program begins, who has the ring says that it wants TCP, waits until no send is under
-//! way that began before, and takes all that lies on the ring into the rest, and what comes by TCP
-//! between. From then on nothing comes by the ring, whatever the peer does or does not do: the stream
-//! is the rest, then the kernel's socket. Whoever has the ring looks at the rest first, under the lock
-//! of the receiving half; who is another program by now has the rest and the socket alone.
+//! Before such a program begins, the process that has the ring requests TCP, waits until earlier
+//! sends of the peer have finished, and moves all bytes on the ring into the rest, with those that
+//! come by TCP between them. From then on nothing comes by the ring, whatever the peer does: the
+//! stream is the rest, then the kernel's socket. A process that has the ring looks at the rest
+//! first, under the lock of the receiving half; a process that has executed another program has
+//! only the rest and the socket.
 //!
-//! Whoever holds the end must have the rest, else it would miss bytes. So room for it is made by a
-//! process that holds the end alone, and all others are forks of that, which inherit it.
+//! Every holder of the end must have the rest, or it would miss bytes. So room for it is made by a
+//! process that holds the end alone, and all others are forks of that process, which inherit it.
 
 use std::io::IoSliceMut;
 use std::time::Duration;
@@ -32,23 +33,23 @@ use super::state::Connection;
 use super::terms::RecvFlags;
 use crate::fork;
 
-/// Bytes that are taken at a time.
+/// Number of bytes that are taken at a time.
 const PIECE: usize = 256 << 10;
-/// How often bytes are taken that a peer sends in the instant in which the earlier ones are.
+/// Maximum number of rounds, in case the peer sends more bytes while earlier ones are taken.
 const ROUNDS: usize = 8;
-/// How long the peer may be in the midst of a send, or the kernel may take to bring sent bytes. Both
-/// take microseconds, unless the peer has no processor.
+/// How long the peer may be in the middle of a send, or the kernel may take to deliver sent bytes.
+/// Both take microseconds, unless the peer has no processor.
 const AT_WORK: Duration = Duration::from_millis(100);
-/// Looks before this end sleeps between two of them.
+/// Number of looks before this end sleeps between two of them.
 const LOOKS: u32 = 1000;
-/// The time between two looks for something that nobody reports.
+/// The time between two looks for an event that sends no notification.
 const NAP: Duration = Duration::from_millis(1);
 
 impl Connection {
-    /// How many bytes of the rest have not been received.
+    /// Number of bytes of the rest that were not received yet.
     ///
     /// # Errors
-    /// EIO where it is not to be had in this process.
+    /// EIO if this process does not have it.
     pub(super) fn rest_left(&self) -> Result<u64, Errno> {
         let written = self.attached().map(|link| link.ring.queue.rest());
         match (self.rest.get(), written) {
@@ -59,28 +60,28 @@ impl Connection {
         .map_err(|_| Errno::IO)
     }
 
-    /// Whether bytes were taken off the ring that have not been received.
+    /// Whether bytes were taken off the ring that were not received yet.
     #[inline]
     #[must_use]
     pub fn has_rest(&self) -> bool {
         self.rest.get().is_some() && self.rest_left() != Ok(0)
     }
 
-    /// Whether receives go by the library, because the kernel's socket does not have all that comes
-    /// next.
+    /// Whether receives go through the library, because the next bytes are not all in the kernel's
+    /// socket.
     #[inline]
     #[must_use]
     pub fn receives_by_library(&self) -> bool {
         self.is_attached() || self.is_seeking() || self.has_rest()
     }
 
-    /// The outcome of a hand-over: EAGAIN where there is a rest.
+    /// The outcome of a hand-over: EAGAIN if there is a rest.
     pub(super) fn without_rest(&self) -> Result<HandedOver, Errno> {
         if self.has_rest() { Err(Errno::AGAIN) } else { Ok(HandedOver::All) }
     }
 
     /// Makes room for the rest, if this process holds the end alone: before a fork, whose child may
-    /// become another program.
+    /// execute another program.
     pub fn make_room_for_rest(&self) {
         if let Some(link) = self.attached().filter(|link| !link.is_across()) {
             self.room_for_rest(link);
@@ -98,11 +99,11 @@ impl Connection {
     }
 
     /// As [`Connection::hand_over_later`], for a program that inherits the socket and loads this
-    /// library: the unread bytes go to the rest, which that program has, too. The peer need not do
-    /// anything, and sends nothing again.
+    /// library: the unread bytes go to the rest, which that program also has. The peer need not
+    /// act, and retransmits nothing.
     ///
     /// # Errors
-    /// As for [`Connection::hand_over_later`], where there is no room for the rest.
+    /// As for [`Connection::hand_over_later`], if there is no room for the rest.
     pub fn leave_rest(
         &self,
         why: Reason,
@@ -118,7 +119,8 @@ impl Connection {
         };
         self.set_shared();
         if link.ring.queue.wants_tcp() {
-            // The peer takes bytes of others from the kernel only where this end has left the ring.
+            // The peer takes bytes of other processes from the kernel only if this end has left the
+            // ring.
             self.attend();
         } else {
             self.fall_back_now(link, why);
@@ -130,13 +132,13 @@ impl Connection {
         self.wish_for_all(link, is_ending)
     }
 
-    /// Takes what lies on the ring into the rest. False if something is left there, or may come
-    /// there, though the peer has heard of the wish for TCP.
+    /// Moves the bytes on the ring into the rest. False if some are left there, or may still come,
+    /// though the peer has seen the wish for TCP.
     fn take_all(&self, link: &Link) -> Result<bool, Errno> {
         let q = &link.ring.queue;
         let mut is_empty = false;
         for _ in 0..ROUNDS {
-            // A send that begins from now on goes by TCP.
+            // Sends that begin from now on go by TCP.
             let has_ended = self.await_send(link);
             if q.unread() == 0 {
                 is_empty = has_ended;
@@ -166,7 +168,7 @@ impl Connection {
         Ok(self.discard_void(&rx)? && is_empty)
     }
 
-    /// Waits until a send of the peer's is over that is under way; false if it does not end.
+    /// Waits until a send of the peer that is under way has finished; false if it does not.
     fn await_send(&self, link: &Link) -> bool {
         let q = &link.ring.queue;
         let until = Deadline::after(Some(AT_WORK));
@@ -272,7 +274,7 @@ impl Connection {
         Ok(scatter.filled() - before)
     }
 
-    /// Looks at the rest of an attached connection.
+    /// Peeks at the rest of an attached connection.
     pub(super) fn peek_rest(&self, scatter: &mut Scatter<'_, '_>) -> Result<(), Errno> {
         let len = self.attached().map_or(0, |link| link.ring.queue.rest());
         match self.rest.get().filter(|_| len > 0) {
@@ -283,7 +285,8 @@ impl Connection {
 
     // ---- in a program that has found it -------------------------------------------------------
 
-    /// This process has begun with a rest: bytes of this connection, which stays on TCP.
+    /// Notes that this process was started with a rest: bytes of this connection, which stays on
+    /// TCP.
     pub fn find_rest(&self, rest: Rest) {
         self.set_shared();
         self.stay_plain(Reason::Exec);
@@ -291,7 +294,7 @@ impl Connection {
         let _ = self.found.set(Box::default());
     }
 
-    /// Whether the next program gets the rest.
+    /// Sets whether the next program gets the rest.
     pub fn pass_rest_on(&self, on: bool) {
         if let Some(rest) = self.rest.get() {
             rest.pass_on(on);
@@ -332,7 +335,7 @@ impl Connection {
                 return stop(error);
             }
             let Some(until) = limit.until(self) else { continue };
-            // The bytes that were looked at would end every sleep.
+            // The bytes that were seen would end every sleep.
             let sees = flags.peek && filled > 0;
             let sleep = call.sleep(if sees { until.at_most(NAP) } else { until });
             let socket = if sees { Fd::new(-1) } else { sleep.fd };
@@ -361,7 +364,7 @@ impl Connection {
         if scatter.remaining() == 0 {
             return Ok(false);
         }
-        // The kernel tells an error once: behind bytes it is the next call's.
+        // The kernel reports an error once: after bytes it is left to the next call.
         if scatter.filled() > 0 && (socket::unread(fd)? == 0 || socket::is_at_mark(fd)) {
             let news = Events { read: true, hangup: true, ..Events::default() };
             let news = poll::look(fd, news)?;

@@ -1,5 +1,5 @@
-//! Peers, and other processes of the same end, that let nobody sleep though nothing comes of it: a
-//! call that waits still ends when its time is over.
+//! Peers, and other processes of the same end, that prevent sleep although nothing can be moved: a
+//! call that waits still ends at its deadline.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{TcpListener, TcpStream};
@@ -20,10 +20,10 @@ use std::sync::atomic::Ordering;
 
 const SHORT: Duration = Duration::from_millis(20);
 
-/// The peer wants TCP, and has withdrawn a standing wish for a recall for the moment.
+/// The peer wants TCP, and for the moment has withdrawn a standing wish for a recall.
 const TCP_ONLY_AND_STANDING: u64 = control::TCP_ONLY | control::STANDING;
 
-/// Two ends that are attached, and whose calls wait for a short time.
+/// Two attached ends whose calls wait for a short time.
 fn attached() -> ([TcpStream; 2], Connection, Connection) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -49,7 +49,7 @@ fn get(liar: &Connection, offset: usize) -> u64 {
     liar.attached().unwrap().ring.queue.own().word(offset).load(Ordering::SeqCst)
 }
 
-/// Says that bytes come by TCP, which never do.
+/// Announces bytes by TCP that never come.
 fn promises_bytes(liar: &Connection) {
     assert_eq!(liar.next_carrier(), Ok(seekwire_protocol::Carrier::Ring));
     let geometry = liar.attached().unwrap().ring.queue.geometry();
@@ -78,7 +78,7 @@ fn the_time_of_a_call_ends_whatever_the_peer_says() {
     let _alone = crate::fork::ALONE.lock();
     for lie in [promises_bytes, wants_attention, stays_inside] {
         let (_sockets, from, to) = attached();
-        // So that there is a ring to go back from.
+        // Creates a ring to go back from.
         let flags = SendFlags { no_signal: true, ..SendFlags::default() };
         let mut some = vec![1; 100_000];
         assert_eq!(to.send(&[IoSlice::new(&some)], flags), Ok(some.len()));
@@ -110,7 +110,7 @@ fn the_time_of_a_send_ends_though_others_have_yet_to_receive() {
     for size in [100, 100_000] {
         let (_sockets, from, to) = attached();
         let flags = SendFlags { no_signal: true, ..SendFlags::default() };
-        // An epoll set that nobody waits on now.
+        // An epoll set on which nobody waits now.
         let read = Interest { read: true, ..Interest::default() };
         assert!(!to.arm(read).read);
         assert_eq!(from.send(&[IoSlice::new(b"unread")], flags), Ok(6));
@@ -143,7 +143,7 @@ fn a_peer_that_stays_inside_a_read_for_a_minute_is_reset() {
     assert_eq!(send(), Err(Errno::AGAIN));
     later(31);
     assert_eq!(send(), Err(Errno::CONNRESET));
-    // For whoever was inside for a moment only, the time begins anew.
+    // The time begins anew for a receiver that was inside only for a moment.
     let (_sockets, from, to) = attached();
     assert_eq!(to.send(&[IoSlice::new(b"by the ring")], flags), Ok(11));
     stays_inside(&from);
@@ -170,13 +170,13 @@ fn the_time_inside_a_read_begins_anew_once_the_sender_was_on_the_ring() {
     let since = &link.watch.held_up_since;
     let before = since.load(Ordering::Relaxed);
     since.store(before.saturating_sub(61_000_000_000).max(1), Ordering::Relaxed);
-    // All that was on the ring: the next send goes there again.
+    // All bytes on the ring: the next send goes there again.
     let flags_to_receive = RecvFlags { dont_wait: true, ..RecvFlags::default() };
     assert_eq!(from.recv(&mut [IoSliceMut::new(&mut [0; 11])], flags_to_receive), Ok(11));
     assert_eq!(to.send(&[IoSlice::new(b"by the ring")], flags), Ok(11));
     assert!(!to.was_held_up());
     assert_eq!(is_held_up(), Err(Errno::AGAIN));
-    // Who has seen that the read is over needs no send to know.
+    // A caller that has seen the read end needs no send to know.
     set(&from, UNBOUNDED_READ, 0);
     assert!(to.was_held_up() && !to.is_held_up() && !to.was_held_up());
 }

@@ -18,21 +18,22 @@ use super::link::Link;
 use super::state::Connection;
 use super::terms::SendFlags;
 
-/// The receive window of a new connection. Linux acknowledges so many bytes that nobody reads.
+/// The receive window of a new connection. Linux acknowledges this many bytes even if they are not
+/// read.
 const ACKNOWLEDGED: usize = 64 << 10;
 
-/// What one try to send came to.
+/// The outcome of one attempt to send.
 pub(super) enum Sent {
     /// Some bytes, or all.
     Some,
     /// Nothing now; wait for room on the ring or in the kernel's socket.
     Wait(Carrier),
-    /// The receiver is inside a read that keeps this end from TCP, and does not tell when it is
-    /// over: try again soon.
+    /// The receiver is inside a read that keeps this end from TCP, and sends no notification when
+    /// it ends: try again soon.
     Later,
 }
 
-/// What one try to send came to while the sending half was held.
+/// The outcome of one attempt to send while the sending half was held.
 enum Tried {
     Ring(Sent),
     Tcp(Result<Sent, Errno>),
@@ -61,7 +62,7 @@ impl Connection {
         loop {
             let sent = total - gather.remaining();
             let tried = self.try_send(link, &mut gather, flags, sent > 0);
-            // An error after some bytes were sent is the next call's, as with the kernel.
+            // An error after some bytes were sent is left to the next call, as in the kernel.
             let stop = |error| if sent > 0 { Ok(sent) } else { Err(error) };
             let carrier = match tried {
                 Ok(Sent::Some) if gather.remaining() == 0 => return Ok(total),
@@ -92,8 +93,8 @@ impl Connection {
         }
     }
 
-    /// One try. `begun` says that this call has sent something already: then whatever error is
-    /// returned only ends the call.
+    /// One attempt. `begun` means that this call has already sent bytes: then any error returned
+    /// only ends the call.
     #[inline]
     pub(super) fn try_send(
         &self,
@@ -107,8 +108,7 @@ impl Connection {
             self.doubt_peer(link)?;
         }
         let tried = link.ring.send_with(|tx, calls| {
-            // Under the lock: a shutdown that another thread makes is before all of this send, or
-            // after it.
+            // Under the lock: another thread's shutdown comes before all of this send, or after it.
             let is_done = q.peer_is_done();
             if is_done && self.is_stale(link) {
                 return Tried::Tcp(Err(Errno::STALE));
@@ -171,8 +171,8 @@ impl Connection {
         if begun && self.has_error() {
             return Err(Errno::PIPE);
         }
-        // TCP sends what it holds back with the next acknowledgement. None may come from a peer that
-        // answers by the ring.
+        // TCP sends the bytes that it holds back with the next acknowledgement. None may come from
+        // a peer that answers by the ring.
         let flags = SendFlags { more: flags.more && link.ring.queue.is_tcp_only(), ..flags };
         match socket::send(self.fd(), &gather.rest(), kernel_flags(flags)) {
             Ok(n) => {
@@ -190,8 +190,8 @@ impl Connection {
         }
     }
 
-    /// After the peer has gone or this direction was shut down, the kernel's socket gives the error
-    /// and the signal that the application expects.
+    /// After the peer has gone or this direction was shut down, the kernel's socket returns the
+    /// error and raises the signal that the application expects.
     #[cold]
     fn send_to_nobody(
         &self,
@@ -210,7 +210,7 @@ impl Connection {
             }
         }
         if link.ring.queue.is_shut() {
-            // The kernel may not have been told to shut down yet: that comes after what is to be
+            // The kernel's socket may not be shut down yet: that follows the bytes to be
             // retransmitted, or another thread is about to do it.
             if !self.has_error() {
                 if !flags.no_signal {
@@ -219,7 +219,7 @@ impl Connection {
                 return Err(Errno::PIPE);
             }
         }
-        // A send that has begun returns how much it sent, without a signal.
+        // A send that has begun returns the number of bytes that it sent, without a signal.
         let flags = SendFlags { no_signal: flags.no_signal || begun, ..flags };
         match socket::send(self.fd(), &gather.rest(), kernel_flags(flags)) {
             Ok(n) => {
@@ -231,9 +231,9 @@ impl Connection {
         }
     }
 
-    /// A peer that closes with unread bytes says so on the ring before its kernel resets the
-    /// connection. A send that ends because of it ends after the reset, so that the next one fails.
-    /// The time is limited, since an unknown process may also hold the peer's socket.
+    /// A peer that closes with unread bytes reports that on the ring before its kernel resets the
+    /// connection. A send that ends for this reason returns after the reset, so that the next one
+    /// fails. The wait is limited, since an unknown process may also hold the peer's socket.
     fn await_reset(&self, link: &Link) {
         let q = &link.ring.queue;
         if q.peer_has_closed() && q.unsent() > 0 {
@@ -242,15 +242,16 @@ impl Connection {
         }
     }
 
-    /// Whether the kernel's socket has an error to tell, which is told once.
+    /// Whether the kernel's socket has an error, which it reports once.
     pub(super) fn has_error(&self) -> bool {
         poll::look(self.fd(), Events::default()).is_ok_and(|events| events.dead)
     }
 
-    /// What the next send travels on, having made the switch that is due.
+    /// The carrier of the next send, after the switch that is due.
     ///
     /// # Errors
-    /// ECONNRESET when the peer misbehaved; EAGAIN in a signal handler that interrupted a send.
+    /// ECONNRESET if the peer violated the protocol; EAGAIN in a signal handler that interrupted a
+    /// send.
     pub fn next_carrier(&self) -> Result<Carrier, Errno> {
         let Some(link) = self.attached() else { return Ok(Carrier::Tcp) };
         let tx = self.tx(link)?;

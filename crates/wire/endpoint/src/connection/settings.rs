@@ -1,18 +1,18 @@
-//! What is set of a socket, as far as this process knows.
+//! The settings of a socket, as this process knows them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What is set of the socket and a call has to know, as far as this process knows.
+/// The settings of the socket that calls depend on, as this process knows them.
 #[derive(Debug)]
 pub struct Settings {
     pub(super) nonblocking: AtomicBool,
     /// Nanoseconds; 0 waits for ever.
     pub(super) recv_timeout: AtomicU64,
     pub(super) send_timeout: AtomicU64,
-    /// SO_RCVLOWAT, until the connection is attached: then shared memory has it.
+    /// SO_RCVLOWAT, until the connection is attached: then it is in shared memory.
     pub(super) low_water: AtomicU64,
-    /// What a receive tells beside the bytes, until then.
+    /// The control messages that a receive returns, until then.
     pub(super) messages: AtomicU64,
 }
 
@@ -30,7 +30,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// As a timeout: no call ever waits, though the socket blocks.
+    /// A timeout for calls that never wait, though the socket blocks.
     pub const AT_ONCE: Duration = Duration::from_nanos(1);
 
     /// O_NONBLOCK was set or cleared.
@@ -67,7 +67,7 @@ impl Settings {
         from_nanoseconds(self.send_timeout.load(Ordering::Relaxed))
     }
 
-    /// Whether a receive that finds nothing sleeps first, until its time is over.
+    /// Whether a receive that finds no bytes first sleeps, until its timeout.
     #[must_use]
     pub fn receives_for_a_time(&self) -> bool {
         !self.is_nonblocking() && self.recv_timeout().is_some_and(|timeout| timeout > Self::AT_ONCE)

@@ -1,5 +1,4 @@
-//! What a connection tells of what it does: to the registry, and to the peer that breaks the
-//! protocol.
+//! Reports on a connection: to the registry, and to a peer that violates the protocol.
 
 use std::sync::atomic::Ordering;
 
@@ -37,7 +36,7 @@ impl Connection {
         self.show_switches(link);
     }
 
-    /// Tells the registry when a direction has changed its carrier.
+    /// Updates the registry when a direction has changed its carrier.
     #[inline]
     pub(super) fn show_switches(&self, link: &Link) {
         let q = &link.ring.queue;
@@ -60,8 +59,8 @@ impl Connection {
         }
     }
 
-    /// The peer broke the protocol: the connection is reset, and both directions say so from now
-    /// on.
+    /// The peer violated the protocol: the connection is reset, and both directions report that
+    /// from now on.
     #[cold]
     pub(super) fn violated(&self, link: &Link, violation: Violation) -> Errno {
         if link.broken.swap(VIOLATED, Ordering::Relaxed) != VIOLATED {

@@ -1,9 +1,9 @@
-//! How large a ring is whose memory lies in a region that many connections share.
+//! The size of a ring whose memory lies in a region that many connections share.
 
 use seekwire_link::Room;
 use seekwire_transport::layout::Geometry;
 
-/// The size that is wanted, and smaller ones, the largest first.
+/// The wanted size, and smaller ones, the largest first.
 pub(super) fn ladder(wanted: Geometry) -> Vec<Geometry> {
     const LEAST_CELLS: u32 = 256;
     const LEAST_SEGMENTS: u32 = 8;
@@ -12,7 +12,7 @@ pub(super) fn ladder(wanted: Geometry) -> Vec<Geometry> {
     let count = wanted.segments() as u32;
     let smaller = |by: u32| {
         let segments = (count / by).max(LEAST_SEGMENTS);
-        // What fewer segments do not save, smaller ones do.
+        // If the minimum number of segments limits the saving, the segments themselves are smaller.
         let size =
             (size / (by * segments / count).max(1)).max(LEAST_SIZE) / LEAST_SIZE * LEAST_SIZE;
         Geometry::new((cells / by).max(LEAST_CELLS.min(cells)), size, segments).ok()
@@ -22,10 +22,10 @@ pub(super) fn ladder(wanted: Geometry) -> Vec<Geometry> {
     sizes
 }
 
-/// The sizes to be tried, the largest first: that which is wanted, and smaller ones where many
-/// connections share the region. Each leaves as much as it takes to all that are there, and to a
-/// few more; but the smallest one is always tried. A larger number of those few would hardly have
-/// room for more connections, and have the first ones be small in a region of usual size.
+/// The sizes to be tried, the largest first: the wanted one, and smaller ones if many connections
+/// share the region. Each leaves as much room as it takes to every present connection, and to `FEW`
+/// more; but the smallest one is always tried. A larger `FEW` would hardly make room for more
+/// connections, and would make the first ones small in a region of usual size.
 pub(super) fn sizes(wanted: Geometry, room: Room) -> Vec<Geometry> {
     const FEW: usize = 4;
     let mut sizes = ladder(wanted);

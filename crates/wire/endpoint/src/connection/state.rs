@@ -1,4 +1,4 @@
-//! What a connection consists of, and what it tells of itself.
+//! A connection: its parts and its status.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -42,11 +42,11 @@ use crate::registry::Slot;
 ///   [`expect_own_waits`](Self::expect_own_waits), [`note_poll`](Self::note_poll) and
 ///   [`note_sets`](Self::note_sets) where the program has waits of its own.
 /// - Back to TCP: [`fall_back`](Self::fall_back), [`hand_over`](Self::hand_over), and
-///   [`attend`](Self::attend) to what the peer asks for.
+///   [`attend`](Self::attend) to the peer's requests.
 /// - Other processes and numbers: [`before_fork`](Self::before_fork),
 ///   [`after_fork_child`](Self::after_fork_child), [`divert`](Self::divert),
 ///   [`hold_file`](Self::hold_file).
-/// - What it does and why: [`status`](Self::status), [`totals`](Self::totals),
+/// - Status: [`status`](Self::status), [`totals`](Self::totals),
 ///   [`carriers`](Self::carriers).
 /// - Its end: [`shutdown`](Self::shutdown), [`close`](Self::close),
 ///   [`was_closed`](Self::was_closed).
@@ -60,28 +60,28 @@ pub struct Connection {
     pub(super) covered: Covered,
     pub(super) reason: AtomicU8,
     pub(super) receive_shut: AtomicBool,
-    /// Another process may have the socket, too.
+    /// Another process may also have the socket.
     pub(super) is_shared: AtomicBool,
-    /// Since when it looks for the peer while nothing speaks against that, by the clock of
+    /// Since when it has been looking for the peer without an obstacle, by the clock of
     /// [`host`](seekwire_transport::sys::host); 0: not now.
     pub(super) looked_since: AtomicU64,
     /// How long it took from then until it was attached, in nanoseconds.
     pub(super) set_up: AtomicU64,
-    /// Made when the first look for a peer is due: most connections are over before.
+    /// Created when the first look for a peer is due: most connections end before.
     pub(super) negotiation: Mutex<Option<Box<Negotiation>>>,
     pub(super) slot: OnceLock<Slot>,
-    /// Its entry where this machine meets another, if the peer's address is there.
+    /// Its entry in the region shared with another machine, if the peer's address is there.
     pub(super) far: OnceLock<Arc<Far>>,
     pub(super) holders: OnceLock<Holders>,
     /// The data path, once it is attached.
     pub(super) link: OnceLock<Link>,
-    /// Bytes that were taken off the ring and left for all who hold the socket, or room for them.
+    /// Bytes that were taken off the ring and left for all holders of the socket, or room for them.
     pub(super) rest: OnceLock<Rest>,
     /// This process has begun with the rest.
     pub(super) found: OnceLock<Box<Found>>,
-    /// Made by the first seek.
+    /// Created by the first seek.
     pub(super) seeking: OnceLock<Box<Seeking>>,
-    /// What the kernel said of the two addresses: once TCP has ended it does not any more.
+    /// The two addresses, as the kernel reported them: it does not once TCP has ended.
     pub(super) names: OnceLock<Box<(SocketAddr, SocketAddr)>>,
 }
 
@@ -113,7 +113,7 @@ impl Connection {
         }
     }
 
-    /// Which end this is.
+    /// The role of this end.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
@@ -158,13 +158,13 @@ impl Connection {
         self.show_carriers();
     }
 
-    /// Why it does not travel on the ring, or not any more.
+    /// Why it is not, or no longer, on the ring.
     #[must_use]
     pub fn reason(&self) -> Option<Reason> {
         Reason::from_code(self.reason.load(Ordering::Relaxed).into())
     }
 
-    /// The reason for users: past the threshold, a connection waits for the other end.
+    /// The reason shown to users: past the threshold, a connection waits for the other end.
     fn told_reason(&self) -> Option<Reason> {
         self.reason().map(|reason| if self.is_waiting() { Reason::Waiting } else { reason })
     }
@@ -175,7 +175,7 @@ impl Connection {
             && self.gate.traffic(config.threshold, config.threshold_bytes) >= config.threshold
     }
 
-    /// Tells the registry when the threshold has been passed.
+    /// Updates the registry when the threshold has been passed.
     pub(super) fn show_waiting(&self) {
         if self.is_waiting() {
             self.show_carriers();
@@ -189,30 +189,29 @@ impl Connection {
         }
     }
 
-    /// What the next byte sent travels on, and what the next byte received comes from. No system
-    /// call.
+    /// The carriers of the next byte sent and the next byte received. No system call.
     #[must_use]
     pub fn carriers(&self) -> (Carrier, Carrier) {
         self.attached().map_or_else(Default::default, |link| link.ring.queue.carriers())
     }
 
-    /// Whether something is wanted of a direction that is on TCP. No system call.
+    /// Whether `want` includes a direction that is on TCP. No system call.
     #[must_use]
     pub fn is_for_kernel(&self, want: Interest) -> bool {
         let (tx, rx) = self.carriers();
         (want.read && rx == Carrier::Tcp) || (want.write && tx == Carrier::Tcp)
     }
 
-    /// Whether the next byte sent travels on the ring. Once nobody is there to receive it, it does
-    /// not: the kernel's socket then has the error to tell.
+    /// Whether the next byte sent travels on the ring. False once no receiver is left: the kernel's
+    /// socket then has the error to return.
     #[inline]
     #[must_use]
     pub fn tx_on_ring(&self) -> bool {
         self.attached().is_some_and(Link::tx_on_ring)
     }
 
-    /// Bytes moved so far. Those that were taken out of order count for the carrier of the next byte.
-    /// No system call.
+    /// Bytes moved so far. Bytes taken out of order count for the carrier of the next byte. No
+    /// system call.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let mut totals = self.totals_in_order();
@@ -224,7 +223,7 @@ impl Connection {
         totals
     }
 
-    /// The same without bytes that were taken out of order.
+    /// As [`Self::totals`], without bytes that were taken out of order.
     pub(super) fn totals_in_order(&self) -> Totals {
         let reason = self.told_reason();
         match self.attached() {

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-/// What a sender has seen of the peer's taking. In a cache line of its own: it changes with every
-/// send, and receivers read what lies beside it.
+/// The sender's observations of the peer's taking. In a cache line of its own: it changes with
+/// every send, and receivers read the neighbouring data.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Watch {
@@ -25,12 +25,12 @@ pub(super) struct Watch {
     pub(super) full_since: AtomicU64,
     /// A send found no room for all of its bytes, and none was let through since.
     pub(super) refused: AtomicBool,
-    /// The position up to which a peer on another machine had taken when something was left to it,
+    /// The position up to which a peer on another machine had taken when bytes were left for it,
     /// since when, in nanoseconds, and the position, plus 1, at which it was rung for again.
     pub(super) untaken_at: AtomicU64,
     pub(super) untaken_since: AtomicU64,
     pub(super) rung_at: AtomicU64,
-    /// Since when a receiver that is inside a read keeps this end from TCP, in nanoseconds; 0 when
+    /// Since when a receiver that is inside a read has kept this end from TCP, in nanoseconds; 0 if
     /// none does.
     pub(super) held_up_since: AtomicU64,
 }

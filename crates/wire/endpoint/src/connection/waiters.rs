@@ -1,15 +1,15 @@
-//! Who waits for this end.
+//! The waiters of this end.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Counted by what they know.
+/// Counts of waiters, by what they know.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     /// Receives that sleep on the ring's doorbell, or are about to, and began before the first
     /// seek.
     pub(super) unaware: AtomicU32,
-    /// Callers of [`Connection::wait`] that sleep there, or are about to, until there is a next
-    /// byte.
+    /// Callers of [`Connection::wait`] that sleep there, or are about to, until the next byte is
+    /// there.
     ///
     /// [`Connection::wait`]: super::Connection::wait
     pub(super) watchers: AtomicU32,
@@ -20,14 +20,14 @@ pub(super) struct Waiters {
 }
 
 impl Waiters {
-    /// In the child of a fork: those who slept are threads of the parent.
+    /// In the child of a fork, the sleepers are threads of the parent.
     pub(super) fn forget(&self) {
         self.unaware.store(0, Ordering::Relaxed);
         self.watchers.store(0, Ordering::Relaxed);
     }
 }
 
-/// One of those who wait, until it is dropped.
+/// One counted waiter, until it is dropped.
 pub(super) struct Counted<'c>(&'c AtomicU32);
 
 impl<'c> Counted<'c> {

@@ -18,21 +18,21 @@ use super::state::Connection;
 use super::terms::Interest;
 use super::waiters::Counted;
 
-/// A wait of one who receives.
+/// The wait of a receive.
 pub(super) struct ToReceive<'c> {
-    /// By which carrier the next byte comes.
+    /// The carrier of the next byte.
     pub(super) carrier: Carrier,
     pub(super) limit: &'c Limit,
-    /// The peer need not ring before it has published so many bytes in all, if nobody else waits.
+    /// The peer need not ring before it has published this many bytes in all, if there is no other
+    /// waiter.
     pub(super) published: u64,
-    /// The count of waiters that it adds to while it sleeps.
+    /// The count of waiters in which it is counted while it sleeps.
     pub(super) among: Option<&'c AtomicU32>,
 }
 
 impl Connection {
-    /// Sleeps until the next receive may find something. With a `mark`, until the peer has
-    /// published something since it was taken. Returns whether it was the kernel's socket that
-    /// ended the sleep.
+    /// Sleeps until the next receive may find bytes. With a `mark`, until the peer has published
+    /// anything since it was taken. Returns whether the kernel's socket ended the sleep.
     pub(super) fn wait_to_receive(
         &self,
         link: &Link,
@@ -61,7 +61,7 @@ impl Connection {
         let &ToReceive { carrier, limit, published, among } = wait;
         let q = &link.ring.queue;
         self.attend();
-        // What is to be retransmitted goes out while this end only receives.
+        // Bytes to be retransmitted go out even while this end only receives.
         let retransmits = q.to_retransmit() > 0;
         let of_socket = Events { write: retransmits, ..Events::READ };
         if call.begin_wait()? {
@@ -79,7 +79,7 @@ impl Connection {
                 return Ok(false);
             }
         }
-        // True if the call may not wait: then it asks the kernel's socket before it says so.
+        // True if the call may not wait: then it asks the kernel's socket before it returns.
         let Some(until) = limit.until(self) else { return Ok(true) };
         self.not_stale(link, call)?;
         let _counted = among.map(Counted::among);
@@ -90,9 +90,9 @@ impl Connection {
         Ok(slept.is_none_or(|events| events.read || events.dead))
     }
 
-    /// Sleeps once, by `sleep`, which gets a deadline and a descriptor. `None` if nothing was heard
-    /// and the caller is to look all the same: some bytes come without a doorbell or the kernel
-    /// waking anybody.
+    /// Sleeps once, in `sleep`, which gets a deadline and a descriptor. `None` if nothing woke it
+    /// and the caller is to look all the same: for some bytes, neither a doorbell nor the kernel
+    /// wakes.
     fn sleep_for_data(
         &self,
         call: &Call<'_>,
@@ -114,8 +114,8 @@ impl Connection {
         }
     }
 
-    /// Sleeps until the peer has published something since `mark`, or more has come by TCP than
-    /// when `ear` forgot.
+    /// Sleeps until the peer has published anything since `mark`, or more bytes have come by TCP
+    /// than when `ear` forgot.
     pub(super) fn wait_to_see(
         &self,
         link: &Link,
@@ -190,7 +190,7 @@ impl Connection {
             .map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
     }
 
-    /// Sleeps for a moment, or until the socket has what is wanted of it: then the caller tries
+    /// Sleeps for a moment, or until the socket has one of the wanted events: then the caller tries
     /// again.
     pub(super) fn wait_a_moment(
         &self,
@@ -211,14 +211,14 @@ impl Connection {
         }
     }
 
-    /// Calls of [`Connection::interrupt`] so far.
+    /// Number of calls of [`Connection::interrupt`] so far.
     #[inline]
     pub(super) fn interrupts(&self) -> u32 {
         self.waiters.interrupts.load(Ordering::Acquire)
     }
 
-    /// Makes every receive and send of this process that sleeps on the connection return: with what
-    /// it has moved, or ECANCELED.
+    /// Makes every receive and send of this process that sleeps on the connection return: with the
+    /// bytes it has moved, or ECANCELED.
     pub fn interrupt(&self) {
         self.waiters.interrupts.fetch_add(1, Ordering::AcqRel);
         self.ring_own_doorbell();
@@ -241,7 +241,7 @@ impl Connection {
             return Ok(());
         }
         let Some(until) = limit.until(self) else { return Ok(()) };
-        // A call whose time is over does not wait below, where this is otherwise found out.
+        // A call whose deadline has passed does not wait below, where this would be checked.
         if until.is_over() && self.overflow_if_due(link, false)? {
             return Ok(());
         }
@@ -278,7 +278,7 @@ impl Connection {
             return Ok(());
         }
         let Some(link) = self.attached() else {
-            // Of a seeking connection another thread can move the next byte to library memory.
+            // While a connection seeks, another thread can move the next byte to library memory.
             let doorbell = want.read.then(|| self.seek_doorbell()).flatten().unwrap_or(Fd::new(-1));
             let _bracket = self.enter_plain();
             return poll::wait(doorbell, self.fd(), wanted, until).map(drop);
@@ -342,13 +342,12 @@ impl Connection {
 }
 
 impl Connection {
-    /// Sleeps until there is room to send, or something to receive that is not in library memory
-    /// yet.
+    /// Sleeps until there is room to send, or a byte to receive that is not in library memory yet.
     ///
     /// # Errors
     /// ETIMEDOUT, EINTR; those of ioctl(2).
     pub fn wait_for_progress(&self, until: Deadline) -> Result<(), Errno> {
-        // Nothing more comes after the end, which would not let anybody sleep.
+        // No more bytes come after the end, which would prevent any sleep.
         let ended = poll::look(self.fd(), Events { hangup: true, ..Events::default() })?.hangup;
         let read = !ended || socket::unread(self.fd())? > 0;
         let either = Events { read, write: true, ..Events::default() };
@@ -379,7 +378,7 @@ impl Connection {
         let want = Events { read: true, ..Events::WRITE };
         let wait = Wait { want, published: 0, socket: self.fd(), of_socket, until: this_time };
         match link.ring.sleep(&wait, ready, || self.others_are_called()) {
-            // The next send may find that the ring is to be left.
+            // The next send may find that the ring has to be left.
             Err(Errno::TIMEDOUT) if short && !until.is_over() => Ok(()),
             slept => slept.map(drop),
         }

@@ -66,7 +66,7 @@ fn who_clears_up_frees_what_a_dead_process_has_entered_or_was_about_to() {
     let registry = registry(&dir.path().join("r"));
     let [dead, also_dead] =
         [0, 1].map(|_| registry.enter(&tuple(9), Role::Accepted, 0x77).unwrap());
-    // Killed before it was done.
+    // Killed while entering.
     registry.store(dead.slot().index, STATE, claim_of(dead.pid, 0x77));
     let other = registry.enter(&tuple(9), Role::Accepted, 0x78).unwrap();
     let path = rendezvous_path(registry.dir(), dead.pid, 0x77);
@@ -79,7 +79,7 @@ fn who_clears_up_frees_what_a_dead_process_has_entered_or_was_about_to() {
     std::mem::forget([dead, also_dead]);
 }
 
-/// In a process of its own: the limit is the whole process's.
+/// In a process of its own: the limit applies to the whole process.
 #[test]
 fn a_process_short_of_descriptors_takes_nobody_for_dead() {
     const ALONE: &str = "SEEKWIRE_TEST_ALONE";

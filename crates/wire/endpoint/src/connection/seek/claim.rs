@@ -1,9 +1,9 @@
-//! Which process goes on with a connection after a fork: the one that receives first.
+//! The claim of a process to a connection after a fork: the process that receives first goes on
+//! with it.
 //!
-//! Each process has a copy of what is known of the stream. Whoever changes the stream counts that
-//! in memory that all of them share, under a lock; a copy from which somebody else has gone on can
-//! be told by that for ever, whatever forks come later. Nobody has to give anything back when it
-//! ends.
+//! Each process has a copy of the stream's state. A process that changes the stream counts the
+//! change in memory that all of them share, under a lock. By that count, a copy stays recognizable
+//! as outdated for ever, whatever forks come later. A process that ends has nothing to give back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,28 +13,28 @@ use seekwire_transport::mem::Common;
 use seekwire_transport::sys::poll::Deadline;
 use seekwire_transport::sys::thread;
 
-/// Offsets in the shared memory: the process that holds the claim, and how often the stream was
-/// changed.
+/// Offsets in the shared memory: the process that holds the claim, and the number of changes to the
+/// stream.
 const HOLDER: usize = 0;
 const CHANGES: usize = 8;
 const LEN: usize = 16;
 
-/// How long to wait for a holder. One that runs is done much sooner, so this one is stopped.
+/// How long to wait for a holder. A running one takes much less time, so this one is stopped.
 const CLAIM_LIMIT: Duration = Duration::from_secs(1);
-/// Looks between two checks whether the holder lives.
+/// Looks between two checks whether the holder is alive.
 const LOOKS: u32 = 1000;
 
 #[derive(Debug)]
 pub(super) struct Claim(Common);
 
-/// Nobody else changes the stream until this is dropped.
+/// While this exists, no other process changes the stream.
 pub(super) struct ClaimGuard<'c> {
     claim: &'c Claim,
     me: u64,
 }
 
 impl Claim {
-    /// Shared with all processes that are forked from now on.
+    /// A claim shared with all processes that are forked from now on.
     pub(super) fn new() -> Option<Self> {
         Common::with_forks(LEN).ok().map(Self)
     }
@@ -47,12 +47,12 @@ impl Claim {
         self.0.word(CHANGES)
     }
 
-    /// Whether nobody has changed the stream since the caller knew of so many changes.
+    /// Whether the stream is unchanged since the caller's count of changes was `known`.
     pub(super) fn is_current(&self, known: u64) -> bool {
         self.changes().load(Ordering::Acquire) == known
     }
 
-    /// For a caller that may change the stream.
+    /// Takes the claim, for a caller that may change the stream.
     ///
     /// # Errors
     /// EBUSY when another process has changed it since.
@@ -89,7 +89,7 @@ impl Claim {
 }
 
 impl ClaimGuard<'_> {
-    /// The stream was changed. Returns how many changes there are by now.
+    /// Counts a change to the stream. Returns the number of changes.
     pub(super) fn changed(&self) -> u64 {
         self.claim.changes().fetch_add(1, Ordering::AcqRel) + 1
     }

@@ -1,5 +1,5 @@
-//! What becomes of holes and library memory when the socket is handed over, closed, or copied by a
-//! fork.
+//! Holes and library memory when the socket is handed over, closed, or inherited by a forked
+//! process.
 
 use std::sync::atomic::Ordering;
 
@@ -12,8 +12,8 @@ use super::state::State;
 use crate::connection::state::Connection;
 
 impl Connection {
-    /// Whether a holder who does not know of holes can go on with the socket; if so, it may. Nobody
-    /// makes a hole as long as what is returned is held.
+    /// Prepares the socket for a holder that does not know of holes; EBUSY if it could not go on.
+    /// Nobody makes a hole while the result is held.
     pub(in crate::connection) fn hand_over_seeking(
         &self,
     ) -> Result<Option<impl Sized + '_>, Errno> {
@@ -41,8 +41,8 @@ impl Connection {
         Ok(Some(guard))
     }
 
-    /// The last holder closes: what was taken is no longer unread, and what is in library memory
-    /// is.
+    /// For the last holder's close: bytes that were taken are no longer unread, but those in
+    /// library memory are.
     pub(in crate::connection) fn close_seeking(&self) {
         if let Some(seeking) = self.seeking.get() {
             let unread = self.with_engine(seeking, false, |engine, source| {
@@ -60,20 +60,20 @@ impl Connection {
         if let Some(claim) = seeking.claim.get().is_none().then(Claim::new).flatten() {
             drop(seeking.claim.set(claim));
         }
-        // Whoever goes on from now on has to say so.
+        // A process that goes on from now on has to claim that.
         seeking.is_sole.store(false, Ordering::Relaxed);
     }
 
     pub(in crate::connection) fn after_fork_child_seeking(&self) {
         let Some(seeking) = self.seeking.get() else { return };
-        // Whoever it was is a thread of the parent.
+        // The one that was sole is the parent.
         seeking.is_sole.store(false, Ordering::Relaxed);
         seeking.leader_called.store(false, Ordering::Relaxed);
         if seeking.state.is_held() {
             seeking.is_torn.store(true, Ordering::Relaxed);
         } else if let Ok(mut guard) = seeking.state.lock() {
             if let Some(state) = guard.as_mut() {
-                // They sleep in the parent: nobody here may count on them to wake anybody.
+                // They sleep in the parent: nobody here may rely on them to wake another sleeper.
                 state.sleepers.forget();
                 state.waits.forget();
             }

@@ -1,4 +1,4 @@
-//! Bytes that are taken and stay where they are, in the sender's segments, until they are given
+//! Bytes that are taken but stay where they are, in the sender's segments, until they are given
 //! back.
 
 use std::io::IoSliceMut;
@@ -28,10 +28,10 @@ pub enum LoanPiece {
 /// A range of the stream on loan, in order: bytes of segments, then those that had to be copied.
 #[derive(Debug, Default)]
 pub struct RangeLoan {
-    /// The usual few need no memory of their own.
+    /// The usual few segments need no allocation.
     first: [Option<SegmentLoan>; 2],
     more: Vec<SegmentLoan>,
-    /// The copied ones.
+    /// The copied bytes.
     pub copy: Vec<u8>,
 }
 
@@ -53,7 +53,7 @@ impl RangeLoan {
         self.first.iter().flatten().chain(&self.more)
     }
 
-    /// How many bytes they are together.
+    /// Total number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.loans().map(|loan| loan.len).sum::<usize>() + self.copy.len()
@@ -66,19 +66,19 @@ impl RangeLoan {
     }
 }
 
-/// How far one attempt to lend came.
+/// The outcome of one attempt to lend.
 enum Lending {
     Done,
-    /// Nothing is lent before more has arrived.
+    /// Nothing can be lent before more bytes have arrived.
     Missing,
-    /// What lies from here on is not on the ring, or not all of it.
+    /// The bytes from here on are not on the ring, or not all of them.
     Elsewhere(At),
 }
 
 impl Connection {
     /// Lends `len` bytes that begin at `at`, waiting as [`Connection::seek`] does: they count as
-    /// taken, and stay where they are in the peer's memory until [`Connection::return_loan`], or
-    /// are copied where they cannot. Fewer only where the stream ends.
+    /// taken, and stay in the peer's memory until [`Connection::return_loan`]; those that cannot
+    /// stay are copied. Fewer only if the stream ends.
     ///
     /// # Errors
     /// As [`Connection::seek`].
@@ -91,7 +91,7 @@ impl Connection {
         self.seek_lend_again(&mut at, len, dont_wait)
     }
 
-    /// As [`Connection::seek_lend`]; `at` becomes the position that was meant, as with
+    /// As [`Connection::seek_lend`]; `at` becomes the absolute position, as with
     /// [`Connection::seek_again`].
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl Connection {
         Ok(pieces)
     }
 
-    /// As [`Connection::seek_lend_again`], without memory of its own for a list of few pieces.
+    /// As [`Connection::seek_lend_again`], but allocates no list for a few pieces.
     ///
     /// # Errors
     /// As [`Connection::seek`].
@@ -142,7 +142,7 @@ impl Connection {
                 break *at;
             }
             if let Some(until) = limit.until(self) {
-                // If the socket has ended, what is still missing then does not come.
+                // If the socket has ended, the missing bytes do not come any more.
                 last = self.wait_for(seeking, &attempt, until, &call)?;
             }
         };
@@ -167,13 +167,13 @@ impl Connection {
                 lent.copy = copy;
             }
             Err(error) if taken == 0 => return Err(error),
-            // What is lent cannot be untaken: the next call says it.
+            // Lent bytes cannot be put back: the next call returns the error.
             Err(error) => self.keep_for_next(seeking, error),
         }
         Ok(lent)
     }
 
-    /// Lends what lies in segments and copies what lies in between, if all of it is there.
+    /// Lends the bytes in segments and copies those in between, if all of them are there.
     fn lend_from_ring(
         &self,
         seeking: &Seeking,
@@ -203,7 +203,7 @@ impl Connection {
                     stopped = match rx.step().map_err(&mut violated)? {
                         RxStep::Ring => Look::Done,
                         RxStep::RingEmpty => Look::Missing,
-                        // Before the switch to the ring nothing on it counts.
+                        // Before the switch to the ring, nothing on it counts.
                         _ => Look::Behind(0),
                     };
                     if stopped != Look::Done {
@@ -268,26 +268,26 @@ impl Connection {
         })
     }
 
-    /// The bytes of a loan from the ring, which belong to another process: it can change them at
-    /// any time. None when the connection is not attached.
+    /// The bytes of a loan from the ring. They belong to another process, which can change them at
+    /// any time. `None` if the connection is not attached.
     #[must_use]
     pub fn loan_bytes(&self, loan: &SegmentLoan) -> &[AtomicU8] {
         self.link.get().map_or(&[], |link| link.ring.queue.peer().bytes(loan.offset, loan.len))
     }
 
-    /// The bytes of a loan are needed no more.
+    /// Returns a loan, whose bytes are no longer needed.
     ///
     /// # Errors
-    /// EINVAL when it is none.
+    /// EINVAL if it is not a loan.
     pub fn return_loan(&self, loan: SegmentLoan) -> Result<(), Errno> {
         self.return_loans(&[loan])
     }
 
-    /// The bytes of these loans are needed no more.
+    /// Returns loans, whose bytes are no longer needed.
     ///
     /// # Errors
-    /// EINVAL when one is none; the others count. EBUSY and EAGAIN as [`Connection::seek`]: then
-    /// nothing has changed.
+    /// EINVAL if one is not a loan; the others are returned. EBUSY and EAGAIN as
+    /// [`Connection::seek`]: then nothing has changed.
     pub fn return_loans<'l>(
         &self,
         loans: impl IntoIterator<Item = &'l SegmentLoan>,
@@ -299,8 +299,8 @@ impl Connection {
         self.with_path(self.seeking(), false, |state, path, front| {
             let State { engine, cursor, loans: lent, violation, .. } = state;
             let now = path.get()?;
-            // A segment in which the front stands goes back when it is passed, or by its last loan:
-            // by one of them.
+            // The segment with the front is freed when the front passes it, or by its last loan: by
+            // one of the two.
             let mut source = ReceivePathSource {
                 connection: self,
                 path,

@@ -1,12 +1,13 @@
 //! Receiving out of order on a connection, whichever carrier moves its bytes.
 //!
 //! From the first seek on the connection is *seeking*: all receives go through one engine
-//! ([`seekwire_transport::seek::Engine`]), which knows what was taken and what was moved to library
-//! memory. Its source is the connection as it is at that moment: the kernel's socket, or the ring,
-//! or the one until the other begins. A connection that never seeks pays one load for this.
+//! ([`seekwire_transport::seek::Engine`]), which tracks the bytes that were taken or moved to
+//! library memory. Its source is the connection as it is at that moment: the kernel's socket, or
+//! the ring, or one of them until the other begins. A connection that never seeks pays one load for
+//! this.
 //!
-//! What is kept here is not shared with a child that is forked: the process that receives first
-//! after a fork goes on, the other one is refused (EBUSY).
+//! This state is not shared with a forked child: the process that receives first after a fork goes
+//! on, and the other one is refused (EBUSY).
 
 mod claim;
 mod holders;
@@ -49,15 +50,15 @@ impl Connection {
         self.seeking.get().is_some()
     }
 
-    /// How bytes are taken out of the middle of what comes by TCP; `None` before the first seek.
+    /// The way in which bytes are taken out of the middle of TCP; `None` before the first seek.
     #[must_use]
     pub fn seek_way(&self) -> Option<Way> {
         let state = self.seeking.get()?.state.lock().ok()?;
         state.as_ref().map(|state| state.cursor.way())
     }
 
-    /// Bytes that were taken and that the receive path has not passed. Zero while the state is not to be
-    /// had: in a signal handler that interrupted a seek.
+    /// Bytes that were taken and that the receive path has not passed. Zero if the state cannot be
+    /// locked: in a signal handler that interrupted a seek.
     pub(super) fn taken_out_of_order(&self) -> u64 {
         let seeking = self.seeking.get().filter(|seeking| !seeking.is_torn.load(Ordering::Relaxed));
         let taken = |seeking: &Seeking| {
@@ -67,19 +68,19 @@ impl Connection {
         seeking.and_then(|seeking| taken(seeking)).unwrap_or(0)
     }
 
-    /// Bytes that were taken out of the kernel's socket behind the front.
+    /// Bytes that were taken out of the kernel's socket after the front.
     pub(super) fn taken_ahead(&self) -> u64 {
         self.seeking.get().map_or(0, |seeking| seeking.taken_ahead.load(Ordering::Relaxed))
     }
 
     /// Takes bytes out of the middle of the stream: those that begin at `at`, as many as `bufs`
-    /// have room for, all or none; fewer only where the stream ends, 0 behind its end, or if
-    /// `options` say so. Waits for them unless the socket does not block or `dont_wait`.
+    /// have room for, all or none; fewer only if the stream ends (0 after its end), or if `options`
+    /// allow it. Waits for them unless the socket does not block or `dont_wait` is true.
     ///
     /// # Errors
-    /// EAGAIN when they have not all arrived in time; ENXIO when some were taken before; ENOBUFS
-    /// when they can only come after something is taken out, or when there would be too many holes;
-    /// EINVAL when there can be no such position; EBUSY when another process goes on with the
+    /// EAGAIN if they have not all arrived in time; ENXIO if some were taken before; ENOBUFS if
+    /// they cannot arrive before other bytes are received, or if there would be too many holes;
+    /// EINVAL if no such position can exist; EBUSY if another process has gone on with the
     /// connection; EINTR, ECANCELED; those of recv(2).
     pub fn seek(
         &self,
@@ -91,8 +92,8 @@ impl Connection {
         self.seek_again(bufs, &mut at, options, dont_wait)
     }
 
-    /// As [`Connection::seek`]; `at` becomes the position that was meant, so that a call that was
-    /// interrupted can be made again for the same bytes, wherever the head is by then.
+    /// As [`Connection::seek`]; `at` becomes the absolute position, so that an interrupted call can
+    /// be repeated for the same bytes, wherever the head is by then.
     ///
     /// # Errors
     /// Those of [`Connection::seek`].
@@ -149,7 +150,7 @@ impl Connection {
     /// Sleeps until the `len` bytes that begin at `at` may have arrived, or cannot come any more.
     ///
     /// # Errors
-    /// EAGAIN when the time is over; as [`Connection::seek`].
+    /// EAGAIN at the deadline; as [`Connection::seek`].
     pub fn wait_seek(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno> {
         let seeking = self.seeking();
         let options = SeekOptions::PEEK;
@@ -162,7 +163,7 @@ impl Connection {
         }
     }
 
-    /// What can be received, and what was taken.
+    /// The extent of the bytes that can be received, and of those that were taken.
     ///
     /// # Errors
     /// EBUSY as [`Connection::seek`]; those of ioctl(2).
@@ -170,17 +171,17 @@ impl Connection {
         self.look_with_engine(self.seeking(), |engine, source| engine.extent(source))
     }
 
-    /// Moves what has arrived into library memory, so that the peer can go on sending.
+    /// Moves the bytes that have arrived into library memory, so that the peer can go on sending.
     ///
     /// # Errors
-    /// ENOBUFS when no more memory may be used; as [`Connection::extent`].
+    /// ENOBUFS if no more memory may be used; as [`Connection::extent`].
     pub fn make_room(&self) -> Result<(), Errno> {
         self.with_engine(self.seeking(), true, |engine, source| engine.drain(source)).map(drop)
     }
 
     // ---- the engine ---------------------------------------------------------------------------
 
-    /// From now on bytes may be received out of order.
+    /// Allows receiving out of order from now on.
     pub fn begin_to_seek(&self) {
         self.seeking();
     }
@@ -207,18 +208,18 @@ impl Connection {
         seeking
     }
 
-    /// Locks the state. EBUSY if another process goes on with the connection; EAGAIN while a
-    /// receive is under way that began before the first seek.
+    /// Locks the state. EBUSY if another process has gone on with the connection; EAGAIN while a
+    /// receive that began before the first seek is under way.
     fn lock<'s>(&self, seeking: &'s Seeking) -> Result<SeekGuard<'s, Option<State>>, Errno> {
         if seeking.is_torn.load(Ordering::Relaxed) {
             return Err(self.refuse());
         }
         let mut guard = seeking.state.lock()?;
         if guard.is_none() {
-            // On an attached connection, receives that began before hold the lock of the half.
+            // On an attached connection, receives that began earlier hold the lock of the half.
             let rx = self.attached().map(|link| self.rx(link)).transpose()?;
             if let Some(rx) = &rx {
-                // Bytes taken out of the middle must not be sent again by TCP.
+                // Bytes taken out of the middle must not be retransmitted by TCP.
                 rx.stop_asking();
             }
             if rx.is_none() && self.gate.has_receivers() {
@@ -243,7 +244,7 @@ impl Connection {
         Ok(guard)
     }
 
-    /// The error for a process that cannot go on, because another one has.
+    /// The error for a process that cannot go on because another one has.
     #[cold]
     fn refuse(&self) -> Errno {
         tracing::warn!(
@@ -274,7 +275,7 @@ impl Connection {
         })
     }
 
-    /// As [`Self::with_engine`], for a look that takes nothing from another process.
+    /// As [`Self::with_engine`], for a look, which takes nothing from another process.
     fn look_with_engine<R>(
         &self,
         seeking: &Seeking,
@@ -303,8 +304,8 @@ impl Connection {
         })
     }
 
-    /// Calls `call` with the state locked, the receive path, and the front; then tells those who
-    /// wait what has changed.
+    /// Calls `call` with the state locked, the receive path, and the front; then notifies waiters
+    /// of the changes.
     fn with_path<'c, R>(
         &'c self,
         seeking: &Seeking,
@@ -375,7 +376,7 @@ impl Connection {
                 }
             }
         }
-        // A hole counts no more in SO_RCVLOWAT: those who wait for bytes behind it need fewer.
+        // A hole no longer counts for SO_RCVLOWAT: waiters for bytes after it need fewer.
         if now != front || leaves_holes {
             state.waits.moved(self.fd(), state.engine.reach(leaves_holes));
         }

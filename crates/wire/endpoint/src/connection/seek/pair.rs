@@ -40,7 +40,7 @@ impl Pair {
         Self { from, to, sockets: [a, b] }
     }
 
-    /// Lets both ends come nearer to the ring.
+    /// Lets both ends advance towards the ring.
     pub(super) fn hurry(&self) {
         self.to.hurry();
         self.from.hurry();

@@ -60,8 +60,8 @@ impl Connection {
                     RecvFlags { truncate: true, .. } => (discard(engine, source, scatter)?, false),
                     _ => (engine.recv(source, scatter)?, false),
                 };
-                // What a further receive needs: a byte more at the head, or, looked at, at the end
-                // of what was seen.
+                // The attempt for further bytes: one more byte at the head, or, for a peek, at the
+                // end of the bytes it saw.
                 let more = if flags.peek {
                     At::Position(engine.extent(source)?.arrived)
                 } else {
@@ -74,7 +74,7 @@ impl Connection {
                 if filled == 0 {
                     return Err(error);
                 }
-                // The kernel says it once: the next call does.
+                // The kernel reports it once: the next call returns it.
                 self.keep_for_next(seeking, error);
                 Ok(filled)
             };
@@ -106,8 +106,8 @@ impl Connection {
         }
     }
 
-    /// Asks the engine about an error that it keeps. `None` if there is no engine, or it is not to
-    /// be had: in a signal handler that interrupted a seek.
+    /// Asks the engine about an error that it keeps. `None` if there is no engine, or if it cannot
+    /// be locked: in a signal handler that interrupted a seek.
     pub(in crate::connection) fn with_late<R>(
         &self,
         ask: impl FnOnce(&mut Engine) -> R,
@@ -125,7 +125,7 @@ impl Connection {
     }
 }
 
-/// MSG_TRUNC: what would have been received goes nowhere.
+/// MSG_TRUNC: discards the bytes that would have been received.
 #[cold]
 fn discard(
     engine: &mut Engine,

@@ -22,11 +22,11 @@ use crate::connection::next::{Next, between_looks};
 use crate::connection::plain::Plain;
 use crate::connection::state::Connection;
 
-/// What the next bytes come from: it cannot change while this is held.
+/// The source of the next bytes: it cannot change while this is held.
 pub(super) enum ReceivePath<'c> {
     /// The kernel's socket alone.
     Plain(Plain<'c>),
-    /// The receiving half, which says where the next byte comes from.
+    /// The receiving half, which knows the source of the next byte.
     Attached(&'c Link, Receiving<'c>),
 }
 
@@ -62,9 +62,9 @@ pub(super) struct ReceivePathSource<'s, 'c> {
     pub(super) loans: &'s SegmentLoans,
     /// Position of the first byte that was not received.
     pub(super) front: u64,
-    /// When the ring is empty, the kernel's socket is asked whether the stream has ended.
+    /// If the ring is empty, ask the kernel's socket whether the stream has ended.
     pub(super) asks_kernel: bool,
-    /// Set when the peer has violated the protocol.
+    /// Set if the peer has violated the protocol.
     pub(super) violation: &'s mut Option<Violation>,
 }
 
@@ -80,13 +80,13 @@ impl Connection {
         Ok(ReceivePath::Attached(link, self.rx(link)?))
     }
 
-    /// The kernel's socket says that the stream has ended. It has not where this library has heard
-    /// of the error that ended it.
+    /// The kernel's socket reports the end of the stream. That is not its end if this library has
+    /// received the error that ended it.
     fn believe_end(&self) -> Result<(), Errno> {
         self.attached().and_then(Link::take_untold).map_or(Ok(()), Err)
     }
 
-    /// Lets the peer know what was taken.
+    /// Announces to the peer the bytes that were taken.
     pub(super) fn leave(&self, path: ReceivePath<'_>, before_sleep: bool) {
         let ReceivePath::Attached(link, rx) = path else { return };
         if before_sleep {
@@ -120,7 +120,7 @@ impl<'s, 'c> ReceivePathSource<'s, 'c> {
         RingSource::new(rx, self.loans, self.front)
     }
 
-    /// Where the stream goes on. With `asks_kernel`, an empty ring is an end where TCP has ended.
+    /// Where the stream goes on. With `asks_kernel`, an empty ring is the end if TCP has ended.
     fn step<'r>(&mut self, rx: &'r Rx<'c, Own, Peer>) -> Result<Next<'r, 'c>, Errno> {
         let mut kernel_has_news = false;
         loop {
@@ -139,9 +139,9 @@ impl<'s, 'c> ReceivePathSource<'s, 'c> {
         }
     }
 
-    /// Whether TCP has something to say, most likely its end. That ends the stream only if the ring
-    /// is found empty afterwards: the peer publishes first. Takes nothing from the kernel, which
-    /// tells an error only once.
+    /// Whether TCP has news, most likely its end. That ends the stream only if the ring is found
+    /// empty afterwards: the peer publishes first. Takes nothing from the kernel, which reports an
+    /// error only once.
     fn kernel_has_news(&self) -> Result<bool, Errno> {
         between_looks();
         let look = poll::look(
@@ -152,10 +152,10 @@ impl<'s, 'c> ReceivePathSource<'s, 'c> {
         Ok(look.read || look.hangup || look.dead)
     }
 
-    /// Whether what the kernel has to say is that TCP has ended.
+    /// Whether the kernel's news is that TCP has ended.
     fn kernel_says_end(&mut self) -> Result<bool, Errno> {
         match socket::recv(self.connection.fd(), &mut [0], KernelRecv::PEEK) {
-            // The bytes that the peer held back come before the end: the next look finds them.
+            // Bytes that the peer held back come before the end: the next look finds them.
             Ok(0) => Ok(!self.connection.attached().is_some_and(|link| link.ring.queue.unhold())),
             Ok(_) => {
                 *self.violation = Some(Violation);
@@ -166,7 +166,7 @@ impl<'s, 'c> ReceivePathSource<'s, 'c> {
         }
     }
 
-    /// Whether what comes next can be received at once, by the other carrier.
+    /// Whether the next bytes can be received at once, by the other carrier.
     fn goes_on_elsewhere(&self) -> bool {
         let Ok(ReceivePath::Attached(link, rx)) = self.path.get() else { return false };
         link.ring.queue.has_record()
@@ -192,8 +192,8 @@ impl<'s, 'c> ReceivePathSource<'s, 'c> {
             ReceivePath::Plain(bracket) => bracket.received(n as usize),
             ReceivePath::Attached(link, rx) => {
                 rx.received_by_tcp(n as usize);
-                // What the peer put on the ring after these bytes can be read from now on, and it
-                // rang for that before: waiters have to hear of it again.
+                // Bytes that the peer put on the ring after these can be read from now on, and it
+                // rang for them before: waiters have to be woken again.
                 if n == bound && link.ring.queue.has_readers() {
                     rx.calls().own();
                 }
@@ -205,7 +205,7 @@ impl<'s, 'c> ReceivePathSource<'s, 'c> {
 }
 
 impl ReceivePathSource<'_, '_> {
-    /// From one carrier.
+    /// One receive, from one carrier.
     fn receive_once(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
         let from_kernel = |source: &mut Self, into: &mut Scatter<'_, '_>, bound: u64| {
             source.by_kernel(bound, |kernel| kernel.receive(into, most.min(bound)), |n| *n as u64)
@@ -251,8 +251,8 @@ impl ReceivePathSource<'_, '_> {
 impl Source for ReceivePathSource<'_, '_> {
     fn receive(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
         let mut done = self.receive_once(into, most)?;
-        // Where the stream goes on by the other carrier, less than was asked for would mean that
-        // there is no more.
+        // If the stream goes on by the other carrier, a short receive would wrongly mean that no
+        // more bytes are there.
         while done > 0 && (done as u64) < most && into.remaining() > 0 && self.goes_on_elsewhere() {
             match self.receive_once(into, most - done as u64) {
                 Ok(n) if n > 0 => done += n,
@@ -359,7 +359,7 @@ impl Source for ReceivePathSource<'_, '_> {
     ) -> Result<Option<Take>, Errno> {
         match self.path.get()? {
             ReceivePath::Plain(_) => self.kernel().take(ahead, most, partial, into),
-            // Where the stream goes on by the ring, an end of TCP's is none.
+            // If the stream goes on by the ring, the end of TCP is not its end.
             ReceivePath::Attached(..) => Ok(None),
         }
     }
@@ -421,7 +421,7 @@ impl Source for ReceivePathSource<'_, '_> {
             ReceivePath::Attached(_, rx) => rx,
         };
         // The kernel's socket is not asked for the end: the next receive needs its error, which is
-        // told once.
+        // reported once.
         let next = Next::of(rx);
         match self.checked(next)? {
             Next::Ring => {
@@ -487,7 +487,7 @@ impl Source for ReceivePathSource<'_, '_> {
     }
 
     fn bulk_below(&self) -> u32 {
-        // Another process could not receive what this one has moved to its library memory.
+        // Another process could not receive bytes that this one has moved to its library memory.
         if self.connection.is_shared.load(Ordering::Relaxed) {
             return 0;
         }
@@ -495,7 +495,7 @@ impl Source for ReceivePathSource<'_, '_> {
     }
 
     fn discards_cheaply(&self) -> bool {
-        // Where another process may have the socket, too: it would receive what was taken.
+        // If another process may also have the socket, it would receive the bytes that were taken.
         self.is_on_ring()
             || self.cursor.leaves_holes()
             || self.connection.is_shared.load(Ordering::Relaxed)

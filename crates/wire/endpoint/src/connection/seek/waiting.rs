@@ -24,17 +24,17 @@ enum How {
     Kernel,
     /// On the ring, until the peer has published enough.
     Ring,
-    /// On the ring, until something comes by this carrier, or the peer publishes anything after
-    /// this mark was taken.
+    /// On the ring, until this carrier has news, or the peer publishes anything after this mark was
+    /// taken.
     News(Carrier, u64),
 }
 
-/// What is known of the stream, locked.
+/// The state of the stream, locked.
 type StateGuard<'s> = SeekGuard<'s, Option<State>>;
 
 impl Connection {
-    /// Sleeps until an attempt may succeed. Returns whether the kernel's socket has to be asked
-    /// whether it has ended.
+    /// Sleeps until an attempt may succeed. Returns whether the caller has to ask the kernel's
+    /// socket whether it has ended.
     pub(super) fn wait_for(
         &self,
         seeking: &Seeking,
@@ -48,7 +48,7 @@ impl Connection {
             .map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
     }
 
-    /// As [`Self::wait_for`], for a receive in order; without an attempt for a byte at the head.
+    /// As [`Self::wait_for`], for a receive in order; without an attempt, for a byte at the head.
     pub(super) fn wait_for_more(
         &self,
         seeking: &Seeking,
@@ -69,11 +69,11 @@ impl Connection {
         }
     }
 
-    /// Sleeps until the receives that began before the first seek are over.
+    /// Sleeps until all receives that began before the first seek have returned.
     ///
     /// # Errors
-    /// EAGAIN when the time is over, and in a signal handler that interrupted one who is at it: it
-    /// would wait for itself.
+    /// EAGAIN at the deadline, and in a signal handler that interrupted such a receive: it would
+    /// wait for itself.
     pub(super) fn wait_at_door(
         &self,
         seeking: &Seeking,
@@ -103,14 +103,14 @@ impl Connection {
         }
     }
 
-    /// The last receive that began before the first seek is over.
+    /// Called when the last receive that began before the first seek returns.
     pub(in crate::connection) fn open_door(&self) {
         if let Some(door) = self.seeking.get().and_then(|seeking| seeking.door.get()) {
             door.ring();
         }
     }
 
-    /// Makes all who sleep for bytes look again.
+    /// Makes all sleepers for bytes look again.
     pub(in crate::connection) fn wake_seekers(&self) {
         if let Some(seeking) = self.seeking.get() {
             if let Ok(mut guard) = seeking.state.lock() {
@@ -145,7 +145,7 @@ impl Connection {
         let mark = match how {
             How::Not => return Ok(true),
             How::Kernel => {
-                // Somebody watches for the next byte: the kernel has to wake for every one.
+                // A caller watches for the next byte: the kernel has to wake for every one.
                 let end = if watched {
                     state.engine.front() + 1
                 } else {
@@ -163,7 +163,7 @@ impl Connection {
         }
     }
 
-    /// Sleeps for a moment, whatever comes: the caller was woken many times for nothing.
+    /// Sleeps for a moment, whatever comes: the caller was woken many times in vain.
     fn nap(
         &self,
         seeking: &Seeking,
@@ -208,12 +208,12 @@ impl Connection {
         let is_told = waits.end(self.fd(), reach, sleep, slept.unwrap_or_default());
         let is_late = slept?.is_late;
         if (is_told || is_late) && (socket::unread(self.fd())? as u64) < need {
-            // The rest does not come while this fills the receive buffer.
+            // The rest cannot come while these bytes fill the receive buffer.
             let drained = self.with_state(seeking, state, false, |state, path, front| {
                 self.drain(state, path, front)
             });
             match drained {
-                // The range may still come, if more slowly.
+                // The range may still come, but more slowly.
                 Err(Errno::NOBUFS) if is_late => state.waits.leave_there(),
                 drained => drop(drained?),
             }
@@ -221,9 +221,9 @@ impl Connection {
         Ok(true)
     }
 
-    /// Sleeps until the leader, the thread that sleeps on the ring for all, says that the bytes
-    /// before `end` are there. If the leader waits for bytes behind them ([`Leader::Late`]), makes
-    /// it look again.
+    /// Sleeps until the leader, the thread that sleeps on the ring for all, reports that the bytes
+    /// before `end` are there. If the leader waits for later bytes ([`Leader::Late`]), makes it
+    /// look again.
     fn follow(
         &self,
         seeking: &Seeking,
@@ -250,8 +250,8 @@ impl Connection {
         slept.map(|_| true)
     }
 
-    /// Sleeps on the ring, for all who wait for bytes: until those before `end` are published, or,
-    /// with a mark, until anything is that was not when the mark was taken.
+    /// Sleeps on the ring, for all waiters for bytes: until those before `end` are published, or,
+    /// with a mark, until anything is published that was not when the mark was taken.
     fn lead(
         &self,
         seeking: &Seeking,
@@ -269,8 +269,8 @@ impl Connection {
         let moves = seeking.moves.load(Ordering::Acquire);
         seeking.leader_called.store(false, Ordering::SeqCst);
         drop(guard);
-        // Receives that began before the first seek look whether the connection seeks, just before
-        // they sleep: either they see it, or they are counted and seen here.
+        // Receives that began before the first seek check, just before they sleep, whether the
+        // connection seeks: either they see it, or they are counted and seen here.
         fence(Ordering::SeqCst);
         if self.others_are_called() {
             link.ring.doorbell.ring();
@@ -294,7 +294,7 @@ impl Connection {
         slept
     }
 
-    /// Moves what has arrived into library memory.
+    /// Moves the bytes that have arrived into library memory.
     fn drain<'c>(
         &'c self,
         state: &mut State,
@@ -314,7 +314,7 @@ impl Connection {
         engine.drain(&mut source)
     }
 
-    /// Opens the window as far as it goes, and says what is left to wait for.
+    /// Opens the window as far as possible. Returns how to wait for the missing bytes.
     fn prepare<'c>(
         &'c self,
         state: &mut State,
@@ -324,8 +324,7 @@ impl Connection {
         watched: bool,
     ) -> Result<How, Errno> {
         let State { engine, cursor, loans, violation, .. } = state;
-        // Who sleeps for the ring sleeps on the socket, too, which says by itself that it has
-        // ended.
+        // A sleeper on the ring also sleeps on the socket, which reports its own end.
         let mut source = ReceivePathSource {
             connection: self,
             path,
@@ -346,16 +345,16 @@ impl Connection {
             return Ok(if engine.needs(attempt) == 0 { How::Not } else { How::Kernel });
         };
         let q = &link.ring.queue;
-        // Before the ring is looked at: what is published afterwards is news.
+        // The mark is taken before the look at the ring: anything published afterwards is news.
         let mark = q.published_mark();
         if !q.rx_on_ring() {
-            // Bytes that lie in the kernel would end every sleep on its socket at once.
+            // Bytes in the kernel would end every sleep on its socket at once.
             engine.drain(&mut source)?;
             let done = engine.needs(attempt) == 0 || q.rx_on_ring();
             return Ok(if done { How::Not } else { How::News(Carrier::Tcp, mark) });
         }
-        // The peer says that it has published enough, or can publish no more, and that does not
-        // show on the ring: it has yet to, or it lies. Only news ends the sleep then.
+        // The peer claims to have published enough, or to be unable to publish more, but the ring
+        // does not show it: it has yet to, or it lies. Only news ends the sleep then.
         let is_said = q.peer_has_published(q.published_with(engine.needs(attempt)));
         let arrived = source.arrived()?;
         let (_, bytes) = rx.arrived().map_err(|_| Errno::CONNRESET)?;
@@ -367,7 +366,7 @@ impl Connection {
             if engine.drain(&mut source)? {
                 return Ok(How::Not);
             }
-            // Nothing on the ring can be moved to make room. What fills it are loans, or segments
+            // Nothing on the ring can be moved to make room. It is full of loans, or of segments
             // that the peer has reserved.
             return if loans.count() > 0 { Err(Errno::NOBUFS) } else { Ok(news) };
         }

@@ -1,4 +1,4 @@
-//! What poll, select, epoll and FIONREAD need to know of a seeking connection.
+//! The state of a seeking connection that poll, select, epoll and FIONREAD report.
 
 use std::sync::atomic::Ordering;
 
@@ -10,23 +10,23 @@ use super::state::Seeking;
 use crate::connection::state::Connection;
 
 impl Connection {
-    /// Bytes that a receive would give at once; holes do not count.
+    /// Bytes that a receive would return at once; holes do not count.
     pub(in crate::connection) fn unread_seeking(&self) -> Result<usize, Errno> {
         let unread =
             self.look_with_engine(self.seeking(), |engine, source| engine.unread(source))?;
         Ok(usize::try_from(unread).unwrap_or(usize::MAX))
     }
 
-    /// Whether the next byte is in library memory. What was taken at the head of the kernel's queue
-    /// is thrown away, so that the kernel's word on the rest counts.
+    /// Whether the next byte is in library memory. Bytes that were taken at the head of the
+    /// kernel's queue are discarded, so that the kernel's answer on the rest is right.
     pub(in crate::connection) fn has_drained(&self) -> bool {
         let Some(seeking) = self.seeking.get() else { return false };
         self.begin_to_watch(seeking);
         self.look_with_engine(seeking, |engine, _| Ok(engine.has_drained())).unwrap_or(false)
     }
 
-    /// From now on the kernel wakes for every byte. Seeks that sleep have raised SO_RCVLOWAT: they
-    /// look again, and lower it.
+    /// Makes the kernel wake for every byte from now on. Sleeping seeks have raised SO_RCVLOWAT:
+    /// they look again, and lower it.
     fn begin_to_watch(&self, seeking: &Seeking) {
         if !seeking.is_watched.load(Ordering::Relaxed)
             && !seeking.is_watched.swap(true, Ordering::SeqCst)
@@ -39,8 +39,8 @@ impl Connection {
         }
     }
 
-    /// For those who watch several connections, of a seeking one: readable while the next byte is
-    /// in library memory, or the ring's doorbell is rung.
+    /// The doorbell of a seeking connection for callers that watch several connections: readable
+    /// while the next byte is in library memory, or the ring's doorbell is rung.
     pub(in crate::connection) fn seek_doorbell(&self) -> Option<Fd> {
         let seeking = self.seeking.get()?;
         if seeking.watch.get().is_none() {
@@ -53,7 +53,8 @@ impl Connection {
         seeking.watch.get().map(|(doorbells, _)| doorbells.fd())
     }
 
-    /// Calls those who watch several connections once more, if the next byte is in library memory.
+    /// Wakes callers that watch several connections once more, if the next byte is in library
+    /// memory.
     pub(in crate::connection) fn ring_seek_doorbell(&self) {
         if let Some(seeking) = self.seeking.get() {
             if let Some((_, doorbell)) = seeking.watch.get() {
@@ -66,7 +67,7 @@ impl Connection {
         }
     }
 
-    /// From now on those who watch several connections hear of the ring, if there is one.
+    /// From now on callers that watch several connections are woken by the ring, if there is one.
     pub(in crate::connection) fn watch_ring(&self) {
         if let Some(seeking) = self.seeking.get() {
             if let (Some((doorbells, _)), Some(link)) = (seeking.watch.get(), self.attached()) {

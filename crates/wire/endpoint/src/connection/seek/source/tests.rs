@@ -11,7 +11,7 @@ use crate::connection::RecvFlags;
 use crate::connection::next::peer;
 use crate::connection::seek::pair::{Pair, send};
 
-/// Looks of this end's that the peer may come between, in one call.
+/// Looks of this end in one call, between which the peer may act.
 const LOOKS: usize = 8;
 
 #[test]
@@ -26,7 +26,7 @@ fn an_end_that_comes_with_the_last_bytes_comes_after_them() {
     }
 }
 
-/// What the peer has sent before, by the ring.
+/// The bytes that the peer has sent before, by the ring.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Before {
     /// The next byte may come by either carrier.
@@ -35,8 +35,7 @@ enum Before {
     Seen,
 }
 
-/// The peer sends before the look number `published` and ends the stream before the look number
-/// `ended`.
+/// The peer sends before look number `published` and ends the stream before look number `ended`.
 fn all_bytes_come(published: usize, ended: usize, before: Before, seeks: bool) {
     let pair = Rc::new(Pair::attached());
     let sent =
@@ -89,7 +88,7 @@ fn a_reset_that_comes_with_the_last_bytes_is_told_after_them() {
     }
 }
 
-/// The peer sends and resets the connection before the look number `at`.
+/// The peer sends and resets the connection before look number `at`.
 fn reset_after_bytes(at: usize, seeks: bool) {
     let pair = Rc::new(Pair::attached());
     send(&pair.from, &[1; 5]);
@@ -118,7 +117,7 @@ fn reset_after_bytes(at: usize, seeks: bool) {
     assert_eq!((got, end), (10, Err(Errno::CONNRESET)), "before look {at}, seeks {seeks}");
 }
 
-/// The kernel tells an error once, and not before the bytes that came with it are received.
+/// The kernel reports an error once, and not before the bytes that came with it are received.
 #[test]
 fn a_peek_leaves_the_error_behind_what_it_sees() {
     let _alone = crate::fork::ALONE.lock();
@@ -166,13 +165,13 @@ fn bytes_that_are_taken_out_of_order_count_as_received() {
         let mut bufs = [IoSliceMut::new(&mut bytes)];
         let at = At::Offset(HEAD as u64);
         assert_eq!(pair.to.seek(&mut bufs, at, SeekOptions::TAKE, false), Ok(PART));
-        // Bytes of the head may have come to library memory.
+        // Bytes of the head may have been moved to library memory.
         assert!(received() - before >= PART, "{}", received() - before);
         let flags = RecvFlags { wait_all: true, ..RecvFlags::default() };
         let mut head = vec![0; HEAD];
         let n = pair.to.recv(&mut [IoSliceMut::new(&mut head)], flags);
         assert_eq!((n, received() - before), (Ok(HEAD), HEAD + PART));
-        // The next byte lies behind the hole.
+        // The next byte follows the hole.
         pair.send(&[2; 10]);
         let n = pair.to.recv(&mut [IoSliceMut::new(&mut head[..10])], flags);
         assert_eq!((n, received() - before), (Ok(10), HEAD + PART + 10));

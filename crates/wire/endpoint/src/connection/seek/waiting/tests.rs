@@ -11,7 +11,7 @@ use crate::connection::terms::{Interest, RecvFlags};
 
 const READ: Events = Events { read: true, write: false, hangup: false, dead: false };
 const HEAD: Interest = Interest { read: true, write: false };
-/// So often a waiter leaves the doorbell rung for others before it sleeps although it is rung.
+/// How often a waiter leaves the doorbell rung for others before it sleeps although it is rung.
 const MANY: u32 = 100;
 
 fn receive(to: &Connection, len: usize) {
@@ -29,8 +29,8 @@ fn until_asleep(thread: &Path) {
     }
 }
 
-/// Requires that a thread comes to a sleep in which it does not wake for nothing: who naps
-/// wakes 50 times in each window.
+/// Requires that a thread gets to a sleep without needless wake-ups: a thread that naps wakes 50
+/// times in each window.
 fn sleeps(thread: &Path) {
     let switches = || {
         let status = std::fs::read_to_string(thread.join("status")).unwrap();
@@ -75,7 +75,7 @@ fn who_watches_the_head_is_not_kept_asleep_by_a_seeker() {
         });
         let seeker_thread = started.recv().unwrap();
         until_asleep(&seeker_thread);
-        // One who sleeps in Connection::wait and does not get a processor.
+        // A caller that sleeps in Connection::wait and does not get a processor.
         to.waiters.watchers.fetch_add(1, Ordering::SeqCst);
         link.ring.arm(READ);
         send(&pair.from, &[1; 10]);
@@ -96,7 +96,7 @@ fn a_seeker_is_not_kept_asleep_by_who_watches_the_head() {
     let (to, link) = (&pair.to, pair.to.attached().unwrap());
     let seeking = to.seeking();
     send(&pair.from, &[1; 10]);
-    // One who sleeps for bytes in the middle and does not get a processor.
+    // A caller that sleeps for bytes in the middle and does not get a processor.
     let lead =
         |state: &mut State, _: &LazyReceivePath<'_>, front| Ok(state.sleepers.lead(100, front));
     assert_eq!(to.with_path(seeking, false, lead), Ok(100));
@@ -220,7 +220,7 @@ fn the_mark_of_a_sleeper_is_not_the_applications() {
     assert_eq!(socket::receive_low_water(to.fd()), Ok(1));
     pair.send(&[1; 10]);
     for peek in [true, false] {
-        // What has come is enough, and a second look does not wait for more.
+        // The bytes that have come are enough, and a second look does not wait for more.
         let flags = RecvFlags { peek, ..RecvFlags::default() };
         assert_eq!(to.enough(20, flags), 1);
         assert_eq!(to.recv(&mut [IoSliceMut::new(&mut [0; 20])], flags), Ok(10));
@@ -232,7 +232,7 @@ fn who_interrupted_a_receive_does_not_wait_for_it() {
     let _alone = crate::fork::ALONE.lock();
     let pair = Pair::attached();
     let (to, link) = (&pair.to, pair.to.attached().unwrap());
-    // As in a signal handler of the thread that is at it.
+    // As in a signal handler of the thread that receives.
     let seek =
         || to.seek(&mut [IoSliceMut::new(&mut [0; 10])], At::Offset(0), SeekOptions::TAKE, false);
     let receive = || to.recv(&mut [IoSliceMut::new(&mut [0; 10])], RecvFlags::default());
