@@ -1,4 +1,4 @@
-//! What Seekwire's programs share.
+//! Code that Seekwire's programs share.
 //!
 //! ```text
 //! library      where libseekwire.so is, and how it is preloaded
@@ -61,16 +61,16 @@ fn find_from(directory: Option<&Path>, name: &str) -> Result<PathBuf, Missing> {
     }
 }
 
-/// Writes one line, or several, to standard error. It is lost if it cannot be written: nobody is left
-/// to be told, and the work goes on. What would command a terminal is replaced: other programs and
-/// hosts may have said a part of it.
+/// Writes one line, or several, to standard error. Failures are ignored: no other channel is left,
+/// and the work goes on. Control characters are replaced, since other programs and hosts may have
+/// supplied a part of the text.
 pub fn tell(line: impl Display) {
     let text = table::lines(&line.to_string());
     // At once, so that the lines of several processes do not mix.
     let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
-/// How a program ends, with its error on standard error.
+/// Prints the error of a program, if any, to standard error, and returns its exit status.
 #[must_use]
 pub fn finish(outcome: anyhow::Result<ExitCode>) -> ExitCode {
     match outcome {

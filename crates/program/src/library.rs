@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// File name of the library. What is installed has a number behind it, by which programs that are
-/// linked with it ask for it.
+/// File name of the library. An installed copy has a version suffix, which is part of its SONAME.
 pub const FILE_NAME: &str = "libseekwire.so";
 
 /// Whether a path is that of a copy of the library, with or without a number.
@@ -19,10 +18,10 @@ pub fn is_copy(path: &Path) -> bool {
     behind.is_some_and(|behind| behind.is_empty() || behind.starts_with(b"."))
 }
 
-/// Names the library, instead of the places where it is looked for.
+/// Names the library explicitly, instead of a search.
 const VARIABLE: &str = "SEEKWIRE_LIBRARY";
 
-/// There is no library to load.
+/// No library was found to load.
 #[derive(Debug, Error)]
 pub enum NotFound {
     /// It is in none of the usual places.
@@ -34,18 +33,18 @@ pub enum NotFound {
         /// All of these places.
         looked_at: Vec<PathBuf>,
     },
-    /// What the environment names is no library.
+    /// The file that the environment names is no library.
     #[error("{VARIABLE}={}: {why}; set it to the path of {FILE_NAME}, or unset it", path.display())]
     Named {
-        /// What it names.
+        /// The named file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it cannot be used.
         why: String,
     },
 }
 
-/// The dynamic loader cannot be told to preload from such a path: it splits LD_PRELOAD at colons
-/// and blanks and expands `$`, with no way to quote them (ld.so(8)).
+/// LD_PRELOAD cannot express such a path: the dynamic loader it splits LD_PRELOAD at colons and
+/// blanks and expands `$`, with no way to quote them (ld.so(8)).
 #[derive(Debug, Error)]
 #[error(
     "the path of the library, {}, contains a colon, a blank or a dollar sign, which LD_PRELOAD cannot express; install \
@@ -67,7 +66,7 @@ pub(crate) fn listed(paths: &[PathBuf]) -> String {
 ///
 /// # Errors
 ///
-/// [`NotFound`]. What the environment names is taken or refused, and nothing else looked for.
+/// [`NotFound`]. A file that the environment names is used or refused, without a search for others.
 pub fn find() -> Result<PathBuf, NotFound> {
     if let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
         return named(PathBuf::from(path));
@@ -86,8 +85,7 @@ fn named(path: PathBuf) -> Result<PathBuf, NotFound> {
     }
 }
 
-/// Whether a file is what the loader can load, as far as its first bytes say (elf(5): magic and
-/// e_type).
+/// True if the first bytes of a file are those of a shared object (elf(5): magic and e_type).
 fn shared_object(path: &Path) -> io::Result<bool> {
     const TYPE: usize = 16;
     const SHARED: u8 = 3;
@@ -96,7 +94,7 @@ fn shared_object(path: &Path) -> io::Result<bool> {
     }
     let mut header = Vec::new();
     File::open(path)?.take(TYPE as u64 + 2).read_to_end(&mut header)?;
-    // Of a number below 256 the low byte has it, whichever comes first.
+    // The value is below 256, so one of the two bytes holds it, whatever the byte order.
     Ok(header.starts_with(b"\x7fELF")
         && header.get(TYPE..).is_some_and(|kind| kind.contains(&SHARED)))
 }

@@ -1,6 +1,6 @@
 //! Formats tables for terminals, and numbers for people.
 
-/// Which side of its column a cell keeps to.
+/// The alignment of a cell in its column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     /// To the left.
@@ -40,7 +40,7 @@ pub fn layout(columns: &[(&str, Align)], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// The text without what would command a terminal.
+/// The text with control characters replaced.
 pub fn printable(cell: &str) -> String {
     cell.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
