@@ -383,7 +383,7 @@ fn doctor_says_what_keeps_connections_from_a_link() {
 
     let map = first.text();
     first.write(&map.replace(SECOND, "# "));
-    warns(&first, "no address is behind it", "seekwire vm map add ADDRESS db-web");
+    warns(&first, "it has no addresses", "seekwire vm map add ADDRESS db-web");
     first.write(&map);
 
     second.vm(&["detach", "db-web"]).success();

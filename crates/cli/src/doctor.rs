@@ -42,7 +42,7 @@ struct Finding {
     check: &'static str,
     verdict: Verdict,
     found: String,
-    /// How to fix it; empty when there is nothing to fix.
+    /// Advice on how to fix it; empty if nothing has to be fixed.
     advice: String,
 }
 
@@ -123,7 +123,7 @@ fn render(findings: &[Finding]) -> String {
 
 fn kernel() -> Finding {
     const CHECK: &str = "kernel";
-    // SO_NETNS_COOKIE came with 5.14, the last of what is needed.
+    // 5.14 added SO_NETNS_COOKIE, the newest of the features that Seekwire needs.
     const NEEDED: (u32, u32) = (5, 14);
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let release = release.trim();
@@ -273,7 +273,7 @@ fn directory(path: &Path) -> Finding {
     }
 }
 
-/// Rings lie in memfds, which no file system limits; the registry is a file in its directory.
+/// Rings are in memfds, which no file system limits; the registry is a file in its directory.
 fn memory(registry: &Path) -> Finding {
     const CHECK: &str = "memory";
     const ENOUGH: u64 = 64 << 20;
@@ -281,7 +281,7 @@ fn memory(registry: &Path) -> Finding {
     let available = proc::field(&memory, "MemAvailable")
         .and_then(|value| value.split_ascii_whitespace().next()?.parse::<u64>().ok())
         .map(|kib| kib * 1024);
-    // One that does not exist yet is made in the directory above it.
+    // A directory that does not exist yet will be created in its parent.
     let place = if registry.exists() { Some(registry) } else { registry.parent() };
     let room = place
         .and_then(|place| rustix::fs::statvfs(place).ok())
@@ -353,7 +353,7 @@ fn preloads() -> Finding {
     if others.is_empty() {
         return Finding::ok(CHECK, "none");
     }
-    // Other libraries that take over socket calls; two of a kind see each other's sockets.
+    // Other libraries that interpose socket calls; two of a kind see each other's sockets.
     const SOCKET_LIBRARIES: [&str; 7] = [
         "libvma",
         "libxlio",

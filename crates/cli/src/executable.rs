@@ -1,4 +1,4 @@
-//! What a program file is, and whether the dynamic loader can load a library into it.
+//! Program files: their kind, and whether the dynamic loader can load a library into them.
 //!
 //! Program files are untrusted. They are read by the `object` crate, which checks every offset and
 //! length against the file; a private parser of a hundred lines would have to repeat just that.
@@ -24,7 +24,7 @@ pub(crate) enum Obstacle {
     Static,
     /// The library is for another machine.
     OtherMachine,
-    /// Another C library's loader, which this one names.
+    /// It needs the loader of another C library, named here.
     OtherLoader(PathBuf),
     /// The Go runtime makes system calls without the C library.
     Go,
@@ -83,7 +83,7 @@ pub(crate) fn resolve(program: &OsStr) -> Result<PathBuf, Unrunnable> {
     if program.as_bytes().contains(&b'/') {
         return runnable(PathBuf::from(program));
     }
-    // What execvp(3) searches when PATH is not set.
+    // The default of execvp(3) when PATH is not set.
     let path = env::var_os("PATH").unwrap_or_else(|| OsString::from("/bin:/usr/bin"));
     let mut outcome = Err(Unrunnable::NotFound);
     for directory in env::split_paths(&path) {
@@ -99,7 +99,7 @@ pub(crate) fn resolve(program: &OsStr) -> Result<PathBuf, Unrunnable> {
 fn runnable(path: PathBuf) -> Result<PathBuf, Unrunnable> {
     match path.metadata() {
         Err(_) => Err(Unrunnable::NotFound),
-        // accessat with the effective identity, which is the one that execve(2) asks about.
+        // accessat with the effective identity, which execve(2) checks.
         Ok(found)
             if found.is_file()
                 && rustix::fs::accessat(CWD, &path, Access::EXEC_OK, AtFlags::EACCESS).is_ok() =>
@@ -110,8 +110,8 @@ fn runnable(path: PathBuf) -> Result<PathBuf, Unrunnable> {
     }
 }
 
-/// What the loader would find in the way of `library` when `program` is executed; None: nothing
-/// that can be seen.
+/// The reason why the loader could not load `library` when `program` is executed; None if no reason
+/// is visible.
 ///
 /// Follows `#!` lines, and the `env NAME` in them. A file that cannot be read (execute permission
 /// alone is enough to run it) is not judged.
@@ -143,7 +143,7 @@ fn elf_obstacle(program: &Elf, library: Option<&Elf>) -> Option<Obstacle> {
     if library.is_some_and(|library| library.machine != program.machine) {
         return Some(Obstacle::OtherMachine);
     }
-    // Linked either way: to link it dynamically would not help.
+    // Linked either way: linking it dynamically would not help.
     if program.is_go {
         return Some(Obstacle::Go);
     }
@@ -200,14 +200,14 @@ fn privilege_of(mode: u32, own_user: bool, own_group: bool) -> Option<Privilege>
     }
 }
 
-/// What matters here of an ELF file.
+/// The relevant facts about an ELF file.
 #[derive(Debug, PartialEq, Eq)]
 struct Elf {
     machine: Machine,
     /// The program interpreter; None in a static program.
     loader: Option<PathBuf>,
     is_go: bool,
-    /// The runtime of a sanitizer that is a library.
+    /// The runtime of a sanitizer, if it is a library.
     sanitizer: Option<OsString>,
 }
 
@@ -272,7 +272,7 @@ fn needed<'data, Header: FileHeader<Endian = Endianness>>(
     needed.map(|entry| entry.string(endian, strings)).collect()
 }
 
-/// Whether a library is the runtime of a sanitizer that stands before functions of libc.
+/// Whether a library is the runtime of a sanitizer that interposes functions of libc.
 fn is_sanitizer(name: &[u8]) -> bool {
     let gcc = ["libasan.so", "libtsan.so", "liblsan.so", "libhwasan.so"];
     let clang = ["asan", "tsan", "lsan", "hwasan", "msan"];

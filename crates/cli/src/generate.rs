@@ -32,7 +32,7 @@ enum Generate {
     },
 }
 
-/// Does what `words`, from `generate` on, ask for.
+/// Runs the subcommand in `words`, which begin with `generate`.
 pub(crate) fn generate(words: &[OsString]) -> Result<()> {
     match Generate::parse_from(words) {
         Generate::Man { directory } => {

@@ -32,13 +32,13 @@ use std::process::ExitCode;
 use arguments::{Arguments, Command, Probe};
 use clap::{CommandFactory, FromArgMatches, Parser};
 
-/// The commands and options; of programs of their own the names, and what they are for.
+/// The commands and options; for separate programs, their names and purposes.
 #[must_use]
 pub fn definitions() -> clap::Command {
     Arguments::command().subcommands(elsewhere::definitions())
 }
 
-/// Does what the arguments of this process say.
+/// Runs the command in the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();

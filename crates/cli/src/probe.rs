@@ -27,10 +27,10 @@ pub(crate) const NAME: &str = "probe";
 /// Enough calls to pass the threshold.
 const ROUNDS: usize = 1000;
 const MESSAGE: usize = 1024;
-/// On a host that works, the exchange takes milliseconds.
+/// On a working host, the exchange takes milliseconds.
 const EXCHANGE_LIMIT: Duration = Duration::from_secs(10);
 
-/// What the library of one side said when it ended; the file of SEEKWIRE_STATS.
+/// The counters that the library of one side wrote at its end; the file of SEEKWIRE_STATS.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Stats {
     pub(crate) bytes: Bytes,
@@ -38,7 +38,7 @@ pub(crate) struct Stats {
     pub(crate) version: Option<String>,
     #[serde(default)]
     pub(crate) reasons: BTreeMap<String, u64>,
-    /// What the libraries of both sides warned of.
+    /// Warnings from the libraries of both sides.
     #[serde(skip)]
     pub(crate) warnings: Vec<String>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Bytes {
     pub(crate) rx_ring: u64,
 }
 
-/// Runs both sides with `LD_PRELOAD=preload`; what the calling side's library counted.
+/// Runs both sides with `LD_PRELOAD=preload`. Returns the counters of the calling side's library.
 pub(crate) fn exchange(preload: &OsStr, registry: &Path) -> Result<Stats> {
     let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
     let stats = directory.path().join("call.json");
@@ -59,7 +59,7 @@ pub(crate) fn exchange(preload: &OsStr, registry: &Path) -> Result<Stats> {
         command.env("LD_PRELOAD", preload).env("SEEKWIRE_DIR", registry).env_remove("SEEKWIRE");
         command.env_remove("SEEKWIRE_STATS").env_remove("SEEKWIRE_FALLBACK_AFTER");
         command.env_remove("SEEKWIRE_THRESHOLD");
-        // Whether the library is let through is what is tried.
+        // The exchange tests whether filters let the library's calls through.
         command.env(SECCOMP, filter::installed().unwrap_or(u32::MAX).to_string());
         Ok(command)
     };
@@ -89,7 +89,7 @@ pub(crate) fn exchange(preload: &OsStr, registry: &Path) -> Result<Stats> {
     Ok(stats)
 }
 
-/// What a log says, without the time and the place in the code.
+/// The warnings and errors in a log, without the time and the place in the code.
 fn warnings(log: &Path) -> Vec<String> {
     let text = fs::read_to_string(log).unwrap_or_default();
     let said = |line: &str| {
@@ -134,7 +134,7 @@ struct Reaped(Child);
 
 impl Drop for Reaped {
     fn drop(&mut self) {
-        // It may have ended by itself; both calls then have nothing to do.
+        // It may have ended by itself; both calls then do nothing.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

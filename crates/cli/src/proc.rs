@@ -1,7 +1,6 @@
-//! What /proc knows of the user's processes and of their TCP connections (proc(5)).
+//! The user's processes and their TCP connections, from /proc (proc(5)).
 //!
-//! Processes come and go while it is read. Whatever has gone by the time it is looked at is left
-//! out.
+//! Processes come and go during a read. A process that has gone is left out.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -52,12 +51,12 @@ pub(crate) fn name_of(pid: u32) -> Option<String> {
     Some(name.trim_end().to_owned())
 }
 
-/// The processes of any user that have a file mapped, as far as this one may look.
+/// The processes of any user that have a file mapped, if this user may inspect them.
 pub(crate) fn that_map(path: &Path) -> Vec<u32> {
     let Ok(about) = fs::metadata(path) else {
         return Vec::new();
     };
-    // Where file systems are stacked, the table has the number of a lower one.
+    // On stacked file systems, the table has the number of a lower one.
     let name = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let is_called_so = |line: &[u8]| {
         line.strip_suffix(name.as_os_str().as_bytes()).is_some_and(|before| before.ends_with(b" "))
@@ -70,7 +69,8 @@ pub(crate) fn that_map_number(file: (u64, u64)) -> Vec<u32> {
     mapping(file, |_| false)
 }
 
-/// Processes that map what has these numbers, or of which a line of the table says something else.
+/// Processes with a mapping that has these numbers, or with a line in the table that `is_it`
+/// accepts.
 fn mapping((device, inode): (u64, u64), is_it: impl Fn(&[u8]) -> bool) -> Vec<u32> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let (device, inode) = (format!("{major:02x}:{minor:02x}"), inode.to_string());
@@ -88,7 +88,7 @@ fn mapping((device, inode): (u64, u64), is_it: impl Fn(&[u8]) -> bool) -> Vec<u3
 }
 
 impl Process {
-    /// The name the kernel keeps, at most 15 bytes.
+    /// The name that the kernel keeps, at most 15 bytes.
     pub(crate) fn name(&self) -> String {
         name_of(self.pid).unwrap_or_default()
     }
@@ -100,7 +100,7 @@ impl Process {
         self.maps().split(|byte| *byte == b'\n').any(|line| contains(line, needle.as_bytes()))
     }
 
-    /// What it has mapped, a line for each mapping.
+    /// The lines of its `maps` file, one for each mapping.
     fn maps(&self) -> Vec<u8> {
         fs::read(self.directory.join("maps")).unwrap_or_default()
     }
@@ -132,7 +132,7 @@ impl Process {
     }
 }
 
-/// What execve(2) was given.
+/// The environment that execve(2) received.
 #[derive(Debug)]
 pub(crate) struct Environment(Vec<u8>);
 

@@ -12,7 +12,7 @@ use rustix::process::geteuid;
 
 use crate::proc;
 
-/// Why processes cannot find each other in a directory, and what to do.
+/// Why processes cannot find each other in a directory, and advice.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unusable {
     pub(crate) why: String,
@@ -28,7 +28,7 @@ impl fmt::Display for Unusable {
 const CHOOSE: &str = "set SEEKWIRE_DIR to a directory on a local file system that belongs to you and \
                       that only Seekwire uses, or to one that does not exist yet";
 
-/// Whether the directory is there; if not, it can be made.
+/// Whether the directory exists; if not, it can be created.
 pub(crate) fn look_at(path: &Path) -> Result<bool, Unusable> {
     let shown = path.display();
     let unusable = |why: String, advice: String| Err(Unusable { why, advice });
@@ -66,7 +66,7 @@ fn repair(path: &Path, is_own: bool) -> String {
     }
 }
 
-/// By its name.
+/// Judged by its name.
 fn is_of_seekwire(path: &Path) -> bool {
     path.file_name().map(OsStr::as_bytes).is_some_and(|name| name.starts_with(b"seekwire"))
 }

@@ -17,7 +17,7 @@ use crate::arguments;
 use crate::executable::{self, Unrunnable};
 use crate::{probe, registry, settings};
 
-/// The exit status for options that are not understood.
+/// The exit status for options that cannot be parsed.
 const USAGE: u8 = 2;
 const DIR: &str = "SEEKWIRE_DIR";
 // The exit statuses of env(1) and of the shells.
@@ -71,7 +71,7 @@ fn fail(status: u8, message: &str) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// On standard error, if anybody can be told.
+/// Prints to standard error, and ignores failures.
 fn say(message: &str) {
     let _ = writeln!(io::stderr(), "seekwire: {message}");
 }
@@ -92,7 +92,7 @@ fn complaints(variables: &[(&'static str, OsString)]) -> Vec<String> {
             complaints.push(format!("{name}={}: no such directory", file.display()));
         }
     }
-    // A default that cannot be had leaves the program on TCP, as without the command.
+    // An unusable default leaves the program on TCP, as without the command.
     let is_chosen = variables.iter().any(|(name, _)| *name == DIR) || env::var_os(DIR).is_some();
     if is_chosen && config.enabled {
         if let Err(unusable) = registry::look_at(&config.dir) {
@@ -155,8 +155,8 @@ fn after_sanitizer(sanitizer: Option<OsString>, preload: OsString) -> OsString {
 
 const TSAN_OPTIONS: &str = "TSAN_OPTIONS";
 
-/// ThreadSanitizer does not see how the library, which it has not instrumented, orders what it
-/// copies: that is no race of the program's.
+/// ThreadSanitizer does not see how the library, which it has not instrumented, orders its copies:
+/// the program has no race there.
 fn ignoring_ours(options: Option<OsString>) -> OsString {
     let mut options = options.unwrap_or_default();
     if !options.is_empty() {
@@ -167,7 +167,7 @@ fn ignoring_ours(options: Option<OsString>) -> OsString {
 }
 
 /// Tests whether the filters of this process, which the program will inherit, allow the library's
-/// calls. Two children try; a filter may kill them.
+/// calls. Two children make these calls; a filter may kill them.
 fn try_filters(preload: &OsStr) -> Result<()> {
     let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
     let stats = probe::exchange(preload, &directory.path().join("registry"))?;
@@ -179,7 +179,7 @@ fn try_filters(preload: &OsStr) -> Result<()> {
     Ok(())
 }
 
-/// The options as the variables that the library reads.
+/// The options as the environment variables that the library reads.
 fn variables(options: &arguments::Run) -> Result<Vec<(&'static str, OsString)>> {
     let mut found = Vec::new();
     if options.off {

@@ -1,11 +1,11 @@
-//! Variables that are called like settings and are none.
+//! Variables that are named like settings but are none.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
 
 use seekwire_endpoint::Config;
 
-/// Those that other programs of Seekwire read.
+/// Variables that other programs of Seekwire read.
 const OTHERS: [&str; 17] = [
     "SEEKWIRE_DEMO_SLIDE",
     "SEEKWIRE_DIFFERENTIAL",
@@ -63,7 +63,7 @@ fn known() -> Vec<String> {
     names
 }
 
-/// How many characters have to be put in, taken out or replaced to make one name the other.
+/// Number of characters to insert, remove or replace to turn one name into the other.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// The names in the sources are those that are known here.
+    /// The names in the sources are the ones that are known here.
     #[test]
     fn every_variable_that_a_program_reads_is_known() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

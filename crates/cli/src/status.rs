@@ -2,7 +2,7 @@
 //!
 //! Two sources are joined. The registry knows the connections that passed the threshold, with their
 //! counters. /proc knows which processes have the library loaded and every TCP connection they
-//! hold; what the registry does not know of these is plain TCP.
+//! hold; a connection that is not in the registry is plain TCP.
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::{self, IsTerminal, Write};
@@ -28,15 +28,15 @@ use crate::proc::{self, Process, TcpConnection, TcpTables};
 /// One connection of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Row {
-    /// None: that of another pid namespace, which is not seen from here.
+    /// None for a process of another pid namespace, which is not visible from here.
     pid: Option<u32>,
     program: String,
     local: SocketAddr,
     peer: SocketAddr,
-    /// What carries the next byte sent.
+    /// The carrier of the next byte sent.
     #[serde(serialize_with = "as_word")]
     tx: Carrier,
-    /// What carries the next byte received.
+    /// The carrier of the next byte received.
     #[serde(serialize_with = "as_word")]
     rx: Carrier,
     /// None: the library does not count the bytes of this connection.
@@ -94,7 +94,7 @@ pub(crate) fn status(options: &arguments::Status) -> Result<()> {
     }
 }
 
-/// Waits; true as soon as nobody can read standard output any more.
+/// Waits; true as soon as the reader of standard output has gone.
 fn reader_left_within(period: Duration) -> Result<bool> {
     let out = io::stdout();
     // No events asked for: only errors and hang-ups are reported.
@@ -108,7 +108,8 @@ fn reader_left_within(period: Duration) -> Result<bool> {
     }
 }
 
-/// The rows of the chosen directory; if none was chosen, of every directory that a process uses.
+/// The rows of the chosen directory; if none was chosen, those of every directory that a process
+/// uses.
 fn rows(options: &arguments::Status) -> Result<Vec<Row>> {
     let own = directory(options.dir.as_deref())?;
     let is_shown = |user: &User| options.dir.is_none() || user.directory == own;
@@ -121,7 +122,7 @@ fn rows(options: &arguments::Status) -> Result<Vec<Row>> {
     let others: BTreeSet<&Path> =
         users.iter().map(|user| user.directory.as_path()).filter(|other| *other != own).collect();
     for other in others {
-        // If it is damaged, the process that uses it has logged why.
+        // If it is damaged, the process that uses it has logged the reason.
         rows.extend(registered(other).unwrap_or_default());
     }
     let mut rows = join(rows, unregistered(&users));
@@ -129,13 +130,13 @@ fn rows(options: &arguments::Status) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Of a connection whose process keeps it from the registry.
+/// The reason for a connection whose process keeps it from the registry.
 const UNKNOWN: &str = "not in the registry; SEEKWIRE_LOG says why";
 
-/// What the registry knows, and what /proc alone knows.
+/// Joins the registry's rows with those that only /proc has.
 fn join(mut rows: Vec<Row>, mut others: Vec<Row>) -> Vec<Row> {
     for row in rows.iter_mut().filter(|row| row.pid.is_none()) {
-        // One whose namespace is below this one is in /proc by another number.
+        // A process in a namespace below this one has another number in /proc.
         let is_it = |other: &Row| (other.local, other.peer) == (row.local, row.peer);
         row.pid = others.iter().find(|other| is_it(other)).and_then(|other| other.pid);
     }
@@ -214,15 +215,15 @@ fn unregistered(users: &[User]) -> Vec<Row> {
     rows
 }
 
-/// Of this process: the number of its namespace and the kernel's cookie for it.
+/// The network namespace of this process: its number, and the kernel's cookie for it.
 fn own_namespace() -> Option<(u64, u64)> {
     let number = std::fs::metadata("/proc/self/ns/net").ok()?.ino();
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
     Some((number, namespace(Fd::from(&socket)).ok()?))
 }
 
-/// Why a connection that is in no registry is on TCP. Where it has moved more than the threshold,
-/// only its process knows.
+/// Why a connection that is in no registry is on TCP. If it has passed the threshold, only its
+/// process knows.
 fn reason_of(connection: &TcpConnection, namespace: Option<(u64, u64)>) -> Option<Reason> {
     let moved = namespace.and_then(|(_, cookie)| {
         diag::moved(connection.local, connection.peer, cookie).ok().flatten()
@@ -285,8 +286,8 @@ impl From<Entry> for Row {
         let pid = (!entry.is_elsewhere).then_some(entry.pid);
         Self {
             pid,
-            // The name by which ps(1) knows it; the entry has that of the file, which may be a
-            // link's target.
+            // The name that ps(1) shows; the entry has that of the file, which may be the target of
+            // a link.
             program: pid.and_then(proc::name_of).unwrap_or(entry.program),
             local: canonical(entry.local),
             peer: canonical(entry.peer),
@@ -305,12 +306,12 @@ impl From<Entry> for Row {
     }
 }
 
-/// IPv4 addresses as such, also where they came from an IPv6 socket.
+/// IPv4 addresses as such, even if they come from an IPv6 socket.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// For people and for JSON, carriers and reasons are words.
+/// Serializes carriers and reasons as words, for people and for JSON.
 fn as_word<T: ToString, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&value.to_string())
 }

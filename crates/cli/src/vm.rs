@@ -4,8 +4,8 @@
 //! map          shows the map of this machine
 //! edit         adds addresses to it and removes them
 //! attach       makes this machine ready to use its links
-//! agent        finds the addresses behind them, while it runs
-//! hold         holds the memory of one that Xen grants to another machine
+//! agent        finds the addresses of the other machines, while it runs
+//! hold         holds memory that has no name, or is granted to another domain of Xen's
 //! detach       takes the connections off one
 //! state        what is known of a link: for status, and for `seekwire doctor`
 //! status       prints that
@@ -38,11 +38,11 @@ use seekwire_program::standard;
 
 use crate::arguments::{VmCommand, VmMapEdit};
 
-/// Does what one of the commands says.
+/// Runs one of the commands.
 ///
 /// # Errors
 ///
-/// What the command could not do.
+/// Those of the command.
 pub(crate) fn vm(command: &VmCommand) -> Result<ExitCode> {
     let done = |()| ExitCode::SUCCESS;
     match command {
@@ -67,7 +67,7 @@ fn read_map() -> Result<(PathBuf, Map)> {
     Ok((path, map))
 }
 
-/// The link of this name; if there is none, the error says which there are.
+/// The link of this name; if it does not exist, the error lists the names that do.
 fn find<'m>(map: &'m Map, path: &std::path::Path, name: &str) -> Result<&'m Definition> {
     map.get(name).ok_or_else(|| {
         let known: Vec<&str> = map.links().iter().map(|link| link.name.as_str()).collect();
@@ -85,8 +85,8 @@ fn print(text: &str) -> Result<()> {
     written.context("cannot write to standard output")
 }
 
-/// Says there what was done, which stays done when nobody can be told: the exit status says that it
-/// was, and the command goes on.
+/// Reports a finished change on standard output. A failure to write is reported on standard error,
+/// and changes neither the exit status nor the rest of the command.
 fn say(line: impl Display) {
     match print(&format!("{line}\n")) {
         Err(error) if !seekwire_program::is_broken_pipe(&error) => {
@@ -96,7 +96,7 @@ fn say(line: impl Display) {
     }
 }
 
-/// The words by which the map says it.
+/// The words that the map uses for a provider.
 pub(crate) fn provider(provider: &Provider) -> (&'static str, String) {
     match provider {
         Provider::File(path) => ("file", path.display().to_string()),

@@ -15,8 +15,8 @@ use crate::vm::size;
 ///
 /// `plan` says what to give virtual machines on their host, and writes their maps. `map` shows and
 /// edits the map in each of them, and `attach` makes the machine ready to use its links. `agent`
-/// finds the addresses behind them, so that nobody has to write them. Whoever may open a region can
-/// read and change everything that any connection over it carries, on both machines.
+/// finds the addresses of the other machines, so that nobody has to write them. A user who may open
+/// a region can read and change everything that any connection over it carries, on both machines.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Files:
@@ -25,7 +25,7 @@ Files:
   /run/seekwire/NAME.link    what this machine knows of an attached link;
                              a line `state DIR` of the map names another
                              directory
-  /run/seekwire/NAME.peers   which addresses the agent has found behind it
+  /run/seekwire/NAME.peers   addresses that the agent has found for the link
 
 Map:
   # link NAME PROVIDER WHERE SIDE
@@ -58,12 +58,12 @@ pub(crate) enum VmCommand {
     Plan(VmPlan),
 }
 
-/// Show the map of this machine: its links, and which addresses are behind them
+/// Show the map of this machine: its links, and the addresses that belong to them
 ///
 /// Prints one line for each link: where its region is, which half of the region is this machine's,
-/// and which addresses belong to the machine at the other end. Those that the agent of this machine
-/// has found are marked, and shown to those who may use the link. A connection to any other address
-/// uses no link. Without a map there are no links, and that is no error.
+/// and which addresses belong to the machine at the other end. Addresses that the agent of this
+/// machine has found are marked, and shown to users who may use the link. A connection to any other
+/// address uses no link. A machine without a map has no links, which is no error.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -116,10 +116,10 @@ pub(crate) enum VmMapEdit {
 
 /// Say that an address belongs to the machine at the other end of a link
 ///
-/// Adds a line to the map, behind the other addresses of the link. Everything else in the file
-/// stays as it is, with comments, order, owner and mode. The file is replaced as a whole, so a
-/// reader finds the old map or the new one. Programs that run already look at it again when a
-/// connection may come to a link.
+/// Adds a line to the map, after the other addresses of the link. Everything else in the file stays
+/// as it is, with comments, order, owner and mode. The file is replaced as a whole, so a reader
+/// finds the old map or the new one. Programs that run already look at it again when a connection
+/// may come to a link.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit status:
@@ -141,7 +141,7 @@ pub(crate) struct VmMapAdd {
 /// Take an address out of the map
 ///
 /// Removes the line of the address. Everything else in the file stays as it is. New connections to
-/// the address stay on TCP, unless the agent of this machine finds it behind a link.
+/// the address stay on TCP, unless the agent of this machine finds that it belongs to a link.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit status:
@@ -162,12 +162,12 @@ pub(crate) struct VmMapRemove {
 /// each start of the machine; a link that is attached already is left as it is, so attaching again
 /// disturbs nobody. The two machines attach independently, in any order.
 ///
-/// Where one machine holds the memory of a link (`seekwire vm hold`), the other one can attach once
-/// it does, and attaches again after that has begun anew.
+/// If one machine holds the memory of a link (`seekwire vm hold`), the other one can attach only
+/// while `hold` runs there, and has to attach again after `hold` was restarted.
 ///
-/// --group and --mode say who may use the links. They are those of the state file and, with
-/// --group, of the memory of an ivshmem device or of /dev/xen/gntdev and /dev/xen/evtchn, which only
-/// root can open otherwise. A region that is a file keeps the group and the mode that it has.
+/// --group and --mode decide who may use the links. They apply to the state file and, with --group,
+/// to the memory of an ivshmem device or to /dev/xen/gntdev and /dev/xen/evtchn, which only root
+/// can open otherwise. A region that is a file keeps the group and the mode that it has.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Trust:
@@ -201,32 +201,32 @@ pub(crate) struct VmAttach {
 
 /// Find the addresses of the machines at the other ends, while it runs
 ///
-/// Says in the region of each link of the map which addresses this machine has, and looks which
-/// ones the agent of the machine at the other end says. An address is believed when it is proved:
-/// the agent says a secret to it, by TCP, and the other agent has to show that secret in the
+/// Publishes the addresses of this machine in the region of each link of the map, and reads those
+/// that the agent of the machine at the other end publishes. An address is used once it is proved:
+/// the agent sends a secret to it, by TCP, and the other agent has to show that secret in the
 /// region. So the address leads to the machine that shares the memory, and not to another one that
-/// has the same address in another network, nor through an address translation. What is proved is
-/// proved again each 30 seconds, and when the other machine attaches anew.
+/// has the same address in another network, nor through an address translation. Each proof is
+/// repeated every 30 seconds, and when the other machine attaches anew.
 ///
-/// Programs use what was found, from the next connection on that comes so far, besides the
-/// addresses of the map. An address that the map has belongs to the link that the map says. One
-/// that leads to the machines at the other ends of two links belongs to neither.
+/// Programs use these addresses for later connections, in addition to those of the map. An address
+/// in the map belongs to the link that the map names. An address that leads to the machines at the
+/// other ends of two links belongs to neither.
 ///
 /// Both machines need an agent, and the same name for their link. No other link of either machine
-/// should have that name: a machine that has links to two others, by one name, could pass for one
-/// of them.
+/// should have that name: a machine that has links of that name to two others could pass for one of
+/// them.
 ///
-/// When this machine detaches from a link, the agent lets its region go; when it attaches again,
-/// the agent goes on. It stays in the foreground, and says on standard output what it finds: of a
-/// link 128 lines at once, and then one in ten seconds, with the number of those that were left
-/// out. Nobody has to read that.
+/// When this machine detaches from a link, the agent unmaps its region; when it attaches again, the
+/// agent goes on. It stays in the foreground and reports its findings on standard output: for each
+/// link at most 128 lines at once, and then one in ten seconds, with the number of lines that were
+/// left out. Nobody has to read them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Trust:
-  anybody who reaches its port can connect to it, and is hung up on unless he
-  says what stands in the region of a link; the machine at the other end can
-  have it open 20 connections a second, to addresses and ports below 1024 of
-  its choice, say 64 bytes there, and read nothing
+  anybody who reaches its port can connect to it; the agent hangs up unless
+  the client sends what stands in the region of a link; the machine at the
+  other end can make it open 20 connections a second, to addresses and ports
+  below 1024 of its choice, and send 64 bytes there, but read nothing
 
 Permission:
   that to use the links, to write in the state directory, and to listen at a
@@ -242,11 +242,11 @@ Examples:
   sudo seekwire vm agent
   sudo seekwire vm agent --port 968 --address 10.0.0.1 --address fd00::1")]
 pub(crate) struct VmAgent {
-    /// Address to say that this machine has, instead of those of its interfaces; can be repeated
+    /// Address to publish instead of those of this machine's interfaces; can be repeated
     #[arg(long = "address", value_name = "ADDRESS")]
     pub(crate) addresses: Vec<IpAddr>,
 
-    /// Port at which the other agents ask, below 1024; a firewall must let it pass
+    /// Port at which the other agents connect, below 1024; a firewall must let it pass
     #[arg(long, value_name = "PORT", default_value_t = 967,
         value_parser = clap::value_parser!(u16).range(1..=1023))]
     pub(crate) port: u16,
@@ -254,17 +254,17 @@ pub(crate) struct VmAgent {
 
 /// Hold the memory of a link that has no name, and attach it
 ///
-/// For a link by memory, between containers, it takes memory of this host that nobody can cut short,
-/// and hands it to the programs of both that may open the socket in the map. Either side can do it.
-/// For a link by Xen, the first side allocates the memory, grants it to the other domain, and hands
-/// it to the programs of this machine that may use the link.
+/// For a link by memory, between containers, allocates memory of this host that nobody can
+/// truncate, and hands it to the programs of both that may open the socket in the map. Either side
+/// can do it. For a link by Xen, the first side allocates the memory, grants it to the other
+/// domain, and hands it to the programs of this machine that may use the link.
 ///
-/// It stays in the foreground and keeps the memory until it is ended. Then connections go on, as do
-/// programs that have the memory mapped; those that begin to use the link later stay on TCP. Begun
-/// anew, it has new memory, to which the other machine has to attach again.
+/// Stays in the foreground and keeps the memory until it is ended. After that, connections go on,
+/// and so do programs that have the memory mapped; programs that begin to use the link later stay
+/// on TCP. When it is restarted, it has new memory, to which the other machine has to attach again.
 ///
-/// Memory that was granted is this machine's own, and cannot be had back before the other domain has
-/// let go of it.
+/// Granted memory belongs to this machine, which cannot reclaim it before the other domain has
+/// unmapped it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Limits by Xen:
@@ -291,7 +291,7 @@ pub(crate) struct VmHold {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) size: Option<u64>,
 
-    /// Group, by name or number, whose members may use the link; by Xen, /dev/xen/evtchn, too
+    /// Group, by name or number, whose members may use the link, and with Xen also /dev/xen/evtchn
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<String>,
 
@@ -302,17 +302,17 @@ pub(crate) struct VmHold {
 
 /// Take all connections off a link, so that its region can be removed or the machine be moved
 ///
-/// From now on no connection comes to the link, and those that use it go back to TCP: no byte is
-/// lost. Bytes that lie in shared memory already are still taken from there, when the program that
-/// has to receive them does so. The command waits for that, and says which connections have such
-/// bytes left. The machine at the other end does the same, without a command.
+/// New connections stay on TCP, and those that use the link go back to TCP without losing a byte.
+/// Bytes that already lie in shared memory stay there until their program receives them. The
+/// command waits for that, and names the connections that have such bytes left. The machine at the
+/// other end does the same, without a command.
 ///
 /// A process keeps the region mapped until its connections are closed, or it ends. Take the region
 /// away from a virtual machine only when no process has it mapped any more: the command and
 /// `seekwire vm status` name them.
 ///
-/// `seekwire vm attach` attaches a link again that was detached. Connections that have gone back to
-/// TCP stay there, and new ones use the link.
+/// `seekwire vm attach` attaches a detached link again. Connections that have gone back to TCP stay
+/// there, and new ones use the link.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Permission:
@@ -343,8 +343,8 @@ pub(crate) struct VmDetach {
 ///
 /// Prints one line for each link of the map: whether this machine and the one at the other end are
 /// attached, whether an agent keeps its addresses, how many connections use it, how much of this
-/// machine's half they take, how many bytes lie in it unreceived, and which processes have it mapped
-/// (the agent is one of them). To those who may not open the region it is unusable.
+/// machine's half they take, how many bytes lie in it unreceived, and which processes have it
+/// mapped (the agent is one of them). The link is unusable for a user who may not open its region.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 JSON:
@@ -365,7 +365,7 @@ JSON:
                     and those whose programs were killed, for a while
     bytes           {used, most} of this machine's half
     unread          array of {local, peer, bytes}: connections that have
-                    bytes in the region which were not received yet
+                    bytes in the region that were not received yet
     processes       array of {pid, program} of this machine that have the
                     region mapped, as far as this user may see them
     in_use          whether there are any such processes, seen or not
@@ -380,15 +380,15 @@ pub(crate) struct VmStatus {
     pub(crate) json: bool,
 }
 
-/// Say how to give virtual machines regions that they share
+/// Print how to give virtual machines regions that they share
 ///
-/// Prints, for each pair of the named machines, what to do on their host, and for each machine its
-/// map: ready to paste, and nothing is changed. The regions are ivshmem-plain devices of QEMU; each
-/// is the memory of a file in /dev/shm of the host. With Xen, one machine of each pair grants the
-/// memory to the other. Every pair has a region of its own, which the other machines cannot see.
+/// Prints, for each pair of the named machines, the steps on their host, and for each machine its
+/// map, ready to paste. Changes nothing. The regions are ivshmem-plain devices of QEMU; each is the
+/// memory of a file in /dev/shm of the host. With Xen, one machine of each pair grants the memory
+/// to the other. Every pair has a region of its own, which the other machines cannot see.
 ///
-/// Whoever runs a virtual machine can open its regions. Let two machines share a region only if
-/// each may see and change everything that programs of both send by it.
+/// A user who runs a virtual machine can open its regions. Let two machines share a region only if
+/// each may see and change everything that programs of both send through it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Sizes:
@@ -413,15 +413,15 @@ pub(crate) struct VmPlan {
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size::parse)]
     pub(crate) size: u64,
 
-    /// What runs the machines
+    /// The hypervisor or its manager
     #[arg(long = "for", value_name = "PROGRAM", default_value = "qemu")]
     pub(crate) runner: Runner,
 }
 
-/// What runs virtual machines.
+/// A hypervisor, or a program that manages one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Runner {
-    /// QEMU, by the arguments of its command
+    /// QEMU, by its command-line arguments
     Qemu,
     /// libvirt, by the XML of its domains
     Libvirt,

@@ -13,7 +13,7 @@ use crate::elsewhere;
 
 const CHECK: &str = "network interfaces";
 
-/// What the other program says.
+/// The answer of `seekwire-nic`.
 #[derive(Deserialize)]
 struct Told {
     verdict: Verdict,

@@ -14,10 +14,10 @@ use crate::vm::state::{self, OtherAgent, Standing, State};
 
 const MAP: &str = "links";
 const LINK: &str = "link";
-/// Where nobody knows better.
+/// Advice when no better one is known.
 const STAYS: &str = "until it can be used, its connections stay on TCP";
 
-/// Nothing where there is no map.
+/// One finding for each link; none if this machine has no map.
 pub(super) fn all() -> Vec<Finding> {
     let path = Map::path();
     let is_missing =
@@ -55,7 +55,7 @@ fn count(number: usize, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
-/// What keeps connections from a link, or that nothing does.
+/// The finding on one link: the obstacle that keeps connections from it, or none.
 fn judge(state: &State) -> Finding {
     let State { link, provider, place, .. } = state;
     let warn =
@@ -63,7 +63,7 @@ fn judge(state: &State) -> Finding {
     let attach = format!("sudo seekwire vm attach {link}");
     match state.standing {
         Standing::Unusable => {
-            // Those who say what is wrong say behind it what to do.
+            // Error messages have the advice after a semicolon.
             let problem = state.problem.as_deref().unwrap_or_default();
             let problem = problem.strip_prefix(&format!("link {link}: ")).unwrap_or(problem);
             let (found, advice) = problem.split_once("; ").unwrap_or((problem, STAYS));
@@ -123,7 +123,7 @@ fn judge(state: &State) -> Finding {
     Finding::ok(LINK, format!("{link}: {provider} {place}, {length}, attached at both ends"))
 }
 
-/// What keeps programs in two domains from waking each other as fast as they could, and what to do.
+/// The reason why programs in two domains wake each other more slowly than they could, and advice.
 fn without_channels(link: &str, error: &io::Error) -> (String, String) {
     let (why, advice) = match error.kind() {
         ErrorKind::NotFound => {
@@ -140,7 +140,7 @@ fn without_channels(link: &str, error: &io::Error) -> (String, String) {
     (format!("attached at both ends, but wake-ups go by TCP, which takes longer: {why}"), advice)
 }
 
-/// Why no address is behind a link that is attached at both ends, and what to do.
+/// The reason why a link that is attached at both ends has no addresses, and advice.
 fn without_address(state: &State) -> (String, String) {
     let add = format!(
         "sudo seekwire vm map add ADDRESS {}, for each address of the other machine",
@@ -148,34 +148,32 @@ fn without_address(state: &State) -> (String, String) {
     );
     if state.agent != Some(true) {
         return (
-            "attached, but no address is behind it, and no agent finds them".to_owned(),
+            "attached, but it has no addresses, and no agent finds them".to_owned(),
             format!("sudo seekwire vm agent, in both machines; or {add}"),
         );
     }
     let Some(OtherAgent { port, addresses }) = &state.other_agent else {
         return (
-            "no address is behind it: the machine at the other end has no agent".to_owned(),
+            "it has no addresses: the machine at the other end has no agent".to_owned(),
             format!("sudo seekwire vm agent, there; or {add}"),
         );
     };
     let others: Vec<IpAddr> = addresses.iter().copied().filter(|it| !is_own(*it)).collect();
     if others.is_empty() {
         return (
-            "no address is behind it: the agent at the other end says none that this machine does \
+            "it has no addresses: the agent at the other end lists none that this machine does \
              not have itself"
                 .to_owned(),
-            format!("give one to the agent there, by --address; or {add}"),
+            format!("give the agent there one, with --address; or {add}"),
         );
     }
     let shown: Vec<String> = others.iter().take(LOOKED_AT).map(IpAddr::to_string).collect();
     let shown = shown.join(", ");
     if others.iter().take(LOOKED_AT).any(|address| is_reached(*address, *port)) {
         return (
+            format!("it has no addresses: none of {shown} leads to the machine at the other end"),
             format!(
-                "no address is behind it: none of {shown} leads to the machine at the other end"
-            ),
-            format!(
-                "the agent says why on its standard output, each time that the reason changes; \
+                "the agent reports the reason on its standard output each time it changes; \
                  both maps must have the same name for the link; through an address translation no link \
                  can be used; else {add}"
             ),
@@ -183,7 +181,7 @@ fn without_address(state: &State) -> (String, String) {
     }
     (
         format!(
-            "no address is behind it: the agent at the other end is not reached at port {port} of \
+            "it has no addresses: the agent at the other end is not reached at port {port} of \
              {shown}"
         ),
         format!(
@@ -193,16 +191,16 @@ fn without_address(state: &State) -> (String, String) {
     )
 }
 
-/// So many addresses of the other machine are tried.
+/// Number of addresses of the other machine that are tried.
 const LOOKED_AT: usize = 4;
 
-/// Whether somebody listens there.
+/// Whether a process listens there.
 fn is_reached(address: IpAddr, port: u16) -> bool {
     const PATIENCE: Duration = Duration::from_secs(1);
     TcpStream::connect_timeout(&SocketAddr::new(address, port), PATIENCE).is_ok()
 }
 
-/// Whether the kernel would deliver to itself what is sent there.
+/// Whether the kernel would deliver packets for this address to itself.
 fn is_own(address: IpAddr) -> bool {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -229,7 +227,7 @@ mod tests {
             provider: "file",
             place: "/dev/shm/db-web".to_owned(),
             side: "first".to_owned(),
-            // TEST-NET-2 (RFC 5737): of no machine.
+            // TEST-NET-2 (RFC 5737): no machine has it.
             addresses: vec!["198.51.100.2".parse().unwrap()],
             by_agent: Vec::new(),
             standing: Standing::Attached,
@@ -246,7 +244,8 @@ mod tests {
         }
     }
 
-    /// With an agent that has found nothing, and another one that says these addresses.
+    /// A link with an agent that has found nothing, and with another agent that lists these
+    /// addresses.
     fn with_agent(other: Option<&[&str]>) -> State {
         let other_agent = other.map(|addresses| OtherAgent {
             port: 967,
@@ -293,9 +292,9 @@ mod tests {
             (State { addresses: Vec::new(), ..state() }, "no address", "vm map add ADDRESS db-web"),
             (State { addresses: Vec::new(), ..state() }, "no agent", "vm agent, in both"),
             (with_agent(None), "other end has no agent", "vm agent, there"),
-            (with_agent(Some(&[])), "says none", "--address"),
-            // Of this host: nobody else is asked.
-            (with_agent(Some(&["127.0.0.1"])), "says none", "--address"),
+            (with_agent(Some(&[])), "lists none", "--address"),
+            // Of this host, so no other machine is asked.
+            (with_agent(Some(&["127.0.0.1"])), "lists none", "--address"),
             (State { addresses: own, ..state() }, "of this machine", "vm map remove 127.0.0.1"),
         ] {
             let judged = judge(&bad);

@@ -12,7 +12,7 @@ use seekwire_program::table;
 
 use super::{Finding, Verdict};
 
-/// Where the kernel lists what can be put on top of a TCP socket (TCP_ULP).
+/// The kernel's list of upper layer protocols for TCP sockets (TCP_ULP).
 const ON_TOP: &str = "/proc/sys/net/ipv4/tcp_available_ulp";
 
 /// The kernel module that leaves true holes in the kernel's receive queue.
@@ -47,7 +47,7 @@ impl Module {
     }
 }
 
-/// Which way of seeking is used.
+/// The way of seeking that is used.
 pub(super) fn ways() -> Finding {
     let way = |address: SocketAddr| {
         let listener = TcpListener::bind(address).ok()?;
@@ -55,7 +55,7 @@ pub(super) fn ways() -> Finding {
         SeekStream::new(stream).way().ok()
     };
     let four = way((Ipv4Addr::LOCALHOST, 0).into());
-    // Asked for afterwards, because to ask for the way may load it.
+    // Asked afterwards, because asking for the way may load the module.
     judge(four, way((Ipv6Addr::LOCALHOST, 0).into()), Module::find())
 }
 
@@ -91,7 +91,8 @@ fn judge(four: Option<Way>, six: Option<Way>, module: Module) -> Finding {
     }
 }
 
-/// What the kernel's receive buffer may hold, and with it what can be skipped without moving it.
+/// The capacity of the kernel's receive buffer, which limits the bytes that can be skipped in
+/// place.
 pub(super) fn room() -> Finding {
     const CHECK: &str = "skipped in place";
     const AMPLE: u64 = 16 << 20;
@@ -101,7 +102,7 @@ pub(super) fn room() -> Finding {
         let text = fs::read_to_string(net.join(file)).ok()?;
         text.split_whitespace().nth(field)?.parse::<u64>().ok()
     };
-    // Half of a buffer is for the kernel's own (tcp(7), tcp_adv_win_scale); SO_RCVBUF counts only
+    // Half of a buffer is the kernel's overhead (tcp(7), tcp_adv_win_scale); SO_RCVBUF counts only
     // the other half.
     let (Some(most), Some(asked)) = (number("ipv4/tcp_rmem", 2), number("core/rmem_max", 0)) else {
         return Finding::warn(CHECK, "unknown", "is /proc/sys mounted?");

@@ -2,16 +2,16 @@
 //! link, and keeps them for programs.
 //!
 //! ```text
-//! keeper      the thread of one link: publishes, asks, and lets go when the machine detaches
+//! keeper      the thread of one link: publishes, asks, and unmaps when the machine detaches
 //!   ask         proves that an address leads to the machine at the other end
-//! answer      the port at which the agents of other machines ask
-//! findings    what was proved, of all links: what belongs to which, and its files
+//! answer      the port to which the agents of other machines connect
+//! findings    the proved addresses of all links, and the files that list them
 //! addresses   those of this machine
-//! hello       what is said on a connection between two agents
-//! log         what the agent says of all this
+//! hello       the bytes that one agent sends another
+//! log         the agent's messages
 //! ```
 //!
-//! What the words in the region mean, and what they prove, is in the crate `seekwire-link`.
+//! The crate `seekwire-link` defines the words in the region and what they prove.
 
 mod addresses;
 mod answer;
@@ -44,12 +44,12 @@ use self::keeper::Keeper;
 use super::read_map;
 use crate::arguments::VmAgent;
 
-/// So often the map and the addresses of this machine are looked at again.
+/// How often the map and the addresses of this machine are read again.
 const EACH: Duration = Duration::from_secs(1);
 
-/// What the threads of the agent share.
+/// State that the threads of the agent share.
 struct Agent {
-    /// Where it answers.
+    /// The port at which it answers.
     port: u16,
     addresses: Mutex<Addresses>,
     findings: Mutex<Findings>,
@@ -60,15 +60,15 @@ struct Agent {
 #[derive(Default)]
 struct Links {
     open: BTreeMap<String, Link>,
-    /// Nothing is published any more.
+    /// True once nothing may be published any more.
     is_over: bool,
 }
 
-/// Keeps the addresses behind all links of the map until SIGTERM or SIGINT.
+/// Keeps the addresses of all links of the map until SIGTERM or SIGINT.
 ///
 /// # Errors
 ///
-/// The map cannot be understood; another agent has the directory of the state; the port is taken.
+/// The map cannot be understood; another agent uses the state directory; the port is taken.
 pub(super) fn agent(options: &VmAgent) -> Result<ExitCode> {
     if let Some(wrong) = options.addresses.iter().find(|address| !is_usable(**address)) {
         bail!("{wrong} is no address by which another machine reaches this one");
@@ -104,7 +104,7 @@ pub(super) fn agent(options: &VmAgent) -> Result<ExitCode> {
         if found != version {
             match keepers.read_again(&path) {
                 Ok(()) => (version, told) = (found, None),
-                // It is tried again, as this machine may have lacked something, and said once.
+                // Tried again, since a resource may have been lacking; reported once.
                 Err(error) if told != Some(found) => {
                     told = Some(found);
                     log::complain(None, format_args!("{error:#}"));
@@ -118,13 +118,13 @@ pub(super) fn agent(options: &VmAgent) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A lock, also where a thread has panicked: what it guards is complete at any time.
+/// Locks, also after a thread has panicked: the guarded value is complete at any time.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// While this is open, no other agent keeps links of this directory. The file is its owner's alone,
-/// so that nobody else can keep an agent away.
+/// While this file is open, no other agent keeps links of this directory. Only its owner can open
+/// it, so that no other user can block an agent.
 fn alone(state: &Path) -> Result<File> {
     let cannot = || format!("cannot use the directory {}", state.display());
     DirBuilder::new().recursive(true).mode(0o755).create(state).with_context(cannot)?;
@@ -144,7 +144,7 @@ fn version_of(path: &Path) -> Option<(u64, i64, i64, u64)> {
 }
 
 impl Agent {
-    /// What this machine publishes.
+    /// The data that this machine publishes.
     fn published(&self) -> Published {
         Published::new(self.port, lock(&self.addresses).given().iter().copied())
     }
@@ -161,7 +161,7 @@ impl Agent {
         }
     }
 
-    /// Says by a link what this machine publishes, unless the agent is about to end.
+    /// Publishes the data in the region of a link, unless the agent is about to end.
     fn publish(&self, link: &Link, said: &Published) {
         let links = lock(&self.links);
         if !links.is_over {
@@ -169,7 +169,7 @@ impl Agent {
         }
     }
 
-    /// Leaves nothing behind that programs or other machines would believe.
+    /// Removes everything that programs or other machines would believe.
     fn end(&self) {
         lock(&self.findings).end();
         let mut links = lock(&self.links);
@@ -206,14 +206,14 @@ impl Keepers {
             .filter(|(link, _)| !is_same(link))
             .map(|(link, _)| link.name.clone())
             .collect();
-        // All at once: each may be waiting for a machine that does not answer.
+        // All are stopped first: each may be waiting for a machine that does not answer.
         for (_, keeper) in gone.iter().filter_map(|name| self.of.get(name)) {
             keeper.stop();
         }
         for name in gone {
             if let Some((_, keeper)) = self.of.remove(&name) {
                 keeper.end();
-                log::say(Some(&name), format_args!("the map does not have it as it was"));
+                log::say(Some(&name), format_args!("changed in the map, or removed from it"));
             }
         }
         for link in map.links() {

@@ -9,7 +9,8 @@ use seekwire_link::{Access, Attached, Definition, Link};
 use super::{find, read_map, say};
 use crate::arguments::VmAttach;
 
-/// Attaches the links that are named, or all. One that cannot be attached keeps no other from it.
+/// Attaches the links that are named, or all. A failure does not keep the others from being
+/// attached.
 ///
 /// # Errors
 ///
@@ -24,7 +25,7 @@ pub(super) fn attach(options: &VmAttach) -> Result<ExitCode> {
     };
     let group = options.group.as_deref().map(group).transpose()?;
     if links.is_empty() {
-        say(format_args!("{} defines no links: there is nothing to attach", path.display()));
+        say(format_args!("{} defines no links: nothing to attach", path.display()));
     }
     let mut status = ExitCode::SUCCESS;
     for link in links {
@@ -52,7 +53,7 @@ pub(super) fn group(name: &str) -> Result<u32> {
     })
 }
 
-/// Of a line `name:password:number:members` (group(5)).
+/// The number from a line `name:password:number:members` (group(5)).
 fn number(text: &str, name: &str) -> Option<u32> {
     let mut lines = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
     let line = lines.find(|fields| fields.first() == Some(&name))?;

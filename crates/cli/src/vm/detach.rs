@@ -9,10 +9,10 @@ use seekwire_link::Link;
 use super::{find, read_map, say, state, status};
 use crate::arguments::VmDetach;
 
-/// The exit status if something is left.
+/// The exit status if bytes or processes are left.
 const LEFT: u8 = 3;
 
-/// Detaches the link, and says what is left in its region.
+/// Detaches the link, and reports what is left in its region.
 ///
 /// # Errors
 ///
@@ -31,18 +31,18 @@ pub(super) fn detach(options: &VmDetach) -> Result<ExitCode> {
     }
     if !left.is_empty() {
         seekwire_program::tell(format_args!(
-            "seekwire: {name}: the memory may be taken away once that is over: `seekwire vm detach {name} --wait SECONDS` \
-             waits for bytes; a process lets go when its connections are closed, or when it ends"
+            "seekwire: {name}: the memory may be removed once nothing is left: `seekwire vm detach {name} --wait SECONDS` \
+             waits for bytes; a process unmaps it when its connections are closed, or when it ends"
         ));
     }
     Ok(if left.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(LEFT) })
 }
 
-/// Until nothing is left to be received, or the time is over. The agent is waited for, too: it lets
-/// the region go by itself. Nobody tells: programs take bytes out of shared memory without a word.
+/// Waits until all bytes are received, or the time has passed. Also waits for the agent to unmap
+/// the region. Polls, since programs take bytes out of shared memory without a notification.
 fn wait_for_readers(link: &Link, patience: Duration) {
     const PERIOD: Duration = Duration::from_millis(20);
-    /// It may be in the middle of a question.
+    /// The agent may be in the middle of a question.
     const OF_AGENT: Duration = Duration::from_secs(5);
     let begin = Instant::now();
     let waits = |patience| begin.elapsed() < patience;

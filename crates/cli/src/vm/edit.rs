@@ -1,8 +1,8 @@
-//! `seekwire vm map add` and `remove`: one line of the map comes or goes, all others stay as they
+//! `seekwire vm map add` and `remove`: adds or removes one line of the map; all others stay as they
 //! are.
 //!
-//! The file is replaced by one that is complete, so whoever reads it finds the old map or the new
-//! one. What would not be a map is never written.
+//! The file is replaced by one that is complete, so a reader finds the old map or the new one. A
+//! text that is not a valid map is never written.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -20,7 +20,7 @@ use super::{find, say};
 ///
 /// # Errors
 ///
-/// Says why the map stays as it is.
+/// The reason why the map stays as it is.
 pub(super) fn add(address: IpAddr, link: &str) -> Result<()> {
     let address = address.to_canonical();
     let path = Map::path();
@@ -45,7 +45,7 @@ pub(super) fn add(address: IpAddr, link: &str) -> Result<()> {
         None => {}
     }
     let text = with(&original.text, address, link);
-    // What is wrong with an address by itself, the map knows.
+    // Parsing finds an address that is invalid in itself.
     let map =
         Map::parse(&text).map_err(|error| anyhow!("{address} cannot be added: {}", error.what))?;
     ensure!(map.of_address(address).is_some(), "{address} cannot be added");
@@ -58,7 +58,7 @@ pub(super) fn add(address: IpAddr, link: &str) -> Result<()> {
 ///
 /// # Errors
 ///
-/// Says why the map stays as it is.
+/// The reason why the map stays as it is.
 pub(super) fn remove(address: IpAddr) -> Result<()> {
     let address = address.to_canonical();
     let path = Map::path();
@@ -85,10 +85,10 @@ struct Original {
 impl Original {
     /// `None`: there is no file.
     fn open(path: &Path) -> Result<Option<Self>> {
-        // Its errors name the file.
+        // Reports errors with the name of the file.
         Map::read(path)?;
         let cannot_read = || format!("cannot read {}", path.display());
-        // A symbolic link stays one: what it leads to is replaced.
+        // A symbolic link stays one; its target is replaced.
         let resolved = match fs::canonicalize(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other.with_context(cannot_read)?,
@@ -120,7 +120,7 @@ impl Original {
     }
 }
 
-/// The file of this name, which nobody else edits until it is closed.
+/// Opens the file of this name, and locks it against other edits until it is closed.
 fn locked(path: &Path) -> io::Result<File> {
     loop {
         let file = File::open(path)?;
@@ -131,7 +131,7 @@ fn locked(path: &Path) -> io::Result<File> {
             ));
             flock(&file, FlockOperation::LockExclusive)?;
         }
-        // Whoever had it locked has replaced it.
+        // A process that had it locked may have replaced it.
         let (held, named) = (file.metadata()?, fs::metadata(path)?);
         if (held.dev(), held.ino()) == (named.dev(), named.ino()) {
             return Ok(file);
@@ -146,7 +146,7 @@ fn mapping(line: &str) -> Option<(IpAddr, &str)> {
     Some((address.to_canonical(), fields.next()?))
 }
 
-/// The text with one line more: behind the other addresses of the link, or at the end.
+/// The text with one more line: after the other addresses of the link, or at the end.
 fn with(text: &str, address: IpAddr, link: &str) -> String {
     let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
     let is_of_link = |line: &&str| mapping(line).is_some_and(|(_, name)| name == link);

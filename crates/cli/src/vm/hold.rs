@@ -1,5 +1,5 @@
-//! `seekwire vm hold`: holds the memory of a link that has no name, or is granted to another domain of
-//! Xen's.
+//! `seekwire vm hold`: holds the memory of a link, which has no name or is granted to another
+//! domain of Xen's.
 
 use std::process::ExitCode;
 use std::thread;
@@ -15,7 +15,7 @@ use crate::arguments::VmHold;
 /// # Errors
 ///
 /// The map cannot be understood, or has no such link; there is no such group; the memory cannot be
-/// had or granted, or the link not be attached.
+/// allocated or granted, or the link cannot be attached.
 pub(super) fn hold(options: &VmHold) -> Result<ExitCode> {
     let (path, map) = read_map()?;
     let link = find(&map, &path, &options.name)?;
@@ -24,7 +24,7 @@ pub(super) fn hold(options: &VmHold) -> Result<ExitCode> {
     let held =
         Link::hold(link, map.state(), options.size, access).map_err(|error| anyhow!("{error}"))?;
     let server = thread::spawn(move || held.serve());
-    // Who attaches asks for the memory, as programs do.
+    // Attaching requests the memory from the server, as programs do.
     Link::attach(link, map.state(), access).map_err(|error| anyhow!("{error}"))?;
     say(format_args!("{}: held and attached", link.name));
     match server.join() {

@@ -1,4 +1,4 @@
-//! `seekwire vm plan`: what to do on the host so that machines share memory, and the maps of these
+//! `seekwire vm plan`: the steps on the host that make machines share memory, and the maps of these
 //! machines.
 //!
 //! ivshmem-plain is a PCI device whose memory is a file of the host (QEMU's
@@ -19,7 +19,7 @@ use crate::arguments::{Runner, VmPlan};
 const USAGE: u8 = 2;
 /// The longest name that a link may have.
 const LONGEST: usize = 32;
-/// Slots of a machine's first PCI bus that nothing takes by itself.
+/// Slots of a machine's first PCI bus that no default device uses.
 const SLOTS: std::ops::RangeInclusive<usize> = 0x10..=0x17;
 
 /// Prints the plan.
@@ -75,7 +75,7 @@ impl Pair {
     }
 }
 
-/// Every two of the machines.
+/// All pairs of the machines.
 fn pairs(names: &[String]) -> Result<Vec<Pair>, String> {
     for name in names {
         let is_of_letters =
@@ -152,7 +152,7 @@ fn render(names: &[String], pairs: &[Pair], size: u64, runner: Runner) -> String
     text
 }
 
-/// What makes the files of the regions, for the user who runs the machines.
+/// The commands that create the files of the regions, for the user who runs the machines.
 fn files(pairs: &[Pair], size: u64) -> String {
     let mut text =
         "# On the host, as the user who runs the machines, and again after each start of \
@@ -165,8 +165,8 @@ fn files(pairs: &[Pair], size: u64) -> String {
     text
 }
 
-/// What makes the files of the regions at each start of the host (tmpfiles.d(5)), empty: QEMU gives
-/// them their size. Those that it makes itself everybody may read.
+/// The configuration that creates empty files for the regions at each start of the host
+/// (tmpfiles.d(5)): QEMU sets their size. Files that QEMU creates itself can be read by everybody.
 fn lasting_files(pairs: &[Pair]) -> String {
     let mut text = "# On the host: /etc/tmpfiles.d/seekwire.conf; then, before the machines start:\n\
                     #   sudo systemd-tmpfiles --create seekwire.conf\n\
@@ -197,7 +197,7 @@ fn element(region: &str, size: u64, slot: usize) -> String {
     )
 }
 
-/// The line of a machine's map, and what is still missing there.
+/// The line of a machine's map, and a comment on what is still missing there.
 fn line(names: &[String], pair: &Pair, machine: usize, slot: usize) -> String {
     let (link, side) = (&pair.link, pair.side(machine).unwrap_or_default());
     let other = &names[pair.other(machine)];

@@ -7,7 +7,7 @@ const LIMITS: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 30;
 ///
 /// # Errors
 ///
-/// Says what is possible.
+/// The message lists the valid sizes.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.as_bytes().last() {
         Some(b'K' | b'k') => (&text[..text.len() - 1], 1 << 10),
@@ -21,7 +21,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "a power of two from 1M to 64G, such as 256M".to_owned())
 }
 
-/// The size in the largest unit of which it is a whole number: as QEMU reads it, and `parse`.
+/// The size in the largest unit of which it is a multiple, as QEMU and `parse` read it.
 pub(crate) fn shown(bytes: u64) -> String {
     if bytes % (1 << 30) == 0 { format!("{}G", bytes >> 30) } else { format!("{}M", bytes >> 20) }
 }

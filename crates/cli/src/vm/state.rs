@@ -1,5 +1,5 @@
-//! What is known of a link, from what this machine keeps and from what its region says. The other
-//! machine writes the region: nothing follows from it but what is shown.
+//! The state of a link, from what this machine keeps and from its region. The other machine writes
+//! the region, so its content is only displayed: no decision depends on it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,9 +16,9 @@ pub(crate) enum Standing {
     Attached,
     Detached,
     NotAttached,
-    /// By another version, with which this one cannot share memory.
+    /// Attached by another version, which cannot share memory with this one.
     OtherVersion,
-    /// Its region, or what this machine knows of it, is not there or not for this user.
+    /// Its region or its state file is missing, or this user may not open it.
     Unusable,
 }
 
@@ -59,27 +59,27 @@ pub(crate) struct Unread {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct User {
     pub(crate) pid: u32,
-    /// Empty: it has ended meanwhile.
+    /// Empty if it has ended meanwhile.
     pub(crate) program: String,
 }
 
-/// Those that have the region of a link in use.
+/// Processes that have the region of a link in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Users {
-    /// As far as this user may look into others' processes.
+    /// Those that this user may inspect.
     pub(crate) known: Vec<User>,
-    /// Whether there are any at all.
+    /// Whether the region is in use at all.
     pub(crate) are_there: bool,
 }
 
-/// What the agent of another machine says.
+/// The publication of the other machine's agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct OtherAgent {
     pub(crate) port: u16,
     pub(crate) addresses: Vec<IpAddr>,
 }
 
-/// What is known of a link.
+/// The state of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct State {
     pub(crate) link: String,
@@ -87,9 +87,9 @@ pub(crate) struct State {
     #[serde(rename = "where")]
     pub(crate) place: String,
     pub(crate) side: String,
-    /// Those that the map has.
+    /// Addresses from the map.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Those that the agent has found.
+    /// Addresses that the agent has found.
     pub(crate) by_agent: Vec<IpAddr>,
     #[serde(rename = "state")]
     pub(crate) standing: Standing,
@@ -106,7 +106,7 @@ pub(crate) struct State {
     pub(crate) in_use: Option<bool>,
 }
 
-/// Looks at every link of a map.
+/// Inspects every link of a map.
 pub(crate) fn all(map: &Map) -> Vec<State> {
     map.links().iter().map(|link| of(link, map)).collect()
 }
@@ -132,7 +132,7 @@ fn of(link: &Definition, map: &Map) -> State {
         processes: None,
         in_use: None,
     };
-    // Said before whether it is attached: this is to be mended first.
+    // Checked before the attachment, because it has to be fixed first.
     let problem = match provider::open(link, map.state()) {
         Ok(memory) => {
             let length = memory.length();
@@ -154,7 +154,7 @@ fn of(link: &Definition, map: &Map) -> State {
 }
 
 fn look_into(state: &mut State, link: &Definition, map: &Map) {
-    // Programs could use it just when this one can.
+    // Programs can use the link exactly if this one can.
     match Link::open(link, map.state()).map(drop) {
         Ok(()) => state.standing = Standing::Attached,
         Err(error) => {
@@ -191,7 +191,7 @@ fn fill(state: &mut State, definition: &Definition, map: &Map, link: &Link) {
     state.in_use = Some(are_there);
 }
 
-/// The addresses that an agent has found behind a link, as programs use them.
+/// The addresses that an agent has found for a link, as programs use them.
 fn found(definition: &Definition, map: &Map, link: &Link) -> Vec<IpAddr> {
     let peers = Peers::read(definition, map.state()).filter(|peers| link.believes(peers));
     let mut addresses = peers.map(|peers| peers.addresses).unwrap_or_default();
@@ -199,13 +199,13 @@ fn found(definition: &Definition, map: &Map, link: &Link) -> Vec<IpAddr> {
     addresses
 }
 
-/// As [`found`], where this user may look at the link.
+/// As [`found`], if this user may inspect the link.
 pub(crate) fn by_agent(definition: &Definition, map: &Map) -> Vec<IpAddr> {
     let link = Link::inspect(definition, map.state());
     link.map(|link| found(definition, map, &link)).unwrap_or_default()
 }
 
-/// The connections that have bytes in the region which were not received yet.
+/// The connections that have unreceived bytes in the region.
 pub(crate) fn unread(link: &Link) -> Vec<Unread> {
     let endpoint = |endpoint| status::canonical(SocketAddr::from(endpoint));
     let found = link.unread().into_iter();
@@ -228,7 +228,7 @@ pub(crate) fn users(definition: &Definition, link: &Link) -> Users {
         Provider::Ivshmem(_) => {
             proc::that_map(format!("/sys/bus/pci/devices/{place}/resource2").as_ref())
         }
-        // Which of its pages a process has mapped, nobody can see.
+        // The kernel does not show which of its pages a process has mapped.
         Provider::Xen { .. } => proc::that_map(match definition.side {
             Side::First => grants::ALLOCATOR.as_ref(),
             Side::Second => grants::MAPPER.as_ref(),

@@ -43,7 +43,7 @@ fn render(states: &[State]) -> String {
     let mut text = table::layout(&COLUMNS, &rows);
     for state in states {
         let of = table::printable(&state.link);
-        // That it is not attached, or detached, the table says.
+        // The table shows links that are detached or not attached.
         if let (Standing::Unusable, Some(problem)) = (state.standing, &state.problem) {
             text.push_str(&format!("{of}: {}\n", table::printable(problem)));
         }
@@ -85,8 +85,8 @@ fn row(state: &State) -> Vec<String> {
     ]
 }
 
-/// What keeps a region from being taken away: a line for each connection with bytes there, and one
-/// for the processes.
+/// The obstacles to removing a region: a line for each connection with bytes there, and one for the
+/// processes.
 pub(super) fn left(unread: &[Unread], users: &Users) -> Vec<String> {
     let mut lines: Vec<String> = unread
         .iter()

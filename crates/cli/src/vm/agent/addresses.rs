@@ -7,16 +7,17 @@ use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::InterfaceFlags;
 use seekwire_link::is_usable;
 
-/// The addresses of this machine, as they were when somebody looked.
+/// The addresses of this machine at one moment.
 pub(super) struct Addresses {
     /// Those of all interfaces.
     own: Vec<IpAddr>,
-    /// Those that others are told.
+    /// Those that are published.
     given: Vec<IpAddr>,
 }
 
 impl Addresses {
-    /// Looks. Others are told of `given`, or of all that can be used from outside if that is empty.
+    /// Reads the addresses. Those published are `given`, or if that is empty, all that can be used
+    /// from outside.
     ///
     /// # Errors
     ///
@@ -37,7 +38,7 @@ impl Addresses {
         &self.given
     }
 
-    /// Whether an address is one of this machine's, which leads nowhere else from here.
+    /// Whether an address belongs to this machine, so that from here it leads nowhere else.
     pub(super) fn is_own(&self, address: IpAddr) -> bool {
         self.own.contains(&address.to_canonical())
     }

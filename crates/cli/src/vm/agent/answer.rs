@@ -1,10 +1,10 @@
-//! The port at which the agents of other machines ask. Anybody may connect to it.
+//! The port to which the agents of other machines connect. Anybody may connect to it.
 //!
-//! Who asks has to say, within a moment, a question that stands in the region of a link. So a
-//! stranger learns that there is an agent, and that it is not the one.
+//! A client has to send, within [`PATIENCE`], a question that stands in the region of a link. So a
+//! stranger learns that an agent runs here, but not which links it has.
 //!
-//! Everybody is let in, and nobody is waited for: one thread hears whatever has come. Where seats
-//! are few, whoever has said nothing for longest of the address that has most of them leaves his.
+//! Every client is accepted, and none is waited for: one thread reads whatever has arrived. When
+//! seats are scarce, a newcomer displaces the oldest client of the address that has most of them.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -22,25 +22,27 @@ use seekwire_link::{Answer, Link};
 use super::hello::{ANSWERED, HELLO, Hello, REFUSED};
 use super::{Agent, lock};
 
-/// How long one who asks may take.
+/// How long a client may take.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// So many are listened to at once who have an address of another machine, and so many others.
+/// Maximum number of clients at a time whose address belongs to another machine of a link, and
+/// again of strangers.
 const SEATS: usize = 8;
-/// So many of them from one address.
+/// Maximum number of them from one address.
 const SHARE: usize = 2;
-/// Who waits to be let in; the kernel allows no more by default (net.core.somaxconn).
+/// Length of the queue of the listening socket; the kernel allows no more by default
+/// (net.core.somaxconn).
 const BACKLOG: i32 = 4096;
-/// When connections cannot be taken in, as where this process has no descriptors left.
+/// How long to wait after connections could not be accepted, for example for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Listens at all addresses.
 ///
 /// # Errors
 ///
-/// What the system says.
+/// Those of the system.
 pub(super) fn listen(port: u16) -> Result<TcpListener> {
     let listener = bind_both(port).or_else(|error| match Errno::from_io_error(&error) {
-        // There is no IPv6.
+        // The host has no IPv6.
         Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) => {
             TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))
         }
@@ -71,7 +73,7 @@ fn bind_both(port: u16) -> io::Result<TcpListener> {
 pub(super) fn serve(listener: TcpListener, agent: &Arc<Agent>) -> Result<()> {
     let cannot = "cannot listen for other agents";
     listener.set_nonblocking(true).context(cannot)?;
-    // Strangers fill a short queue, and keep others out of it, more easily.
+    // Strangers would fill a short queue more easily, and lock others out.
     rustix::net::listen(&listener, BACKLOG).context(cannot)?;
     let agent = Arc::clone(agent);
     let (expected, others) = (Seats::default(), Seats::default());
@@ -88,17 +90,17 @@ pub(super) fn serve(listener: TcpListener, agent: &Arc<Agent>) -> Result<()> {
 struct Door {
     agent: Arc<Agent>,
     listener: TcpListener,
-    /// Nobody is taken in before.
+    /// No connection is accepted before this time.
     rests_until: Option<Instant>,
-    /// Those who have an address that a machine at the other end of a link is said to have:
-    /// strangers are not to keep these away.
+    /// Clients whose address belongs to the other machine of a link, by the map or by its own
+    /// claim: strangers must not keep these away.
     expected: Seats,
     others: Seats,
 }
 
 impl Door {
-    /// Waits until something has come, and deals with it. What was said counts before somebody
-    /// else comes in.
+    /// Waits for input and handles it. Input that has arrived is handled before another client is
+    /// accepted, which could displace its sender.
     fn step(&mut self) {
         let now = Instant::now();
         self.rests_until = self.rests_until.filter(|until| *until > now);
@@ -133,7 +135,7 @@ impl Door {
             tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: left.subsec_nanos().into(),
         });
-        // Whatever has come is looked for in any case.
+        // The reads follow in any case, whatever poll() returned.
         if poll(&mut fds, left.as_ref()).is_err_and(|error| error != Errno::INTR) {
             thread::sleep(PAUSE);
         }
@@ -151,13 +153,13 @@ impl Door {
     }
 }
 
-/// Those who have not said all yet, in the order in which they came.
+/// Clients that have not sent everything yet, in the order of their arrival.
 #[derive(Default)]
 struct Seats(Vec<Seat>);
 
 struct Seat {
     stream: TcpStream,
-    /// In whose share it is.
+    /// The address, or network, whose share the seat belongs to.
     of: IpAddr,
     until: Instant,
     hello: [u8; HELLO],
@@ -165,12 +167,12 @@ struct Seat {
 }
 
 impl Seats {
-    /// Hears all, and answers those who have said what they have to say.
+    /// Reads from all clients, and answers those that have sent a complete question.
     fn hear(&mut self, agent: &Agent, now: Instant) {
         self.0.retain_mut(|seat| match seat.hear() {
             Ok(false) => now < seat.until,
             Ok(true) => {
-                // What one who asks does wrong is of no interest to anybody else.
+                // A client's error concerns nobody else.
                 let _ = seat.answer(agent);
                 false
             }
@@ -185,7 +187,7 @@ impl Seats {
         self.0.push(seat);
     }
 
-    /// Who leaves for one more of an address, if somebody has to.
+    /// The client that has to leave before another one of this address is seated, if any.
     fn leaves_for(&self, of: IpAddr) -> Option<usize> {
         let count = |of: IpAddr| self.0.iter().filter(|seat| seat.of == of).count();
         if count(of) >= SHARE {
@@ -200,7 +202,7 @@ impl Seats {
 }
 
 impl Seat {
-    /// Hears what has come. Returns whether that is all.
+    /// Reads what has arrived. Returns whether the question is complete.
     fn hear(&mut self) -> io::Result<bool> {
         while self.heard < HELLO {
             match self.stream.read(&mut self.hello[self.heard..]) {
@@ -226,12 +228,13 @@ impl Seat {
         let here = address(self.stream.local_addr())?;
         let there = address(self.stream.peer_addr())?;
         link.answer(hello.question, &Answer { secret: hello.secret, here, there });
-        // Nothing was sent yet: there is room.
+        // Nothing was sent yet, so the socket has room.
         self.stream.write_all(&ANSWERED)
     }
 }
 
-/// Whether an address is one that a machine at the other end of a link is said to have.
+/// Whether the map assigns this address to a link, or the machine at the other end of one claims
+/// it.
 fn is_expected(agent: &Agent, from: IpAddr) -> bool {
     lock(&agent.findings).is_in_map(from) || links(agent).values().any(|link| publishes(link, from))
 }
@@ -240,7 +243,7 @@ fn publishes(link: &Link, address: IpAddr) -> bool {
     link.published().is_some_and(|said| said.addresses.contains(&address))
 }
 
-/// In IPv6, a stranger has as many addresses as he likes in his network of 64 bits.
+/// The network of a stranger: in IPv6 he can use any address in his 64-bit network.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -248,7 +251,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Clones, so that nobody waits for the lock while one of them is asked.
+/// Clones, so that the lock is not held while a link is used.
 fn links(agent: &Agent) -> BTreeMap<String, Link> {
     lock(&agent.links).open.clone()
 }

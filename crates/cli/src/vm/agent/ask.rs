@@ -10,19 +10,19 @@ use seekwire_transport::sys::host;
 
 use super::hello::{ANSWERED, Hello, REFUSED};
 
-/// For how long the other machine may not be reached, and then for how long it may not answer.
+/// How long to wait for a connection to the other machine, and then for its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why an address is not believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unproven {
-    /// Nobody is reached there.
+    /// No connection could be made.
     Unreached(String),
-    /// Somebody is, who hangs up or says nothing.
+    /// The peer hangs up or sends nothing.
     Unheard,
-    /// An agent has answered, which is not at the other end of this link.
+    /// An agent answered that is not at the other end of this link.
     SomebodyElse,
-    /// It is the machine at the other end, but what is sent to the address comes to another one.
+    /// It is the machine at the other end, but addresses were translated on the way there.
     Translated(Answer),
 }
 
@@ -47,8 +47,8 @@ impl fmt::Display for Unproven {
     }
 }
 
-/// Asks at an address, where the agent of the other machine is said to answer at `port`. Only one
-/// thread asks by a link.
+/// Proves an address, at which the agent of the other machine is said to answer on `port`. Only one
+/// thread may ask through a link.
 pub(super) fn prove(link: &Link, address: IpAddr, port: u16) -> Result<(), Unproven> {
     let question = host::random().max(1);
     let secret = u128::from(host::random()) << 64 | u128::from(host::random());
@@ -64,14 +64,14 @@ pub(super) fn prove(link: &Link, address: IpAddr, port: u16) -> Result<(), Unpro
     if is_direct { Ok(()) } else { Err(Unproven::Translated(answer)) }
 }
 
-/// Says it, and waits until there is an answer. Returns by which address of this machine that was,
-/// and whether an agent there has said that there is an answer, or none.
+/// Sends the question and waits for the answer. Returns the local address of the connection, and
+/// whether an agent replied.
 fn say(to: SocketAddr, hello: &Hello) -> io::Result<(IpAddr, bool)> {
     let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let own = stream.local_addr()?.ip().to_canonical();
-    // Whoever does not like it hangs up, or says nothing: what counts is what stands in the region.
+    // A peer that is no agent hangs up or sends nothing; the answer that counts is in the region.
     let mut answered = [0; ANSWERED.len()];
     let said = stream.write_all(&hello.encode());
     let heard = said.and_then(|()| stream.read_exact(&mut answered));

@@ -1,8 +1,8 @@
-//! What was proved of all links: which addresses belong to which link, and the files in which
-//! programs find them.
+//! The proved addresses of all links: which link each belongs to, and the files in which programs
+//! find them.
 //!
-//! The map that the administrator writes wins. An address that leads to the machines at the other
-//! ends of two links belongs to neither: there, what is sent to it reaches now one and now another.
+//! The administrator's map takes precedence. An address that leads to the machines at the other
+//! ends of two links belongs to neither: bytes sent to it reach now one and now the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,14 +12,14 @@ use seekwire_link::{Definition, Map, Peers};
 
 use super::log;
 
-/// What was proved, and what the files say of it.
+/// The proved addresses, and the contents of the files.
 pub(super) struct Findings {
     map: Map,
     state: PathBuf,
     proved: BTreeMap<String, Peers>,
-    /// What is in the file of a link; `None` where there is none any more.
+    /// Content of the file of each link; `None` if the file was removed.
     written: BTreeMap<String, Option<Peers>>,
-    /// Those that were told of.
+    /// The ambiguous addresses that were reported.
     ambiguous: BTreeSet<IpAddr>,
     is_over: bool,
 }
@@ -41,7 +41,7 @@ impl Findings {
         &self.state
     }
 
-    /// From now on with this map, of the same directory.
+    /// Uses this map from now on; it has the same state directory.
     pub(super) fn follow(&mut self, map: Map) {
         let old = std::mem::replace(&mut self.map, map);
         for link in old.links() {
@@ -55,12 +55,12 @@ impl Findings {
         self.settle();
     }
 
-    /// Whether the administrator says that an address belongs to some link.
+    /// Whether the administrator's map assigns an address to a link.
     pub(super) fn is_in_map(&self, address: IpAddr) -> bool {
         self.map.of_address(address).is_some()
     }
 
-    /// What was proved of a link by now; nothing, while it is not used.
+    /// Sets the proved addresses of a link; `None` if it is not in use.
     pub(super) fn set(&mut self, name: &str, peers: Option<Peers>) {
         if self.proved.get(name) == peers.as_ref() && self.written.contains_key(name) {
             return;
@@ -79,14 +79,14 @@ impl Findings {
         self.is_over = true;
     }
 
-    /// The addresses that lead to more than one machine.
+    /// Addresses that lead to more than one machine.
     fn ambiguous(&self) -> BTreeSet<IpAddr> {
         let mut seen = BTreeSet::new();
         let all = self.proved.values().flat_map(|peers| &peers.addresses);
         all.filter(|address| !seen.insert(**address)).copied().collect()
     }
 
-    /// What the file of a link is to say.
+    /// The content that the file of a link should have.
     fn of(&self, name: &str, ambiguous: &BTreeSet<IpAddr>) -> Option<Peers> {
         let proved = self.proved.get(name)?;
         let is_theirs =
@@ -95,11 +95,11 @@ impl Findings {
         Some(Peers { addresses, ..*proved })
     }
 
-    /// Writes the files of which the content has changed.
+    /// Writes the files whose content has changed.
     fn settle(&mut self) {
         let ambiguous = self.ambiguous();
         for address in ambiguous.difference(&self.ambiguous) {
-            // On the account of one of the two machines, which can change what they say.
+            // Charged to the budget of one of the two links: their machines can cause this message.
             let mut proved = self.proved.iter();
             let of = proved.find(|(_, peers)| peers.addresses.contains(address));
             log::complain(
@@ -132,7 +132,8 @@ impl Findings {
         match done {
             Ok(()) => _ = self.written.insert(link.name.clone(), peers),
             Err(error) => {
-                // Tried again at the next change. What stands there, programs would believe until then.
+                // Tried again at the next change. Without the removal, programs would believe the
+                // old content until then.
                 let _ = Peers::remove(link, &self.state);
                 self.written.remove(&link.name);
                 let path = Peers::path(link, &self.state);
@@ -162,7 +163,7 @@ mod tests {
         Some(Peers { own: 1, peer: 2, addresses: addresses.iter().map(|text| ip(text)).collect() })
     }
 
-    /// What programs read.
+    /// The addresses that programs read.
     fn read(findings: &Findings, name: &str) -> Vec<IpAddr> {
         let link = findings.map.get(name).unwrap();
         Peers::read(link, findings.state()).map(|peers| peers.addresses).unwrap_or_default()

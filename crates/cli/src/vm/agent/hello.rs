@@ -1,25 +1,25 @@
-//! What the agent that asks says on a connection: a fixed number of bytes, so that nobody has to be
-//! waited for longer than they take.
+//! The message of an agent that asks: a fixed number of bytes, so that the reader needs to wait for
+//! no more than these.
 //!
 //! ```text
 //! "SWASK" and three zeros | question | secret, 16 bytes | the name of the link, 32 bytes
 //! ```
 //!
-//! Numbers have the lowest byte first, the name zeros behind it. Both machines have the same name
-//! for a link, since their administrator says so: a machine that has links to two others could hand
-//! on what these ask each other, and by that pass for one of them.
+//! Numbers are little-endian; the name is padded with zeros. Both machines have the same name for a
+//! link, because their administrator chooses it: otherwise, a machine that has links to two others
+//! could forward their questions to each other, and so pass for one of them.
 
-/// How long it is.
+/// Length of the message.
 pub(super) const HELLO: usize = 64;
-/// Answered by one byte, once the answer stands in the region.
+/// The reply once the answer stands in the region.
 pub(super) const ANSWERED: [u8; 1] = [1];
-/// Or by this one: no region here has the question.
+/// The reply if no region here has the question.
 pub(super) const REFUSED: [u8; 1] = [0];
 
 const MAGIC: [u8; 8] = *b"SWASK\0\0\0";
 const NAME: usize = 32;
 
-/// What it says.
+/// A decoded message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) question: u64,
@@ -40,7 +40,7 @@ impl Hello {
         bytes
     }
 
-    /// `None` if it is something else.
+    /// `None` if it is not such a message.
     pub(super) fn decode(bytes: &[u8; HELLO]) -> Option<Self> {
         let (magic, rest) = bytes.split_first_chunk::<8>()?;
         let (question, rest) = rest.split_first_chunk::<8>()?;

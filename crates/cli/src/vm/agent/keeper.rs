@@ -1,9 +1,9 @@
-//! The thread of one link: says in the region what this machine has, asks at the addresses that the
-//! other machine says it has, and lets the region go when this machine detaches.
+//! The thread of one link: publishes this machine's addresses in the region, asks at the addresses
+//! that the other machine publishes, and unmaps the region when this machine detaches.
 //!
-//! Nobody tells when the other machine changes what it says: that is shared memory. So it is looked
-//! at a few times a second. Whatever it says, this machine opens a connection for it no more often
-//! than [`PACE`] allows, and says 64 bytes there.
+//! Shared memory sends no notification when the other machine publishes something new. So the
+//! thread reads it a few times a second. Whatever stands there, this machine opens connections no
+//! more often than [`PACE`] allows, and sends 64 bytes on each.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,24 +18,24 @@ use seekwire_link::{Definition, Link, LinkError, Peers, Published};
 use super::ask::{self, Unproven};
 use super::{Agent, lock, log};
 
-/// Between two looks at the region.
+/// How often the region is read.
 const TICK: Duration = Duration::from_millis(200);
-/// Between two looks whether this machine has attached.
+/// How often the thread checks whether this machine has attached.
 const LOOK: Duration = Duration::from_secs(1);
-/// Between two questions.
+/// Shortest time between two questions.
 const PACE: Duration = Duration::from_millis(50);
-/// What was proved is proved again after this time. The longest time between two attempts, too.
+/// How long a proof lasts. Also the longest time between two attempts.
 const AGAIN: Duration = Duration::from_secs(30);
-/// After the first failure; then ever longer.
+/// Delay after the first failure; it doubles with each further one.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A thread that keeps the addresses behind one link.
+/// A thread that keeps the addresses of one link.
 pub(super) struct Keeper {
     stop: Arc<Stop>,
     thread: JoinHandle<()>,
 }
 
-/// Tells it to end.
+/// The request to end.
 #[derive(Default)]
 struct Stop {
     is_set: Mutex<bool>,
@@ -61,22 +61,22 @@ impl Keeper {
         Ok(Self { stop, thread })
     }
 
-    /// Has it end.
+    /// Requests the thread to end.
     pub(super) fn stop(&self) {
         *lock(&self.stop.is_set) = true;
         self.stop.changed.notify_all();
     }
 
-    /// The same, and waits for that.
+    /// Requests that, and waits until it has ended.
     pub(super) fn end(self) {
         self.stop();
-        // If it has panicked, it has ended, too.
+        // A thread that has panicked has ended as well.
         let _ = self.thread.join();
     }
 }
 
 impl Stop {
-    /// Whether it is set, at most this time from now.
+    /// Whether the request is set, after waiting at most this long.
     fn wait(&self, time: Duration) -> bool {
         let is_set = lock(&self.is_set);
         let waited = self.changed.wait_timeout_while(is_set, time, |is_set| !*is_set);
@@ -89,28 +89,28 @@ struct Work {
     definition: Definition,
     state: PathBuf,
     open: Option<Open>,
-    /// Why it is not open.
+    /// The reported reason why the link is not open.
     told: Option<String>,
 }
 
 /// A link that this machine is attached to.
 struct Open {
     link: Link,
-    /// What this machine has said.
+    /// The data that this machine has published.
     said: Option<Published>,
     /// The attachment of the other machine, while that has not detached.
     peer: Option<u64>,
-    /// Where its agent answers.
+    /// The port at which its agent answers.
     port: u16,
-    /// Its [`Link::publications`], as far as they were heard.
+    /// The last value of its [`Link::publications`] that was read.
     heard: u64,
-    /// What it says that it has.
+    /// The addresses that it publishes.
     addresses: BTreeMap<IpAddr, Tried>,
-    /// What programs were told.
+    /// The addresses that were given to programs.
     found: Option<Peers>,
 }
 
-/// What is known of an address.
+/// The state of an address.
 struct Tried {
     is_proved: bool,
     next: Instant,
@@ -119,7 +119,7 @@ struct Tried {
 }
 
 impl Work {
-    /// Does what there is to do, and returns after which time to look again.
+    /// Takes the steps that are due. Returns how long to wait for the next ones.
     fn step(&mut self) -> Duration {
         let Some(open) = &mut self.open else {
             self.look();
@@ -148,19 +148,20 @@ impl Work {
             lock(&self.agent.findings).set(&self.definition.name, found.clone());
             open.found = found;
         }
-        // What is said is so by now.
+        // Reported only after the files say it.
         for news in [left, learned].into_iter().flatten() {
             log::say(Some(&self.definition.name), format_args!("{news}"));
         }
         if due.is_some() { PACE } else { TICK }
     }
 
-    /// Whether this machine has attached.
+    /// Opens the link if this machine has attached.
     fn look(&mut self) {
         let name = &self.definition.name;
         let problem = match Link::keep(&self.definition, &self.state) {
             Ok(link) => {
-                // What an agent has left that was killed, nobody has proved by now.
+                // Drops the file of an agent that was killed: nobody has proved its addresses
+                // since.
                 lock(&self.agent.findings).set(name, None);
                 lock(&self.agent.links).open.insert(name.clone(), link.clone());
                 log::say(Some(name), format_args!("attached"));
@@ -185,7 +186,7 @@ impl Work {
         }
     }
 
-    /// Has the region no longer mapped, and leaves nothing there that would be believed.
+    /// Unmaps the region, after removing everything there that would be believed.
     fn let_go(&mut self) {
         let Some(open) = self.open.take() else { return };
         lock(&self.agent.findings).set(&self.definition.name, None);
@@ -200,7 +201,7 @@ impl Open {
         Self { link, said: None, peer: None, port: 0, addresses, found: None, heard: 0 }
     }
 
-    /// Looks at what the other machine says. Returns that it has left, if it has.
+    /// Reads the other machine's publication. Returns a message if that machine has left.
     fn hear(&mut self, agent: &Agent, now: Instant) -> Option<String> {
         let peer = self.link.peer().filter(|peer| !peer.is_detached).map(|peer| peer.token);
         if self.peer != peer {
@@ -209,16 +210,17 @@ impl Open {
             self.addresses.clear();
             return has_left.then(|| "the machine at the other end has detached".to_owned());
         }
-        // While it changes, what it said before counts.
+        // During a change, the previous publication counts.
         let heard = self.link.publications();
         let said = self.link.published().filter(|_| peer.is_some())?;
         self.port = said.port;
-        // It may be another agent, where the one before was killed.
+        // It may come from a new agent, after the previous one was killed.
         if heard != self.heard {
             self.heard = heard;
             self.addresses.values_mut().for_each(|tried| tried.next = now);
         }
-        // An address that both machines have, as bridges for containers do, leads nowhere else.
+        // An address that both machines have, such as that of a container bridge, leads nowhere
+        // else.
         let is_theirs = |address: &IpAddr| said.port != 0 && !agent.is_own(*address);
         self.addresses.retain(|address, _| said.addresses.contains(address) && is_theirs(address));
         for address in said.addresses.iter().copied().filter(is_theirs) {
@@ -238,7 +240,7 @@ impl Open {
         due.min_by_key(|(_, tried)| tried.next).map(|(address, _)| *address)
     }
 
-    /// Asks at an address. Returns what is new of it.
+    /// Asks at an address. Returns the news about it, if any.
     fn prove(&mut self, address: IpAddr) -> Option<String> {
         let proved = ask::prove(&self.link, address, self.port);
         let now = Instant::now();
@@ -260,7 +262,7 @@ impl Open {
         }
     }
 
-    /// What programs are to be told; `None` while that is nothing.
+    /// The addresses to give to programs; `None` if no address is proved.
     fn found(&self) -> Option<Peers> {
         let proved = self.addresses.iter().filter(|(_, tried)| tried.is_proved);
         let addresses: Vec<IpAddr> = proved.map(|(address, _)| *address).collect();

@@ -1,9 +1,8 @@
-//! What the agent says, a line each: what it finds on standard output, and what is wrong on
-//! standard error.
+//! The agent's messages, one line each: findings go to standard output, problems to standard error.
 //!
-//! Nobody has to read it. Each stream has a thread of its own, so that one that takes nothing, or
-//! is closed, keeps nobody from his work. And each link has a budget of lines: the other machine
-//! can change what there is to say of it as often as it likes.
+//! Nobody has to read them. Each stream has a thread of its own, so that a stream that is full or
+//! closed blocks no other thread. Each link has a budget of lines, since the other machine could
+//! cause any number of messages.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Arguments;
@@ -19,13 +18,13 @@ use seekwire_program::table;
 
 use super::lock;
 
-/// Lines of a link that may come at once: more than it has addresses.
+/// Maximum number of lines of a link at once: more than it has addresses.
 const BURST: u32 = 128;
-/// After so long it may have another one.
+/// How long it takes for another line to become available.
 const EACH: Duration = Duration::from_secs(10);
-/// Lines that wait until a stream takes them.
+/// Maximum number of lines that wait for a stream.
 const WAITING: usize = 256;
-/// For how long these are waited for when the agent ends.
+/// How long the agent waits for them when it ends.
 const LAST: Duration = Duration::from_secs(1);
 
 struct Log {
@@ -38,7 +37,7 @@ struct Log {
 static LOG: Log =
     Log { out: Stream::new(), errors: Stream::new(), budgets: Mutex::new(BTreeMap::new()) };
 
-/// From now on lines are written.
+/// Starts the threads that write.
 ///
 /// # Errors
 ///
@@ -50,32 +49,32 @@ pub(super) fn begin() -> Result<()> {
     Ok(())
 }
 
-/// Says on standard output what is so, of a link or of the agent itself.
+/// Prints a finding about a link, or about the agent itself, to standard output.
 pub(super) fn say(link: Option<&str>, line: Arguments<'_>) {
     if LOG.may_say(link, &LOG.out) {
         LOG.out.push(format!("{}{}", prefix(link), table::printable(&line.to_string())));
     }
 }
 
-/// Says on standard error what is wrong.
+/// Prints a problem to standard error.
 pub(super) fn complain(link: Option<&str>, line: Arguments<'_>) {
     if LOG.may_say(link, &LOG.errors) {
         LOG.errors.push(format!("seekwire: {}", table::lines(&line.to_string())));
     }
 }
 
-/// Says how many lines were left out, where nothing has been said since.
+/// Reports how many lines were left out, for links that have had no line since.
 pub(super) fn catch_up() {
     let now = Instant::now();
     for (name, budget) in lock(&LOG.budgets).iter_mut() {
-        // The line that comes next finds its place.
+        // The next line then comes in order.
         if budget.left_out > 0 && budget.left_at(now) > 1 && budget.take(now) {
             tell_left_out(name, budget, &LOG.out);
         }
     }
 }
 
-/// Waits until all is written, but not for long.
+/// Waits until all lines are written, at most [`LAST`].
 pub(super) fn end() {
     let until = Instant::now() + LAST;
     LOG.out.wait_until_written(until);
@@ -87,7 +86,7 @@ fn prefix(link: Option<&str>) -> String {
 }
 
 impl Log {
-    /// Where there was no room for lines before this one, their number goes with it.
+    /// If earlier lines were left out, their number is reported with this one.
     fn may_say(&self, link: Option<&str>, stream: &Stream) -> bool {
         let now = Instant::now();
         let name = link.unwrap_or_default();
@@ -105,15 +104,15 @@ fn tell_left_out(link: &str, budget: &mut Budget, stream: &Stream) {
     let count = std::mem::take(&mut budget.left_out);
     if count > 0 {
         let link = Some(link).filter(|name| !name.is_empty());
-        stream.push(format!("{}too much to say: {count} lines were left out", prefix(link)));
+        stream.push(format!("{}too many lines: {count} were left out", prefix(link)));
     }
 }
 
-/// How many lines there may be.
+/// The number of lines that a link may print.
 #[derive(Debug)]
 struct Budget {
     left: u32,
-    /// Since when it waits for another line.
+    /// The time since when it has waited for another line.
     since: Instant,
     left_out: u64,
 }
@@ -123,7 +122,7 @@ impl Budget {
         Self { left: BURST, since: now, left_out: 0 }
     }
 
-    /// How many there may be now.
+    /// The number of lines available now.
     fn left_at(&mut self, now: Instant) -> u32 {
         while self.left < BURST && now.saturating_duration_since(self.since) >= EACH {
             self.left += 1;
@@ -135,7 +134,7 @@ impl Budget {
         self.left
     }
 
-    /// Whether there may be a line now, which is used up or left out by that.
+    /// Takes a line from the budget, or counts it as left out. Returns whether it may be printed.
     fn take(&mut self, now: Instant) -> bool {
         let has_one = self.left_at(now) > 0;
         self.left = self.left.saturating_sub(1);
@@ -144,7 +143,7 @@ impl Budget {
     }
 }
 
-/// Where lines go.
+/// A stream to which lines are written.
 struct Stream {
     waiting: Mutex<Waiting>,
     changed: Condvar,
@@ -152,7 +151,8 @@ struct Stream {
 
 struct Waiting {
     lines: VecDeque<String>,
-    /// Those for which there was no room since; no others come before that is told.
+    /// Lines dropped since the queue was full; until their number is reported, all further lines
+    /// are dropped as well.
     left_out: u64,
     is_writing: bool,
 }
@@ -173,7 +173,7 @@ impl Stream {
         }
     }
 
-    /// Writes whatever comes. What cannot be written is lost: nobody is left to be told.
+    /// Writes lines as they come. Failures are ignored: no other channel is left.
     fn write_to(&self, mut stream: impl Write + AsFd) {
         loop {
             let line = self.next();
@@ -191,7 +191,7 @@ impl Stream {
         waiting.is_writing = true;
         waiting.lines.pop_front().unwrap_or_else(|| {
             let count = std::mem::take(&mut waiting.left_out);
-            format!("nobody has read this in time: {count} lines were left out")
+            format!("this was not read in time: {count} lines were left out")
         })
     }
 
@@ -203,7 +203,7 @@ impl Stream {
     }
 }
 
-/// Also to a stream that does not wait: somebody who shares it may have made it one.
+/// Also works for a non-blocking stream: a process that shares it may have made it one.
 fn write_whole(stream: &mut (impl Write + AsFd), mut bytes: &[u8]) -> io::Result<()> {
     loop {
         let written =
@@ -251,7 +251,7 @@ mod tests {
         let later = begin + 3 * EACH;
         assert_eq!((budget.left_at(later), budget.take(later)), (2, true));
         assert!(budget.take(later) && !budget.take(later));
-        // It saves up no more than it had at the beginning.
+        // It saves up no more than its initial budget.
         let much_later = begin + 10 * BURST * EACH;
         assert_eq!((0..1000).filter(|_| budget.take(much_later)).count(), BURST as usize);
     }
@@ -264,7 +264,7 @@ mod tests {
         tell_left_out("a", &mut budget, &stream);
         stream.push("a: attached".to_owned());
         let said = [stream.next(), stream.next()];
-        assert_eq!(said, ["a: too much to say: 3 lines were left out", "a: attached"]);
+        assert_eq!(said, ["a: too many lines: 3 were left out", "a: attached"]);
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! The plan for domains of Xen's: how many pages they may grant and map, how many event channels they
-//! may have, and their maps.
+//! The plan for domains of Xen's: the number of pages they may grant and map, the number of event
+//! channels they may have, and their maps.
 //!
 //! Xen keeps 8 bytes for each page that a domain grants, and 16 for each mapping of a page in
 //! another domain, in frames of 4096 bytes; both have limits (`gnttab_max_frames` and
 //! `gnttab_max_maptrack_frames` in xen-command-line, `max_grant_frames` and `max_maptrack_frames`
-//! in xl.cfg(5)). Each connection over a link has an event channel, of which a domain has 1023 unless
-//! it is told otherwise (`max_event_channels`).
+//! in xl.cfg(5)). Each connection over a link has an event channel, of which a domain has 1023 by
+//! default (`max_event_channels`).
 
 use std::ops::RangeInclusive;
 
@@ -13,18 +13,18 @@ use seekwire_link::Layout;
 
 use super::{Pair, of_machine};
 
-/// What a region may have.
+/// Permitted sizes of a region.
 pub(super) const SIZES: RangeInclusive<u64> = 1 << 20..=256 << 20;
 
 const PAGE: u64 = 4096;
-/// References of pages that a page has.
+/// References to pages that a page holds.
 const PER_LIST: u64 = 1024;
-/// Grants, and mappings, that one frame has.
+/// Grants, and mappings, that one frame holds.
 const GRANTS: u64 = 512;
 const MAPPINGS: u64 = 256;
 /// Frames for the grants of a domain's own devices.
 const DEVICES: u64 = 32;
-/// What Xen allows a domain unless it is told otherwise.
+/// Xen's default limits for a domain.
 const GRANT_FRAMES: u64 = 64;
 const MAPPING_FRAMES: u64 = 1024;
 const EVENT_CHANNELS: u64 = 1023;
@@ -33,7 +33,7 @@ const EVENT_CHANNELS: u64 = 1023;
 const PROGRAMS: u64 = 16;
 const TWICE: u64 = 2;
 
-/// What a machine grants and maps.
+/// The resources that a machine needs to grant and map regions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Needs {
     pages: u64,

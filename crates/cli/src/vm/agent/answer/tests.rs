@@ -67,7 +67,7 @@ fn silence_from_one_address_keeps_nobody_at_another_from_being_answered() {
     stream.write_all(&hello.encode()).unwrap();
     stream.read_exact(&mut said).expect("a refusal");
     assert_eq!(said, REFUSED);
-    // Those who are silent are not kept for longer than others of their address are patient.
+    // A silent client is not kept for longer than it takes others of its address to time out.
     assert_eq!((&silent[0]).read(&mut [0]).unwrap(), 0);
 }
 
@@ -81,7 +81,7 @@ fn one_socket_hears_both_protocols() {
     assert_eq!(from.ip().to_canonical(), ip("127.0.0.1"));
 }
 
-/// Somebody else of an address.
+/// Seats another client of an address.
 fn sit(seats: &mut Seats, listener: &TcpListener, of: &str) {
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let _ = listener.accept().unwrap();
