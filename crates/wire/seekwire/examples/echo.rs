@@ -5,8 +5,8 @@
 //! cargo run --release --example echo -- ask 127.0.0.1:7000 100000
 //! ```
 //!
-//! Either end may as well be any other program: under `seekwire run` it shares memory, otherwise it
-//! is spoken to by TCP.
+//! Either end may also be any other program: under `seekwire run` it shares memory, otherwise the
+//! bytes go by TCP.
 
 use std::io::{self, Read, Write};
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! Pipelined HTTP/1.1, received by several threads at once: the application that Douglas and Pai
-//! name for seekable sockets. All requests go out on one connection; the answers come in order, and
-//! each thread takes others of them out of the stream, by position, and hashes them. No answer
-//! waits for the one before it to be worked on.
+//! name for seekable sockets. All requests go out on one connection. The answers come in order;
+//! each thread takes some of them out of the stream, by position, and hashes them. No answer waits
+//! until an earlier one has been processed.
 //!
 //! ```text
 //! cargo run --release --example http_pipeline 127.0.0.1:8080 4 /a /b /c
@@ -15,10 +15,10 @@ use std::sync::{Mutex, PoisonError};
 
 use seekwire::{At, SeekOptions, SeekSocket, SeekStream};
 
-/// More than the head of any answer has.
+/// Upper limit for the head of an answer, in bytes.
 const MOST_HEAD: usize = 16 << 10;
 
-/// What is printed of an answer.
+/// An answer as it is printed.
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     status: u16,
@@ -26,7 +26,7 @@ struct Answer {
     hash: u64,
 }
 
-/// Which answer comes next, and where it begins.
+/// The number of the next answer, and where it begins in the stream.
 struct Next {
     number: usize,
     position: u64,
@@ -41,7 +41,7 @@ fn main() -> io::Result<()> {
     let stream = TcpStream::connect(address)?;
     let requests = requests(address, paths);
     let sender = stream.try_clone()?;
-    // Beside receiving: a server that cannot send does not read either.
+    // In a thread of its own: a server that cannot send may stop reading.
     let sending = std::thread::spawn(move || (&sender).write_all(&requests));
     let answers = match threads {
         0 => in_order(stream, paths.len())?,
@@ -95,7 +95,7 @@ fn claim(
     next: &Mutex<Next>,
     count: usize,
 ) -> io::Result<Option<(usize, u16, u64, usize)>> {
-    // Only the heads are read one after the other: each says where the next one is.
+    // Only the heads are read one after the other: each determines where the next one begins.
     let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
     if next.number == count {
         return Ok(None);
@@ -105,7 +105,7 @@ fn claim(
     let (status, head, length) = loop {
         let options = SeekOptions::PEEK.partial(true);
         let at = At::Position(next.position);
-        // For one byte more than was not enough.
+        // At least one byte more than has arrived.
         stream.wait_seek(at, arrived as u64 + 1, None)?;
         arrived = stream.seek_recv_vectored(&mut [IoSliceMut::new(&mut room)], at, options)?;
         match parse(&room[..arrived])? {
@@ -132,7 +132,7 @@ fn take(stream: &SeekStream, position: u64, into: &mut [u8]) -> io::Result<()> {
     }
 }
 
-/// As an ordinary client does it.
+/// Receives the answers in order, as an ordinary client does.
 fn in_order(mut stream: TcpStream, count: usize) -> io::Result<Vec<Answer>> {
     let mut read = Vec::new();
     let mut answers = Vec::new();

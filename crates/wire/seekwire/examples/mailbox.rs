@@ -1,5 +1,5 @@
-//! Work and urgent orders over one connection: the worker takes the orders first, whatever has come
-//! before them, and the results come back into buffers that were posted for them.
+//! Work and urgent orders over one connection: the worker takes the orders first, even if work
+//! arrived before them, and the results come back into buffers that were posted for them.
 //!
 //! ```text
 //! cargo run --release --example mailbox
@@ -52,7 +52,7 @@ fn main() -> Result<(), Failure> {
 }
 
 fn work(worker: &Mailbox<SeekStream>) -> Result<String, Failure> {
-    // The blocks that were sent before it stay in the stream.
+    // The blocks that were sent before the order stay in the stream.
     let (_, order) = worker.recv_vec(Selector::exact(ORDER))?;
     let waiting = worker.probe(Selector::ANY)?.ok_or("there are blocks")?;
     println!("worker: the order is here, the block with tag {:#x} waits", waiting.tag);

@@ -1,12 +1,12 @@
-//! As the example `echo`, on tokio: one thread serves any number of clients, each of them by shared
-//! memory if it can.
+//! The example `echo` on tokio: one thread serves any number of clients, each through shared memory
+//! if possible.
 //!
 //! ```text
 //! cargo run --release --features tokio --example tokio_echo -- serve 127.0.0.1:7000
 //! cargo run --release --features tokio --example tokio_echo -- ask 127.0.0.1:7000 100000 8
 //! ```
 //!
-//! Either end may as well be any other program, `echo` among them.
+//! Either end may also be any other program, such as `echo`.
 
 use std::io;
 use std::time::Instant;

@@ -8,7 +8,7 @@ use seekwire_transport::Errno;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SeekError {
-    /// EAGAIN: the stream is nonblocking, or its read timeout has expired.
+    /// EAGAIN: the stream is nonblocking, or its read timeout expired.
     #[error("the bytes have not all arrived: wait until more have, and try again")]
     WouldBlock,
     /// ENXIO: some of the bytes were already received.
@@ -29,7 +29,7 @@ pub enum SeekError {
          receive in that one"
     )]
     OtherProcess,
-    /// EINVAL: the offset and the length are more than 64 bits can count.
+    /// EINVAL: the sum of offset and length does not fit into 64 bits.
     #[error("a stream has no such position: ask for a smaller offset")]
     NoSuchPosition,
     /// The stream failed; see recv(2). `Interrupted` comes only from the calls of
@@ -39,7 +39,7 @@ pub enum SeekError {
 }
 
 impl SeekError {
-    /// What kind of [`io::Error`] it becomes.
+    /// The kind of the [`io::Error`] into which this error converts.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
         match self {
@@ -66,7 +66,8 @@ impl SeekError {
         Some(errno.raw_os_error())
     }
 
-    /// Whether the same call may succeed later: the bytes have not arrived, or a signal came.
+    /// True if the same call may succeed later: the bytes have not arrived, or a signal interrupted
+    /// it.
     pub(crate) fn is_passing(&self) -> bool {
         matches!(self.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
     }
@@ -96,7 +97,7 @@ impl From<io::Error> for SeekError {
 }
 
 impl From<SeekError> for io::Error {
-    /// With what the seek has to say inside.
+    /// The seek error becomes the inner error.
     fn from(error: SeekError) -> Self {
         match error {
             SeekError::WouldBlock => io::ErrorKind::WouldBlock.into(),

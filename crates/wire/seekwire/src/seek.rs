@@ -20,8 +20,8 @@ pub use crate::error::SeekError;
 /// that fill the kernel's memory keep further ones from arriving.
 pub trait SeekSocket: Send + Sync {
     /// Takes the bytes that begin at `at`, as many as `into` has room for, all or none. Takes fewer
-    /// only at the end of the stream or if `options` say so, and 0 behind the end. Returns how many
-    /// it put into `into`.
+    /// only at the end of the stream or if `options` allow it, and 0 past the end. Returns the
+    /// number of bytes in `into`.
     ///
     /// # Errors
     /// [`SeekError::WouldBlock`] if they have not all arrived; [`SeekError::NoRoom`] if there would
@@ -33,35 +33,35 @@ pub trait SeekSocket: Send + Sync {
         options: SeekOptions,
     ) -> Result<usize, SeekError>;
 
-    /// Sleeps until the `len` bytes that begin at `at` may have arrived, or cannot arrive any more.
-    /// May return early. Moves earlier bytes to library memory if they keep these from arriving.
+    /// Sleeps until the `len` bytes that begin at `at` may have arrived, or can no longer arrive.
+    /// May return early. Moves earlier bytes to library memory if they prevent these from arriving.
     ///
     /// # Errors
     /// [`SeekError::NoRoom`] if they cannot arrive until something is received;
     /// [`SeekError::WouldBlock`] when the timeout expires; `Interrupted` by a signal.
     fn wait_seek(&self, at: At, len: u64, timeout: Option<Duration>) -> Result<(), SeekError>;
 
-    /// Sends bytes from the front of `from` and returns how many.
+    /// Sends bytes from the start of `from` and returns their number.
     ///
     /// # Errors
     /// `WouldBlock` if there is no room; those of send(2), without SIGPIPE.
     fn try_send(&self, from: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Moves what has arrived into library memory, oldest first, so that the peer can go on
-    /// sending.
+    /// Moves the bytes that have arrived into library memory, oldest first, so that the peer can go
+    /// on sending.
     ///
     /// # Errors
     /// [`SeekError::NoRoom`] if library memory is full; the others of [`SeekError`].
     fn make_room(&self) -> Result<(), SeekError>;
 
-    /// Sleeps until there is room to send, until more has arrived than [`SeekSocket::make_room`]
-    /// has moved, or until the stream has ended. May return early.
+    /// Sleeps until there is room to send, until more bytes have arrived than
+    /// [`SeekSocket::make_room`] has moved, or until the stream has ended. May return early.
     ///
     /// # Errors
     /// `WouldBlock` when the timeout expires; `Interrupted` by a signal.
     fn wait_send(&self, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// What has arrived, and what was taken out of it.
+    /// The range of bytes that have arrived, and the holes in it.
     ///
     /// # Errors
     /// [`SeekError::OtherProcess`]; those of ioctl(2).

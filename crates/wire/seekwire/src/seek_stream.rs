@@ -19,7 +19,7 @@ use seekwire_protocol::span::Span;
 use crate::seek::{At, Extent, SeekError, SeekOptions, SeekSocket, Way};
 use crate::socket_options::socket_options;
 
-/// Default limit of library memory for a stream, in bytes. It holds bytes that keep wanted ones
+/// Default limit of library memory for a stream, in bytes. It holds bytes that prevent wanted ones
 /// from arriving.
 const MEMORY: usize = 64 << 20;
 
@@ -44,7 +44,7 @@ const MEMORY: usize = 64 << 20;
 pub struct SeekStream {
     seek: SeekTcp,
     nonblocking: AtomicBool,
-    /// Nobody else uses the socket, whose SO_RCVTIMEO this is.
+    /// True while nobody else uses the socket, so that this stream may set its SO_RCVTIMEO.
     private: AtomicBool,
     timeout: Mutex<Option<Duration>>,
     stream: TcpStream,
@@ -65,8 +65,8 @@ impl SeekStream {
         Self::with_memory(stream, MEMORY)
     }
 
-    /// Like [`SeekStream::new`], with at most `bytes` of library memory, to which bytes move that
-    /// have to make room for others.
+    /// Like [`SeekStream::new`], but with at most `bytes` of library memory for bytes that have to
+    /// make room for others.
     #[must_use]
     pub fn with_memory(stream: TcpStream, bytes: usize) -> Self {
         tuning::apply();
@@ -86,7 +86,7 @@ impl SeekStream {
 
     /// Takes the bytes from `offset` on, as many as `buf` has room for. Waits until they have
     /// arrived, unless the stream is nonblocking. Returns fewer bytes only at the end of the
-    /// stream, and 0 behind it.
+    /// stream, and 0 past it.
     ///
     /// # Errors
     /// [`SeekError`] says why.
@@ -206,8 +206,8 @@ impl SeekStream {
         Ok(self.seek.way()?)
     }
 
-    /// How many bytes were moved into library memory so far, and so were copied twice: those of
-    /// small messages, and those that had to make room.
+    /// Number of bytes that were moved into library memory so far, and so were copied twice: those
+    /// of small messages, and those that had to make room.
     ///
     /// # Errors
     /// As [`SeekStream::way`].
@@ -226,7 +226,7 @@ impl SeekStream {
         Ok(())
     }
 
-    /// The stream underneath, for everything but receiving.
+    /// The underlying socket, for everything but receiving.
     #[must_use]
     pub fn get_ref(&self) -> &TcpStream {
         self.share();
@@ -239,7 +239,7 @@ impl SeekStream {
         }
     }
 
-    /// As [`SeekSocket::try_seek`]; `at` becomes the position that was meant.
+    /// Like [`SeekSocket::try_seek`], but turns `at` into the absolute position.
     #[cfg(feature = "tokio")]
     pub(crate) fn try_seek_again(
         &self,
@@ -270,7 +270,7 @@ impl SeekStream {
         self.timeout.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When a receive that begins to wait now has waited long enough (SO_RCVTIMEO).
+    /// The time at which a receive that begins to wait now times out (SO_RCVTIMEO).
     fn deadline(&self) -> Result<Deadline, Errno> {
         let timeout = match self.private.load(Ordering::Relaxed) {
             true => *self.timeout(),
@@ -356,7 +356,7 @@ impl SeekSocket for SeekStream {
         let fd = Fd::from(&self.stream);
         let until = Deadline::after(timeout);
         self.seek.restore();
-        // Nothing more comes after the end, which would not let anybody sleep.
+        // No further events come after the end, which would keep every poll from sleeping.
         let ended = poll::look(fd, Events { hangup: true, ..Events::default() })?.hangup;
         let read = !ended || socket::unread(fd)? > 0;
         let either = Events { read, write: true, ..Events::default() };
@@ -368,7 +368,7 @@ impl SeekSocket for SeekStream {
     }
 }
 
-/// What a socket says whose SO_RCVTIMEO is over.
+/// Maps an expired timeout to EAGAIN, as a socket reports it for SO_RCVTIMEO.
 fn timely<T>(result: Result<T, Errno>) -> Result<T, Errno> {
     result.map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
 }

@@ -1,4 +1,4 @@
-//! What every stream has of its socket as [`std::net::TcpStream`] has it.
+//! The socket options that all streams share with [`std::net::TcpStream`].
 
 /// Gives a stream the addresses and options of the socket in its field.
 macro_rules! socket_options {
@@ -20,8 +20,8 @@ macro_rules! socket_options {
                 self.$socket.peer_addr()
             }
 
-            /// TCP_NODELAY: whether small writes are sent at once. It concerns what travels by TCP;
-            /// shared memory never holds anything back.
+            /// TCP_NODELAY: whether small writes are sent at once. It affects bytes that travel by
+            /// TCP only: without TCP_CORK or MSG_MORE, shared memory never delays bytes.
             ///
             /// # Errors
             /// Those of getsockopt(2).
@@ -37,7 +37,7 @@ macro_rules! socket_options {
                 self.$socket.set_nodelay(on)
             }
 
-            /// IP_TTL: how many hosts a packet may pass.
+            /// IP_TTL: maximum number of hops of a packet.
             ///
             /// # Errors
             /// Those of getsockopt(2).

@@ -26,7 +26,7 @@ use crate::socket_options::socket_options;
 /// the connection, as always.
 ///
 /// It has no [`AsFd`], because none of its descriptors can be polled. The kernel's socket is not
-/// readable when bytes lie in shared memory, and the doorbell that tells of those has to be armed
+/// readable when bytes lie in shared memory, and the doorbell that signals those has to be armed
 /// first. Wait for one stream with [`Stream::wait_readable`] and [`Stream::wait_writable`]. Wait
 /// for many streams with a thread each, or with the cargo feature `tokio`.
 ///
@@ -49,7 +49,7 @@ pub struct Stream {
     socket: TcpStream,
 }
 
-/// Waits as the socket's options say, and reports a broken pipe as an error.
+/// Waits according to the socket's options, and reports a broken pipe as an error.
 const WAITING: SendFlags = SendFlags {
     dont_wait: false,
     no_signal: true,
@@ -82,7 +82,7 @@ impl Stream {
     /// or received through it yet, and nobody else may use it from now on.
     ///
     /// The end that connected offers shared memory, and the end that accepted answers. If both ends
-    /// say that they connected, they stay on TCP.
+    /// claim to have connected, they stay on TCP.
     ///
     /// ```no_run
     /// let socket = std::net::TcpStream::connect("127.0.0.1:7000")?;
@@ -113,21 +113,21 @@ impl Stream {
         let (recv, send) = socket::timeouts(connection.fd())?;
         settings.set_recv_timeout(recv);
         settings.set_send_timeout(send);
-        // For a status after the end. A connection attempt may still be under way: then a later
-        // call asks.
+        // Keeps the names for a status after the end. If connecting is still in progress, a later
+        // call fetches them.
         let _ = connection.names();
         Ok(Self { connection, socket })
     }
 
-    /// The kernel's socket, for options that have no method here. Do not poll, read or write it:
-    /// bytes in shared memory do not show there, and whatever moves through it bypasses them.
+    /// The kernel's socket, for options that have no method here. Do not poll, read or write it: it
+    /// does not show bytes in shared memory, and bytes sent or received through it bypass them.
     #[must_use]
     pub fn kernel_socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Which carrier moves the bytes, and how many it has moved. This also works after the end of
-    /// the connection.
+    /// The carrier of each direction, and the number of bytes it has moved. Also works after the
+    /// end of the connection.
     ///
     /// # Errors
     /// ENOTCONN before the connection is established.
@@ -183,7 +183,7 @@ impl Stream {
     /// Returns and clears the pending error of the socket (SO_ERROR).
     ///
     /// # Errors
-    /// None; it is as in [`TcpStream::take_error`].
+    /// None; see [`TcpStream::take_error`].
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         Ok(self.connection.take_error().map(io::Error::from))
     }
@@ -246,7 +246,7 @@ impl Stream {
             if Instant::now() >= until || !Config::get().enabled {
                 return Ok(false);
             }
-            // The answer comes as a word in shared memory that nothing rings for.
+            // The answer comes as a word in shared memory, without a doorbell.
             std::thread::yield_now();
         }
     }
@@ -317,7 +317,7 @@ impl Stream {
 
     // ---- in place -----------------------------------------------------------------------------
 
-    /// The most bytes that [`Stream::reserve`] can return at once.
+    /// Maximum number of bytes that [`Stream::reserve`] can return at once.
     #[must_use]
     pub fn max_reserve() -> usize {
         Config::get().geometry.segment_size()
@@ -352,7 +352,8 @@ impl Stream {
             if let Some(lent) = self.connection.lend_head()? {
                 return Ok(Loan { stream: self, from: Source::Ring(lent) });
             }
-            // By TCP, at the end, or not there yet: a peek waits for which it is.
+            // The bytes go by TCP, or have not arrived, or the stream has ended: a peek waits for
+            // either.
             let mut one = [0];
             if self.peek(&mut one)? == 0 {
                 return Ok(Loan { stream: self, from: Source::Copy(Vec::new()) });
@@ -442,13 +443,13 @@ impl Loan<'_> {
         }
     }
 
-    /// How many there are.
+    /// The number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.as_atomic().len()
     }
 
-    /// Whether the stream has ended.
+    /// True if the stream has ended.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

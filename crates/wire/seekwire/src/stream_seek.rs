@@ -16,7 +16,7 @@ use crate::seek::{At, Extent, SeekError, SeekOptions, SeekSocket};
 impl Stream {
     /// Takes the bytes from `offset` on, as many as `buf` has room for. Waits until they have
     /// arrived, unless the stream is nonblocking. Returns fewer bytes only at the end of the
-    /// stream, and 0 behind it. Offsets count from the first byte that was neither received nor
+    /// stream, and 0 past it. Offsets count from the first byte that was neither received nor
     /// taken. Taken bytes leave a hole. Offsets count the bytes of a hole, too, and an ordinary
     /// read skips it.
     ///
@@ -71,10 +71,9 @@ impl Stream {
 
     /// Takes `len` bytes that begin at `at`, without copying them. On the ring they stay in the
     /// sender's segments until the loan is dropped; until then the sender cannot use these
-    /// segments. Bytes outside of segments are copied, and so are bytes that are already in library
-    /// memory. The latter include all messages of a program that asks for less than some KiB at a
-    /// time. Waits as [`Stream::seek_recv`] does. Returns fewer bytes only at the end of the
-    /// stream.
+    /// segments. Bytes outside segments are copied, and so are bytes already in library memory. The
+    /// latter include all messages of a program that asks for less than a few KiB at a time. Waits
+    /// as [`Stream::seek_recv`] does. Returns fewer bytes only at the end of the stream.
     ///
     /// # Errors
     /// Those of [`Stream::seek_recv`].
@@ -152,7 +151,7 @@ pub enum LoanBytes<'l> {
 }
 
 impl LoanBytes<'_> {
-    /// How many bytes it has.
+    /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -161,7 +160,7 @@ impl LoanBytes<'_> {
         }
     }
 
-    /// Whether it has none.
+    /// True if the length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -177,13 +176,13 @@ impl SeekLoan<'_> {
         shared.chain(copy.map(LoanBytes::Own))
     }
 
-    /// How many bytes there are.
+    /// The number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lent.len()
     }
 
-    /// Whether there are none: the stream has ended.
+    /// True if there are none, because the stream has ended.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -212,7 +211,7 @@ impl SeekLoan<'_> {
 impl Drop for SeekLoan<'_> {
     fn drop(&mut self) {
         if self.lent.loans().next().is_some() {
-            // An error means that the connection is broken: nobody waits for the memory.
+            // An error means that the connection is broken, so nobody waits for the memory.
             let _ = self.stream.connection().return_loans(self.lent.loans());
         }
     }

@@ -1,4 +1,4 @@
-//! Offers and answers that nobody waits for any more.
+//! Offers and answers for which nobody waits any more.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -13,8 +13,8 @@ use seekwire_protocol::offer::{Datagram, Message, SlotRef};
 use seekwire_protocol::{Endpoint, FourTuple};
 use seekwire_transport::sys::unix;
 
-/// Rounds, each of two connections that end in the middle of negotiating, and of so many datagrams
-/// besides that nobody ever waited for.
+/// Number of rounds. Each has two connections that end while they negotiate, and as many datagrams
+/// for unknown connections.
 const ROUNDS: usize = 960;
 const STRAY: usize = 5;
 
@@ -22,18 +22,18 @@ fn pair(listener: &Listener) -> [Stream; 2] {
     let from = Stream::connect(listener.local_addr().unwrap()).unwrap();
     let to = listener.accept().unwrap().0;
     for end in [&from, &to] {
-        // So many connections would leave no port to others for a minute.
+        // In TIME_WAIT, this many connections would leave no free port for a minute.
         set_socket_linger(end.kernel_socket(), Some(Duration::ZERO)).unwrap();
     }
     [from, to]
 }
 
-/// One call that may negotiate, without waiting.
+/// Makes one call that may negotiate, without waiting.
 fn call(end: &Stream) -> bool {
     end.upgrade(Duration::ZERO).unwrap()
 }
 
-/// The offer comes to a connection that its holder has just closed.
+/// The connection is closed just before the offer arrives.
 fn end_before_the_offer_is_seen(listener: &Listener) {
     let [from, to] = pair(listener);
     call(&to);
@@ -41,7 +41,7 @@ fn end_before_the_offer_is_seen(listener: &Listener) {
     drop(to);
 }
 
-/// The answer does.
+/// The connection is closed just before the answer arrives.
 fn end_before_the_answer_is_seen(listener: &Listener) {
     let [from, to] = pair(listener);
     call(&to);
@@ -50,7 +50,7 @@ fn end_before_the_answer_is_seen(listener: &Listener) {
     drop(from);
 }
 
-/// A datagram to this process for a connection that it has never had.
+/// Sends this process a datagram for a connection that it has never had.
 fn send_stray_datagram(from: &unix::DatagramSocket, number: u32, descriptor: impl AsFd) {
     let own = format!("{}-", std::process::id());
     let is_own = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(&own);
@@ -87,7 +87,7 @@ fn datagrams_that_come_too_late_cost_nothing_and_keep_nobody_from_the_ring() {
             send_stray_datagram(&stranger, (round * STRAY + stray) as u32, &enclosed);
         }
         if round == 0 {
-            // The process has its rendezvous, and whatever else it keeps.
+            // By now the process has its rendezvous and its other permanent descriptors.
             before = descriptors();
         }
     }

@@ -1,5 +1,4 @@
-//! Mailboxes over TCP: what one thread does, what several do, both ends at once, and peers that
-//! misbehave.
+//! Mailboxes over TCP: one thread, several threads, both ends at once, and peers that misbehave.
 
 use std::io::{IoSlice, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -25,7 +24,7 @@ fn pair() -> (Mailbox<SeekStream>, Mailbox<SeekStream>) {
     (Mailbox::from_tcp(left).unwrap(), Mailbox::from_tcp(right).unwrap())
 }
 
-/// Bytes that tell which message they are of, and where in it they are.
+/// Bytes that identify their message and their position in it.
 fn body(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64)
         .map(|at| (at.wrapping_mul(0x9e37_79b9) ^ (at >> 8) ^ seed.wrapping_mul(131)) as u8)
@@ -197,7 +196,7 @@ fn both_ends_may_send_far_more_than_the_buffers_hold() {
     });
 }
 
-/// The same over shared memory, where it is to be had.
+/// The same over shared memory, if available.
 #[test]
 fn both_ends_may_send_over_streams_that_leave_tcp() {
     const COUNT: u64 = 300;
@@ -317,8 +316,8 @@ fn threads_wake_each_other_when_messages_come_one_at_a_time() {
     });
 }
 
-/// A receiver that wants what is behind more messages than it has memory for is told so, and goes
-/// on.
+/// A receiver whose message comes after more messages than it has memory for gets an error, and can
+/// go on.
 #[test]
 fn a_tag_that_is_never_asked_for_fills_the_memory_and_no_more() {
     const LEN: usize = 50_000;
@@ -385,7 +384,7 @@ fn the_number_of_messages_that_wait_is_limited() {
     }
 }
 
-/// More holes than a stream may have: every second message is taken.
+/// Takes every second message, which makes more holes than a stream may have.
 #[test]
 fn many_messages_are_taken_out_of_order() {
     const COUNT: u64 = 6000;
@@ -441,7 +440,7 @@ fn holes_without_memory_to_close_them_are_reported() {
     });
 }
 
-/// Neither end receives until the memory of both is full and both are told so.
+/// Neither end receives until the memory of both is full and both have got an error.
 #[test]
 fn senders_that_nobody_receives_from_are_told_when_the_memory_is_full() {
     const LEN: usize = 30_000;
@@ -458,7 +457,7 @@ fn senders_that_nobody_receives_from_are_told_when_the_memory_is_full() {
                         Ok(()) => sent += 1,
                         Err(SendError::Full { messages, begun }) => {
                             assert!(messages > 0);
-                            // What was begun goes out by itself.
+                            // The rest of a message that was begun is sent by later calls.
                             sent += u64::from(begun);
                             full += 1;
                             let envelope = end.recv_any(&mut buffer).unwrap();
@@ -522,7 +521,7 @@ fn cancelling_wakes_the_thread_that_waits() {
     std::thread::scope(|scope| {
         let leader = scope.spawn(|| right.recv_vec(exact(2)));
         let waiting = scope.spawn(|| right.wait(ticket));
-        // One of both sleeps in the stream; if it is the one that waits for the ticket, closing
+        // One of the two sleeps in the stream. If it is the one that waits for the ticket, closing
         // wakes it.
         assert!(right.cancel(ticket).is_some());
         right.close();
@@ -543,7 +542,7 @@ fn messages_that_wait_outlive_their_sender() {
     assert!(matches!(right.recv_vec(exact(3)).unwrap_err(), RecvError::Closed));
     assert!(matches!(right.wait(ticket).unwrap_err(), RecvError::Closed));
     assert_eq!(right.cancel(ticket).unwrap().len(), 8);
-    // The other direction is still there.
+    // The other direction still works.
     right.send(5, b"answer").unwrap();
     assert_eq!(left.recv_vec(exact(5)).unwrap().1, b"answer");
     drop(left);
@@ -586,7 +585,7 @@ fn closing_wakes_those_who_wait() {
     assert!(matches!(right.send(1, b""), Err(SendError::Finished)));
 }
 
-/// A peer that sends these bytes and then ends the stream.
+/// A mailbox whose peer sends these bytes and then ends the stream.
 fn after(bytes: &[u8]) -> (TcpStream, Mailbox<SeekStream>) {
     let (mut left, right) = streams();
     left.write_all(bytes).unwrap();
@@ -639,7 +638,7 @@ fn a_peer_that_breaks_the_rules_is_named_and_what_came_before_stays() {
     }
 }
 
-/// A peer whose messages end in the middle, to those who are receiving them.
+/// The stream ends in the middle of a message while threads are receiving it.
 #[test]
 fn a_message_that_is_cut_off_is_not_received() {
     let bytes = [&HELLO[..], &message(0, 1, 1_000_000, &[7; 5000])].concat();
@@ -674,7 +673,7 @@ fn a_reset_is_an_error_to_all_who_wait() {
                 })
             })
             .collect();
-        // The greeting is left unread: closing resets.
+        // The greeting is still unread, so closing resets the connection.
         drop(left);
         for thread in waiting {
             let error = thread.join().unwrap().unwrap_err();

@@ -1,5 +1,5 @@
-//! Mailboxes against MPI's matching as two plain lists that are searched from the front, every byte
-//! checked.
+//! Compares mailboxes with MPI's matching, modelled as two plain lists that are searched from the
+//! front. Every byte is checked.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{TcpListener, TcpStream};
@@ -49,7 +49,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// What the model knows of a message.
+/// A message in the model.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Message {
     tag: u64,
@@ -63,7 +63,7 @@ impl Message {
     }
 }
 
-/// What became of a posted receive.
+/// The state of a posted receive in the model.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Waits,
@@ -122,7 +122,7 @@ fn streams() -> (TcpStream, TcpStream) {
     (left, right)
 }
 
-/// Both ends in one thread, so that it is known what has arrived.
+/// Runs both ends in one thread, so that it is known which messages have arrived.
 fn step_by_step(operations: Vec<Operation>) -> Result<(), TestCaseError> {
     let (left, right) = streams();
     let (left, right) = (Mailbox::from_tcp(left).unwrap(), Mailbox::from_tcp(right).unwrap());
@@ -131,7 +131,7 @@ fn step_by_step(operations: Vec<Operation>) -> Result<(), TestCaseError> {
     let mut outstanding = 0;
     for operation in operations {
         match operation {
-            // More might not fit into the socket's buffers, and nobody receives meanwhile.
+            // More might not fit into the socket's buffers while nobody receives.
             Operation::Send { len, .. } if outstanding + len > 60_000 => {}
             Operation::Send { tag, len } => {
                 let message = Message { tag, len, sequence: sent };
@@ -197,8 +197,8 @@ fn step_by_step(operations: Vec<Operation>) -> Result<(), TestCaseError> {
                 }
             }
             Operation::Cancel(which) if !model.posted.is_empty() => {
-                // Whether a message that nobody has looked at yet has been matched is not said
-                // anywhere.
+                // Probing makes the mailbox look at all messages: otherwise it is unspecified
+                // whether a message has been matched.
                 prop_assert_eq!(right.probe(NEVER).unwrap(), None);
                 let which = usize::from(which) % model.posted.len();
                 let posted = model.posted[which];
@@ -245,10 +245,10 @@ fn check(completed: &Completed, message: Message, room: usize) -> Result<(), Tes
     Ok(())
 }
 
-/// Gives less than there is, and wakes up for nothing, as the trait allows.
+/// A stream that returns fewer bytes than there are, and wakes up spuriously, as the trait allows.
 struct Reluctant {
     stream: SeekStream,
-    /// Says that there is no room for what is waited for, too.
+    /// Also returns `NoRoom` from waits at random.
     starves: bool,
     random: AtomicU64,
 }
@@ -314,7 +314,7 @@ impl SeekSocket for Reluctant {
     }
 }
 
-/// What the receiver does while the sender goes on by itself.
+/// An action of the receiver while the sender runs by itself.
 #[derive(Clone, Copy, Debug)]
 enum Want {
     Receive(Selector),
@@ -350,7 +350,7 @@ fn side_by_side<S: SeekSocket>(
         .map(|(&(tag, len), sequence)| Message { tag, len, sequence })
         .collect();
     std::thread::scope(|scope| {
-        // Dropped when something is wrong, so that the sender ends, too.
+        // Dropped if the test fails, so that the sender also ends.
         let right = right;
         let (left, messages) = (&left, &messages);
         let sender = scope.spawn(move || {
@@ -362,7 +362,7 @@ fn side_by_side<S: SeekSocket>(
         let mut model = Model { unexpected: messages.clone(), posted: Vec::new() };
         let mut buffer = vec![0; ROOM];
         let wants = wants.into_iter().chain((0..script.len()).map(|_| Want::Wait(0)));
-        // What is left at the end is received in the order of arrival.
+        // The remaining messages are received in the order of arrival.
         for want in wants.chain((0..script.len()).map(|_| Want::Receive(Selector::ANY))) {
             let selector = match want {
                 Want::Post(selector) => {
@@ -419,7 +419,7 @@ fn side_by_side<S: SeekSocket>(
     })
 }
 
-/// Makes room: receives the earliest message that nobody has asked for.
+/// Makes room: receives the earliest unexpected message.
 fn one<S: SeekSocket>(right: &Mailbox<S>, model: &mut Model) -> Result<(), TestCaseError> {
     let (envelope, bytes) = right.recv_vec(Selector::ANY).unwrap();
     let message = model.unexpected.remove(0);
@@ -487,8 +487,8 @@ proptest! {
     }
 }
 
-/// Threads that want the same messages and give up in the middle of them at times: every message is
-/// received once.
+/// Several threads want the same messages and sometimes give up in the middle of one: every message
+/// is received once.
 #[test]
 fn what_one_receive_gives_up_another_one_gets() {
     const COUNT: usize = 120;

@@ -1,4 +1,4 @@
-//! Two processes whose rendezvous are fuller than the kernel's queues hold.
+//! Two processes with more offers under way than the kernel's queues hold.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use seekwire::{Listener, Stream};
 
-/// Set in the connecting process, which is this program again: where to connect to.
+/// Set in the connecting process, which runs this program again: the port to connect to.
 const PORT: &str = "SEEKWIRE_TEST_PORT";
 /// More than fit into a queue at once (net.unix.max_dgram_qlen is 10 by default).
 const CONNECTIONS: usize = 32;
 
-/// One call on each connection, without waiting; returns how many use the ring.
+/// Makes one call on each connection, without waiting; returns how many use the ring.
 fn call(streams: &[Stream]) -> usize {
     streams.iter().filter(|stream| stream.upgrade(Duration::ZERO).unwrap()).count()
 }
 
-/// The connecting process: for every line that it reads it makes a call on each connection, and
-/// says how many are on the ring.
+/// The connecting process: for every line that it reads, it makes a call on each connection, and
+/// reports how many are on the ring.
 #[test]
 fn the_connecting_process() {
     let Ok(port) = std::env::var(PORT) else { return };

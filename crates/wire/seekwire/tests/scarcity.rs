@@ -1,4 +1,4 @@
-//! A process that has no descriptors left, beside others that have.
+//! A process that has run out of descriptors, and a peer that has not.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,7 @@ use seekwire::{Listener, Stream};
 use seekwire_endpoint::Config;
 use seekwire_transport::sys::limit;
 
-/// Set in the other process, which is this program again.
+/// Set in the other process, which runs this program again.
 const OTHER: &str = "SEEKWIRE_TEST_OTHER";
 
 fn pair() -> [Stream; 2] {
@@ -21,7 +21,7 @@ fn pair() -> [Stream; 2] {
     [listener.accept().unwrap().0, from]
 }
 
-/// A few calls on both ends; whether both are on the ring.
+/// Makes a few calls on both ends; returns whether both are on the ring.
 fn negotiate(ends: &[Stream; 2]) -> bool {
     (0..100).any(|_| ends.iter().filter(|end| end.upgrade(Duration::ZERO).unwrap()).count() == 2)
 }

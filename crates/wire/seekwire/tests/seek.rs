@@ -15,7 +15,7 @@ fn pair() -> (TcpStream, SeekStream) {
     (sender, SeekStream::new(listener.accept().unwrap().0))
 }
 
-/// SEEKWIRE_TEST_WAY names the only way to be tested.
+/// SEEKWIRE_TEST_WAY restricts the tests to one way.
 #[test]
 fn the_best_way_is_gone() {
     let (_sender, stream) = pair();
@@ -51,7 +51,7 @@ fn threads_take_different_messages_as_they_arrive() {
     const LEN: usize = 30_000;
     let (mut sender, stream) = pair();
     std::thread::scope(|scope| {
-        // The last one first, so that no head moves under the others.
+        // The last one first, so that no head moves before the other threads have begun.
         let takers: Vec<_> = (0..4u8)
             .map(|n| {
                 let stream = &stream;
@@ -104,16 +104,16 @@ fn what_does_not_block_says_so_and_a_timeout_ends_a_wait() {
     assert_eq!(&buf, b"0123");
 }
 
-/// While nobody else polls the socket the mark stays as the last sleep needed it; not where it
-/// would be in the way.
+/// While nobody else polls the socket, the low-water mark stays as the last sleep needed it. It is
+/// reset where it would delay others.
 #[test]
 fn the_low_water_mark_goes_back_before_anybody_else_polls() {
     let (mut sender, stream) = pair();
-    // Not what a program should do: its options are the stream's.
+    // A program should not do this: the stream controls the socket's options.
     let socket = stream.get_ref().try_clone().unwrap();
     let stream = SeekStream::new(socket.try_clone().unwrap());
     let mark = || receive_low_water(Fd::from(&socket)).unwrap();
-    // False where the sleep was over, or had become one for whatever comes, before anybody looked:
+    // Returns false if the sleep ended, or began to wait for any byte, before the mark was read:
     // the machine is slow.
     let has_slept = || {
         std::thread::scope(|scope| {

@@ -85,7 +85,7 @@ fn the_totals_are_told_after_the_end() {
             from.shutdown(Shutdown::Write).unwrap();
             assert_eq!((&mut &*to).read(&mut [0; 1]).unwrap(), 0);
         }
-        // Until the kernel has forgotten it.
+        // Waits until the kernel has forgotten the connection.
         while client.peer_addr().is_ok() {
             std::thread::yield_now();
         }
@@ -148,7 +148,7 @@ fn an_acceptor_says_that_nobody_made_an_offer() {
         server.read_exact(&mut [0]).unwrap();
     }
     assert_eq!(server.status().unwrap().totals.reason, Some(seekwire::Reason::NoPeer));
-    // As others see it.
+    // The registry as other processes see it.
     let registry =
         seekwire_endpoint::registry::Registry::open(&seekwire_endpoint::Config::get().dir).unwrap();
     let local = server.local_addr().unwrap();
@@ -336,7 +336,7 @@ fn a_blocked_writer_learns_that_the_reader_is_gone() {
 fn several_threads_share_both_ends() {
     let (client, server) = upgraded();
     const RECORD: usize = 64;
-    // A ring that is full for a while is left.
+    // The sender leaves a ring that stays full.
     let sent = |stream: &Stream| {
         let totals = stream.status().unwrap().totals;
         totals.tx_ring + totals.tx_tcp
@@ -366,7 +366,7 @@ fn several_threads_share_both_ends() {
                 })
             })
             .collect();
-        // The writers end first: the scope's other threads are the readers.
+        // The writers end first; the scope's other threads are the readers.
         let client = &client;
         scope.spawn(move || {
             while sent(client) - before < (4 * 5000 * RECORD) as u64 {
@@ -465,7 +465,7 @@ fn an_error_of_the_socket_is_told_once() {
     let (server, _) = listener.accept().unwrap();
     (&client).write_all(b"unread").unwrap();
     client.wait_writable(None).unwrap();
-    // Bytes that are left unread make a close a reset.
+    // Closing with unread bytes resets the connection.
     while server.peek(&mut [0]).unwrap() == 0 {}
     drop(server);
     client.wait_readable(None).unwrap();

@@ -110,9 +110,9 @@ impl Ends {
         };
         self.crossed += u32::from(before != self.from.tx_on_ring());
         self.gone.resize(self.gone.len() + sent, false);
-        // Loopback delivers within the sender's system call, but for what waits for an
-        // acknowledgement. What lies on the other carrier cannot be seen before all in front of it
-        // was received.
+        // Loopback delivers within the sender's system call, except bytes that wait for an
+        // acknowledgement. Bytes on the other carrier stay invisible until all bytes before them
+        // have been received.
         let last = At::Position(self.gone.len() as u64 - 1);
         let mut one = [0];
         let look = SeekOptions::PEEK;
@@ -156,7 +156,7 @@ impl Ends {
                     return;
                 }
                 let n = result.unwrap();
-                // In part, it may end where a carrier does.
+                // A partial receive may end where a carrier does.
                 assert!(n == there || (options.partial && 0 < n && n < there), "{n} of {there}");
                 assert!(buf[..n].iter().enumerate().all(|(at, b)| *b == byte(start + at)));
                 if !options.peek && n > 0 {
@@ -210,14 +210,14 @@ impl Ends {
                         let right = |(i, b): (usize, &std::sync::atomic::AtomicU8)| {
                             b.load(Ordering::Relaxed) == byte(at + i)
                         };
-                        assert!(bytes.iter().enumerate().all(right), "what was lent has changed");
+                        assert!(bytes.iter().enumerate().all(right), "the lent bytes have changed");
                         self.to.return_loan(loan).unwrap();
                         assert_eq!(self.to.return_loan(loan), Err(Errno::INVAL));
                     }
                 }
             }
             Operation::Unread => {
-                // By one carrier at least; holes never count.
+                // Counts the bytes of at least one carrier, and never counts holes.
                 let live = (head..self.gone.len()).filter(|at| !self.gone[*at]).count();
                 let unread = self.to.unread().unwrap();
                 assert!(unread <= live && (unread > 0) == (live > 0), "{unread} of {live}");
@@ -225,7 +225,7 @@ impl Ends {
             Operation::Upgrade => {
                 for _ in 0..4 {
                     if !self.ended && !self.from.is_attached() {
-                        // Each looks at what the other has said.
+                        // Each end processes the other's last message.
                         drop(self.to.enter_plain());
                         drop(self.from.enter_plain());
                         self.traffic();
@@ -249,7 +249,7 @@ impl Ends {
         }
     }
 
-    /// Calls count towards the threshold; these move nothing.
+    /// Makes calls that move no bytes but count towards the threshold.
     fn traffic(&self) {
         for connection in [&self.from, &self.to] {
             for _ in 0..10 {
@@ -361,8 +361,8 @@ fn what_is_borrowed_lies_in_the_ring() {
     assert!(copy.iter().all(|byte| *byte == 1));
 }
 
-/// Also what was waited for; only the end of the message, which lies between the descriptors, is
-/// copied.
+/// Bytes that a call waited for are also lent in place. Only the end of the message, which lies
+/// between the descriptors, is copied.
 #[test]
 fn what_is_borrowed_before_it_comes_lies_in_the_ring() {
     for sent_before in [0, 10_000] {
@@ -395,7 +395,7 @@ fn what_is_borrowed_before_it_comes_lies_in_the_ring() {
     }
 }
 
-/// One thread waits in an ordinary read, others for different messages behind.
+/// One thread waits in an ordinary read, others wait for later messages.
 #[test]
 fn a_reader_and_seekers_wait_at_once() {
     const LEN: usize = 30_000;
@@ -414,7 +414,7 @@ fn a_reader_and_seekers_wait_at_once() {
                         assert!(buf.iter().all(|byte| *byte == n));
                     });
                 }
-                // As long as the others have not begun, it may be asleep in the kernel; nothing is
+                // If the others have not begun yet, the reader may sleep in the kernel. Nothing is
                 // lost either way.
                 let reader = scope.spawn(move || {
                     let mut buf = vec![0; 100];
@@ -457,13 +457,13 @@ fn more_than_the_ring_holds_can_lie_before_what_is_wanted() {
     }
 }
 
-/// What went by TCP is still to be received when the sender is on the ring already.
-/// The kernel may have given away more than the head has passed.
+/// Bytes that went by TCP are still unread when the sender already uses the ring. The kernel may
+/// have delivered more of them than the head has passed.
 #[test]
 fn holes_in_what_came_by_tcp_do_not_keep_from_the_ring() {
     let (mut client, server) = pair(false);
     client.write_all(&[1; 50_000]).unwrap();
-    // Large enough to be taken where it is.
+    // Large enough to be taken in place.
     assert_eq!(server.seek_recv(&mut [0; 20_000], 25_000).unwrap(), 20_000);
     std::thread::scope(|scope| {
         let client = scope.spawn(|| client.upgrade(LONG).unwrap());
@@ -498,7 +498,7 @@ fn what_came_by_tcp_before_the_ring_is_borrowed_as_a_copy() {
     }
 }
 
-/// Yields until a thread is asleep, or has ended.
+/// Yields until a thread is asleep or has ended.
 fn until_asleep(thread: &std::path::Path) {
     let stat = std::path::Path::new("/proc").join(thread).join("stat");
     while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") S")) {
@@ -506,8 +506,8 @@ fn until_asleep(thread: &std::path::Path) {
     }
 }
 
-/// Several sleep for ranges of which later ones come first; nothing else is sent until they have
-/// them.
+/// Several threads sleep for ranges, and the last range is sent first. No more is sent until they
+/// have theirs.
 #[test]
 fn a_waiter_for_more_does_not_hold_up_one_for_less() {
     for upgrade in [false, true] {
@@ -539,7 +539,7 @@ fn a_waiter_for_more_does_not_hold_up_one_for_less() {
     }
 }
 
-/// What a call received before the connection was reset is not all that there is to say.
+/// A reset after a receive that returned some bytes must not be lost.
 #[test]
 fn a_reset_behind_some_bytes_is_said_by_the_next_receive() {
     for drained in [false, true] {
@@ -566,8 +566,8 @@ fn a_reset_behind_some_bytes_is_said_by_the_next_receive() {
     }
 }
 
-/// The doorbell that rings for bytes at the head also wakes one who needs others, and goes on
-/// sleeping.
+/// The doorbell that rings for bytes at the head also wakes a thread that needs other bytes and
+/// goes back to sleep.
 #[test]
 fn who_sleeps_for_the_middle_does_not_silence_the_doorbell_for_who_watches_the_head() {
     let (mut client, server) = pair(true);

@@ -1,5 +1,5 @@
-//! Streams on tokio, as a user sees them: every test on a runtime of one thread and on one of
-//! several.
+//! Streams on tokio, as a user sees them. Every test runs on a single-threaded and on a
+//! multi-threaded runtime.
 
 use std::future::{Future, poll_fn};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -17,13 +17,13 @@ use tokio::task::JoinSet;
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Runs it on one thread, then on four. What hangs fails.
+/// Runs a test on one thread, then on four. A test that hangs fails.
 fn on_both<F: Future<Output = ()> + Send + 'static>(test: impl Fn() -> F) {
     let runtimes = [Builder::new_current_thread(), Builder::new_multi_thread()];
     for mut runtime in runtimes {
         let runtime = runtime.worker_threads(4).enable_all().build().unwrap();
         runtime.block_on(async {
-            // In a task of its own: a panic in it is told, too.
+            // In a task of its own, so that a panic also fails the test.
             let test = tokio::spawn(test());
             tokio::time::timeout(6 * LONG, test).await.expect("it hangs").unwrap();
         });
@@ -66,7 +66,7 @@ fn pattern(len: usize, seed: u32) -> Vec<u8> {
         .collect()
 }
 
-/// A future that counts how often it is polled, and says when it waits.
+/// A future that counts how often it is polled, and notifies when it is pending.
 struct Counted<F> {
     future: Pin<Box<F>>,
     polls: Arc<AtomicU32>,
@@ -104,7 +104,7 @@ async fn echo(mut stream: Stream) {
     }
 }
 
-/// Sends and receives at a time; returns the stream once both are through.
+/// Sends and receives at the same time; returns the stream once both are done.
 async fn exchange(stream: Stream, send: &[u8], expected: &[u8]) -> Stream {
     let (mut from, mut to) = tokio::io::split(stream);
     let mut received = vec![0; expected.len()];
@@ -189,8 +189,8 @@ fn with_a_peer_that_knows_nothing_of_it() {
     });
 }
 
-/// A task that waits for the kernel's socket hears when another one has brought the connection to
-/// the ring, by which the answers come from then on.
+/// A task that waits for the kernel's socket is woken when another task has brought the connection
+/// to the ring, on which the answers then arrive.
 #[test]
 fn who_waits_already_hears_of_the_ring() {
     const LAST: u8 = 9;
@@ -202,7 +202,7 @@ fn who_waits_already_hears_of_the_ring() {
             let seen = is_attached.clone();
             let server = tokio::spawn(async move {
                 let mut buffer = [0; 64];
-                // Silent until all is there: nothing wakes the other end's reader before.
+                // Silent until all bytes have arrived: nothing wakes the other end's reader before.
                 while buffer[0] != LAST {
                     server.read_exact(&mut buffer).await.unwrap();
                     seen.store(server.status().unwrap().totals.attached, Ordering::SeqCst);
@@ -245,7 +245,7 @@ fn a_peer_that_is_slow_loses_nothing() {
                 client
             });
             let writer = tokio::spawn(writer);
-            // It can do no more: both ends' buffers are full.
+            // It is blocked now: both ends' buffers are full.
             waits.notified().await;
             let mut received = Vec::new();
             let mut buffer = vec![0; 300_000];
@@ -303,7 +303,7 @@ fn a_read_that_is_dropped_has_taken_nothing() {
             let mut buffer = [0; 1000];
             let mut dropped = 0;
             while received.len() < bytes.len() {
-                // Polled once, which may have it wait, and dropped.
+                // Polled once, which may start to wait, and dropped.
                 let mut reading = Box::pin(server.read(&mut buffer));
                 let polled = poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await;
                 drop(reading);
@@ -355,7 +355,7 @@ fn many_streams_on_one_runtime() {
     });
 }
 
-/// Polls are counted: a task that waits is polled when it is woken, and else never.
+/// Counts polls: a waiting task is polled only when it is woken.
 #[test]
 fn who_waits_is_not_polled_for_others_nor_again_and_again() {
     on_both(|| async {
@@ -368,7 +368,7 @@ fn who_waits_is_not_polled_for_others_nor_again_and_again() {
             });
             let reader = tokio::spawn(reader);
             waits.notified().await;
-            // Hundreds of turns of the reactor later it has not moved.
+            // After a thousand round trips of another connection, the task has not been polled.
             let (mut other, others) = upgraded().await;
             let other_end = tokio::spawn(echo(others));
             let before = polls.load(Ordering::SeqCst);
@@ -376,7 +376,7 @@ fn who_waits_is_not_polled_for_others_nor_again_and_again() {
                 other.write_all(b"ping").await.unwrap();
                 other.read_exact(&mut [0; 4]).await.unwrap();
             }
-            // That the connection had come to the ring may have been told late.
+            // The wake-up for the attached connection may come late.
             let idle = polls.load(Ordering::SeqCst) - before;
             assert!(idle <= 2, "polled {idle} times while nothing came");
             server.write_all(&[1]).await.unwrap();
@@ -406,7 +406,7 @@ fn the_death_of_a_peer_wakes_who_reads_and_who_writes() {
             let writer = tokio::spawn(writer);
             let reader = tokio::spawn(async move { from.read(&mut [0]).await });
             waits.notified().await;
-            // With bytes unread it is a reset.
+            // Closing with unread bytes resets the connection.
             drop(client);
             let kind = writer.await.unwrap();
             assert!(matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{kind:?}");

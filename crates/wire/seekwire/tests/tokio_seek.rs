@@ -1,4 +1,5 @@
-//! Seeking on tokio: of an ordinary TCP stream, of one on its way to the ring, and on the ring.
+//! Seeking on tokio: on an ordinary TCP stream, on one that is changing to the ring, and on the
+//! ring.
 
 use std::future::{Future, poll_fn};
 use std::io::Write as _;
@@ -57,7 +58,7 @@ async fn pair(on_ring: bool) -> (Stream, Stream) {
     (Stream::new(client).unwrap(), Stream::new(server).unwrap())
 }
 
-/// Polls once, and drops what is not ready.
+/// Polls once, and drops the future.
 async fn once<F: Future>(future: F) -> Option<F::Output> {
     let mut future = Box::pin(future);
     poll_fn(|cx| match future.as_mut().poll(cx) {
@@ -103,7 +104,7 @@ fn tasks_take_different_messages_as_they_arrive() {
                 taker.await.unwrap();
             }
             assert!(to.holes().unwrap().is_empty());
-            // One that began by TCP may have come to the ring meanwhile.
+            // A connection that began on TCP may have come to the ring in the meantime.
             assert!(!on_ring || from.status().unwrap().totals.tx_ring > 0);
         }
     });
@@ -195,7 +196,7 @@ fn what_cannot_come_is_told() {
     });
 }
 
-/// More lies before the bytes than may be kept: it says so and loses nothing.
+/// More bytes precede the wanted ones than memory may hold: the call fails and loses nothing.
 #[test]
 fn library_memory_that_is_full_is_told() {
     on_both(|| async {

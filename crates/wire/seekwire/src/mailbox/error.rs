@@ -14,7 +14,7 @@ pub enum PeerMisbehaved {
     /// The peer is not a mailbox.
     #[error("the peer began with {found:02x?} and not with {HELLO:02x?}: it is not a mailbox")]
     Hello {
-        /// Its first bytes, as far as they were seen.
+        /// Its first bytes that have arrived, at most the length of the greeting.
         found: Vec<u8>,
     },
     /// The peer's messages are out of order, or longer than this end accepts.
@@ -42,16 +42,16 @@ pub enum RecvError {
         /// Bytes of the buffer.
         room: usize,
     },
-    /// Messages that nobody has asked for fill their memory, and the wanted message is behind them.
-    /// Nothing is lost. Receiving works again as soon as some of them are received.
+    /// Messages that nobody has asked for fill their memory, and the wanted message comes after
+    /// them. Nothing is lost. Receiving works again once some of them have been received.
     #[error(
         "{messages} messages of {bytes} bytes that nobody has asked for are in the way: \
          receive some of them, for example with recv_any, and try again"
     )]
     Full {
-        /// How many wait.
+        /// Number of waiting messages.
         messages: usize,
-        /// Their bodies, in bytes.
+        /// Total size of their bodies, in bytes.
         bytes: u64,
     },
     /// The peer has finished, or this end was closed, so no such message can come any more.
@@ -89,10 +89,10 @@ pub enum SendError {
          end: receive some of them{}", if *begun { " (this message goes out by itself)" } else { ", then send again" }
     )]
     Full {
-        /// How many wait.
+        /// Number of waiting messages.
         messages: usize,
         /// The peer has the first bytes of the message. This end keeps the others and sends them
-        /// during other calls, as soon as there is room. Do not send the message again.
+        /// during other calls, when there is room. Do not send the message again.
         begun: bool,
     },
     /// This end has finished or was closed.

@@ -1,5 +1,5 @@
-//! The receiving side: finds messages in the stream and gives them to those who want them. Nothing
-//! in here sleeps.
+//! The receiving side: finds messages in the stream and delivers them to the receives that match.
+//! Nothing in this module sleeps.
 
 use std::collections::{HashMap, hash_map};
 
@@ -15,30 +15,30 @@ use super::terms::{Envelope, Limits};
 use super::waiting::Waiting;
 use crate::seek::SeekSocket;
 
-/// How many messages are moved out of the stream at a time when it has too many holes.
+/// Number of messages moved out of the stream at a time when it has too many holes.
 const MOVED: usize = 128;
 
 /// A receive that waits for its message.
 #[derive(Debug)]
 pub(super) enum Receive {
-    /// A thread sleeps, and will take a message of up to so many bytes itself.
+    /// A sleeping thread, which takes a message of up to this many bytes itself.
     Thread(usize),
-    /// Anybody may put it into this buffer.
+    /// Any thread may put the message into this buffer.
     Buffer(Vec<u8>),
 }
 
-/// What became of a receive that had to wait.
+/// The outcome of a receive that had to wait.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// The message is in the buffer.
     Ready(Envelope, Vec<u8>),
-    /// There will be none; the buffer can be had back.
+    /// No message will come; the buffer is returned.
     Failed(Failure, Vec<u8>),
-    /// The thread may take this one.
+    /// The thread may take this message.
     Yours(Labelled<Parcel>),
 }
 
-/// Why a receive got nothing.
+/// Why a receive failed.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
     TooSmall { needed: usize, room: usize },
@@ -54,7 +54,7 @@ impl From<Failure> for RecvError {
     }
 }
 
-/// A posted receive whose message has not come to its end.
+/// A posted receive whose message has begun but not ended.
 #[derive(Debug)]
 struct Active {
     ticket: Ticket,
@@ -67,18 +67,18 @@ struct Active {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mine {
     None,
-    /// Later than all that wait.
+    /// Posted later than all waiting receives.
     Fresh(Selector),
-    /// One that waits.
+    /// A waiting receive.
     Waiting(Ticket),
 }
 
-/// What one step came to.
+/// The result of one step.
 #[derive(Debug)]
 pub(super) enum Step {
     /// A message for the caller.
     Mine(Labelled<Parcel>),
-    /// One for somebody else, or for nobody yet.
+    /// A message for another receive, or for none yet.
     Other,
     /// Nothing more has arrived.
     Wait(Wait),
@@ -88,7 +88,7 @@ pub(super) enum Step {
 pub(super) struct Inbox {
     limits: Limits,
     matching: Matching<Receive, Parcel>,
-    /// Bodies of the unexpected messages.
+    /// Total size of the bodies of unexpected messages.
     unexpected_bytes: u64,
     done: HashMap<Ticket, Outcome, RandomState>,
     active: Vec<Active>,
@@ -113,7 +113,7 @@ impl Inbox {
         }
     }
 
-    /// Finds the next message, if it has arrived, and whom it is for.
+    /// Finds the next message, if it has arrived, and the receive that it is for.
     pub(super) fn step(&mut self, stream: &impl SeekSocket, mine: Mine) -> Result<Step, RecvError> {
         if let Some(step) = self.go_on(stream)? {
             return Ok(step);
@@ -149,7 +149,7 @@ impl Inbox {
         Ok(Step::Other)
     }
 
-    /// Goes on with the posted receives whose messages have not come to their ends.
+    /// Continues the posted receives whose messages have not ended.
     fn go_on(&mut self, stream: &impl SeekSocket) -> Result<Option<Step>, RecvError> {
         let mut wait = None;
         for at in 0..self.active.len() {
@@ -171,7 +171,7 @@ impl Inbox {
         Ok(wait)
     }
 
-    /// No message comes any more: nobody may wait for one.
+    /// No message comes any more: fails all receives that wait for one.
     pub(super) fn stop(&mut self, end: End) {
         for (ticket, receive) in self.matching.drain_posted() {
             let buffer = match receive {
@@ -184,8 +184,8 @@ impl Inbox {
         self.waiting.wake_all();
     }
 
-    /// The first receive that a message belongs to and fits into. Those that it does not fit into
-    /// have failed.
+    /// The first receive that matches a message and has room for it. Matching receives without
+    /// enough room fail.
     fn claim(&mut self, tag: u64, len: usize) -> Option<(Ticket, Receive)> {
         loop {
             let (ticket, receive) = self.matching.claim(tag)?;
@@ -225,7 +225,7 @@ impl Inbox {
         }
     }
 
-    /// A posted receive has come to its end.
+    /// Completes a posted receive.
     fn complete(
         &mut self,
         ticket: Ticket,
@@ -254,8 +254,8 @@ impl Inbox {
         self.matching.keep(message);
     }
 
-    /// A message that a receive could not get: for the next one that it belongs to, or back in its
-    /// place.
+    /// Passes on a message that a receive could not take: to the next receive that matches it, or
+    /// back into its place.
     pub(super) fn give_back(&mut self, stream: &impl SeekSocket, message: Labelled<Parcel>) {
         match self.claim(message.tag, message.message.len) {
             Some((ticket, receive)) => self.deliver(stream, ticket, receive, message),
@@ -285,7 +285,8 @@ impl Inbox {
         self.matching.probe(selector).map(|(tag, parcel)| Envelope::of(tag, parcel))
     }
 
-    /// Moves what has arrived of a message into a buffer. Makes do with fewer holes if it has to.
+    /// Moves the bytes of a message that have arrived into a buffer. Reduces the number of holes if
+    /// necessary.
     pub(super) fn fill(
         &mut self,
         stream: &impl SeekSocket,
@@ -323,7 +324,7 @@ impl Inbox {
         moved > 0
     }
 
-    /// Takes everything that nobody needs out of the stream. Returns whether there was anything.
+    /// Takes all spent bytes out of the stream. Returns whether there were any.
     pub(super) fn flush(&mut self, stream: &impl SeekSocket) -> bool {
         let mut any = false;
         loop {
@@ -335,7 +336,7 @@ impl Inbox {
         }
     }
 
-    /// Messages that nobody has asked for are in the way.
+    /// The error for a mailbox that is full of messages nobody has asked for.
     pub(super) fn full(&self) -> RecvError {
         RecvError::Full { messages: self.unexpected_count(), bytes: self.unexpected_bytes }
     }
@@ -344,12 +345,12 @@ impl Inbox {
         self.matching.unexpected_count()
     }
 
-    /// A receive waits from now on.
+    /// Adds a waiting receive.
     pub(super) fn wait(&mut self, selector: Selector, receive: Receive) -> Ticket {
         self.matching.wait(selector, receive)
     }
 
-    /// Posts a receive: of an unexpected message, or of one that comes.
+    /// Posts a receive for an unexpected message or a future one.
     pub(super) fn post(
         &mut self,
         stream: &impl SeekSocket,
@@ -374,7 +375,7 @@ impl Inbox {
         ticket
     }
 
-    /// What became of a receive that had to wait; what has failed is kept until it is cancelled.
+    /// The outcome of a receive that had to wait. A failure is kept until the receive is cancelled.
     pub(super) fn outcome(&mut self, ticket: Ticket) -> Option<Result<Outcome, RecvError>> {
         match self.done.entry(ticket) {
             hash_map::Entry::Vacant(_) => None,
@@ -385,19 +386,19 @@ impl Inbox {
         }
     }
 
-    /// Whether a receive still waits for its message or a part of it.
+    /// True if a receive still waits for its message or for a part of it.
     pub(super) fn waits(&self, ticket: Ticket) -> bool {
         self.matching.waits(ticket) || self.active.iter().any(|active| active.ticket == ticket)
     }
 
-    /// Takes a receive back that has no message, or failed.
+    /// Takes back a receive that failed or has no message yet.
     pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<Receive> {
         if let Some(Outcome::Failed(..)) = self.done.get(&ticket) {
             if let Some(Outcome::Failed(_, buffer)) = self.done.remove(&ticket) {
                 return Some(Receive::Buffer(buffer));
             }
         }
-        // Another thread may wait for it.
+        // Another thread may be waiting for it.
         self.waiting.wake(ticket);
         self.matching.cancel(ticket)
     }

@@ -74,7 +74,7 @@ impl<S: SeekSocket> Mailbox<S> {
         Ok(mailbox)
     }
 
-    /// The stream underneath, for its options and not for its bytes.
+    /// The underlying stream. Use it for its options only, not for its bytes.
     #[must_use]
     pub fn get_ref(&self) -> &S {
         &self.stream
@@ -83,8 +83,8 @@ impl<S: SeekSocket> Mailbox<S> {
 
 impl<S: Hangup> Mailbox<S> {
     /// Announces that this end sends no more messages. The peer gets [`RecvError::Closed`] once it
-    /// has received those that were sent. This end can still receive, until [`RecvError::Closed`]
-    /// says that the peer has finished, too. If an end is dropped before that and the peer sends
+    /// has received the earlier ones. This end can still receive, until [`RecvError::Closed`]
+    /// reports that the peer has also finished. If an end is dropped before that and the peer sends
     /// something to it meanwhile, TCP resets the connection, and sent messages may be lost.
     ///
     /// # Errors
@@ -97,24 +97,24 @@ impl<S: Hangup> Mailbox<S> {
     }
 
     /// Ends both directions now. Waiting threads get [`RecvError::Closed`] or [`SendError::Io`].
-    /// Messages found by then can still be received.
+    /// Messages that were found before can still be received.
     ///
     /// [`RecvError::Closed`]: super::RecvError::Closed
     pub fn close(&self) {
         self.outbox().finished = true;
-        // An error says that the connection has ended already.
+        // An error means that the connection has already ended.
         let _ = self.stream.hang_up(Shutdown::Both);
         Session::new(self).stop(End::Closed);
     }
 }
 
 impl<S: SeekSocket> Drop for Mailbox<S> {
-    /// Takes everything out of the stream: bytes that are left in it, even those of the peer's
-    /// greeting, would reset the connection (RFC 1122, 4.2.2.13), and the peer might lose what was
-    /// sent to it last.
+    /// Takes all bytes out of the stream: unread bytes, even those of the peer's greeting, would
+    /// reset the connection (RFC 1122, 4.2.2.13), and the peer might lose the last messages sent to
+    /// it.
     fn drop(&mut self) {
         Session::new(self).flush(&self.stream);
-        // There is nobody to tell.
+        // A destructor has no caller to report an error to.
         let _ = self.stream.make_room();
     }
 }

@@ -7,13 +7,13 @@
 //!     receive    receives that belong to the calling thread
 //!     posted     receives that any thread completes
 //!   session    the lock: which thread sleeps in the stream for all
-//!   state      what a mailbox consists of; terms, error: types that callers see
+//!   state      the state of a mailbox; terms, error: types that callers see
 //!   inbox      which receive each message is for; waiting: which threads wait
 //!     scanner    finds the headers
 //!   reader     takes messages out of the stream
 //!     parcel     a message whose header has been read
 //!     view       a copy of bytes that are still in the stream
-//!     spent      bytes of the stream that nobody needs any more
+//!     spent      bytes of the stream that are no longer needed
 //! ```
 
 mod error;

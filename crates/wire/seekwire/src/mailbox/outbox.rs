@@ -1,4 +1,4 @@
-//! What is to go out.
+//! Bytes to send and the state of sending.
 
 use std::collections::VecDeque;
 
@@ -6,10 +6,11 @@ use seekwire_protocol::message::HELLO;
 
 #[derive(Debug)]
 pub(super) struct Outbox {
-    /// A thread is in the middle of a message.
+    /// True while a thread is sending a message.
     pub(super) busy: bool,
     pub(super) sequence: u32,
-    /// What has to go out before the next message.
+    /// Bytes to send before the next message: the greeting, or the rest of a message that was
+    /// begun.
     pub(super) rest: VecDeque<u8>,
     pub(super) finished: bool,
 }

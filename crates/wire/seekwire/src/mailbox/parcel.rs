@@ -6,15 +6,15 @@ use seekwire_protocol::span::Span;
 #[derive(Debug)]
 pub(super) struct Parcel {
     pub(super) sequence: u32,
-    /// Bytes of the body.
+    /// Length of the body in bytes.
     pub(super) len: usize,
-    /// All of it had arrived when it was found, and it is best copied from a view.
+    /// All of it had arrived when it was found, and it is small enough to be copied from a view.
     pub(super) is_small: bool,
-    /// Position of its next byte that is in the stream.
+    /// Position of the first byte that is still in the stream.
     pub(super) at: u64,
-    /// Bytes of the header that are in the stream still.
+    /// Bytes of the header that are still in the stream.
     pub(super) header: usize,
-    /// The first bytes of the body, if they were taken out of the stream already.
+    /// The first bytes of the body, if they have already been taken out of the stream.
     pub(super) owned: Vec<u8>,
     /// Bytes of the body that the receiver has.
     pub(super) done: usize,
@@ -34,25 +34,25 @@ impl Parcel {
         }
     }
 
-    /// What of it is in the stream.
+    /// The part that is still in the stream.
     pub(super) fn span(&self) -> Span {
         let body = self.len - self.owned.len().max(self.done);
         Span { start: self.at, end: self.at + (self.header + body) as u64 }
     }
 
-    /// Whether nothing of it has been taken out of the stream.
+    /// True if nothing of it has been taken out of the stream.
     pub(super) fn is_untouched(&self) -> bool {
         self.header == HEADER
     }
 
-    /// The body has been copied into memory of this end.
+    /// Records that the body has been copied into memory of this end.
     pub(super) fn moved_to(&mut self, body: Vec<u8>) {
         self.at = self.span().end;
         self.header = 0;
         self.owned = body;
     }
 
-    /// `n` bytes were taken out of the stream, for the receiver where they are of the body.
+    /// Records that `n` bytes were taken out of the stream; those of the body went to the receiver.
     pub(super) fn took(&mut self, n: usize) {
         let header = n.min(self.header);
         self.header -= header;
@@ -60,7 +60,7 @@ impl Parcel {
         self.at += n as u64;
     }
 
-    /// The receiver gives up: what it has in `buffer` is kept here.
+    /// Keeps the part of the message in `buffer`, because the receiver gives up.
     pub(super) fn give_back(&mut self, buffer: &[u8]) {
         if self.done > 0 {
             self.owned = buffer[..self.done].to_vec();

@@ -68,7 +68,7 @@ impl<S: SeekSocket> Mailbox<S> {
 }
 
 impl<S: SeekSocket> Session<'_, S> {
-    /// Receives what has come until this receive has its message.
+    /// Receives messages until this one is complete or no more have arrived.
     fn advance(&mut self, ticket: Ticket) -> Result<ControlFlow<Completed, Wait>, RecvError> {
         let stream = self.stream();
         let mut stepped = Ok(Step::Other);

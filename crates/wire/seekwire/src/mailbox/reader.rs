@@ -14,20 +14,20 @@ use super::view::View;
 use crate::SeekError;
 use crate::seek::{At, SeekOptions, SeekSocket};
 
-/// Spent bytes are taken out of the stream when there are so many.
+/// Spent bytes are taken out of the stream when there are this many.
 const FLUSH: u64 = 64 << 10;
-/// Bytes of a large message that are waited for at a time.
+/// Maximum number of bytes of a large message to wait for at a time.
 const PIECE: u64 = 32 << 10;
 
-/// For what to wait.
+/// The bytes to wait for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
     pub(super) at: u64,
-    /// Bytes that would do.
+    /// Minimum number of bytes.
     pub(super) least: u64,
-    /// Bytes that are better, because there are fewer wake-ups.
+    /// Preferred number of bytes: more bytes mean fewer wake-ups.
     pub(super) len: u64,
-    /// They may be there, but there is no memory in which they could be looked at.
+    /// The bytes may have arrived, but there is no memory in which to look at them.
     pub(super) starved: bool,
 }
 
@@ -37,12 +37,12 @@ impl Wait {
     }
 }
 
-/// How far a message has got.
+/// The progress of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fill {
-    /// The receiver has it.
+    /// The receiver has the whole message.
     Done,
-    /// The buffer is full, and more is to come.
+    /// The buffer is full, and there are more bytes.
     Room,
     /// The next bytes have not arrived.
     Wait(Wait),
@@ -50,12 +50,12 @@ pub(super) enum Fill {
     Crowded,
 }
 
-/// What came of taking the spent bytes out of the stream.
+/// The result of taking the spent bytes out of the stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flushed {
-    /// Some are out.
+    /// At least one span was taken out.
     pub(super) any: bool,
-    /// None are left.
+    /// No spans are left.
     pub(super) all: bool,
 }
 
@@ -65,10 +65,10 @@ pub(super) struct Reader {
     pub(super) coming: View,
     /// A copy of bytes where messages were left in the stream.
     left: View,
-    /// Of the messages, headers included.
+    /// Average size of the messages, headers included.
     sizes: Average,
     spent: Spent,
-    /// How many of these are taken out.
+    /// Number of spent bytes at which they are taken out.
     flush_at: u64,
 }
 
@@ -87,7 +87,7 @@ impl Reader {
         }
     }
 
-    /// Looks at what has arrived from `at` on, at least at `need` bytes: [`View::refill`].
+    /// Looks at the bytes from `at` on, at least `need` of them: [`View::refill`].
     pub(super) fn look(
         &mut self,
         stream: &impl SeekSocket,
@@ -103,8 +103,8 @@ impl Reader {
         self.sizes.note(total);
     }
 
-    /// Moves what has arrived of a message into the receiver's buffer, of which `into` may be a
-    /// first part; all or nothing unless `partial`.
+    /// Moves the bytes of a message that have arrived into the receiver's buffer; `into` may be
+    /// just a first part of it. All or nothing unless `partial`.
     pub(super) fn fill(
         &mut self,
         stream: &impl SeekSocket,
@@ -143,7 +143,7 @@ impl Reader {
         Ok(Fill::Done)
     }
 
-    /// A small message, from a view.
+    /// Copies a small message from a view.
     fn copy(
         &mut self,
         stream: &impl SeekSocket,
@@ -173,7 +173,7 @@ impl Reader {
     }
 
     /// Takes bytes of a message, together with its header and the spent bytes before it, so that
-    /// there is one hole.
+    /// they leave a single hole.
     fn take(
         &mut self,
         stream: &impl SeekSocket,
@@ -199,17 +199,17 @@ impl Reader {
         Ok(taken)
     }
 
-    /// Moves a message that has arrived into memory. `false`: it has not arrived, or there would be
-    /// a hole more.
+    /// Moves a message that has arrived into memory. Returns `false` if it has not arrived, or if
+    /// there would be one hole more.
     pub(super) fn move_out(&mut self, stream: &impl SeekSocket, parcel: &mut Parcel) -> bool {
         let mut body = vec![0; parcel.len];
         let taken = self.take(stream, parcel, &mut body, false);
-        // A message that the end of the stream cuts off is taken in part.
+        // A message that is cut off by the end of the stream is taken in part.
         parcel.give_back(&body);
         taken.is_ok() && parcel.span().is_empty()
     }
 
-    /// A small message that has just been found, in memory of its own.
+    /// Copies a small message that has just been found into memory of its own.
     pub(super) fn own(&mut self, stream: &impl SeekSocket, parcel: &mut Parcel) {
         let span = parcel.span();
         if let Some(bytes) = self.coming.get(span.start, span.len() as usize) {
@@ -219,13 +219,13 @@ impl Reader {
         }
     }
 
-    /// Nobody needs these bytes of the stream any more.
+    /// Marks bytes of the stream as spent.
     pub(super) fn spend(&mut self, stream: &impl SeekSocket, span: Span) {
         self.spent.add(span);
         if self.spent.bytes() >= self.flush_at {
             self.flush(stream);
-            // What cannot be taken out now stays spent; what is wrong with the stream is seen
-            // elsewhere.
+            // Bytes that cannot be taken out now stay spent. Other calls report errors of the
+            // stream.
             self.flush_at = self.spent.bytes() + FLUSH;
         }
     }

@@ -14,7 +14,7 @@ use super::terms::Envelope;
 use super::waiting::On;
 use crate::seek::SeekSocket;
 
-/// Memory that is reserved at first for a message, since only the peer states its length.
+/// Initial limit for the memory reserved for a message, because the length is the peer's claim.
 const TRUSTED: usize = 1 << 20;
 
 /// Where a message goes.
@@ -31,7 +31,7 @@ impl Target<'_> {
         }
     }
 
-    /// Room for the message or a first part of it, larger than what was full.
+    /// Room for the message or a first part of it, larger than the room that was full.
     fn space(&mut self, parcel: &Parcel) -> &mut [u8] {
         match self {
             Self::Slice(slice) => slice,
@@ -105,8 +105,8 @@ impl<S: SeekSocket> Mailbox<S> {
         self.receive(selector, Target::Slice(buffer), false)
     }
 
-    /// Says what [`Mailbox::recv`] would receive, if its header has arrived. The message stays, and
-    /// another thread may take it.
+    /// Returns the envelope of the message that [`Mailbox::recv`] would receive, if its header has
+    /// arrived. The message stays, and another thread may take it.
     ///
     /// # Errors
     /// As [`Mailbox::recv`], without [`RecvError::TooSmall`].
@@ -171,7 +171,7 @@ impl<S: SeekSocket> Mailbox<S> {
 }
 
 impl<S: SeekSocket> Session<'_, S> {
-    /// The message that a receive with so much room gets.
+    /// Finds the message for a receive with this much room.
     fn find(
         &mut self,
         selector: Selector,
@@ -232,7 +232,7 @@ impl<S: SeekSocket> Session<'_, S> {
         Err(why)
     }
 
-    /// Looks for a message that matches among all that have arrived.
+    /// Searches all messages that have arrived for one that matches.
     fn search(&mut self, selector: Selector) -> Result<ControlFlow<Envelope, Wait>, RecvError> {
         let stream = self.stream();
         loop {

@@ -1,4 +1,4 @@
-//! Finds the headers, one behind the other.
+//! Finds the headers, one after the other.
 
 use seekwire_protocol::message::{HEADER, HELLO, Header};
 use seekwire_protocol::span::Span;
@@ -14,16 +14,16 @@ use crate::seek::SeekSocket;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) header: Header,
-    /// All of it has arrived, and is best copied from a view.
+    /// All of it has arrived, and it is small enough to be copied from a view.
     is_small: bool,
 }
 
 /// Why there is no header.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// It has not arrived.
+    /// The header has not arrived.
     Wait(Wait),
-    /// There will be none.
+    /// No header will come.
     End(End),
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Scanner {
     next: u64,
     sequence: u32,
     greeted: bool,
-    /// Bytes of the longest message.
+    /// Maximum length of a message in bytes.
     most: u32,
 }
 
@@ -48,7 +48,7 @@ impl Scanner {
         Self { next: start, sequence: 0, greeted: false, most }
     }
 
-    /// The message of this header; the next header is behind it.
+    /// Moves past the message that was found. The next header follows it.
     pub(super) fn pass(&mut self, found: Found) -> Parcel {
         let Found { header, is_small } = found;
         let parcel = Parcel::new(header, is_small, self.next);
@@ -57,7 +57,7 @@ impl Scanner {
         parcel
     }
 
-    /// The next header. Small messages are not seen before they have come to their end.
+    /// Finds the next header. A small message is not found before all of it has arrived.
     pub(super) fn look(
         &mut self,
         stream: &impl SeekSocket,
@@ -101,7 +101,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Looks at what comes next, at least at `need` bytes.
+    /// Looks at the next bytes, at least `need` of them.
     fn arrived(
         &self,
         stream: &impl SeekSocket,
@@ -121,7 +121,7 @@ impl Scanner {
         Err(stop)
     }
 
-    /// The stream has ended; perhaps before the end of the last message that began.
+    /// The reason why the stream has ended, perhaps in the middle of the last message.
     fn no_more(&self, stream: &impl SeekSocket) -> End {
         match stream.extent() {
             Ok(extent) if extent.arrived < self.next => {

@@ -13,7 +13,7 @@ use super::session::Session;
 use super::state::Mailbox;
 use crate::seek::SeekSocket;
 
-/// IOV_MAX: buffers that one call may have.
+/// IOV_MAX: maximum number of buffers in one call.
 const BUFFERS: usize = 1024;
 
 /// The right to send.
@@ -66,7 +66,7 @@ impl<S: SeekSocket> Mailbox<S> {
         turn.message(&mut bufs)
     }
 
-    /// Waits until messages that were begun are sent completely ([`SendError::Full`]).
+    /// Waits until messages that were partly sent ([`SendError::Full`]) are sent completely.
     ///
     /// # Errors
     /// As [`Mailbox::send`].
@@ -92,7 +92,7 @@ impl<S: SeekSocket> Mailbox<S> {
             outbox = self.turn.wait(outbox).unwrap_or_else(PoisonError::into_inner);
         }
         if outbox.finished {
-            // The next one in the queue is to hear of it, too.
+            // Wakes the next thread in the queue, which also fails.
             self.turn.notify_one();
             return Err(SendError::Finished);
         }
@@ -101,8 +101,8 @@ impl<S: SeekSocket> Mailbox<S> {
         Ok(Turn { mailbox: self, sequence: outbox.sequence, rest })
     }
 
-    /// Sends what is left of a message that was begun, as far as there is room now. Returns whether
-    /// there is more and nobody else is at it.
+    /// Sends the rest of a message that was begun, or the part of it that has room now. Returns
+    /// whether bytes are left and no other thread is sending.
     pub(super) fn send_rest(&self) -> bool {
         let mut outbox = self.outbox();
         if outbox.busy || outbox.rest.is_empty() {
@@ -111,13 +111,13 @@ impl<S: SeekSocket> Mailbox<S> {
         match try_send_from(&self.stream, &mut outbox.rest) {
             Ok(()) => {}
             Err(error) if is_passing(&error) => {}
-            // The next one who sends will hear of it.
+            // The next thread that sends gets the error.
             Err(_) => return false,
         }
         !outbox.rest.is_empty()
     }
 
-    /// No messages go out any more, once what was begun is out.
+    /// Sends the rest of a message that was begun, and allows no further ones.
     pub(super) fn finish_sending(&self) -> Result<(), SendError> {
         let mut turn = self.turn()?;
         turn.rest()?;
@@ -125,7 +125,7 @@ impl<S: SeekSocket> Mailbox<S> {
         Ok(())
     }
 
-    /// Receives, and sleeps until there may be room to send or something to receive.
+    /// Receives messages, then sleeps until there may be room to send or bytes to receive.
     fn wait_for_room(&self) -> Result<(), SendError> {
         let mut session = Session::new(self);
         let received = loop {
@@ -138,7 +138,7 @@ impl<S: SeekSocket> Mailbox<S> {
         if let Some(End::Misbehaved(why)) = &session.end {
             return Err(why.clone().into());
         }
-        // A leader makes room itself when it is needed.
+        // If there is a leader, it makes room itself.
         if !session.is_led()
             && (received.is_ok() || matches!(received, Err(RecvError::Full { .. })))
         {

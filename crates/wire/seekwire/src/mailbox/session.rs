@@ -1,6 +1,6 @@
-//! Who waits for the stream, and how the others are woken: one thread, the leader, sleeps in the
-//! stream, all others on a condition variable each. What the leader finds for others it gives to
-//! them, and when it leaves, another one leads. The lock is never held while anybody sleeps.
+//! Sleeping and waking: one thread, the leader, sleeps in the stream. The others sleep on a
+//! condition variable each. The leader delivers to the others what it finds for them, and when it
+//! leaves, another thread leads. No thread sleeps with the lock held.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use super::waiting::{On, Sleeper};
 use crate::SeekError;
 use crate::seek::{At, SeekSocket};
 
-/// One of so many calls that find nothing and do not wait sees to it that more can come.
+/// One in this many calls that find nothing and do not wait makes room for more bytes.
 const POLLS: u32 = 16;
 
 /// The lock, and the stream it belongs to.
@@ -39,7 +39,7 @@ impl<S: SeekSocket> DerefMut for Session<'_, S> {
 }
 
 impl<S: SeekSocket> Drop for Session<'_, S> {
-    /// Whoever leaves sees to it that somebody leads.
+    /// Wakes another thread to lead if there is no leader.
     fn drop(&mut self) {
         if let Some(inbox) = &self.inbox {
             if !inbox.waiting.leader {
@@ -65,7 +65,7 @@ impl<'a, S: SeekSocket> Session<'a, S> {
         self.waiting.leader
     }
 
-    /// Sleeps until there may be more; returns early at times.
+    /// Sleeps until there may be more bytes. May return early.
     pub(super) fn block(&mut self, on: On, wait: Wait) -> Result<(), RecvError> {
         if self.waiting.leader {
             self.follow(on, wait);
@@ -117,8 +117,8 @@ impl<'a, S: SeekSocket> Session<'a, S> {
         self.waited(wait.at, waited)
     }
 
-    /// For calls that found nothing and do not wait: if the stream is full of other messages, these
-    /// would find nothing for ever.
+    /// For calls that found nothing and do not wait: without this, they would find nothing for ever
+    /// when other messages fill the stream.
     pub(super) fn nudge(&mut self, wait: Wait) -> Result<(), RecvError> {
         self.waiting.polls = self.waiting.polls.wrapping_add(1);
         if self.waiting.leader || self.waiting.polls % POLLS != 0 {
@@ -147,14 +147,14 @@ impl<'a, S: SeekSocket> Session<'a, S> {
                     });
                 }
             }
-            // Another thread has taken these bytes meanwhile.
+            // Another thread has taken these bytes in the meantime.
             Err(SeekError::Taken) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    /// Lets the peer go on sending, so that it gets to receiving.
+    /// Lets the peer go on sending until it receives.
     pub(super) fn make_room(&mut self) -> Result<(), RecvError> {
         let stream = self.stream();
         match stream.make_room() {
@@ -162,7 +162,7 @@ impl<'a, S: SeekSocket> Session<'a, S> {
                 self.flush(stream);
                 match stream.make_room() {
                     Err(SeekError::NoRoom) if self.unexpected_count() > 0 => Err(self.full()),
-                    // Whatever else there is to say is said by those who send and receive.
+                    // Other errors are reported by the calls that send and receive.
                     _ => Ok(()),
                 }
             }

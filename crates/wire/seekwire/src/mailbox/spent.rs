@@ -1,5 +1,5 @@
-//! Bytes that were copied from a view and that nobody needs in the stream any more. They are taken
-//! out of the stream many at a time.
+//! Bytes that were copied from a view and are no longer needed in the stream. They are taken out of
+//! the stream many at a time.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use seekwire_protocol::span::Span;
 
 #[derive(Debug, Default)]
 pub(super) struct Spent {
-    /// The ends of the spans by their starts; none touches another.
+    /// The end of each span by its start. No two spans touch.
     spans: BTreeMap<u64, u64>,
     bytes: u64,
 }
@@ -25,12 +25,12 @@ impl Spent {
         }
     }
 
-    /// How many bytes there are.
+    /// Total number of bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The span that ends there; empty if none does.
+    /// The span that ends at `at`, or an empty one.
     pub(super) fn before(&self, at: u64) -> Span {
         match self.spans.range(..at).next_back() {
             Some((&start, &end)) if end == at => Span { start, end },
@@ -38,14 +38,14 @@ impl Spent {
         }
     }
 
-    /// Forgets the span that begins there: it is out of the stream.
+    /// Removes the span that begins at `start`, because it has been taken out of the stream.
     pub(super) fn taken(&mut self, start: u64) {
         if let Some(end) = self.spans.remove(&start) {
             self.bytes -= end - start;
         }
     }
 
-    /// All of them, in order.
+    /// All spans, in order.
     pub(super) fn all(&self) -> Vec<Span> {
         self.spans.iter().map(|(&start, &end)| Span { start, end }).collect()
     }

@@ -1,4 +1,4 @@
-//! What a mailbox consists of.
+//! The state of a mailbox.
 
 use std::sync::{Condvar, Mutex};
 
@@ -7,24 +7,23 @@ use super::outbox::Outbox;
 use super::terms::Limits;
 use crate::seek::SeekSocket;
 
-/// Sends and receives messages, each with a tag, over a stream whose other end is a mailbox, too.
+/// Sends and receives messages, each with a tag, over a stream between two mailboxes.
 ///
 /// **Order.** A message goes to the earliest receive that matches it; a receive takes the earliest
 /// message that it matches. Thus messages that match the same receive never overtake each other,
 /// whatever their sizes, and no message is passed over for ever by receives that match it:
 /// [`Mailbox::recv_any`] takes the earliest of all.
 ///
-/// **Memory.** A message that is asked for goes from the stream straight into the receiver's
-/// buffer. One that nobody has asked for stays in the stream, and only its envelope is remembered;
-/// when the stream's buffer is full of them, they are moved into the stream's library memory,
-/// oldest first, up to its limit. Then a receive that would need yet another message is told
-/// [`RecvError::Full`], and the peer cannot send any more until something is received: a tag
-/// that nobody ever asks for ends there. Nothing is lost then, and nothing has to be opened anew.
+/// **Memory.** A message that a receive is waiting for goes from the stream straight into the
+/// receiver's buffer. An unexpected message stays in the stream, and only its envelope is stored.
+/// When such messages fill the stream's buffer, they are moved into the stream's library memory,
+/// oldest first, up to its limit. Then a receive that would need yet another message fails with
+/// [`RecvError::Full`], and the peer cannot send any more until something is received. A tag that
+/// nobody ever asks for leads to this state. Nothing is lost, and nothing has to be opened again.
 ///
 /// **Threads.** Any thread may call any method; several may wait for different messages at a time.
-/// Those who wait also do the work of those who do not: posted receives make progress in any call
-/// that receives, or that has no room to send, and in no others, because a mailbox has no thread of
-/// its own.
+/// A mailbox has no thread of its own. Posted receives make progress only in calls that receive, or
+/// that have no room to send: waiting threads do the work for the others.
 ///
 /// **Cost.** Headers and small messages are found by looking at up to 64 KiB of the stream at a
 /// time; large messages cost a look at the header and one or two receives.
@@ -55,6 +54,6 @@ pub struct Mailbox<S: SeekSocket> {
     pub(super) limits: Limits,
     pub(super) inbox: Mutex<Inbox>,
     pub(super) outbox: Mutex<Outbox>,
-    /// Notified when the next one may send.
+    /// Notified when the next thread may send.
     pub(super) turn: Condvar,
 }

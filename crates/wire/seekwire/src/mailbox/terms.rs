@@ -2,7 +2,7 @@
 
 use super::parcel::Parcel;
 
-/// What a receiver learns about a message besides its bytes.
+/// The metadata that a receiver gets with a message.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub struct Envelope {
@@ -10,7 +10,7 @@ pub struct Envelope {
     pub tag: u64,
     /// Length of the message in bytes.
     pub len: usize,
-    /// How many messages the sender had sent before it, modulo 2^32.
+    /// Number of messages that the sender had sent before this one, modulo 2^32.
     pub sequence: u32,
 }
 
@@ -20,11 +20,11 @@ impl Envelope {
     }
 }
 
-/// A posted receive that has its message.
+/// A posted receive that has completed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Completed {
-    /// What it is.
+    /// The message's metadata.
     pub envelope: Envelope,
     /// The buffer as it was posted; the message is in its first [`Envelope::len`] bytes.
     pub buffer: Vec<u8>,
@@ -49,11 +49,11 @@ impl Completed {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Length of the longest message in bytes, in either direction. A peer that announces a longer
+    /// Maximum length of a message in bytes, in either direction. A peer that announces a longer
     /// one has misbehaved.
     pub message: u32,
-    /// Number of messages that nobody has asked for. Each takes about 150 bytes of memory. More of
-    /// them give [`RecvError::Full`].
+    /// Maximum number of unexpected messages. Each takes about 150 bytes of memory. More of them
+    /// give [`RecvError::Full`].
     ///
     /// [`RecvError::Full`]: super::RecvError::Full
     pub unexpected: usize,

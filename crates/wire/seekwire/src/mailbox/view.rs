@@ -1,21 +1,21 @@
 //! A copy of some bytes that are still in the stream. The mailbox finds headers and small messages
-//! in it, without a call for each.
+//! in this copy, without a call for each.
 
 use std::io::IoSliceMut;
 
 use crate::SeekError;
 use crate::seek::{At, SeekOptions, SeekSocket};
 
-/// Up to how many bytes, header included, a message is small: it is copied from a view, because a
-/// call of its own would cost more than the copies.
+/// Maximum size of a small message, header included. A small message is copied from a view, because
+/// a call of its own would cost more than the copies.
 pub(super) const SMALL: usize = 2048;
-/// The most bytes that are looked at with one call.
+/// Maximum number of bytes that one call looks at.
 const MOST: usize = 64 << 10;
-/// The fewest: a header.
+/// The minimum: a header.
 const LEAST: usize = seekwire_protocol::message::HEADER;
 
-/// Bytes from one thing of use to the next that are still close together: a small message, and a
-/// share of the one that is cut off at the end.
+/// Maximum number of bytes per useful item for a view to grow: a small message, and its share of
+/// the message that is cut off at the end.
 const FAR: usize = SMALL * 5 / 4;
 
 #[derive(Debug)]
@@ -24,9 +24,9 @@ pub(super) struct View {
     start: u64,
     bytes: Vec<u8>,
     len: usize,
-    /// How many to look at next time.
+    /// Number of bytes to look at next time.
     want: usize,
-    /// How often something in here was of use.
+    /// Number of times that this copy was useful.
     uses: usize,
 }
 
@@ -35,27 +35,27 @@ impl View {
         Self { start: 0, bytes: Vec::new(), len: 0, want: 4096, uses: 0 }
     }
 
-    /// The `len` bytes at a position, if they are here.
+    /// The `len` bytes at position `at`, if this copy has them.
     pub(super) fn get(&self, at: u64, len: usize) -> Option<&[u8]> {
         let from = usize::try_from(at.checked_sub(self.start)?).ok()?;
         self.bytes[..self.len].get(from..from.checked_add(len)?)
     }
 
-    /// What is here from a position on.
+    /// The bytes of this copy from position `at` on.
     pub(super) fn from(&self, at: u64) -> &[u8] {
         let from = at.checked_sub(self.start).and_then(|from| usize::try_from(from).ok());
         from.and_then(|from| self.bytes[..self.len].get(from..)).unwrap_or_default()
     }
 
-    /// Something in here was of use.
+    /// Records that this copy was useful.
     pub(super) fn used(&mut self) {
         self.uses += 1;
     }
 
-    /// Looks at what has arrived from `at` on, at `least` bytes or more, and returns how many there
-    /// are; fewer only where the stream ends. It looks at more each time as long as what is of use
-    /// in there lies close together, and at no more than it must when it does not. `bulk` as in
-    /// [`SeekOptions`]. With `WouldBlock` the view has what there is.
+    /// Looks at the bytes from `at` on, at least `least` of them, and returns how many there are;
+    /// fewer only at the end of the stream. It looks at more bytes each time while useful items lie
+    /// close together, and otherwise at the minimum. `bulk` as in [`SeekOptions`]. With
+    /// `WouldBlock` the view has the bytes that have arrived.
     pub(super) fn refill(
         &mut self,
         stream: &impl SeekSocket,
@@ -79,7 +79,7 @@ impl View {
         let all = SeekOptions::PEEK.bulk(bulk);
         self.len = self.look(stream, size, all.partial(true))?;
         if self.len > 0 && self.len < least {
-            // Is that because the rest has not come yet, or because it never will?
+            // Have the other bytes not arrived yet, or will they never?
             self.len = self.look(stream, least, all)?;
         }
         Ok(self.len)

@@ -1,4 +1,4 @@
-//! Who waits, and for what.
+//! The threads that wait.
 
 use std::sync::{Arc, Condvar};
 
@@ -6,14 +6,14 @@ use seekwire_protocol::message::{Selector, Ticket};
 
 use super::reader::Wait;
 
-/// What a thread sleeps for.
+/// The event that a thread sleeps for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum On {
-    /// A receive that waits.
+    /// A waiting receive gets its message.
     Ticket(Ticket),
-    /// A message that matches.
+    /// A message that matches arrives.
     Probe(Selector),
-    /// More of the message that it is receiving.
+    /// More bytes arrive of the message that the thread is receiving.
     Bytes,
 }
 
@@ -22,9 +22,9 @@ pub(super) struct Waiting {
     pub(super) leader: bool,
     pub(super) sleepers: Vec<Sleeper>,
     pub(super) next: u64,
-    /// What a sleeper needs that is in the middle of a message: it comes before all else.
+    /// The bytes that a sleeper in the middle of a message needs. They come before all else.
     pub(super) urgent: Option<Wait>,
-    /// Where the bytes begin for which there was no room at the last attempt.
+    /// Start of the bytes for which there was no room at the last attempt.
     pub(super) starved: Option<u64>,
     pub(super) polls: u32,
 }

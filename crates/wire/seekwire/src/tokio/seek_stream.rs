@@ -20,7 +20,7 @@ use crate::socket_options::socket_options;
 /// One task may read, one write, and any number seek at a time.
 #[derive(Debug)]
 pub struct SeekStream {
-    // Dropped before what it watches is closed.
+    // Dropped before the socket that it watches is closed.
     waiting: Waiting,
     stream: crate::SeekStream,
 }
@@ -58,7 +58,7 @@ impl SeekStream {
     }
 
     /// Takes the bytes from `offset` on, as many as `into` has room for, once they have arrived.
-    /// Returns fewer bytes only at the end of the stream, and 0 behind it. Like
+    /// Returns fewer bytes only at the end of the stream, and 0 past it. Like
     /// [`crate::SeekStream::seek_recv`], but while it waits, earlier bytes move to library memory.
     ///
     /// # Errors
@@ -158,12 +158,12 @@ impl AsyncWrite for SeekStream {
         true
     }
 
-    /// Nothing is held back.
+    /// Does nothing, because writes are not buffered.
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
-    /// Ends this direction; the peer receives what was written before.
+    /// Ends this direction; the peer still receives all bytes written before.
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(shut(self.stream.shutdown(Shutdown::Write)))
     }

@@ -32,9 +32,9 @@ const SEND: SendFlags = SendFlags {
 /// One task may read, one write, and any number seek at a time.
 #[derive(Debug)]
 pub struct Stream {
-    // Dropped before what it watches is closed.
+    // Dropped before the socket and the doorbell that it watches are closed.
     waiting: Waiting,
-    /// Held by receives: the first seek must not overlap a receive that does not know of it.
+    /// Held by receives: the first seek must not overlap with a receive that ignores holes.
     receiving: Mutex<()>,
     stream: crate::Stream,
 }
@@ -43,7 +43,7 @@ impl Stream {
     /// Connects to the first of the addresses that answers.
     ///
     /// # Errors
-    /// Those of connect(2); that a name is not known.
+    /// Those of connect(2); an unknown host name.
     ///
     /// # Panics
     /// As [`Stream::new`].
@@ -52,23 +52,24 @@ impl Stream {
         Self::new(crate::Stream::from_connected(socket)?)
     }
 
-    /// Takes over a stream, which no longer blocks.
+    /// Takes over a stream and makes it nonblocking.
     ///
     /// # Errors
     /// Those of fcntl(2) and epoll_ctl(2); EMFILE.
     ///
     /// # Panics
-    /// Outside of a tokio runtime, or in one without I/O or time.
+    /// Panics outside of a tokio runtime, or in one without I/O or time.
     pub fn new(stream: crate::Stream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let waiting = Waiting::new(stream.connection().fd())?;
         let stream = Self { waiting, receiving: Mutex::new(()), stream };
-        // It may be on the ring already.
+        // The stream may already use the ring.
         stream.waiting.follow(Some(stream.stream.connection()));
         Ok(stream)
     }
 
-    /// Which carrier moves the bytes, and how many it moved; also after the end of the connection.
+    /// The carrier of each direction, and the number of bytes it has moved. Also works after the
+    /// end of the connection.
     ///
     /// # Errors
     /// ENOTCONN before the connection is established.
@@ -76,15 +77,16 @@ impl Stream {
         self.stream.status()
     }
 
-    /// SO_ERROR: what went wrong since the last call, which is told once.
+    /// Returns and clears the pending error of the socket (SO_ERROR).
     ///
     /// # Errors
-    /// None; it is as in std's `TcpStream`.
+    /// None; see std's `TcpStream`.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         self.stream.take_error()
     }
 
-    /// Receives without taking: the next read gives the same bytes. For the task that reads.
+    /// Receives bytes without taking them: the next read returns the same bytes. For the task that
+    /// reads.
     ///
     /// # Errors
     /// Those of recv(2).
@@ -93,19 +95,19 @@ impl Stream {
         std::future::poll_fn(|cx| self.poll_receive(cx, into, flags)).await
     }
 
-    /// Takes the bytes from `offset` on, as many as `into` has room for, once they are there. Fewer
-    /// come only where the stream ends, 0 behind its end. As [`crate::Stream::seek_recv`], but what
-    /// has arrived before them is moved to library memory while it waits.
+    /// Takes the bytes from `offset` on, as many as `into` has room for, once they have arrived.
+    /// Returns fewer bytes only at the end of the stream, and 0 past it. Like
+    /// [`crate::Stream::seek_recv`], but while it waits, earlier bytes move to library memory.
     ///
     /// # Errors
-    /// [`SeekError`] but [`SeekError::WouldBlock`]; [`SeekError::NoRoom`] as soon as library memory
-    /// is full.
+    /// [`SeekError`] except [`SeekError::WouldBlock`]; [`SeekError::NoRoom`] as soon as library
+    /// memory is full.
     pub async fn seek_recv(&self, into: &mut [u8], offset: u64) -> Result<usize, SeekError> {
         let into = &mut [IoSliceMut::new(into)];
         self.seek_recv_vectored(into, At::Offset(offset), SeekOptions::TAKE).await
     }
 
-    /// As [`Stream::seek_recv`], but the bytes stay.
+    /// Like [`Stream::seek_recv`], but leaves the bytes in the stream.
     ///
     /// # Errors
     /// Those of [`Stream::seek_recv`].
@@ -114,8 +116,8 @@ impl Stream {
         self.seek_recv_vectored(into, At::Offset(offset), SeekOptions::PEEK).await
     }
 
-    /// As [`Stream::seek_recv`], into several buffers, from an offset or an absolute position, as
-    /// `options` say.
+    /// Like [`Stream::seek_recv`], but fills several buffers, from an offset or an absolute
+    /// position, as `options` say.
     ///
     /// # Errors
     /// Those of [`Stream::seek_recv`].
@@ -146,7 +148,7 @@ impl Stream {
         .await
     }
 
-    /// What was taken out of the middle and not yet passed by the head, in order.
+    /// The holes, in order: bytes that were taken and that the head has not passed yet.
     ///
     /// # Errors
     /// As [`crate::Stream::holes`].
@@ -174,7 +176,7 @@ impl Stream {
     }
 }
 
-/// `None` for what is not there yet.
+/// Turns `WouldBlock` into `None`.
 pub(super) fn there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -182,7 +184,7 @@ pub(super) fn there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// As tokio's own streams: to shut down twice is no error.
+/// Ignores that the direction was already shut down, as tokio's own streams do.
 pub(super) fn shut(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
@@ -223,12 +225,12 @@ impl AsyncWrite for Stream {
         true
     }
 
-    /// Nothing is held back.
+    /// Does nothing, because writes are not buffered.
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
-    /// Ends this direction; the peer receives what was written before.
+    /// Ends this direction; the peer still receives all bytes written before.
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = shut(self.stream.shutdown(Shutdown::Write));
         self.waiting.follow(Some(self.stream.connection()));

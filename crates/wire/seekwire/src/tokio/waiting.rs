@@ -1,10 +1,10 @@
 //! Tasks that wait for a stream.
 //!
-//! Four things may have news for a task: the kernel's socket, the doorbell, another task that has
-//! brought the connection to the ring, and, where nobody would tell, a timer. They have one waker,
-//! which wakes all tasks that wait: each of them looks for itself. So no event is lost by who
-//! consumes it. A task first is entered, then listens, then arms the ring, and only then tries for
-//! the last time: whatever comes after that try wakes it.
+//! Four sources can wake a task: the kernel's socket, the doorbell, another task that has brought
+//! the connection to the ring, and a timer where no event would come. They share one waker, which
+//! wakes all waiting tasks, and each of them checks for itself. So no event is lost because another
+//! task consumed it. A task first enters itself, then listens, then arms the ring, and only then
+//! makes a last attempt: any event after that attempt wakes it.
 
 use std::io;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ use seekwire_protocol::Reason;
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::reactor::Watched;
 
-/// A task that waits. The one that reads and the one that writes are always the same number.
+/// A waiting task. The reader and the writer have fixed numbers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Id(u64);
 
@@ -31,7 +31,7 @@ pub(super) const WRITER: Id = Id(1);
 pub(super) const READ: Interest = Interest { read: true, write: false };
 pub(super) const WRITE: Interest = Interest { read: false, write: true };
 
-/// Those who wait.
+/// The waiting tasks.
 #[derive(Debug, Default)]
 struct Waiters(Mutex<Vec<(Id, Waker)>>);
 
@@ -64,19 +64,19 @@ impl Wake for Waiters {
     }
 }
 
-/// What wakes the tasks that wait for a stream.
+/// The sources that wake the tasks of a stream.
 #[derive(Debug)]
 pub(super) struct Waiting {
     socket: Watched,
-    /// Since the connection is attached.
+    /// Set once the connection is attached.
     doorbell: OnceLock<Watched>,
-    /// Whether the others were told that it is.
+    /// True once the other tasks have been woken because the connection was attached.
     is_told: AtomicBool,
     waiters: Arc<Waiters>,
-    /// Wakes them.
+    /// Wakes all waiting tasks.
     waker: Waker,
-    /// What the peer is asked to ring for, and will be until the end: to ask costs it nothing
-    /// before it has to ring, which it does once each time.
+    /// The events for which the peer is asked to ring. The request stays until the end: it costs
+    /// the peer nothing until it rings, which it does once per request.
     armed: Mutex<Interest>,
     timer: Mutex<Pin<Box<Sleep>>>,
     runtime: Handle,
@@ -84,7 +84,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// For what comes to a socket that does not block.
+    /// Waits for events of a nonblocking socket.
     pub(super) fn new(socket: Fd) -> io::Result<Self> {
         let waiters = Arc::new(Waiters::default());
         Ok(Self {
@@ -94,20 +94,20 @@ impl Waiting {
             waker: waiters.clone().into(),
             waiters,
             armed: Mutex::default(),
-            // Made now so that a runtime without time is noticed now.
+            // Created now so that a runtime without time fails here.
             timer: Mutex::new(Box::pin(sleep_until(Instant::now()))),
             runtime: Handle::current(),
             next: AtomicU64::new(WRITER.0 + 1),
         })
     }
 
-    /// A further task, until it is dropped.
+    /// Registers a further task until the result is dropped.
     pub(super) fn waiter(&self) -> Waiter<'_> {
         Waiter { waiting: self, id: Id(self.next.fetch_add(1, Ordering::Relaxed)) }
     }
 
-    /// Tries until there is a result; `attempt` says `None` where there is nothing yet. The
-    /// `connection` is of a stream that may come to the ring.
+    /// Tries until there is a result; `attempt` returns `None` if it would block. `connection` is
+    /// given for a stream that may come to the ring.
     pub(super) fn poll<T, E: From<io::Error>>(
         &self,
         cx: &mut Context<'_>,
@@ -116,7 +116,7 @@ impl Waiting {
         connection: Option<&Connection>,
         mut attempt: impl FnMut() -> Result<Option<T>, E>,
     ) -> Poll<Result<T, E>> {
-        // Also where the kernel has no part in it, a task lets others have their turn.
+        // A task gives way to others even if the kernel is not involved.
         let turn = ready!(coop::poll_proceed(cx));
         let is_ready = |connection: &Connection| {
             let now = connection.readiness();
@@ -134,12 +134,13 @@ impl Waiting {
             if let Some(connection) = connection.filter(|_| attached) {
                 self.arm(connection, want);
             }
-            // Taken before the last try: bytes that are held back at the try are visible by then.
+            // Read before the last attempt: bytes that are held back during it become visible
+            // within this time.
             let held = connection.and_then(|connection| connection.held_for(want));
             if let Some(result) = attempt().transpose() {
                 break result;
             }
-            // Brought to the ring by this attempt, or by another task meanwhile.
+            // This attempt or another task has brought the connection to the ring in the meantime.
             let is_new = !attached && connection.is_some_and(Connection::is_attached);
             if !is_new {
                 let doubt = connection.and_then(|connection| self.doubt(connection, want));
@@ -155,18 +156,19 @@ impl Waiting {
         Poll::Ready(result)
     }
 
-    /// After a call that may have brought the connection to the ring: watches the doorbell, and has
-    /// those look again who know of the socket alone. Returns whether the connection is attached.
+    /// Called after an operation that may have brought the connection to the ring: watches the
+    /// doorbell, and wakes the tasks that wait for the socket alone. Returns whether the connection
+    /// is attached.
     pub(super) fn follow(&self, connection: Option<&Connection>) -> bool {
         let Some(connection) = connection.filter(|connection| connection.is_attached()) else {
             return false;
         };
         if !self.is_told.swap(true, Ordering::AcqRel) {
             let _inside = self.runtime.enter();
-            // Room to write rings the same one.
+            // The same doorbell rings for room to write.
             match connection.doorbell_for(WRITE).map(Watched::doorbell) {
                 Some(Ok(doorbell)) => _ = self.doorbell.set(doorbell),
-                // An error says that TCP has ended: then there is no ring either.
+                // An error means that TCP has ended, and the ring with it.
                 _ => _ = connection.fall_back(Reason::FdLimit),
             }
             self.waiters.wake_all();
@@ -174,7 +176,7 @@ impl Waiting {
         true
     }
 
-    /// From now on whatever comes wakes all who wait.
+    /// From now on any event wakes all waiting tasks.
     fn listen(&self, connection: Option<&Connection>) -> io::Result<bool> {
         let attached = self.follow(connection);
         let mut cx = Context::from_waker(&self.waker);
@@ -198,7 +200,7 @@ impl Waiting {
         *armed = Interest { read: armed.read || want.read, write: armed.write || want.write };
     }
 
-    /// How soon to look again, if perhaps nobody tells of what is waited for.
+    /// When to look again, if the awaited event may come without a notification.
     fn doubt(&self, connection: &Connection, want: Interest) -> Option<Duration> {
         let is_deaf = connection.is_attached() && self.doorbell.get().is_none();
         if want.write && connection.was_held_up() {
@@ -211,19 +213,19 @@ impl Waiting {
     fn wake_within(&self, soon: Duration) {
         let mut timer = lock(&self.timer);
         timer.as_mut().reset(Instant::now() + soon);
-        // Over already: they look again at once.
+        // Already expired: the tasks look again at once.
         if timer.as_mut().poll(&mut Context::from_waker(&self.waker)).is_ready() {
             self.waiters.wake_all();
         }
     }
 
-    /// Takes back what the peer was asked for; nobody waits any more.
+    /// Withdraws all requests for the doorbell, because no task waits any more.
     pub(super) fn disarm(&self, connection: &Connection) {
         connection.disarm(std::mem::take(&mut lock(&self.armed)));
     }
 }
 
-/// A task that waits beside the one that reads and the one that writes.
+/// A waiting task other than the reader and the writer.
 pub(super) struct Waiter<'w> {
     waiting: &'w Waiting,
     id: Id,
