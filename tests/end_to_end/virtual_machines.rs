@@ -393,11 +393,11 @@ fn doctor_says_what_keeps_connections_from_a_link() {
 
     // Another region where the attached one was.
     fs::remove_file(&region).expect("a file");
-    warns(&first, "no such file", "make it");
+    warns(&first, "no such file", "create it");
     make_region(&stage);
     warns(&first, "db-web: ", "vm attach");
     fs::write(&region, "short").expect("a file");
-    warns(&first, "db-web: the memory has 5 bytes", "another size");
+    warns(&first, "db-web: the memory has 5 bytes", "change its size");
 
     first.write("link a\n");
     warns(&first, ".links:1: ", "seekwire vm map");

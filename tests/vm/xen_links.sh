@@ -88,7 +88,7 @@ both_are_attached() {
         doctor "$guest" "attached at both ends"
     done
     [[ $(on 2 seekwire vm attach) == "guests: was attached already" ]] || fail "guest 2 attaches twice"
-    says 1 "another process holds the memory" seekwire vm hold guests
+    says 1 "another process already holds the memory" seekwire vm hold guests
 }
 
 # events GUEST PROGRAM: how often the channels of its processes of that name have rung.

@@ -1,13 +1,13 @@
-//! What the agents of the two machines say to each other in the region.
+//! How the agents of the two machines communicate through the region.
 //!
-//! Each publishes in its half at which addresses its machine can be reached, and at which port it
-//! answers. The other one believes none of that. It puts a *question*, a random number, into its
-//! own half, opens a TCP connection to the address, and says the question there, and a *secret*,
-//! which stands nowhere else. Who hears that, and finds the question in the other half of the link,
-//! puts the secret into its own half, with the two addresses between which it has heard it. So who
-//! asks knows that what it has said has reached the machine at the other end of the region, at that
-//! very address: not one behind an address translation or a proxy, and not another machine that has
-//! the same address in another network.
+//! Each publishes in its half the addresses of its machine, and the port at which it answers. The
+//! other agent trusts none of this. It puts a *question*, a random number, into its own half, opens
+//! a TCP connection to the address, and sends the question and a *secret*, which is stored nowhere
+//! else. An agent that receives them, and finds the question in the other half of the link, puts
+//! the secret into its own half, together with the two addresses of the TCP connection. So the
+//! asking agent knows that its message has reached the machine at the other end of the region, at
+//! exactly that address: not a machine that an address translation or a proxy hides, and not
+//! another machine with the same address in another network.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -20,34 +20,34 @@ use crate::layout::{MAX_ADDRESSES, header};
 use crate::link::{Inner, Link};
 use crate::peers::Peers;
 
-/// The most addresses of a machine.
+/// Maximum number of addresses of a machine.
 pub const MOST: usize = MAX_ADDRESSES;
-/// An agent answers at a port that only the administrator of a machine gives out: else anybody who
-/// has a process there could hear what is asked, and have the machine pass for another one.
+/// An agent answers at a port that only the administrator of a machine can assign. Otherwise any
+/// process of that machine could receive the questions, and make its machine pass for another one.
 pub const PORTS: RangeInclusive<u16> = 1..=1023;
 
-/// What the agent of a machine says of it. By default, that none runs.
+/// The port and addresses that an agent publishes for its machine. By default, no agent runs.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Published {
-    /// Where it answers; 0 while it does not.
+    /// The port at which it answers, or 0 if it does not.
     pub port: u16,
-    /// The addresses of the machine, ascending.
+    /// The addresses of the machine, in ascending order.
     pub addresses: Vec<IpAddr>,
 }
 
-/// What an agent has heard, and between which addresses.
+/// A secret that an agent has received, and the addresses of the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Answer {
     /// The secret.
     pub secret: u128,
-    /// The address of the machine that has heard it.
+    /// The address of the machine that received it.
     pub here: IpAddr,
-    /// That of the machine which has said it.
+    /// The address of the machine that sent it.
     pub there: IpAddr,
 }
 
-/// Whether an address can be that of another machine, whoever looks: not that of a machine to
-/// itself, of many machines, of none, or one that says nothing without the name of an interface.
+/// True if an address can be that of another machine for every observer: not a loopback, multicast
+/// or unspecified address, nor one that is ambiguous without an interface name.
 #[must_use]
 pub fn is_usable(address: IpAddr) -> bool {
     let is_link_local = match address.to_canonical() {
@@ -57,12 +57,12 @@ pub fn is_usable(address: IpAddr) -> bool {
     is_of_another(address) && !is_link_local
 }
 
-/// Whether an address can be that of another machine for somebody, who may be on its network.
+/// True if an address can be that of another machine for an observer that may share its network.
 pub(crate) fn is_of_another(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {
             let first = v4.octets()[0];
-            // From 224 on: many machines, and what is set aside.
+            // From 224 on: multicast and reserved addresses.
             !(first == 0 || first >= 224 || v4.is_loopback())
         }
         IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_loopback() || v6.is_multicast()),
@@ -70,7 +70,7 @@ pub(crate) fn is_of_another(address: IpAddr) -> bool {
 }
 
 impl Published {
-    /// Without the addresses that nobody could use, each of the others once, and not too many.
+    /// Removes unusable addresses and duplicates, and cuts the list at the limit.
     #[must_use]
     pub fn new(port: u16, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         let addresses = addresses.into_iter().map(|address| address.to_canonical());
@@ -83,10 +83,11 @@ impl Published {
 }
 
 impl Link {
-    /// Says in this machine's half what its agent publishes. Only the agent does, from one thread.
+    /// Stores the agent's port and addresses in this machine's half. Only the agent calls this,
+    /// from one thread.
     pub fn publish(&self, said: &Published) {
         let Inner { own, .. } = &*self.0;
-        // Where the machine was attached anew, somebody else's agent may have said something.
+        // After another attachment, another agent may have published something.
         if !self.0.is_current() {
             return;
         }
@@ -102,8 +103,8 @@ impl Link {
         own.header(header::SEQUENCE).store(sequence.wrapping_add(1), Ordering::Release);
     }
 
-    /// What the other machine publishes; `None` while it changes that. What nobody could use is
-    /// left out.
+    /// The other machine's port and addresses, without unusable ones; `None` while that machine
+    /// changes them.
     #[must_use]
     pub fn published(&self) -> Option<Published> {
         let Inner { peer, .. } = &*self.0;
@@ -114,7 +115,7 @@ impl Link {
         let numbers =
             (0..count.unwrap_or(0)).map(|at| self::load(peer, header::ADDRESSES + at * 16));
         let numbers: Vec<u128> = numbers.collect();
-        // As in `publish`: the sequence changes before the rest does.
+        // As in `publish`: the sequence number changes before the rest does.
         fence(Ordering::Acquire);
         if sequence & 1 == 1 || load(header::SEQUENCE) != sequence {
             return None;
@@ -125,27 +126,28 @@ impl Link {
         Some(Published::new(port, numbers.into_iter().map(address)))
     }
 
-    /// Another number each time that an agent of the other machine has published.
+    /// A number that changes each time an agent of the other machine publishes.
     #[must_use]
     pub fn publications(&self) -> u64 {
         self.0.peer.header(header::SEQUENCE).load(Ordering::Acquire)
     }
 
-    /// Says which question this machine's agent asks; 0 when it asks none any more.
+    /// Stores the question of this machine's agent, or 0 if there is none.
     pub fn ask(&self, question: u64) {
         if self.0.is_current() {
             self.0.own.header(header::QUESTION).swap(question, Ordering::SeqCst);
         }
     }
 
-    /// Whether the other machine asks this, and not this one itself.
+    /// True if the other machine asks this question, and this machine does not ask the same one.
     #[must_use]
     pub fn is_asked(&self, question: u64) -> bool {
         let asks = |half: &HalfMemory| half.header(header::QUESTION).load(Ordering::SeqCst);
         question != 0 && asks(&self.0.peer) == question && asks(&self.0.own) != question
     }
 
-    /// Answers a question of the other machine. Only the agent does, one at a time.
+    /// Answers a question of the other machine. Only the agent calls this, for one question at a
+    /// time.
     pub fn answer(&self, question: u64, answer: &Answer) {
         let Inner { own, .. } = &*self.0;
         if !self.0.is_current() {
@@ -159,8 +161,8 @@ impl Link {
         own.header(header::ANSWERED).store(question, Ordering::Release);
     }
 
-    /// What the other machine says that it has heard, if it has answered this question last. That
-    /// is its word, and proves something only where the secret is the one that was said.
+    /// The other machine's answer, if its last one is to this question. It proves something only if
+    /// it contains the secret that was sent.
     #[must_use]
     pub fn answered(&self, question: u64) -> Option<Answer> {
         let Inner { peer, .. } = &*self.0;
@@ -172,15 +174,15 @@ impl Link {
         Some(Answer { secret, here: address(here), there: address(there) })
     }
 
-    /// Whether an agent of this machine keeps the addresses behind the link: another [`Link`] than
-    /// this one, opened by [`Self::keep`].
+    /// True if an agent of this machine maintains the addresses of the link, through another
+    /// [`Link`] than this one, opened by [`Self::keep`].
     #[must_use]
     pub fn has_agent(&self) -> bool {
         self.0.state.has_agent().unwrap_or(false)
     }
 
-    /// Whether what an agent has found still holds: it lives, and neither machine has attached anew
-    /// or detached since.
+    /// True if the findings of an agent are still valid: it is alive, and neither machine has
+    /// attached again or detached since.
     #[must_use]
     pub fn believes(&self, peers: &Peers) -> bool {
         let of_peer = self.peer().is_some_and(|peer| peer.token == peers.peer && !peer.is_detached);
@@ -198,7 +200,7 @@ fn load(half: &HalfMemory, word: usize) -> u128 {
     load(word) << 64 | load(word + 8)
 }
 
-/// As entries have addresses.
+/// Encodes an address as entries store it.
 fn number(address: IpAddr) -> u128 {
     Endpoint::from(SocketAddr::new(address, 0)).address()
 }

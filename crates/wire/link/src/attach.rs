@@ -1,4 +1,4 @@
-//! A machine begins to use a link.
+//! Attaching a machine to a link.
 
 use std::fs::Permissions;
 use std::io;
@@ -23,25 +23,25 @@ use crate::state::{self, Identity, StateFile, give_access};
 use crate::status::pids;
 use crate::xen;
 
-/// Who may use a link on this machine: whoever may read and write the state file.
+/// The users of a link on this machine: those who may read and write the state file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Access {
-    /// The mode of the state file, as of chmod(2).
+    /// The mode of the state file, see chmod(2).
     pub mode: u32,
-    /// Its group; that of the process which attaches, if there is none.
+    /// Its group. If `None`, the group of the process that attaches.
     pub group: Option<u32>,
 }
 
-/// What attaching has done.
+/// The result of attaching.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Attached {
     /// The machine uses the link from now on.
     Anew,
-    /// It did so before.
+    /// The machine already used the link.
     Already,
 }
 
-/// As [`crate::Link::attach`].
+/// See [`crate::Link::attach`].
 pub(crate) fn attach(
     definition: &Definition,
     directory: &Path,
@@ -57,7 +57,8 @@ pub(crate) fn attach(
     let path = state::path_of(definition, directory);
     let of_state = |error| LinkError::of(&path, error);
 
-    // Held until the new one has its name: nobody begins to use the old one meanwhile.
+    // Locked until the new file has its name, so that nobody begins to use the old one in the
+    // meantime.
     let old = existing(definition, &path)?;
     if let Some(old) = &old {
         if is_in_use_as_it_is(old, &own, identity) {
@@ -66,8 +67,8 @@ pub(crate) fn attach(
             return Ok(Attached::Already);
         }
         if is_detached_as_it_is(old, &own, identity) {
-            // Connections that have gone back to TCP have their entries and places until they end;
-            // new ones get others.
+            // Connections that have gone back to TCP keep their entries and places until they end;
+            // new connections get others.
             own.set_attached();
             old.set_attached();
             give_access(old.file(), access).map_err(of_state)?;
@@ -75,7 +76,7 @@ pub(crate) fn attach(
             tracing::info!("link {}: attached again", definition.name);
             return Ok(Attached::Anew);
         }
-        // Its users go back to TCP.
+        // The users of the old file go back to TCP.
         old.set_detached();
         if old.is_of(identity) {
             let is_free = old.lock_mapped(Kind::Exclusive).map_err(of_state)?
@@ -98,8 +99,8 @@ pub(crate) fn make_directory(directory: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)
 }
 
-/// While this is open, nobody else attaches links of this directory. The file is root's alone, so
-/// that nobody else can keep root away.
+/// While this file is open, nobody else attaches links of this directory. Only root may open it, so
+/// nobody else can lock root out.
 pub(crate) fn alone(directory: &Path) -> io::Result<Opened> {
     let flags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::NOFOLLOW);
     let file = file::open(&directory.join(".lock"), flags, 0o600)?;
@@ -107,12 +108,12 @@ pub(crate) fn alone(directory: &Path) -> io::Result<Opened> {
     Ok(file)
 }
 
-/// This machine's half, with memory for the whole region: programs of this machine read the other
-/// half, too.
+/// This machine's half. Allocates memory for the whole region, because programs of this machine
+/// also read the other half.
 fn half(definition: &Definition, region: &Memory, layout: Layout) -> io::Result<HalfMemory> {
     if let (Provider::File(_), Some(region)) = (&definition.provider, region.file()) {
         let len = layout.length() as u64;
-        // Whoever touches a page that finds no room gets SIGBUS.
+        // Touching a page that cannot be allocated later would raise SIGBUS.
         without_signals(|| match rustix::fs::fallocate(region, FallocateFlags::empty(), 0, len) {
             Err(Errno::OPNOTSUPP) => Ok(()),
             result => Ok(result?),
@@ -126,7 +127,7 @@ fn existing(definition: &Definition, path: &Path) -> Result<Option<StateFile>, L
     match StateFile::open(path) {
         Ok(found) => Ok(Some(found)),
         Err(LinkError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
-        // Of another version, or none at all: it is replaced, unless processes have it.
+        // A file of another version, or not a state file: it is replaced, unless processes use it.
         Err(LinkError::OtherLayout(_)) => {
             let is_used = state::is_used(path).map_err(|error| LinkError::of(path, error))?;
             let in_use = || LinkError::InUse { name: definition.name.clone(), pids: Vec::new() };
@@ -142,12 +143,13 @@ fn is_in_use_as_it_is(old: &StateFile, own: &HalfMemory, identity: Identity) -> 
         && own.read_header().is_some_and(|header| !header.is_detached)
 }
 
-/// Whether this machine has detached, and everything is as it was otherwise.
+/// True if this machine has detached, and nothing else has changed.
 fn is_detached_as_it_is(old: &StateFile, own: &HalfMemory, identity: Identity) -> bool {
     is_its_own(old, own, identity) && old.is_whole() && old.is_mapped().unwrap_or(true)
 }
 
-/// Whether this machine has attached the region, since its start, and nobody else since then.
+/// True if this machine has attached the region since it booted, and nobody else has attached here
+/// since then.
 fn is_its_own(old: &StateFile, own: &HalfMemory, identity: Identity) -> bool {
     old.is_of(identity)
         && old.is_of_this_start()
@@ -161,7 +163,7 @@ fn give_device(definition: &Definition, region: &Memory, access: Access) -> io::
     }
 }
 
-/// Gives what is at a path its group and mode.
+/// Sets the group and mode of the file at a path.
 pub(crate) fn give_access_at(path: &Path, access: Access) -> io::Result<()> {
     if access.group.is_some() {
         std::os::unix::fs::chown(path, None, access.group)?;

@@ -1,4 +1,4 @@
-//! One connection's entry, and what is read of the other machine's.
+//! The entry of a connection, and the view of the other machine's entry.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,29 +13,29 @@ use crate::layout::PAGE;
 use crate::link::Inner;
 use crate::table::Table;
 
-/// Bytes by TCP, as the kernel of the end that says it counts them.
+/// Byte counts of TCP, as the kernel of the reporting end keeps them.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
-    /// Given to the kernel.
+    /// Bytes passed to the kernel.
     pub sent: u64,
-    /// That the kernel has received.
+    /// Bytes received by the kernel.
     pub received: u64,
-    /// Of those sent, that the other end has acknowledged.
+    /// Sent bytes that the other end has acknowledged.
     pub acknowledged: u64,
 }
 
-/// What an end says in its entry, when it has come so far.
+/// The step that an end announces in its entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Word {
     /// The connecting end has a place.
     Offered(Counts),
-    /// The accepting end has one, too; or the connecting end has joined after that.
+    /// The accepting end also has a place; or the connecting end has joined after that.
     Granted(Counts),
     /// The connection stays on TCP.
     Refused(Reason),
 }
 
-/// How far an end is, as its entry says.
+/// The progress of an end, according to its entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum State {
     /// It has entered.
@@ -48,29 +48,29 @@ pub enum State {
     Refused(Reason),
 }
 
-/// An entry of the other machine's, as it was when it was read. All of it is that machine's word;
-/// a place lies in its half.
+/// An entry of the other machine, as it was read. Only its place is verified to lie in that
+/// machine's half; all else is that machine's claim.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Other {
-    /// Which entry it is.
+    /// Index of the entry.
     pub index: usize,
-    /// A number that no two entries have.
+    /// A number that is unique to the entry.
     pub nonce: u128,
-    /// How far that end is.
+    /// The progress of that end.
     pub state: State,
-    /// Where an accepting end listens for the line.
+    /// The port at which an accepting end listens for the line.
     pub port: u16,
-    /// Where that end's memory lies in the region, and how long it is.
+    /// Offset and length of that end's memory in the region.
     pub place: Option<(usize, usize)>,
-    /// What it says together with its [`State`].
+    /// The byte counts that go with its [`State`].
     pub counts: Counts,
-    /// The nonce of the entry that it talks to; 0 while it talks to none.
+    /// The nonce of the entry with which it communicates, or 0.
     pub talks_to: u128,
-    /// What that end says that it has heard on the line: see [`Entry::prove`].
+    /// The number that end claims to have received on the line: see [`Entry::prove`].
     pub proof: u128,
-    /// The port of an event channel that it offers, or has the other end of.
+    /// The port of an event channel that it offers, or of which it has the other end.
     pub channel: Option<u32>,
-    /// Of the attachment of that machine.
+    /// The token of that machine's attachment.
     pub token: u64,
 }
 
@@ -91,26 +91,26 @@ impl Other {
     }
 }
 
-/// An entry of this machine's, leased to this process and to forks that have it.
+/// An entry of this machine, leased to this process and to forked children that inherit it.
 ///
 /// Dropping it ends this process's part of the lease, and changes nothing else: others may go on.
-/// The last one calls [`Self::clear`] before; what nobody has cleared, others sweep.
+/// The last holder calls [`Self::clear`] before. Entries that were not cleared are swept by others.
 #[derive(Debug)]
 pub struct Entry {
     link: Arc<Inner>,
     index: usize,
     nonce: u128,
-    /// Pages of this machine's half: see [`packed`].
+    /// Pages of this machine's half, encoded by [`packed`].
     place: AtomicU64,
-    /// [`Self::is_signalled`] compares with it.
+    /// Number of signals at the last [`Self::take_signal`].
     signals: AtomicU64,
-    /// An open file description of its own: the kernel ends its lock with the last process that has
-    /// it.
+    /// An open file description of its own, so that the kernel releases its lock with the last
+    /// process that has it.
     _lease: Placed,
 }
 
-/// A place in one word: the numbers of its first page and of its pages. 0 is none, since no place
-/// begins with the first page of a region.
+/// Encodes a place in one word: the numbers of its first page and of its pages. 0 is no place,
+/// since none begins with the first page of a region.
 fn packed((at, length): (usize, usize)) -> u64 {
     ((at / PAGE) as u64) << 32 | (length / PAGE) as u64
 }
@@ -128,7 +128,7 @@ impl Entry {
         port: u16,
     ) -> Result<Self, EnterError> {
         let lease = link.state.reopen()?.ok_or(EnterError::Detached)?;
-        // Namespaces of two machines have nothing to do with each other.
+        // Network namespaces of different machines are unrelated.
         let digest = FourTuple { namespace: 0, ..*tuple }.digest() | 1;
         let nonce = u128::from(host::random()) << 64 | u128::from(host::random());
         let index = {
@@ -147,38 +147,39 @@ impl Entry {
         Ok(Self { link, index, nonce, place, signals, _lease: lease })
     }
 
-    /// Which entry it is.
+    /// Index of the entry.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// A number that nobody can guess, and no other entry has.
+    /// A number that cannot be guessed and that no other entry has.
     #[must_use]
     pub fn nonce(&self) -> u128 {
         self.nonce
     }
 
-    /// Finds room for this end's memory, in whole pages, and returns where in the region it begins.
-    /// It stays as long as the lease, or as the other machine may read it. Asked again, an entry
-    /// has the same place, and no other one.
+    /// Finds room for this end's memory, in whole pages, and returns its offset in the region. The
+    /// place stays until the lease has ended and the other machine can no longer read it. A second
+    /// call returns the same place, or `None` if it asks for another length.
     ///
-    /// `None` when there is no room, for which the other machine is then asked to clear what it
-    /// has no use for any more; and when the link is detached, or a process is stopped while it
-    /// chooses.
+    /// Returns `None` if there is no room, and asks the other machine to clear entries that it no
+    /// longer needs. Also returns `None` if the link is detached, or if a process is stopped while
+    /// it chooses.
     pub fn place(&self, bytes: usize) -> Option<usize> {
         let length = bytes.max(1).checked_next_multiple_of(PAGE)?;
         let known = |place: (usize, usize)| (place.1 == length).then_some(place.0);
         if let Some(place) = self.own_place() {
             return known(place);
         }
-        // Not by the description of the lease: a fork that has it would not be kept away.
+        // A file description of its own: that of the lease would not exclude a forked child that
+        // has it.
         let file = self.link.state.reopen().ok()??;
         let table = Table::lock(&self.link, &file).ok()?;
         if self.link.is_detached() {
             return None;
         }
-        // Another thread may have been first: nobody else is at the table now.
+        // Another thread may have been first. Nobody else holds the lock now.
         if let Some(place) = self.own_place() {
             return known(place);
         }
@@ -191,13 +192,13 @@ impl Entry {
         unpacked(self.place.load(Ordering::Acquire))
     }
 
-    /// How long the place is that this end has; `None` while it has none.
+    /// Length of this end's place, or `None` if it has none.
     #[must_use]
     pub fn placed(&self) -> Option<usize> {
         self.own_place().map(|(_, length)| length)
     }
 
-    /// Gives back the place of this end, and names none of the other's any more: neither is mapped.
+    /// Gives up this end's place, and no longer names the other's. Neither is mapped.
     pub fn give_back(&self) {
         if self.link.is_current() {
             self.link.own.set_place(self.index, 0, 0);
@@ -207,28 +208,28 @@ impl Entry {
         self.place.store(0, Ordering::Release);
     }
 
-    /// Shows what was heard on the line, before [`Word::Granted`]. Who has said it there knows then that
-    /// the line leads to this machine.
+    /// Publishes the number that was received on the line, before [`Word::Granted`]. The end that
+    /// sent it then knows that the line leads to this machine.
     pub fn prove(&self, heard: u128) {
         self.link.own.prove(self.index, heard);
     }
 
-    /// Shows a port of an event channel: that which the accepting end offers, before
-    /// [`Word::Granted`], and the connecting end the same when it has the other end. 0 is none.
+    /// Publishes a port of an event channel: the accepting end's offer, before [`Word::Granted`],
+    /// or the same port once the connecting end has the other end. 0 is none.
     pub fn show_channel(&self, port: u32) {
         self.link.own.show_channel(self.index, port);
     }
 
-    /// Tells the other machine, beside the place.
+    /// Announces a step to the other machine.
     pub fn say(&self, word: Word) {
         self.link.own.say(self.index, word);
     }
 
-    /// Says that this end maps the place of that one from now on, so that it is not given to
-    /// anybody else while this end lives. Called before it is mapped.
+    /// Records that this end maps the other's place from now on, so that no other entry gets that
+    /// place while this end lives. Call it before mapping.
     ///
-    /// Returns whether the entry is still that one. If it is not, nothing is to be mapped, and
-    /// nothing is named any more.
+    /// Returns false if the entry is no longer the same. Then this end must map nothing, and names
+    /// nothing.
     pub fn names(&self, other: &Other) -> bool {
         self.link.own.name(self.index, other.place, other.nonce);
         let is_there = self.look(other).is_some_and(|found| found.place == other.place);
@@ -238,26 +239,27 @@ impl Entry {
         is_there
     }
 
-    /// Tells the end at the other machine to look.
+    /// Asks the end at the other machine to look at its entry.
     pub fn signal(&self, other: &Other) {
         if other.index < self.link.layout.entries() {
             self.link.peer.signal(other.index);
         }
     }
 
-    /// Whether the other machine has told this end to look since [`Self::take_signal`]: one load.
+    /// True if the other machine has signalled this end since [`Self::take_signal`]. Takes one
+    /// load.
     #[inline]
     #[must_use]
     pub fn is_signalled(&self) -> bool {
         self.link.own.signals(self.index) != self.signals.load(Ordering::Relaxed)
     }
 
-    /// Takes all signals that have come.
+    /// Consumes all signals so far.
     pub fn take_signal(&self) {
         self.signals.store(self.link.own.signals(self.index), Ordering::Relaxed);
     }
 
-    /// Reads the other's entry again; `None` when it is free, or that of another connection by now.
+    /// Reads the other's entry again; `None` if it is free or now belongs to another connection.
     #[must_use]
     pub fn look(&self, other: &Other) -> Option<Other> {
         if other.index >= self.link.layout.entries() {
@@ -268,9 +270,10 @@ impl Entry {
         is_same.then(|| Other::of(other.index, &found))
     }
 
-    /// The last holder has closed the connection, and has unmapped the other's memory.
+    /// Frees the entry. The last holder has closed the connection, and has unmapped the other's
+    /// memory.
     pub fn clear(&self) {
-        // Where the machine was attached anew, the entry may be somebody else's.
+        // After another attachment, the entry may belong to another connection.
         if self.link.is_current() {
             self.link.own.clear(self.index);
         }

@@ -1,4 +1,4 @@
-//! What can go wrong with a link.
+//! Errors of a link.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use rustix::io::Errno;
 use crate::layout::LengthError;
 use crate::provider::ProviderError;
 
-/// Why a machine could not be attached to a link, or a program not use it.
+/// Why a machine could not be attached to a link, or a program could not use it.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// This machine does not use it.
+    /// This machine does not use the link.
     #[error("this machine is not attached to the link {0}; as root: seekwire vm attach {0}")]
     NotAttached(String),
-    /// This machine does not use it any more, or the other one has changed the header.
+    /// This machine no longer uses the link, or the other one has changed the header.
     #[error("the link {0} is detached; as root: seekwire vm attach {0}")]
     Detached(String),
     /// This process may not use the state file.
@@ -26,65 +26,65 @@ pub enum LinkError {
         /// The state file, or its directory.
         path: String,
     },
-    /// The machine attached another region under this name.
+    /// The machine has attached another region under this name.
     #[error(
         "this machine has attached the link {0} to other memory, or as the other side, than the \
          map says; as root: seekwire vm attach {0}"
     )]
     OtherRegion(String),
-    /// Another version of Seekwire has attached it.
+    /// The file was made by another version of Seekwire.
     #[error(
         "{}: this is not the state of a link of this version of Seekwire; as root: seekwire vm \
          attach", .0.display()
     )]
     OtherLayout(PathBuf),
-    /// Processes still have it mapped.
+    /// Processes still have the old attachment mapped.
     #[error(
-        "processes still use the link {name} as it was attached before{}; end them, or wait for them, \
-         and attach again", with_connections(.pids)
+        "processes still use the link {name} as it was attached before{}; end them, or wait until \
+         they end, and attach again", with_connections(.pids)
     )]
     InUse {
-        /// Of the link.
+        /// The name of the link.
         name: String,
-        /// Those that have connections there.
+        /// The processes that have connections on the link.
         pids: Vec<u32>,
     },
-    /// Somebody else attaches or detaches it just now.
+    /// Another process is attaching or detaching it.
     #[error("the link {0} is being attached just now; try again")]
     Busy(String),
     /// Another process is the agent of this link.
-    #[error("another agent keeps the addresses behind the link {0}; end it first")]
+    #[error("another agent already runs for the link {0}; stop it first")]
     HasAgent(String),
     /// The region cannot be divided.
     #[error("link {name}: {source}")]
     Length {
-        /// Of the link.
+        /// The name of the link.
         name: String,
-        /// Why.
+        /// The cause.
         source: LengthError,
     },
     /// The region could not be opened.
     #[error("link {name}: {source}")]
     Provider {
-        /// Of the link.
+        /// The name of the link.
         name: String,
-        /// Why.
+        /// The cause.
         source: ProviderError,
     },
-    /// The kernel did not give the memory of the region.
+    /// The kernel did not provide the memory of the region.
     #[error("{place}: {source}{}", advice(.source))]
     Region {
-        /// Where it lies, as the map says it.
+        /// The location of the memory, as in the map.
         place: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The kernel said no.
+    /// A system call failed.
     #[error("{path}: {source}")]
     Io {
-        /// Which file or directory.
+        /// The file or directory.
         path: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -102,11 +102,11 @@ impl LinkError {
 fn advice(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::PERM) => {
-            "; a kernel that is locked down (lockdown(7), as under Secure Boot) gives programs no \
-             memory of devices"
+            "; a kernel that is locked down (lockdown(7), as under Secure Boot) does not let \
+             programs map device memory"
         }
         Some(Errno::NOSPC) => {
-            "; its file system has no room for it: make some there, or a smaller region"
+            "; its file system has no room for it: free some, or make the region smaller"
         }
         _ => "",
     }
@@ -122,19 +122,19 @@ fn with_connections(pids: &[u32]) -> String {
     }
 }
 
-/// Why a connection could not be entered.
+/// Why a connection could not get an entry.
 #[derive(Debug, thiserror::Error)]
 pub enum EnterError {
-    /// A process that chooses an entry is stopped, or does not get to run.
-    #[error("another process is choosing its part of the link; it can be tried again")]
+    /// A process that chooses an entry is stopped or not scheduled.
+    #[error("another process is choosing its part of the link; try again")]
     Busy,
     /// All entries are in use.
-    #[error("all entries of the link are in use; larger memory has more of them")]
+    #[error("all entries of the link are in use; a larger region has more of them")]
     Full,
-    /// This machine does not use the link any more, or was attached anew.
+    /// This machine no longer uses the link, or has attached it again.
     #[error("the link is detached")]
     Detached,
-    /// The kernel said no.
+    /// A system call failed.
     #[error("the state file of the link: {0}")]
     Io(#[from] io::Error),
 }

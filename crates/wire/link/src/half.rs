@@ -1,7 +1,7 @@
 //! One machine's half of a region: its header and its directory, word by word.
 //!
-//! The other machine may store to any of these words at any time. What is read here is checked, and
-//! says no more than what that machine wants to be believed.
+//! The other machine may store to any of these words at any time. All values are checked, and even
+//! then they are only that machine's claims.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -12,12 +12,12 @@ use crate::entry::{Counts, State, Word};
 use crate::layout::{DETACHED, Layout, MAGIC, entry, header, state};
 use crate::map::Side;
 
-/// What the header of the other machine says.
+/// The header of the other machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PeerHeader {
-    /// A number that is another one each time that machine attaches.
+    /// A number that changes each time that machine attaches.
     pub token: u64,
-    /// That machine does not use the link any more.
+    /// True if that machine no longer uses the link.
     pub is_detached: bool,
 }
 
@@ -29,20 +29,20 @@ pub(crate) struct HalfMemory {
     side: Side,
 }
 
-/// What an entry says, each word read once.
+/// The words of an entry, each read once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entered {
     pub(crate) state: State,
     pub(crate) token: u64,
-    /// Without the namespace.
+    /// The 4-tuple, without the namespace.
     pub(crate) tuple: FourTuple,
     pub(crate) role: Role,
     pub(crate) nonce: u128,
     pub(crate) port: u16,
-    /// In this half.
+    /// A place in this half.
     pub(crate) place: Option<(usize, usize)>,
     pub(crate) counts: Counts,
-    /// In the other half.
+    /// A place in the other half.
     pub(crate) names: Option<(usize, usize)>,
     pub(crate) talks_to: u128,
     pub(crate) proof: u128,
@@ -50,7 +50,7 @@ pub(crate) struct Entered {
     pub(crate) order: u64,
 }
 
-/// What an end says of itself when it enters.
+/// The properties of an end when it enters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Introduced {
     pub(crate) token: u64,
@@ -100,7 +100,7 @@ impl HalfMemory {
         self.store(index, word + 8, value as u64);
     }
 
-    /// The header, if a machine is attached that divides the region as this one does.
+    /// The header, if a machine is attached that divides the region in the same way.
     pub(crate) fn read_header(&self) -> Option<PeerHeader> {
         let load = |word| self.header(word).load(Ordering::Relaxed);
         if self.header(header::MAGIC).load(Ordering::Acquire) != MAGIC {
@@ -110,31 +110,31 @@ impl HalfMemory {
             && load(header::SIDE) == self.side as u64
             && load(header::ENTRIES) == self.layout.entries() as u64;
         let (token, flags) = (load(header::TOKEN), load(header::FLAGS));
-        // Attaching takes the first word away before it changes the others.
+        // Attaching clears the first word before it changes the others.
         fence(Ordering::Acquire);
         let is_whole = load(header::MAGIC) == MAGIC;
         (is_same && is_whole).then_some(PeerHeader { token, is_detached: flags & DETACHED != 0 })
     }
 
-    /// The layout by which another version of Seekwire has attached a machine here.
+    /// The layout version of the machine that has attached here, if it is another one.
     pub(crate) fn other_layout(&self) -> Option<u16> {
         const NAME: u64 = MAGIC & 0xffff_ffff_ffff;
         let found = self.header(header::MAGIC).load(Ordering::Acquire);
         (found & 0xffff_ffff_ffff == NAME && found != MAGIC).then_some((found >> 48) as u16)
     }
 
-    /// The machine uses the link again, from which it had detached.
+    /// The machine uses the link again after it had detached.
     pub(crate) fn set_attached(&self) {
         self.header(header::FLAGS).fetch_and(!DETACHED, Ordering::SeqCst);
     }
 
-    /// Takes the header away: from now on nobody is attached.
+    /// Clears the header: from now on no machine is attached.
     pub(crate) fn remove_header(&self) {
         self.header(header::MAGIC).store(0, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Makes the half that of a machine which has just attached, and has no entries.
+    /// Formats the half for a machine that has just attached, without entries.
     pub(crate) fn format(&self, token: u64) {
         self.remove_header();
         for index in 0..self.layout.entries() {
@@ -158,13 +158,13 @@ impl HalfMemory {
         self.header(header::MAGIC).store(MAGIC, Ordering::Release);
     }
 
-    /// Entries that are worth a look.
+    /// Number of entries that have ever been in use.
     pub(crate) fn used(&self) -> usize {
         let highest = self.header(header::HIGHEST).load(Ordering::Acquire);
         usize::try_from(highest).map_or(self.layout.entries(), |n| n.min(self.layout.entries()))
     }
 
-    /// Whether an entry is in use and has this 4-tuple: a quick look that [`Self::read`] repeats.
+    /// True if an entry is in use and has this 4-tuple: a quick check that [`Self::read`] repeats.
     pub(crate) fn has(&self, index: usize, tuple: &FourTuple) -> bool {
         self.word(index, entry::STATE).load(Ordering::Acquire) != state::FREE
             && self.load(index, entry::PORTS) == ports(tuple)
@@ -172,9 +172,9 @@ impl HalfMemory {
             && self.load_two(index, entry::PEER) == tuple.peer.address()
     }
 
-    /// Reads an entry; `None` when it is free, or means nothing.
+    /// Reads an entry; `None` if it is free or invalid.
     pub(crate) fn read(&self, index: usize) -> Option<Entered> {
-        /// It changes a few times in its life.
+        /// An entry changes a few times in its life.
         const LOOKS: usize = 4;
         (0..LOOKS).find_map(|_| self.read_once(index).ok()).flatten()
     }
@@ -210,23 +210,23 @@ impl HalfMemory {
             channel: Some(load(entry::CHANNEL) as u32).filter(|port| *port != 0),
             order: load(entry::ORDER),
         };
-        // Whoever enters anew frees the entry before it changes the rest.
+        // An end that enters frees the entry before it changes the other words.
         fence(Ordering::Acquire);
         let is_same =
             self.load(index, entry::STATE) == word && self.load_two(index, entry::NONCE) == nonce;
         if is_same { Ok(Some(found)) } else { Err(Changed) }
     }
 
-    /// The place of the other half that somebody of this machine may have mapped, whatever the
-    /// state of the entry is.
+    /// The place of the other half that an end of this machine may have mapped, whatever the state
+    /// of the entry.
     pub(crate) fn named(&self, index: usize) -> Option<(usize, usize)> {
         let (offset, length) =
             (self.load(index, entry::NAMES), self.load(index, entry::NAMES_LENGTH));
         self.layout.place(self.side.other(), offset, length)
     }
 
-    /// Takes an entry. Whoever looks for it after this finds it; and whoever has entered before a
-    /// look of this end's that follows is found by that.
+    /// Takes an entry. Ends that look after this find it, and if this end looks afterwards, it
+    /// finds all that entered before.
     pub(crate) fn enter(&self, index: usize, end: &Introduced) {
         self.clear(index);
         self.store(index, entry::SIGNAL, 0);
@@ -242,7 +242,7 @@ impl HalfMemory {
         fence(Ordering::SeqCst);
     }
 
-    /// Frees an entry. Nobody of this machine has the place mapped any more that it names.
+    /// Frees an entry. No process of this machine has the place that it names mapped any more.
     pub(crate) fn clear(&self, index: usize) {
         self.word(index, entry::STATE).store(state::FREE, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -275,8 +275,8 @@ impl HalfMemory {
         fence(Ordering::SeqCst);
     }
 
-    /// Says which place of the other half is mapped from now on, and which entry that is of. What
-    /// this end loads afterwards is no older than what the other machine had stored when it looked
+    /// Names the place of the other half that is mapped from now on, and the entry that it belongs
+    /// to. Later loads of this end are no older than the other machine's stores before it looked
     /// for names and found none.
     pub(crate) fn name(&self, index: usize, place: Option<(usize, usize)>, nonce: u128) {
         let (offset, length) = place.unwrap_or((0, 0));
@@ -286,18 +286,18 @@ impl HalfMemory {
         fence(Ordering::SeqCst);
     }
 
-    /// Nothing of the other half is mapped any more.
+    /// Records that no place of the other half is mapped any more.
     pub(crate) fn name_nothing(&self, index: usize) {
         self.store(index, entry::NAMES_LENGTH, 0);
         self.store(index, entry::NAMES, 0);
     }
 
-    /// Stored before the state that goes with it.
+    /// Call it before storing the state that goes with it.
     pub(crate) fn prove(&self, index: usize, proof: u128) {
         self.store_two(index, entry::PROOF, proof);
     }
 
-    /// Stored before the state that goes with it.
+    /// Call it before storing the state that goes with it.
     pub(crate) fn show_channel(&self, index: usize, port: u32) {
         self.store(index, entry::CHANNEL, port.into());
     }
@@ -312,14 +312,14 @@ impl HalfMemory {
     }
 }
 
-/// The entry became another one while it was read.
+/// The entry changed while it was read.
 struct Changed;
 
 fn ports(tuple: &FourTuple) -> u64 {
     u64::from(tuple.local.port()) << 16 | u64::from(tuple.peer.port())
 }
 
-/// `None` when the entry is free, or the word is none of ours.
+/// `None` if the entry is free, or the word is invalid.
 fn state_of(word: u64) -> Option<State> {
     match word & 0xffff_ffff {
         state::HERE => Some(State::Here),

@@ -1,12 +1,12 @@
 //! A process that holds the memory of a link, and hands it to programs.
 //!
-//! A program sends one end of a channel to the socket of who holds the memory, and gets on it the
-//! file, and a message of three numbers: the token, where the region begins in the file, and its
+//! A program sends one end of a channel to the socket of the holder. On the channel it receives the
+//! file, and a message of three numbers: the token, the offset of the region in the file, and its
 //! length.
 //!
-//! Whoever may open that socket can send anything. A descriptor may take for ever to be closed: a
-//! socket that lingers, a file of a file system that does not answer. And whoever receives it has
-//! to close it. So one descriptor is taken of each datagram, and several threads take datagrams.
+//! Everyone who may open that socket can send anything. A descriptor may take for ever to close: a
+//! socket that lingers, or a file of a file system that does not respond. The receiver has to close
+//! it. So the holder accepts one descriptor per datagram, and several threads receive datagrams.
 
 use std::convert::Infallible;
 use std::io;
@@ -30,32 +30,32 @@ use crate::{memory, xen};
 
 /// Bytes of an answer.
 const ANSWER: usize = 24;
-/// Threads that answer. So many less one may be held up by what they were sent.
+/// Number of threads that answer. All but one may be blocked by what they received.
 const SERVERS: usize = 16;
-/// For how long a program waits for who holds the memory, before it stays on TCP.
+/// How long a program waits for the holder before it stays on TCP.
 pub(crate) const PROGRAMS: Duration = Duration::from_millis(250);
-/// For how long a command does.
+/// How long a command waits for the holder.
 pub(crate) const COMMANDS: Duration = Duration::from_secs(10);
 
-/// Why memory that another process holds cannot be had. Each says what to do.
+/// Why the memory of another process is not available. Each message names a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum HolderError {
-    /// Nobody holds it.
+    /// No process holds it.
     #[error("nobody holds the memory of this link; as root: seekwire vm hold {0}")]
     NotHeld(String),
-    /// Somebody does already.
-    #[error("another process holds the memory of this link already; end that one first")]
+    /// Another process already holds it.
+    #[error("another process already holds the memory of this link; stop that process first")]
     Held,
-    /// Only links of some kinds have something to hold, and by Xen the first side alone.
+    /// Only links of some kinds have memory to hold, and with Xen only the first side holds it.
     #[error(
-        "there is nothing to hold; that is for links by memory, and for links by xen on the machine \
-         that has the first side"
+        "there is nothing to hold; that is for links with the provider memory, and for links with \
+         the provider xen on the machine that has the first side"
     )]
     NothingToHold,
-    /// By Xen, both machines have to know the length.
-    #[error("the map says how much memory a link by xen has; leave the size out")]
+    /// With Xen, both machines have to know the length.
+    #[error("the map gives the size of a link with the provider xen; omit it here")]
     LengthOfMap,
-    /// This process may not ask the one that holds the memory.
+    /// This process may not connect to the holder.
     #[error(
         "{path}: permission denied; as root: seekwire vm attach --group GROUP, where GROUP is a \
          group of this user"
@@ -66,31 +66,31 @@ pub enum HolderError {
     },
     /// The process that holds the memory does not answer.
     #[error(
-        "who holds the memory of this link gives nothing out ({source}); try again. If that goes on, \
-         as root: start seekwire vm hold {name} anew, which has other memory, and then on the other \
-         machine: seekwire vm attach {name}"
+        "the process that holds the memory of this link does not answer ({source}); try again. If \
+         it still does not, as root: restart seekwire vm hold {name}, which makes new memory, and \
+         then on the other machine: seekwire vm attach {name}"
     )]
     Silent {
-        /// Of the link.
+        /// The name of the link.
         name: String,
         /// The cause.
         source: io::Error,
     },
-    /// The memory could be cut short.
+    /// The memory is not sealed, so its length could change.
     #[error(
-        "{path}: who answers there hands out something else than sealed memory; have seekwire vm \
-         hold answer there"
+        "{path}: the process that answers there hands out something other than sealed memory; run \
+         seekwire vm hold in its place"
     )]
     NotSealed {
         /// The socket.
         path: String,
     },
-    /// The kernel said no.
+    /// A system call failed.
     #[error("{path}: {source}")]
     Io {
         /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -101,22 +101,21 @@ impl HolderError {
     }
 }
 
-/// The memory of a link, which is there as long as this process, or one that has mapped it.
+/// The memory of a link. It exists until this process and all that have mapped it have ended.
 #[derive(Debug)]
 pub struct Held {
     socket: DatagramSocket,
     file: Opened,
     answer: [u8; ANSWER],
-    /// The thread that has it waits for the next datagram.
+    /// Held by the thread that waits for the next datagram.
     turn: Mutex<()>,
 }
 
 impl Held {
-    /// Hands the memory to programs for as long as this process lives.
+    /// Hands the memory to programs as long as this process lives.
     ///
     /// # Errors
-    /// Those of poll(2) and recvmsg(2) on a socket that nothing is wrong with; no thread can be
-    /// started.
+    /// Those of poll(2) and recvmsg(2) on a working socket, and of starting a thread.
     pub fn serve(self) -> io::Result<Infallible> {
         let held = Arc::new(self);
         let (failed, failures) = mpsc::channel();
@@ -131,10 +130,10 @@ impl Held {
     fn answer(&self) -> io::Result<Infallible> {
         loop {
             self.wait()?;
-            // From here on it may take as long as whoever asks likes.
+            // From here on the client may delay this thread for ever.
             let Some(asked) = self.socket.receive_one(&mut [0])? else { continue };
             let Some(end) = asked.descriptors.into_iter().next() else { continue };
-            // Whoever has gone meanwhile wants no answer.
+            // A client that has gone needs no answer.
             let _ = Channel::from_peer(end).send(&self.answer, &[self.file.as_fd()]);
         }
     }
@@ -150,8 +149,8 @@ impl Held {
     }
 }
 
-/// Makes the memory of a link, of `length` bytes where the map does not say how many, and has it
-/// ready to be handed out.
+/// Creates the memory of a link, with `length` bytes unless the map gives the size, and listens for
+/// programs.
 pub(crate) fn hold(
     definition: &Definition,
     state: &Path,
@@ -171,12 +170,12 @@ pub(crate) fn hold(
     held.map_err(|source| LinkError::Provider { name: definition.name.clone(), source })
 }
 
-/// Whether nobody hands anything out there.
+/// Succeeds if no process hands out memory at this path.
 pub(crate) fn is_free(path: &Path) -> Result<(), HolderError> {
     if unix::is_abandoned(path) { Ok(()) } else { Err(HolderError::Held) }
 }
 
-/// From now on programs can ask. A socket there is one that somebody has left.
+/// Listens for programs. An existing socket was left by a process that has ended.
 pub(crate) fn listen(
     path: &Path,
     file: Opened,
@@ -196,7 +195,7 @@ pub(crate) fn listen(
     Ok(Held { socket, file, answer: bytes, turn: Mutex::new(()) })
 }
 
-/// Memory that was handed to a program.
+/// Memory received from a holder.
 #[derive(Debug)]
 pub(crate) struct Handed {
     pub(crate) file: Placed,
@@ -205,7 +204,7 @@ pub(crate) struct Handed {
     pub(crate) length: u64,
 }
 
-/// Asks who holds the memory of a link for it.
+/// Asks the holder of a link's memory for it.
 pub(crate) fn ask(name: &str, path: &Path, patience: Duration) -> Result<Handed, HolderError> {
     match try_ask(path, patience) {
         Ok(handed) => Ok(handed),
@@ -222,7 +221,7 @@ pub(crate) fn ask(name: &str, path: &Path, patience: Duration) -> Result<Handed,
     }
 }
 
-/// Whether it is this process or this machine that lacks something, and not who is asked.
+/// True if this process or machine lacks a resource, so that the holder is not to blame.
 fn is_scarce(error: &io::Error) -> bool {
     let scarce = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
     scarce.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
@@ -231,7 +230,7 @@ fn is_scarce(error: &io::Error) -> bool {
 fn try_ask(path: &Path, patience: Duration) -> io::Result<Handed> {
     let (here, there) = Channel::pair()?;
     DatagramSocket::nameless()?.send(path, b"?", &[there.as_fd()])?;
-    // The only one is on its way: if nobody takes it, that is heard here.
+    // The only other copy is in the datagram: if nobody receives it, this end is notified.
     drop(there);
     let until = Deadline::after(Some(patience));
     let mut answer = [0; ANSWER];
@@ -245,7 +244,7 @@ fn try_ask(path: &Path, patience: Duration) -> io::Result<Handed> {
         }
     };
     let file = delivery.descriptors.into_iter().next().filter(|_| delivery.len == ANSWER);
-    let file = file.ok_or_else(|| io::Error::other("it has sent no file"))?;
+    let file = file.ok_or_else(|| io::Error::other("it sent no file"))?;
     let word = |at: usize| {
         let mut word = [0; 8];
         word.copy_from_slice(&answer[at * 8..at * 8 + 8]);
@@ -254,7 +253,7 @@ fn try_ask(path: &Path, patience: Duration) -> io::Result<Handed> {
     Ok(Handed { file, token: word(0), offset: word(1), length: word(2) })
 }
 
-/// The tests hand out any file that can be mapped; pages of gntalloc are for tests/vm.
+/// The tests hand out any mappable file; tests/vm tests pages of gntalloc.
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -281,7 +280,7 @@ mod tests {
         state.join("socket")
     }
 
-    /// The memory of the link `a` is the last page of a file of so many bytes.
+    /// The memory of the link `a` is the last page of a file of `bytes` bytes.
     fn held_in(state: &Path, bytes: u64) -> Held {
         let region = state.join("region");
         File::create(&region).unwrap().set_len(bytes).unwrap();
@@ -293,12 +292,12 @@ mod tests {
     fn who_asks_gets_the_same_file() {
         let state = tempfile::tempdir().unwrap();
         let path = socket(state.path());
-        // Somebody was here before.
+        // A socket that an earlier holder has left.
         drop(UnixDatagram::bind(&path).unwrap());
         let held = held_in(state.path(), 8192);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         std::thread::spawn(move || held.serve());
-        // A program that goes without having waited keeps nobody else from it.
+        // A program that goes away without waiting does not block others.
         let gone = UnixDatagram::unbound().unwrap();
         gone.send_to(b"?", &path).unwrap();
         let [one, other] = [(); 2].map(|()| ask("a", &socket(state.path()), PATIENCE).unwrap());
@@ -311,8 +310,8 @@ mod tests {
         assert_eq!(std::fs::read(state.path().join("region")).unwrap()[4096 + 8], 77);
     }
 
-    /// Both ends of a connection with so much in it that closing the first one takes until the
-    /// second one is closed.
+    /// Both ends of a connection with so many unsent bytes that closing the first end blocks until
+    /// the second is closed.
     fn lingering() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let mut full = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -333,7 +332,8 @@ mod tests {
                 let ((one, of_one), (two, _)) = (lingering(), lingering());
                 let bad = DatagramSocket::nameless().unwrap();
                 bad.send(&path, b"?", &[one.as_fd(), two.as_fd()]).unwrap();
-                // On their way: whoever takes them closes them as the last one.
+                // Only the datagrams hold these descriptors, so the receiver is the last to close
+                // them.
                 of_one
             })
             .collect();
@@ -352,14 +352,14 @@ mod tests {
         let held = UnixDatagram::bind(&path).unwrap();
         let silent =
             ask("a", &socket(state.path()), Duration::from_millis(1)).unwrap_err().to_string();
-        assert!(silent.contains("gives nothing out"), "{silent}");
+        assert!(silent.contains("does not answer"), "{silent}");
         let lack = |errno: Errno| is_scarce(&io::Error::from(errno));
         assert!(lack(Errno::MFILE) && !lack(Errno::TIMEDOUT));
         drop(held);
-        // A process that another test starts has it too until it has become its program.
+        // A process that another test starts inherits the socket until its exec.
         let said = (0..100)
             .map(|_| ask("a", &socket(state.path()), PATIENCE).unwrap_err().to_string())
-            .find(|said| !said.contains("gives nothing out"))
+            .find(|said| !said.contains("does not answer"))
             .unwrap();
         assert!(said.contains("nobody holds"), "{said}");
         assert!(said.ends_with("; as root: seekwire vm hold a"), "{said}");
@@ -372,7 +372,7 @@ mod tests {
             (Provider::File("/a".into()), Provider::Xen { domain: 3, length: 1 << 20 });
         for (provider, side, length, why) in [
             (xen.clone(), Side::Second, None, "there is nothing to hold"),
-            (xen, Side::First, Some(1 << 20), "the map says how much"),
+            (xen, Side::First, Some(1 << 20), "the map gives the size"),
             (file, Side::First, None, "there is nothing to hold"),
         ] {
             let definition = Definition { name: "a".to_owned(), provider, side };

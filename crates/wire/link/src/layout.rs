@@ -1,12 +1,12 @@
-//! What lies where in a region.
+//! The layout of a region.
 //!
-//! The first side has the first half, the second side the second one. In a half:
+//! The first side has the first half, the second side the second half. Each half contains:
 //!
 //! | page      | holds                                                                           |
 //! |-----------|---------------------------------------------------------------------------------|
-//! | 0         | the header, written by attaching; behind it what agents say                     |
+//! | 0         | the header, written by attaching; then the words of the agents                  |
 //! | from 1 on | the directory: entries of 256 bytes, one for 64 KiB of the half, but 16 to 4096 |
-//! | behind it | places, each of whole pages                                                     |
+//! | after it  | places, each of whole pages                                                     |
 
 use std::ops::Range;
 
@@ -14,9 +14,9 @@ use seekwire_protocol::offer::LAYOUT;
 
 use crate::map::Side;
 
-/// Parts of a region begin with a page.
+/// Parts of a region begin at a page.
 pub(crate) const PAGE: usize = 4096;
-/// The most entries in a directory.
+/// Maximum number of entries in a directory.
 pub(crate) const MAX_ENTRIES: usize = 4096;
 const MIN_ENTRIES: usize = 16;
 const BYTES_PER_ENTRY: usize = 64 << 10;
@@ -30,93 +30,94 @@ pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SWLINK\0\0") | (LAYOUT as u6
 /// Words of a header.
 pub(crate) mod header {
     pub(crate) const MAGIC: usize = 0x00;
-    /// Bytes of the region.
+    /// Length of the region in bytes.
     pub(crate) const LENGTH: usize = 0x08;
-    /// Of this attachment of the machine.
+    /// Token of the machine's attachment.
     pub(crate) const TOKEN: usize = 0x10;
     pub(crate) const SIDE: usize = 0x18;
     pub(crate) const ENTRIES: usize = 0x20;
     pub(crate) const FLAGS: usize = 0x28;
-    /// The OTHER machine adds 1 when it has found no pages: entries here that are not leased any
-    /// more may name places of its half.
+    /// The OTHER machine adds 1 when it has found no free pages: entries of this half whose leases
+    /// have ended may still name places of its half.
     pub(crate) const WANTS_ROOM: usize = 0x30;
-    /// How many entries were ever in use: nobody looks at those behind them.
+    /// Number of entries that have ever been in use. Readers stop there.
     pub(crate) const HIGHEST: usize = 0x38;
 
-    /// Odd while the agent changes the three behind it.
+    /// Odd while the agent changes the port, the count or the addresses.
     pub(crate) const SEQUENCE: usize = 0x100;
-    /// Where the agent of this machine answers; 0 while none runs.
+    /// The port of this machine's agent, or 0 if none runs.
     pub(crate) const AGENT: usize = 0x108;
-    /// How many addresses the machine has.
+    /// Number of addresses of the machine.
     pub(crate) const COUNT: usize = 0x110;
     /// Two words each, the high half first.
     pub(crate) const ADDRESSES: usize = 0x200;
-    /// The question that the agent of this machine asks; 0 while it asks none.
+    /// The question of this machine's agent, or 0 if there is none.
     pub(crate) const QUESTION: usize = 0x140;
-    /// The question of the OTHER machine that the agent of this one has answered last. Stored last.
+    /// The question of the OTHER machine that this machine's agent has answered last. Stored last.
     pub(crate) const ANSWERED: usize = 0x180;
-    /// What was said to it, at which address of this machine, and by which one: two words each.
+    /// The secret of that question, then the address of this machine and the other's: two words
+    /// each.
     pub(crate) const SECRET: usize = 0x188;
     pub(crate) const HERE: usize = 0x198;
     pub(crate) const THERE: usize = 0x1a8;
 
-    /// What agents say, in zeros while none has said anything.
+    /// The words of the agents: zero until an agent stores something.
     pub(crate) fn of_agents() -> impl Iterator<Item = usize> {
         (SEQUENCE..ADDRESSES + super::MAX_ADDRESSES * 16).step_by(8)
     }
 }
 
-/// The most addresses that an agent can say its machine has.
+/// Maximum number of addresses that an agent can publish.
 pub(crate) const MAX_ADDRESSES: usize = 64;
 
-/// Bit of [`header::FLAGS`], and of the same word in the state file.
+/// A bit of [`header::FLAGS`], and of the same word in the state file.
 pub(crate) const DETACHED: u64 = 1;
 
 /// Words of an entry. [`STATE`](entry::STATE) is stored last, and loaded first.
 pub(crate) mod entry {
-    /// One of [`state`](super::state); the reason in the high half.
+    /// One of [`state`](super::state), with the reason in the upper half.
     pub(crate) const STATE: usize = 0x00;
-    /// Of the machine that it belongs to.
+    /// Token of its machine's attachment.
     pub(crate) const TOKEN: usize = 0x08;
-    /// Two words each: the high half of the address first.
+    /// Two words each: the upper half of the address first.
     pub(crate) const LOCAL: usize = 0x10;
     pub(crate) const PEER: usize = 0x20;
-    /// The local one, shifted by 16, and the peer's.
+    /// The local port, shifted by 16, and the peer's.
     pub(crate) const PORTS: usize = 0x30;
     pub(crate) const ROLE: usize = 0x38;
-    /// Two words, the high half first.
+    /// Two words, the upper half first.
     pub(crate) const NONCE: usize = 0x40;
-    /// Where an accepting end listens for the line.
+    /// The port at which an accepting end listens for the line.
     pub(crate) const PORT: usize = 0x50;
-    /// Where the memory of this end lies in the region, and how long it is.
+    /// Offset of this end's memory in the region, then its length.
     pub(crate) const PLACE: usize = 0x58;
     pub(crate) const PLACE_LENGTH: usize = 0x60;
-    /// Bytes by TCP.
+    /// Byte counts of TCP.
     pub(crate) const SENT: usize = 0x68;
     pub(crate) const RECEIVED: usize = 0x70;
     pub(crate) const ACKNOWLEDGED: usize = 0x78;
-    /// The place of the other half that this end maps; 0 and 0 when none.
+    /// Offset of the place in the other half that this end maps, then its length; both 0 if none.
     pub(crate) const NAMES: usize = 0x80;
     pub(crate) const NAMES_LENGTH: usize = 0x88;
-    /// The nonce of the entry that it talks to: two words.
+    /// The nonce of the entry with which it communicates: two words.
     pub(crate) const TALKS_TO: usize = 0x90;
-    /// What was said on the line of the connection, and stands nowhere else: two words.
+    /// The secret of the connection's line, which is stored nowhere else: two words.
     pub(crate) const PROOF: usize = 0xa0;
-    /// The later an end has entered, the larger: of two with the same 4-tuple the later one counts.
+    /// Grows with each entry: of two entries with the same 4-tuple the later one counts.
     pub(crate) const ORDER: usize = 0xb0;
     /// The port of the event channel that an accepting end offers, and of which the connecting end
-    /// has the other end; 0 where there is none.
+    /// has the other end; 0 if there is none.
     pub(crate) const CHANNEL: usize = 0xb8;
-    /// The OTHER machine adds 1.
+    /// The OTHER machine adds 1 to notify this end.
     pub(crate) const SIGNAL: usize = 0xc0;
 
-    /// All but [`STATE`] and [`SIGNAL`].
+    /// All words but [`STATE`] and [`SIGNAL`].
     pub(crate) fn rest() -> impl Iterator<Item = usize> {
         (TOKEN..CHANNEL + 8).step_by(8)
     }
 }
 
-/// Values of the low half of [`entry::STATE`].
+/// Values of the lower half of [`entry::STATE`].
 pub(crate) mod state {
     pub(crate) const FREE: u64 = 0;
     pub(crate) const HERE: u64 = 1;
@@ -125,7 +126,7 @@ pub(crate) mod state {
     pub(crate) const REFUSED: u64 = 4;
 }
 
-/// How a region of some length is divided.
+/// The division of a region of some length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Layout {
     length: usize,
@@ -135,8 +136,8 @@ pub struct Layout {
 /// A region that cannot be divided.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "the memory has {0} bytes: a link needs 1 MiB to 64 GiB of it, and a multiple of 8192 bytes; \
-     give it another size"
+    "the memory has {0} bytes: a link needs 1 MiB to 64 GiB, and a multiple of 8192 bytes; change \
+     its size"
 )]
 pub struct LengthError(pub u64);
 
@@ -154,13 +155,13 @@ impl Layout {
         Ok(Self { length, entries: entries / MIN_ENTRIES * MIN_ENTRIES })
     }
 
-    /// Bytes of the region.
+    /// Length of the region in bytes.
     #[must_use]
     pub fn length(self) -> usize {
         self.length
     }
 
-    /// Entries in the directory of a half.
+    /// Number of entries in the directory of a half.
     #[must_use]
     pub fn entries(self) -> usize {
         self.entries
@@ -176,24 +177,24 @@ impl Layout {
         }
     }
 
-    /// Where an entry begins.
+    /// Offset of an entry.
     ///
     /// # Panics
-    /// When there are not so many entries.
+    /// If there are not that many entries.
     #[must_use]
     pub fn entry(self, side: Side, index: usize) -> usize {
         assert!(index < self.entries, "no such entry");
         self.half(side).start + PAGE + index * ENTRY
     }
 
-    /// Where a side's places lie.
+    /// The range of a side's places.
     #[must_use]
     pub fn places(self, side: Side) -> Range<usize> {
         let half = self.half(side);
         half.start + PAGE + self.entries * ENTRY..half.end
     }
 
-    /// What two words say of a place, if it is one of this side: whole pages, inside its half.
+    /// Checks the two words of a place: whole pages, inside the half of this side.
     pub(crate) fn place(self, side: Side, offset: u64, length: u64) -> Option<(usize, usize)> {
         let places = self.places(side);
         let (offset, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
@@ -206,7 +207,8 @@ impl Layout {
     }
 }
 
-// Directories end with a page, and a queue pair's header is in the first page of a place.
+// Directories end at a page boundary, and the header of a queue pair is in the first page of a
+// place.
 const _: () = assert!(MIN_ENTRIES * ENTRY % PAGE == 0 && entry::SIGNAL % 64 == 0);
 const _: () = assert!(header::ADDRESSES + MAX_ADDRESSES * 16 <= PAGE);
 const _: () = assert!(seekwire_transport::layout::CONTROL < PAGE);

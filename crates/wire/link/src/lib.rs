@@ -1,54 +1,55 @@
 #![forbid(unsafe_code)]
-//! A link between two machines: memory that both map (a *region*), and who is at its other end.
+//! A link between two machines: memory that both map (a *region*), and the identity of the other
+//! end.
 //!
 //! ```text
-//!   map         the file that says which links there are, and which addresses lie behind them
-//!   provider    where a region comes from: memory that is held, a file, an ivshmem device, or Xen
+//!   map         the file that lists the links, and the addresses at their other ends
+//!   provider    where a region comes from: held memory, a file, an ivshmem device, or Xen
 //!     memory    sealed memory of this host
-//!     xen       pages that one domain grants to another: who holds them, and who maps them
+//!     xen       pages that one domain grants to another: holding and mapping them
 //!   holder      a process that holds memory, and hands it to programs
-//!   attach      a machine begins to use a link
-//!   link        what a program does with a link that its machine is attached to
-//!     entry       one connection's line in the directory of a half, and what the peer's says
-//!     status      what `seekwire vm` shows, and how a machine goes back to TCP
-//!     agent       what the agents of the two machines say to each other in the region
-//!   peers       the file in which an agent keeps the addresses that it has found behind a link
-//!   layout      what lies where in a region
+//!   attach      attaching a machine to a link
+//!   link        the operations of a program on an attached link
+//!     entry       a connection's entry in the directory of a half, and the view of the peer's
+//!     status      the view of `seekwire vm`, and the way back to TCP
+//!     agent       how the agents of the two machines communicate through the region
+//!   peers       the file in which an agent keeps the addresses that it has verified for a link
+//!   layout      the layout of a region
 //!   half        the header and the directory of one machine, word by word
-//!   state       the file in which a machine keeps what its allocation depends on
-//!     table       who has which entry and which pages
-//!     pages       which pages are free
+//!   state       the file in which a machine keeps the data that its allocation depends on
+//!     table       allocation of entries and pages
+//!     pages       finding free pages
 //!   text        small files, read within limits
 //! ```
 //!
-//! A *machine* is a virtual machine, a host, or, where the region is a file, anything that has a
-//! directory of its own for the state. Each *side* of a link has half of the region: a header, a
-//! directory of *entries*, one for each connection, and *places*, the pages that one end's memory
-//! has. Both machines can write all of it. So nothing in a region is believed: each word is read
-//! once, and checked. What a machine's own allocation depends on is in a file of that machine.
+//! A *machine* is a virtual machine, a host, or, if the region is a file, any process environment
+//! with its own state directory. Each *side* of a link has half of the region: a header, a
+//! directory of *entries*, one for each connection, and *places*, the pages that hold one end's
+//! memory. Both machines can write all of it. So nothing in a region is trusted: each word is read
+//! once, and checked. A machine's own allocation depends only on a file of that machine.
 //!
 //! An entry is *leased*: its process has an open file description of its own with a lock on one
-//! byte of that file. Forks share the description, and the kernel ends the lock with the last of
-//! them, whatever ended that. Words alone never say that an entry is in use. A place is in use as
-//! long as its entry is leased or an entry of the other machine names it: there, somebody may still
-//! read it, also when the process of this end is gone, or this machine has booted anew.
+//! byte of that file. Forked children share the description, and the kernel releases the lock with
+//! the last of them, however they end. Words alone never prove that an entry is in use. A place is
+//! in use while its entry is leased or an entry of the other machine names it: processes there may
+//! still read it, even if the process of this end is gone, or this machine has rebooted.
 //!
 //! Locks on bytes of the state file:
 //!
 //! | byte          | held by                                                                   |
 //! |---------------|---------------------------------------------------------------------------|
-//! | i             | who has entry i                                                           |
-//! | 4096          | who chooses an entry or a place, for microseconds                         |
-//! | 4097          | each process that has the region mapped, shared; who attaches, exclusive  |
+//! | i             | the holder of entry i                                                     |
+//! | 4096          | the process that chooses an entry or a place, for microseconds            |
+//! | 4097          | each process that has the region mapped, shared; exclusive for attaching  |
 //! | 4098          | the agent of the link                                                     |
 //!
-//! They do not depend on the number of entries, so that a state file of another region can be
-//! asked, too. Who attaches holds, besides, a lock on the file `.lock` of that directory, which is
-//! root's.
+//! The bytes do not depend on the number of entries, so that the state file of another region can
+//! also be checked. Attaching also takes a lock on the file `.lock` of that directory, which
+//! belongs to root.
 //!
-//! Whoever may open the region or the state file is trusted by all who use that link on this
-//! machine with what goes over it. On the other machine, the same holds for the region. Should one
-//! of them cut the file short, connections are reset, and the link counts as detached.
+//! All users of a link on one machine trust each other with its contents: those who may open the
+//! region or the state file. On the other machine, the same holds for the region. If one of them
+//! truncates the file, connections are reset, and the link counts as detached.
 
 mod agent;
 mod attach;

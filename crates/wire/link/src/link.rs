@@ -1,4 +1,4 @@
-//! What a program does with a link that its machine is attached to.
+//! The operations of a program on a link that its machine is attached to.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::provider::{self, Memory};
 use crate::state::{self, Identity, StateFile};
 use crate::table::{self, PATIENCE, Table};
 
-/// A link, mapped. Clones are the same link; any thread may use it, and forks of this process.
+/// A mapped link. Clones are the same link; any thread may use it, and so may forked children.
 #[derive(Clone, Debug)]
 pub struct Link(pub(crate) Arc<Inner>);
 
@@ -39,7 +39,8 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// Whether this machine's header is that of the attachment which this link was opened in.
+    /// True if this machine's header still belongs to the attachment under which this link was
+    /// opened.
     pub(crate) fn is_current(&self) -> bool {
         self.own.read_header().is_some_and(|header| header.token == self.token)
     }
@@ -52,16 +53,16 @@ impl Inner {
 }
 
 impl Link {
-    /// Has this machine use a link from now on: formats its half, and makes the state file with the
-    /// mode and group of `access`. Places that the other machine still names stay as they are.
+    /// Attaches this machine to a link: formats its half, and makes the state file with the mode
+    /// and group of `access`. Places that the other machine still names stay as they are.
     ///
-    /// A machine that uses it already goes on ([`Attached::Already`]); only the access changes. Where
-    /// one has detached, and processes still have the region mapped, their connections stay on TCP,
-    /// and new ones come to the link. Of an ivshmem device, the group of `access` also gets the
-    /// memory: only root has it otherwise.
+    /// If the machine is already attached, only the access changes ([`Attached::Already`]). If it
+    /// has detached, and processes still have the region mapped, their connections stay on TCP, and
+    /// new ones use the link. With an ivshmem device, the group of `access` also gets access to the
+    /// device memory, which otherwise only root has.
     ///
     /// # Errors
-    /// [`LinkError`]; [`LinkError::InUse`] when the region has lost this machine's header, and
+    /// [`LinkError`]; [`LinkError::InUse`] if the region has lost this machine's header, and
     /// processes still have it mapped.
     pub fn attach(
         definition: &Definition,
@@ -71,10 +72,10 @@ impl Link {
         attach::attach(definition, state, access)
     }
 
-    /// Opens a link that this machine uses.
+    /// Opens a link to which this machine is attached.
     ///
     /// # Errors
-    /// [`LinkError`], which says what to do.
+    /// [`LinkError`], whose message names a remedy.
     pub fn open(definition: &Definition, directory: &Path) -> Result<Self, LinkError> {
         let name = || definition.name.clone();
         let path = state::path_of(definition, directory);
@@ -86,7 +87,7 @@ impl Link {
             }
             let is_mapped =
                 state.lock_mapped(Kind::Shared).map_err(|error| LinkError::of(&path, error))?;
-            // Attaching may give the path to another file meanwhile.
+            // In the meantime, attaching may have given the path to another file.
             if is_mapped && state.is_current() {
                 break state;
             }
@@ -99,8 +100,8 @@ impl Link {
         if link.is_detached_here() { Err(LinkError::Detached(name())) } else { Ok(link) }
     }
 
-    /// As [`Self::open`], to look at it: also when it is detached, and without being counted among
-    /// those who use it.
+    /// Like [`Self::open`], but for inspection: also works on a detached link, and does not count
+    /// as a user of it.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -109,8 +110,8 @@ impl Link {
         Self::of(definition, state, directory, holder::COMMANDS)
     }
 
-    /// As [`Self::inspect`], for the agent of the link, which there is one of. Where this machine
-    /// is detached, the region is not touched: it may be on its way out.
+    /// Like [`Self::inspect`], but for the only agent of the link. If this machine is detached, it
+    /// does not touch the region, which may be about to be removed.
     ///
     /// # Errors
     /// As [`Self::open`], and [`LinkError::HasAgent`].
@@ -127,21 +128,21 @@ impl Link {
         if !state.lock_agent().map_err(|error| LinkError::of(&path, error))? {
             return Err(LinkError::HasAgent(name()));
         }
-        // What an agent has left that was killed, nobody has proved by now, and programs would believe
-        // it from here on.
+        // The addresses of an agent that was killed are no longer proved, and programs would
+        // believe them from here on.
         let of_peers = |error| LinkError::of(&Peers::path(definition, directory), error);
         Peers::remove(definition, directory).map_err(of_peers)?;
         let link = Self::of(definition, state, directory, holder::COMMANDS)?;
         if link.is_detached_here() { Err(LinkError::Detached(name())) } else { Ok(link) }
     }
 
-    /// Makes the memory of a link, of `length` bytes if the map does not say how many. By Xen, this
-    /// machine has the first side, and grants it to the other domain. It has to be
-    /// [served](Held::serve) before anybody can use it.
+    /// Makes the memory of a link, with `length` bytes if the map does not give the size. With Xen,
+    /// this machine has the first side, and grants the memory to the other domain. The memory has
+    /// to be [served](Held::serve) before anybody can use it.
     ///
     /// # Errors
-    /// [`LinkError::Provider`]: among others when the link is by neither memory nor Xen, and when
-    /// another process holds it already.
+    /// [`LinkError::Provider`], for example if the link uses neither memory nor Xen, or if another
+    /// process already holds it.
     pub fn hold(
         definition: &Definition,
         directory: &Path,
@@ -186,76 +187,77 @@ impl Link {
         &self.0.name
     }
 
-    /// Whether the other machine is only another part of this host, with the same processors.
+    /// True if the other machine is only another part of this host, with the same processors.
     #[must_use]
     pub fn is_on_this_host(&self) -> bool {
         self.0.is_on_this_host
     }
 
-    /// The number of the domain of Xen's at the other end, which can be reached by event channels;
-    /// `None` where it is none.
+    /// The number of the Xen domain at the other end, which event channels can reach; `None`
+    /// without Xen.
     #[must_use]
     pub fn domain(&self) -> Option<u16> {
         self.0.domain
     }
 
-    /// Which half is this machine's.
+    /// The half of this machine.
     #[must_use]
     pub fn side(&self) -> Side {
         self.0.own.side()
     }
 
-    /// How the region is divided.
+    /// The division of the region.
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.0.layout
     }
 
-    /// The device and the inode of a region that is a file.
+    /// The device and inode numbers of a region that is a file.
     #[must_use]
     pub fn file(&self) -> (u64, u64) {
         self.0.state.region()
     }
 
-    /// The memory.
+    /// The mapped memory.
     #[must_use]
     pub fn region(&self) -> &Region {
         self.0.own.region()
     }
 
-    /// Whether this machine or the other one does not use the link any more, or this one was
-    /// attached anew: no connection comes here, and those that are here go back.
+    /// True if this or the other machine no longer uses the link, or this one has attached again:
+    /// no new connections use it, and existing ones go back to TCP.
     #[must_use]
     pub fn is_detached(&self) -> bool {
         self.0.is_detached()
     }
 
-    /// The same of this machine alone.
+    /// The same for this machine alone.
     #[must_use]
     pub fn is_detached_here(&self) -> bool {
         self.0.state.is_detached() || !self.0.is_current()
     }
 
-    /// Of the attachment of this machine.
+    /// The token of this machine's attachment.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.0.token
     }
 
-    /// Who is at the other end; `None` while nobody has attached there, or only with another
-    /// version of Seekwire, or another length, or as the same side as this machine.
+    /// The machine at the other end. `None` if no machine has attached there, or only one with
+    /// another version of Seekwire, another length, or the same side as this machine.
     #[must_use]
     pub fn peer(&self) -> Option<PeerHeader> {
         self.0.peer.read_header()
     }
 
-    /// The layout by which another version of Seekwire has attached the other machine, if one has.
+    /// The layout version of the other machine, if it has attached with another version of
+    /// Seekwire.
     #[must_use]
     pub fn other_layout(&self) -> Option<u16> {
         self.0.peer.other_layout()
     }
 
-    /// Enters a connection. `port` is where an accepting end listens for the line.
+    /// Enters a connection. `port` is the port at which an accepting end listens for the line.
     ///
     /// # Errors
     /// [`EnterError`].
@@ -263,13 +265,13 @@ impl Link {
         Entry::enter(&self.0, tuple, role, port)
     }
 
-    /// Finds the entry of the other machine whose own view of a connection is `tuple`, as the end
-    /// that has this role there. Of several, it is the one that was entered last: others were left
-    /// by earlier connections between the same addresses.
+    /// Finds the other machine's entry for the connection that it sees as `tuple`, with this role
+    /// there. Of several entries, it returns the latest; the others were left by earlier
+    /// connections between the same addresses.
     #[must_use]
     pub fn find(&self, tuple: &FourTuple, role: Role) -> Option<Other> {
         self.sweep_if_asked();
-        // Of two ends that enter and then look, one at least finds the other.
+        // If both ends enter and then look, at least one finds the other.
         fence(Ordering::SeqCst);
         let Inner { peer, .. } = &*self.0;
         let token = peer.read_header()?.token;
@@ -284,7 +286,8 @@ impl Link {
             .map(|(index, found)| Other::of(index, &found))
     }
 
-    /// Clears what the dead have left, if the other machine has found no room since the last time.
+    /// Clears entries of dead processes, if the other machine has found no room since the last
+    /// time.
     fn sweep_if_asked(&self) {
         if table::asked(&self.0).is_none() {
             return;
@@ -306,7 +309,8 @@ fn open_state(definition: &Definition, path: &Path) -> Result<StateFile, LinkErr
     })
 }
 
-/// Opens the region of a link, and divides it. Waits at most so long for a process that has it.
+/// Opens the region of a link, and divides it. Waits at most `patience` for a process that holds
+/// it.
 pub(crate) fn open_region(
     definition: &Definition,
     directory: &Path,

@@ -1,20 +1,20 @@
-//! The file that says which links this machine has, and which addresses lie behind them:
-//! `/etc/seekwire/links`, or what the environment variable `SEEKWIRE_LINKS` names.
+//! The file that lists the links of this machine, and the addresses at their other ends:
+//! `/etc/seekwire/links`, or the file in the environment variable `SEEKWIRE_LINKS`.
 //!
 //! ```text
 //! # link NAME PROVIDER WHERE SIDE
 //! link  db-web  ivshmem 0000:00:04.0  first
 //! link  tests   file /dev/shm/tests   second
 //! link  cache   xen 3/64M             first
-//! # where this machine keeps what it knows of links that it is attached to
+//! # directory for the state of attached links
 //! state /run/seekwire
 //! # ADDRESS  NAME: this address belongs to the machine at the other end of that link
 //! 10.0.0.2   db-web
 //! fd00::2    db-web
 //! ```
 //!
-//! The administrator says so: that an address belongs to a machine is true only as long as the
-//! network is as it was. So two ends of a connection prove it again before they share memory.
+//! The administrator vouches for these addresses, and they are correct only while the network stays
+//! as it was. So both ends of a connection prove the peer's machine again before they share memory.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -27,11 +27,11 @@ use std::path::{Path, PathBuf};
 use crate::agent::is_of_another;
 use crate::text;
 
-/// Where the map is, unless the environment says otherwise.
+/// The default path of the map.
 pub const PATH: &str = "/etc/seekwire/links";
-/// The environment variable that says otherwise.
+/// The environment variable with another path.
 pub const VARIABLE: &str = "SEEKWIRE_LINKS";
-/// Where state is kept, unless the map says otherwise.
+/// The default directory of the state.
 pub const STATE: &str = "/run/seekwire";
 
 const MAX_LINKS: usize = 64;
@@ -39,7 +39,7 @@ const MAX_ADDRESSES: usize = 4096;
 const MAX_BYTES: usize = 1 << 20;
 const MAX_NAME: usize = 32;
 
-/// Which half of the region is this machine's. The other machine has the other side.
+/// The half of the region that belongs to this machine. The other machine has the other side.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Side {
     /// The first half.
@@ -49,7 +49,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// That of the other machine.
+    /// The side of the other machine.
     #[must_use]
     pub const fn other(self) -> Self {
         match self {
@@ -68,20 +68,20 @@ impl fmt::Display for Side {
     }
 }
 
-/// Where a region comes from.
+/// The origin of a region.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Provider {
     /// A file that both sides can open, as in /dev/shm.
     File(PathBuf),
     /// Sealed memory that a process hands out at this socket.
     Memory(PathBuf),
-    /// A PCI device of QEMU's, by its address.
+    /// A PCI device of QEMU, by its address.
     Ivshmem(String),
-    /// Pages that the first side grants to the second one, both domains of Xen's.
+    /// Pages that the first side grants to the second; both are domains of Xen.
     Xen {
         /// The number of the other domain.
         domain: u16,
-        /// Bytes of the region.
+        /// Length of the region in bytes.
         length: u64,
     },
 }
@@ -102,9 +102,9 @@ impl fmt::Display for Provider {
 pub struct Definition {
     /// 1 to 32 of a-z, 0-9 and -.
     pub name: String,
-    /// Where its region comes from.
+    /// The origin of its region.
     pub provider: Provider,
-    /// Which half is this machine's.
+    /// The half of this machine.
     pub side: Side,
 }
 
@@ -114,15 +114,15 @@ impl fmt::Display for Definition {
     }
 }
 
-/// What cannot be read as a map.
+/// An error in a map.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{}{what}", place(.path, .line))]
 pub struct MapError {
-    /// The file; empty where the text came from none.
+    /// The file; empty if the text came from none.
     pub path: PathBuf,
-    /// Which line; 0 where it is none of them.
+    /// The line number, or 0 if the error belongs to no line.
     pub line: usize,
-    /// What is wrong, and what is expected.
+    /// The mistake, and the expected form.
     pub what: String,
 }
 
@@ -135,11 +135,11 @@ fn place(path: &Path, line: &usize) -> String {
     }
 }
 
-/// The map, read.
+/// A parsed map.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Map {
     links: Vec<Definition>,
-    /// To the place of its link.
+    /// Each address with the index of its link.
     addresses: BTreeMap<IpAddr, usize>,
     state: PathBuf,
 }
@@ -151,13 +151,13 @@ impl Default for Map {
 }
 
 impl Map {
-    /// Where the map of this process is.
+    /// The path of the map for this process.
     #[must_use]
     pub fn path() -> PathBuf {
         path_by(env::var_os(VARIABLE))
     }
 
-    /// Reads a file. One that is not there is an empty map.
+    /// Reads a file. If it does not exist, the map is empty.
     ///
     /// # Errors
     /// [`MapError`], with the line.
@@ -175,7 +175,7 @@ impl Map {
         Self::parse(text).map_err(|found| error(found.line, found.what))
     }
 
-    /// Reads a text.
+    /// Parses a text.
     ///
     /// # Errors
     /// [`MapError`], with the line.
@@ -193,13 +193,13 @@ impl Map {
         reader.finish().map_err(|(line, what)| error(line, what))
     }
 
-    /// All links, as they stand in the file.
+    /// All links, in the order of the file.
     #[must_use]
     pub fn links(&self) -> &[Definition] {
         &self.links
     }
 
-    /// The link of this name.
+    /// The link with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Definition> {
         self.links.iter().find(|link| link.name == name)
@@ -211,13 +211,13 @@ impl Map {
         self.addresses.get(&address.to_canonical()).map(|at| &self.links[*at])
     }
 
-    /// The addresses of the machine at the other end of a link, in their order.
+    /// The addresses of the machine at the other end of a link, in ascending order.
     pub fn addresses(&self, name: &str) -> impl Iterator<Item = IpAddr> {
         let at = self.links.iter().position(|link| link.name == name);
         self.addresses.iter().filter(move |(_, link)| Some(**link) == at).map(|(ip, _)| *ip)
     }
 
-    /// Where this machine keeps what it knows of links that it is attached to.
+    /// The directory in which this machine keeps the state of attached links.
     #[must_use]
     pub fn state(&self) -> &Path {
         &self.state
@@ -229,7 +229,7 @@ fn path_by(variable: Option<OsString>) -> PathBuf {
     named.map_or_else(|| PATH.into(), PathBuf::from)
 }
 
-/// In the same form, without comments.
+/// In the format of the file, without comments.
 impl fmt::Display for Map {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for link in &self.links {
@@ -245,12 +245,12 @@ impl fmt::Display for Map {
 
 const TOO_LONG: &str = "a map has at most 1 MiB";
 
-/// What was read so far.
+/// The parser's result so far.
 #[derive(Default)]
 struct Reader {
     links: Vec<Definition>,
     state: Option<PathBuf>,
-    /// With the line and the name of the link, which may be defined behind it.
+    /// The line and the name of the link, which may be defined later in the file.
     addresses: BTreeMap<IpAddr, (usize, String)>,
 }
 
@@ -276,7 +276,7 @@ impl Reader {
             return Err(format!("a map has at most {MAX_LINKS} links"));
         }
         if self.links.iter().any(|link| link.name == name) {
-            return Err(format!("there is a link {name} already: give this one another name"));
+            return Err(format!("the link {name} already exists: give this one another name"));
         }
         let provider = match provider {
             "file" => Provider::File(absolute(place)?),
@@ -285,19 +285,19 @@ impl Reader {
             "xen" => domain_and_size(place)?,
             _ => {
                 return Err(format!(
-                    "{provider} is no provider of memory: use memory, file, ivshmem or xen"
+                    "{provider} is not a provider of memory: use memory, file, ivshmem or xen"
                 ));
             }
         };
         if let Some(other) = self.links.iter().find(|link| link.provider == provider) {
-            return Err(format!("{place} is that of the link {} already", other.name));
+            return Err(format!("{place} already belongs to the link {}", other.name));
         }
         let side = match side {
             "first" => Side::First,
             "second" => Side::Second,
             _ => {
                 return Err(format!(
-                    "{side} is no side: use first on one machine, and second on the other"
+                    "{side} is not a side: use first on one machine, and second on the other"
                 ));
             }
         };
@@ -307,7 +307,7 @@ impl Reader {
 
     fn state(&mut self, path: &str) -> Result<(), String> {
         if self.state.is_some() {
-            return Err("the directory of the state is named above already".to_owned());
+            return Err("the state directory is already set above".to_owned());
         }
         self.state = Some(absolute(path)?);
         Ok(())
@@ -316,17 +316,17 @@ impl Reader {
     fn address(&mut self, line: usize, text: &str, name: &str) -> Result<(), String> {
         let address: IpAddr = text.parse().map_err(|_| {
             format!(
-                "{text} is no IP address: expected link, state, or an address without a prefix and \
-                 without the name of an interface"
+                "{text} is not an IP address: expected link, state, or an address without a prefix \
+                 length and without an interface name"
             )
         })?;
         let address = address.to_canonical();
         if !is_of_another(address) {
-            return Err(format!("{address} is no address of another machine"));
+            return Err(format!("{address} is not an address of another machine"));
         }
         check_name(name)?;
         if let Some((other, _)) = self.addresses.get(&address) {
-            return Err(format!("{address} is in line {other} already"));
+            return Err(format!("{address} is already in line {other}"));
         }
         if self.addresses.len() == MAX_ADDRESSES {
             return Err(format!("a map has at most {MAX_ADDRESSES} addresses"));
@@ -348,7 +348,7 @@ impl Reader {
             }
         }
         if let Some((line, name)) = unknown {
-            return Err((line, format!("no line says what the link {name} is; {LINK}")));
+            return Err((line, format!("the link {name} is not defined; {LINK}")));
         }
         let state = self.state.unwrap_or_else(|| STATE.into());
         Ok(Map { links: self.links, addresses, state })
@@ -364,8 +364,8 @@ fn check_name(name: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{name} is no name of a link: that has 1 to {MAX_NAME} of a-z, 0-9 and -, and begins with \
-         no -"
+        "{name} is not a name for a link: use 1 to {MAX_NAME} of a-z, 0-9 and -, and do not begin \
+         with -"
     ))
 }
 
@@ -373,10 +373,10 @@ fn absolute(path: &str) -> Result<PathBuf, String> {
     if path.starts_with('/') {
         return Ok(path.into());
     }
-    Err(format!("{path} is no absolute path: it has to begin with /"))
+    Err(format!("{path} is not an absolute path: it must begin with /"))
 }
 
-/// As sysfs writes it.
+/// Checks an address in the form of sysfs.
 fn pci_address(address: &str) -> Result<String, String> {
     let form = b"hhhh:hh:hh.o";
     let fits = address.len() == form.len()
@@ -389,15 +389,14 @@ fn pci_address(address: &str) -> Result<String, String> {
         return Ok(address.to_ascii_lowercase());
     }
     Err(format!(
-        "{address} is no address of a PCI device: expected one like 0000:00:04.0 (lspci -D shows \
-         them)"
+        "{address} is not a PCI address: expected one like 0000:00:04.0 (lspci -D shows them)"
     ))
 }
 
-/// The number of the other domain, and how much memory is shared with it: no more than the kernel
-/// maps at once.
+/// The number of the other domain, and the size of the memory shared with it: at most as much as
+/// the kernel maps at once.
 fn domain_and_size(place: &str) -> Result<Provider, String> {
-    /// Numbers from here on have meanings of their own (`DOMID_FIRST_RESERVED`).
+    /// Numbers from here on are reserved (`DOMID_FIRST_RESERVED`).
     const DOMAINS: u16 = 0x7ff0;
     const MIB: std::ops::RangeInclusive<u64> = 1..=256;
     let number = |text: &str| {
@@ -412,7 +411,7 @@ fn domain_and_size(place: &str) -> Result<Provider, String> {
     };
     read().ok_or_else(|| {
         format!(
-            "{place} is no domain with a size: expected one like 3/64M, with the number of the \
+            "{place} is not a domain with a size: expected one like 3/64M, with the number of the \
              other domain (xl domid NAME, on the host) and 1M to 256M"
         )
     })

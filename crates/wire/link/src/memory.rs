@@ -1,5 +1,5 @@
-//! Memory that parts of one host share, such as containers, and nobody can cut short: a memfd that
-//! is sealed. It has no name, so one process holds it, and hands it to whoever may open a socket in
+//! Memory that parts of one host, such as containers, share, and that nobody can truncate: a sealed
+//! memfd. It has no name, so one process holds it, and hands it to those that may open a socket in
 //! a directory that both have mounted.
 
 use std::path::Path;
@@ -14,13 +14,13 @@ use seekwire_transport::sys::signal::without_signals;
 use crate::attach::Access;
 use crate::holder::{self, Held, HolderError};
 
-/// Bytes of a region, unless something else is said.
+/// Default length of a region in bytes.
 const LENGTH: u64 = 64 << 20;
 
-/// Both sides write to it; its length stays.
+/// Both sides write to it; its length is fixed.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Makes the memory of a link, to be had at a socket.
+/// Makes the memory of a link, which programs get from a socket.
 pub(crate) fn hold(
     socket: &Path,
     length: Option<u64>,
@@ -31,7 +31,7 @@ pub(crate) fn hold(
     let make = || {
         let flags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
         let file = Opened::from(rustix::fs::memfd_create(c"seekwire-link", flags)?);
-        // All of it now: later, there might be no room.
+        // Allocates all memory now: later, there might be none left.
         without_signals(|| Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length)?))?;
         rustix::fs::fcntl_add_seals(&file, SEALS)?;
         holder::listen(socket, file, [0, 0, length], access)
@@ -39,7 +39,7 @@ pub(crate) fn hold(
     make().map_err(|error| HolderError::io(socket, error))
 }
 
-/// Asks for the memory of a link at a socket; returns it with its length.
+/// Requests the memory of a link from a socket; returns it with its length.
 pub(crate) fn open(
     name: &str,
     socket: &Path,
@@ -90,6 +90,6 @@ mod tests {
         let held = holder::listen(&socket, file, [0, 0, 1 << 20], ACCESS).unwrap();
         std::thread::spawn(move || held.serve());
         let said = open("a", &socket, PATIENCE).unwrap_err().to_string();
-        assert!(said.contains("something else than sealed memory"), "{said}");
+        assert!(said.contains("something other than sealed memory"), "{said}");
     }
 }

@@ -1,10 +1,10 @@
-//! Which pages of a half are free.
+//! Finding free pages in a half.
 
 use std::ops::Range;
 
 use crate::layout::PAGE;
 
-/// The first pages of `space` that are enough for `bytes` and that nothing in `used` touches.
+/// The first free range of pages in `space` that has room for `bytes`.
 pub(crate) fn first_fit(
     space: Range<usize>,
     mut used: Vec<Range<usize>>,
@@ -36,7 +36,7 @@ mod tests {
         range.start * PAGE..range.end * PAGE
     }
 
-    /// Page by page.
+    /// Checks page by page.
     fn model(used: &[Range<usize>], length: usize) -> Option<Range<usize>> {
         let is_free = |page| used.iter().all(|range| !range.contains(&page));
         let last = PAGES.checked_sub(length)?;

@@ -1,5 +1,5 @@
-//! The file in which an agent keeps the addresses that it has found behind a link:
-//! `NAME.peers`, beside the state file. Programs read it besides the map.
+//! The file in which an agent keeps the addresses that it has verified for a link: `NAME.peers`,
+//! beside the state file. Programs read it in addition to the map.
 //!
 //! ```text
 //! own 0123456789abcdef
@@ -8,7 +8,7 @@
 //! fd00::2
 //! ```
 //!
-//! It holds for these two attachments of the machines, and while the agent lives
+//! It is valid for these two attachments of the machines, while the agent lives
 //! ([`Link::believes`](crate::Link::believes)).
 
 use std::io;
@@ -25,25 +25,25 @@ use crate::text;
 
 const MAX_BYTES: usize = 8192;
 
-/// The addresses of the machine at the other end of a link, as an agent has found them.
+/// The addresses of the machine at the other end of a link, as an agent has verified them.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Peers {
-    /// Of the attachment of this machine.
+    /// The token of this machine's attachment.
     pub own: u64,
-    /// Of that of the other one.
+    /// The token of the other machine's attachment.
     pub peer: u64,
-    /// Ascending.
+    /// In ascending order.
     pub addresses: Vec<IpAddr>,
 }
 
 impl Peers {
-    /// Where they are, for a link whose state is kept in `state`.
+    /// The path of the file for a link with its state in the directory `state`.
     #[must_use]
     pub fn path(link: &Definition, state: &Path) -> PathBuf {
         state.join(format!("{}.peers", link.name))
     }
 
-    /// Reads them; `None` if there is no such file, or it says something else.
+    /// Reads the file; `None` if it is missing or malformed.
     #[must_use]
     pub fn read(link: &Definition, state: &Path) -> Option<Self> {
         let path = Self::path(link, state);
@@ -56,7 +56,7 @@ impl Peers {
         Self::parse(std::str::from_utf8(&bytes.ok()??).ok()?)
     }
 
-    /// Reads a text; `None` if it says something else.
+    /// Parses a text; `None` if it is malformed.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
@@ -75,7 +75,8 @@ impl Peers {
         is_possible.then_some(Self { own, peer, addresses })
     }
 
-    /// Writes them whole; readers find the old file or this one. Only the agent does.
+    /// Writes the file atomically: readers find the old file or the new one. Only the agent calls
+    /// this.
     ///
     /// # Errors
     /// Those of open(2), write(2) and rename(2).
@@ -83,7 +84,7 @@ impl Peers {
         replace(&Self::path(link, state), self.to_string().as_bytes())
     }
 
-    /// Removes the file, if there is one. Only the agent does.
+    /// Removes the file, if there is one. Only the agent calls this.
     ///
     /// # Errors
     /// Those of unlink(2).
@@ -95,7 +96,7 @@ impl Peers {
     }
 }
 
-/// As [`Peers::parse`] reads it.
+/// In the format that [`Peers::parse`] reads.
 impl std::fmt::Display for Peers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "own {:016x}\npeer {:016x}", self.own, self.peer)?;
@@ -103,10 +104,10 @@ impl std::fmt::Display for Peers {
     }
 }
 
-/// Gives a path to a file that is complete, which every user may read.
+/// Replaces the file at a path with a complete one that every user may read.
 fn replace(path: &Path, mut bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("peers-new");
-    // Of somebody who was killed: whoever replaces it is alone.
+    // Left by a process that was killed: only one process replaces the file.
     let _ = rustix::fs::unlink(&new);
     let flags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL);
     let file = file::open(&new, flags, 0o644)?;
@@ -117,7 +118,7 @@ fn replace(path: &Path, mut bytes: &[u8]) -> io::Result<()> {
             })?;
             bytes = &bytes[n..];
         }
-        // Whatever the umask is.
+        // Independent of the umask.
         rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644))?;
         Ok(rustix::fs::rename(&new, path)?)
     };

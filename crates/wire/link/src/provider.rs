@@ -1,8 +1,8 @@
-//! Where regions come from.
+//! Providers of regions.
 //!
-//! `ivshmem` is QEMU's device of shared memory, ivshmem-plain (docs/specs/ivshmem-spec.rst in
-//! QEMU's source): its BAR 2 is the memory, which sysfs has as the file `resource2`. No module of
-//! the kernel is needed. `memory` and `xen` have modules of this crate to themselves.
+//! `ivshmem` is QEMU's shared memory device ivshmem-plain (docs/specs/ivshmem-spec.rst in QEMU's
+//! source): its BAR 2 is the memory, which sysfs offers as the file `resource2`. No kernel module
+//! is needed. `memory` and `xen` have modules of their own.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,19 +22,19 @@ use crate::xen::{self, Granted, XenError};
 const VENDOR: u32 = 0x1af4;
 const DEVICE: u32 = 0x1110;
 
-/// Why a region could not be opened. Each says what to do.
+/// Why a region could not be opened. Each message names a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error(
-        "{}: there is no such file; make it, of one size for both sides, before they attach",
+        "{}: there is no such file; create it, with one size for both sides, before they attach",
         .0.display()
     )]
     NoFile(PathBuf),
-    /// Something else than a file has this name.
+    /// The path is not a regular file.
     #[error("{}: this is not a regular file, so it cannot be shared", .0.display())]
     NotAFile(PathBuf),
-    /// There is no such device.
+    /// The device does not exist.
     #[error(
         "there is no PCI device {address}; {}; give this machine an ivshmem-plain device (seekwire \
          vm plan shows how), or correct the address in the map", these(.present)
@@ -42,10 +42,10 @@ pub enum ProviderError {
     NoDevice {
         /// The address.
         address: String,
-        /// Those devices of shared memory that there are.
+        /// The addresses of the existing shared memory devices.
         present: Vec<String>,
     },
-    /// Another device has this address.
+    /// A device of another kind has this address.
     #[error(
         "the PCI device {address} is {vendor:04x}:{device:04x}, not shared memory (1af4:1110); {}; \
          correct the address in the map", these(.present)
@@ -53,29 +53,29 @@ pub enum ProviderError {
     OtherDevice {
         /// The address.
         address: String,
-        /// What it says of itself.
+        /// Its vendor ID.
         vendor: u32,
-        /// What it says of itself.
+        /// Its device ID.
         device: u32,
-        /// Those devices of shared memory that there are.
+        /// The addresses of the existing shared memory devices.
         present: Vec<String>,
     },
     /// The device has no memory.
     #[error("the PCI device {0} has no memory (no resource2); give it a memdev in QEMU")]
     NoMemory(String),
-    /// The device is switched off, and this process may not switch it on.
+    /// The device is disabled, and this process may not enable it.
     #[error(
         "the PCI device is switched off; as root: seekwire vm attach, or: echo 1 >{}",
         .0.display()
     )]
     SwitchedOff(PathBuf),
-    /// Another process holds the memory.
+    /// The error of memory that another process holds.
     #[error(transparent)]
     Holder(#[from] HolderError),
-    /// The memory is one of Xen's.
+    /// The error of memory from Xen.
     #[error(transparent)]
     Xen(#[from] XenError),
-    /// Its group may use it, and this process is not of that group.
+    /// The file's group may use it, and this process is not a member.
     #[error(
         "{path}: permission denied; its group {group} may use it: as root, usermod --append --groups \
          {group} USER, and then log in again as that user"
@@ -83,7 +83,7 @@ pub enum ProviderError {
     OtherGroup {
         /// The file.
         path: String,
-        /// The number of the group.
+        /// The group ID.
         group: u32,
     },
     /// No group may use the device.
@@ -95,27 +95,27 @@ pub enum ProviderError {
         /// The file.
         path: String,
     },
-    /// This process may not use it.
+    /// This process may not use the file.
     #[error(
         "{path}: permission denied; as root: chgrp GROUP {path} && chmod 0660 {path}, where GROUP \
          is a group of this user"
     )]
     Permission {
-        /// The file, as a shell reads it.
+        /// The file, quoted for a shell.
         path: String,
     },
-    /// The kernel said no.
+    /// A system call failed.
     #[error("{path}: {source}")]
     Io {
-        /// Which file.
+        /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl ProviderError {
-    /// Whether this machine could use the memory, and has not attached it yet.
+    /// True if this machine could use the memory, but has not attached it yet.
     #[must_use]
     pub fn is_not_attached(&self) -> bool {
         matches!(self, Self::Xen(XenError::NotTaken { .. }))
@@ -129,22 +129,22 @@ fn these(present: &[String]) -> String {
     }
 }
 
-/// A region that was opened for reading and writing, and is not yet mapped.
+/// A region that is open for reading and writing, but not yet mapped.
 #[derive(Debug)]
 pub struct Memory(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    /// All of a file or device, so many bytes.
+    /// A whole file or device, with its length in bytes.
     File(Opened, u64),
-    /// All of a sealed file without a name, so many bytes.
+    /// A whole sealed file without a name, with its length in bytes.
     Held(Placed, u64),
-    /// Pages that one domain of Xen's grants to the other.
+    /// Pages that one Xen domain grants to the other.
     Xen(Granted),
 }
 
 impl Memory {
-    /// Bytes of the region.
+    /// Length of the region in bytes.
     #[must_use]
     pub fn length(&self) -> u64 {
         match &self.0 {
@@ -153,7 +153,7 @@ impl Memory {
         }
     }
 
-    /// The file or device, all of which is the region.
+    /// The file or device that forms the whole region.
     pub(crate) fn file(&self) -> Option<&Opened> {
         match &self.0 {
             Kind::File(file, _) => Some(file),
@@ -161,7 +161,7 @@ impl Memory {
         }
     }
 
-    /// What tells it from other regions.
+    /// Numbers that identify the region.
     pub(crate) fn identity(&self) -> io::Result<(u64, u64)> {
         /// No device has this number.
         const XEN: u64 = u64::MAX;
@@ -182,7 +182,7 @@ impl Memory {
     }
 }
 
-/// Opens the region of a link, of a machine that keeps its state in a directory.
+/// Opens the region of a link on a machine that keeps its state in the directory `state`.
 ///
 /// # Errors
 /// [`ProviderError`].
@@ -190,7 +190,7 @@ pub fn open(definition: &Definition, state: &Path) -> Result<Memory, ProviderErr
     open_within(definition, state, holder::COMMANDS)
 }
 
-/// As [`open`]. Waits at most so long for a process that has the region.
+/// Like [`open`], but waits at most `patience` for a process that holds the region.
 pub(crate) fn open_within(
     definition: &Definition,
     state: &Path,
@@ -211,7 +211,7 @@ pub(crate) fn open_within(
     Ok(Memory(Kind::File(file, length)))
 }
 
-/// A file, and how many bytes it has.
+/// Opens a file, and returns it with its length in bytes.
 fn open_named(path: &Path) -> Result<(Opened, u64), ProviderError> {
     let file = open_file(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => ProviderError::NoFile(path.to_owned()),
@@ -222,7 +222,7 @@ fn open_named(path: &Path) -> Result<(Opened, u64), ProviderError> {
 }
 
 fn open_file(path: &Path) -> io::Result<Opened> {
-    // What waits for somebody else is no region.
+    // Never blocks: a file on which open(2) blocks is not a region.
     file::open(path, OFlags::RDWR.union(OFlags::NONBLOCK).union(OFlags::NOCTTY), 0)
 }
 
@@ -237,7 +237,7 @@ fn refused(path: &Path, source: io::Error) -> ProviderError {
     }
 }
 
-/// The group whose members may use a file, if this process is not of it.
+/// The group whose members may use a file, if this process is not a member.
 fn foreign_group(path: &Path) -> Option<u32> {
     let found = rustix::fs::stat(path).ok()?;
     let group = rustix::process::Gid::from_raw(found.st_gid);
@@ -270,7 +270,7 @@ fn open_device(devices: &Path, address: &str) -> Result<(Opened, u64), ProviderE
     let file = open_file(&path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => ProviderError::NoMemory(address.to_owned()),
         _ => match refused(&path, error) {
-            // Those of sysfs are new at each start of the machine.
+            // The files in sysfs are new after each boot.
             ProviderError::Permission { path } => ProviderError::NoGroup { path },
             other => other,
         },
@@ -278,7 +278,7 @@ fn open_device(devices: &Path, address: &str) -> Result<(Opened, u64), ProviderE
     measured(&path, file)
 }
 
-/// A device that no driver uses is not yet decoded by the machine: a load from it gives ones.
+/// A device without a driver does not decode its addresses yet: loads return all ones.
 fn switch_on(enable: &Path) -> Result<(), ProviderError> {
     match file::read(enable) {
         Ok(text) if text.trim_ascii() == b"0" => {}
@@ -295,7 +295,7 @@ fn switch_on(enable: &Path) -> Result<(), ProviderError> {
     }
 }
 
-/// Vendor and device; `None` when there is none.
+/// Vendor and device ID; `None` if there is no device.
 fn kind(directory: &Path) -> Option<(u32, u32)> {
     let number = |name| {
         let text = file::read(&directory.join(name)).ok()?;
@@ -305,7 +305,7 @@ fn kind(directory: &Path) -> Option<(u32, u32)> {
     Some((number("vendor")?, number("device")?))
 }
 
-/// The addresses of all devices of shared memory.
+/// The addresses of all shared memory devices.
 fn all(devices: &Path) -> Vec<String> {
     let names = file::names(devices).unwrap_or_default().into_iter();
     let mut found: Vec<String> = names
@@ -316,8 +316,8 @@ fn all(devices: &Path) -> Vec<String> {
     found
 }
 
-/// What is read here is text of sysfs: a made-up tree of files is as good for it as a real one. A
-/// real device is another matter, which is for tests/vm.
+/// The tests use a fake sysfs, because the code reads only text there. tests/vm tests a real
+/// device.
 #[cfg(test)]
 mod tests {
     use std::fs;

@@ -1,9 +1,9 @@
-//! The state file of a link: what a machine's own allocation depends on, out of reach of the other
-//! machine.
+//! The state file of a link: the data on which a machine's own allocation depends, out of reach of
+//! the other machine.
 //!
-//! The first page is the header. Behind it, an entry of the directory has four words: where its
-//! place lies and how long that is, its process, and a digest of its 4-tuple, 0 while it is free.
-//! Only who holds the lock of byte 4096 changes them, and who has the entry's lease.
+//! The first page is the header. Then each entry of the directory has four words: the offset and
+//! length of its place, its process, and a digest of its 4-tuple, which is 0 while the entry is
+//! free. Only the holders of the lock on byte 4096 and of the entry's lease change them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,12 +26,12 @@ use crate::map::{Definition, Side};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"SWSTATE\0") ^ (LAYOUT as u64) << 56;
 
-// Bytes whose locks mean something.
-/// Who chooses an entry or a place.
+// Bytes of the file that serve as locks.
+/// Held while choosing an entry or a place.
 pub(crate) const ALLOCATOR: u64 = MAX_ENTRIES as u64;
-/// Who has the region mapped.
+/// Held by each process that has the region mapped.
 pub(crate) const MAPPED: u64 = ALLOCATOR + 1;
-/// The agent that keeps the addresses behind the link.
+/// Held by the agent of the link.
 pub(crate) const AGENT: u64 = MAPPED + 1;
 
 /// Words of the header.
@@ -44,24 +44,24 @@ mod word {
     pub(super) const FLAGS: usize = 0x28;
     pub(super) const DEVICE: usize = 0x30;
     pub(super) const INODE: usize = 0x38;
-    /// Connections that have entered.
+    /// Number of connections that have entered.
     pub(super) const ENTERED: usize = 0x40;
-    /// How often the other machine had wanted room when the last sweep for it began, and when that
-    /// was.
+    /// The other machine's count of wanted room at the start of the last sweep for it, then the
+    /// time of that sweep.
     pub(super) const WANTED: usize = 0x48;
     pub(super) const SWEPT_AT: usize = 0x50;
-    /// Entries that were ever in use.
+    /// Number of entries that have ever been in use.
     pub(super) const HIGHEST: usize = 0x58;
-    /// Where the next sweep begins.
+    /// The entry at which the next sweep begins.
     pub(super) const NEXT: usize = 0x60;
-    /// The start of the machine in which it attached: two words.
+    /// The boot ID of the machine when it attached: two words.
     pub(super) const START: usize = 0x68;
 }
 
 const ENTRY: usize = 32;
 const LONGEST: usize = PAGE + MAX_ENTRIES * ENTRY;
 
-/// What tells one region from others.
+/// Numbers that identify a region.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Identity {
     pub(crate) device: u64,
@@ -70,7 +70,7 @@ pub(crate) struct Identity {
     pub(crate) side: Side,
 }
 
-/// The file, mapped.
+/// The mapped file.
 #[derive(Debug)]
 pub(crate) struct StateFile {
     memory: Common,
@@ -79,18 +79,18 @@ pub(crate) struct StateFile {
     entries: usize,
 }
 
-/// The path of the state of a link.
+/// The path of a link's state file.
 pub(crate) fn path_of(definition: &Definition, directory: &Path) -> PathBuf {
     directory.join(format!("{}.link", definition.name))
 }
 
 fn open(path: &Path) -> io::Result<Placed> {
-    // Neither what a link leads to, nor what has those wait who open it.
+    // Never follows a symbolic link, and never blocks in open(2).
     let flags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
     Placed::place(file::open(path, flags, 0)?)
 }
 
-/// The number of this start of the machine (random(4)), if the kernel shows it.
+/// The boot ID of this machine (random(4)), if the kernel provides it.
 fn this_start() -> Option<[u64; 2]> {
     let text = file::read("/proc/sys/kernel/random/boot_id".as_ref()).ok()?;
     let digits: String =
@@ -99,14 +99,14 @@ fn this_start() -> Option<[u64; 2]> {
     Some([(number >> 64) as u64, number as u64])
 }
 
-/// Whether somebody has a link open by a file of this name, or an entry, whatever is in the file.
+/// True if a process has a link open through a file at this path, or an entry, whatever the file
+/// contains.
 pub(crate) fn is_used(path: &Path) -> io::Result<bool> {
     lease::is_locked(open(path)?, 0..MAPPED + 1)
 }
 
 impl StateFile {
-    /// Opens and maps a state file. A file that is none, or that of another version, is an error of
-    /// its own.
+    /// Opens and maps a state file. A file of another kind or version has an error of its own.
     pub(crate) fn open(path: &Path) -> Result<Self, LinkError> {
         let io = |error| LinkError::of(path, error);
         let other = || LinkError::OtherLayout(path.to_owned());
@@ -149,7 +149,8 @@ impl StateFile {
         replace(path, &bytes, access)
     }
 
-    /// A further description of the same file; `None` when its path is another one's, or nobody's.
+    /// Another description of the same file; `None` if its path now belongs to another file or to
+    /// none.
     pub(crate) fn reopen(&self) -> io::Result<Option<Placed>> {
         let again = match open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -160,7 +161,7 @@ impl StateFile {
         Ok(is_same.then_some(again))
     }
 
-    /// Whether its path is still this file's: attaching gives it to a new one.
+    /// True if its path still belongs to this file: attaching assigns it to a new one.
     pub(crate) fn is_current(&self) -> bool {
         let own = rustix::fs::fstat(&self.file);
         let found = rustix::fs::lstat(&self.path);
@@ -176,27 +177,27 @@ impl StateFile {
         self.entries
     }
 
-    /// Marks this description as that of somebody who has the region mapped.
+    /// Locks this description as a user that has the region mapped.
     pub(crate) fn lock_mapped(&self, kind: Kind) -> io::Result<bool> {
         lease::try_lock(&self.file, MAPPED, kind)
     }
 
-    /// Whether another description has the region mapped.
+    /// True if another description has the region mapped.
     pub(crate) fn is_mapped(&self) -> io::Result<bool> {
         lease::is_locked(&self.file, MAPPED..MAPPED + 1)
     }
 
-    /// Makes this description that of the agent, unless another one has it.
+    /// Locks this description as the agent, unless another description has that lock.
     pub(crate) fn lock_agent(&self) -> io::Result<bool> {
         lease::try_lock(&self.file, AGENT, Kind::Exclusive)
     }
 
-    /// Whether another description is that of an agent.
+    /// True if another description belongs to an agent.
     pub(crate) fn has_agent(&self) -> io::Result<bool> {
         lease::is_locked(&self.file, AGENT..AGENT + 1)
     }
 
-    /// Whether somebody has an entry, or is about to.
+    /// True if a process has an entry, or is choosing one.
     pub(crate) fn is_leased(&self) -> io::Result<bool> {
         lease::is_locked(&self.file, 0..ALLOCATOR + 1)
     }
@@ -209,12 +210,12 @@ impl StateFile {
         self.load(word::TOKEN)
     }
 
-    /// The numbers of the region that it belongs to: its device and its inode.
+    /// The device and inode numbers of its region.
     pub(crate) fn region(&self) -> (u64, u64) {
         (self.load(word::DEVICE), self.load(word::INODE))
     }
 
-    /// Of the region that it belongs to.
+    /// True if this is the state of that region.
     pub(crate) fn is_of(&self, identity: Identity) -> bool {
         self.load(word::DEVICE) == identity.device
             && self.load(word::INODE) == identity.inode
@@ -222,19 +223,20 @@ impl StateFile {
             && self.load(word::SIDE) == identity.side as u64
     }
 
-    /// Also where the file was cut short: nothing in it means anything any more.
+    /// Also true for a truncated file, whose contents are meaningless.
     #[inline]
     pub(crate) fn is_detached(&self) -> bool {
         self.load(word::FLAGS) & DETACHED != 0 || !self.is_whole()
     }
 
-    /// Whether the file was not cut short.
+    /// True if the file was not truncated.
     pub(crate) fn is_whole(&self) -> bool {
         self.load(word::MAGIC) == MAGIC
     }
 
-    /// Whether this machine has attached since its start. A machine that was started from a copy of
-    /// another one's disk has a state that is not its own. Where nobody can tell, it has.
+    /// True if this machine has attached since its last boot. A machine that was booted from a copy
+    /// of another one's disk has a state that is not its own. True if the kernel provides no boot
+    /// ID.
     pub(crate) fn is_of_this_start(&self) -> bool {
         let start = [self.load(word::START), self.load(word::START + 8)];
         start == [0; 2] || this_start().is_none_or(|now| now == start)
@@ -248,13 +250,13 @@ impl StateFile {
         self.memory.word(word::FLAGS).fetch_or(DETACHED, Ordering::SeqCst);
     }
 
-    /// Counts a connection; returns how many there were.
+    /// Counts a connection; returns the number before it.
     pub(crate) fn count_entered(&self) -> u64 {
         self.memory.word(word::ENTERED).fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How often the other machine had wanted room when the last sweep for it began, and when that
-    /// was.
+    /// The other machine's count of wanted room at the start of the last sweep for it, and the time
+    /// of that sweep.
     pub(crate) fn swept(&self) -> (u64, u64) {
         (self.load(word::WANTED), self.load(word::SWEPT_AT))
     }
@@ -264,7 +266,7 @@ impl StateFile {
         self.memory.word(word::SWEPT_AT).store(at, Ordering::Release);
     }
 
-    /// The entry with which the next sweep begins.
+    /// The entry at which the next sweep begins.
     pub(crate) fn next_swept(&self) -> usize {
         usize::try_from(self.load(word::NEXT)).map_or(0, |index| index % self.entries.max(1))
     }
@@ -273,13 +275,13 @@ impl StateFile {
         self.memory.word(word::NEXT).store(index as u64, Ordering::Release);
     }
 
-    /// Notes that so many entries were in use; returns the most that ever were.
+    /// Records the number of entries in use; returns the largest one so far.
     pub(crate) fn note_used(&self, entries: usize) -> usize {
         let before = self.memory.word(word::HIGHEST).fetch_max(entries as u64, Ordering::AcqRel);
         usize::try_from(before).map_or(self.entries, |n| n.max(entries).min(self.entries))
     }
 
-    /// Entries that were ever in use.
+    /// Number of entries that have ever been in use.
     pub(crate) fn used(&self) -> usize {
         usize::try_from(self.load(word::HIGHEST)).map_or(self.entries, |n| n.min(self.entries))
     }
@@ -288,7 +290,7 @@ impl StateFile {
         self.memory.word(PAGE + index * ENTRY + word * 8)
     }
 
-    /// Where the place of an entry lies, and how long it is, as the words say.
+    /// The offset and length of an entry's place, as stored.
     pub(crate) fn place(&self, index: usize) -> (u64, u64) {
         let load = |word| self.entry(index, word).load(Ordering::Acquire);
         (load(0), load(1))
@@ -304,7 +306,7 @@ impl StateFile {
         self.entry(index, 2).load(Ordering::Acquire) as u32
     }
 
-    /// That of the 4-tuple; 0 where nobody has entered.
+    /// The digest of the 4-tuple, or 0 if the entry is free.
     pub(crate) fn digest(&self, index: usize) -> u64 {
         self.entry(index, 3).load(Ordering::Acquire)
     }
@@ -315,7 +317,7 @@ impl StateFile {
         self.entry(index, 3).store(digest, Ordering::Release);
     }
 
-    /// Frees what an entry has. That of the region is cleared already.
+    /// Frees an entry here. Its words in the region have already been cleared.
     pub(crate) fn clear(&self, index: usize) {
         for word in [1, 0, 2, 3] {
             self.entry(index, word).store(0, Ordering::Release);
@@ -323,10 +325,10 @@ impl StateFile {
     }
 }
 
-/// Writes a file whole, under another name, and then gives it its own. Whoever does is alone.
+/// Writes a file under another name, and then renames it. Only one process at a time does this.
 pub(crate) fn replace(path: &Path, bytes: &[u8], access: Access) -> io::Result<()> {
     let new = path.with_extension("new");
-    // Of somebody who was killed.
+    // Left by a process that was killed.
     let _ = rustix::fs::unlink(&new);
     let flags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL);
     let file = file::open(&new, flags, 0o600)?;
@@ -346,7 +348,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], access: Access) -> io::Result<(
     written
 }
 
-/// Gives a file its group and mode.
+/// Sets the group and mode of a file.
 pub(crate) fn give_access(file: impl AsFd, access: Access) -> io::Result<()> {
     let file = file.as_fd();
     if let Some(group) = access.group {

@@ -1,4 +1,4 @@
-//! What `seekwire vm` shows of a link, and how a machine goes back to TCP.
+//! The view of a link that `seekwire vm` shows, and the way of a machine back to TCP.
 
 use std::sync::atomic::Ordering;
 
@@ -11,35 +11,35 @@ use crate::layout::{DETACHED, header};
 use crate::link::{Inner, Link};
 use crate::state::StateFile;
 
-/// Whose half of a region.
+/// Selects a half of a region.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Half {
-    /// This machine's.
+    /// The half of this machine.
     Own,
-    /// The other machine's.
+    /// The half of the other machine.
     Peer,
 }
 
-/// An entry as it is listed. What it says is in the region, where both machines can change it.
+/// An entry for listings. Its data come from the region, where both machines can change them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Listed {
-    /// Which entry it is.
+    /// Index of the entry.
     pub index: usize,
-    /// The connection, as its end sees it; without the namespace.
+    /// The connection as its end sees it, without the namespace.
     pub tuple: FourTuple,
-    /// Which end it is.
+    /// The role of the end.
     pub role: Role,
-    /// How far it is.
+    /// The progress of the end.
     pub state: State,
-    /// Where its memory lies in the region, and how long it is.
+    /// Offset and length of its memory in the region.
     pub place: Option<(usize, usize)>,
     /// The place of the other half that it has mapped.
     pub names: Option<(usize, usize)>,
-    /// What it says together with its [`State`].
+    /// The byte counts that go with its [`State`].
     pub counts: Counts,
-    /// The process that has entered; of this machine's half only.
+    /// The process that has entered; for this machine's half only.
     pub pid: Option<u32>,
-    /// Whether a process still has it; of this machine's half only.
+    /// True if a process still holds it; for this machine's half only.
     pub is_leased: Option<bool>,
 }
 
@@ -48,28 +48,28 @@ pub struct Listed {
 pub struct Usage {
     /// Entries in the directory.
     pub entries: usize,
-    /// Those that are in use, or were left by the dead.
+    /// Entries in use. Those of dead processes are free.
     pub entries_used: usize,
-    /// Bytes for places.
+    /// Total bytes for places.
     pub bytes: usize,
-    /// Those that are in use, or were left by the dead, or may be read at the other machine.
+    /// Bytes in use, left by dead processes, or possibly read by the other machine.
     pub bytes_used: usize,
-    /// The processes that have entries, ascending.
+    /// The processes that have entries, in ascending order.
     pub pids: Vec<u32>,
-    /// Whether a process has it open, beside this one's own `Link`.
+    /// True if a process has it open, apart from this process's own `Link`.
     pub is_open_elsewhere: bool,
 }
 
-/// What is left of a half.
+/// Free room in a half.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Room {
-    /// Places that connections have.
+    /// Number of places that connections have.
     pub places: usize,
-    /// Bytes in none of them.
+    /// Bytes that belong to no place.
     pub free: usize,
 }
 
-/// A connection with bytes on the ring.
+/// A connection, and its number of bytes on the ring.
 pub type Unread = (FourTuple, u64);
 
 impl Link {
@@ -100,7 +100,7 @@ impl Link {
             .collect()
     }
 
-    /// How much of this machine's half is in use, and by whom.
+    /// How much of this machine's half is in use, and by which processes.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let Inner { layout, own, peer, state, .. } = &*self.0;
@@ -121,7 +121,7 @@ impl Link {
         }
         Usage {
             entries: layout.entries(),
-            // What the dead have left is free.
+            // Entries of dead processes are free.
             entries_used: used().filter(|index| is_leased(state, *index)).count(),
             bytes: places.len(),
             bytes_used,
@@ -130,8 +130,8 @@ impl Link {
         }
     }
 
-    /// How many places there are in this machine's half, and how many bytes are in none of them. A
-    /// quick look: what the dead have left counts among them.
+    /// Number of places in this machine's half, and of bytes that belong to none. This is a quick
+    /// count: it includes places of dead processes.
     #[must_use]
     pub fn room(&self) -> Room {
         let Inner { layout, own, state, .. } = &*self.0;
@@ -149,9 +149,9 @@ impl Link {
         room
     }
 
-    /// Has this machine use the link no more: all connections on it go back to TCP, and none comes
-    /// to it, here and at the other machine. It is over when [`Self::unread`] is empty and no
-    /// process has entries.
+    /// Detaches this machine from a link: all connections on it go back to TCP, and no new ones use
+    /// it, at either machine. This has finished when [`Self::unread`] is empty and no process has
+    /// entries.
     pub fn take_back(&self) {
         let Inner { layout, own, peer, state, .. } = &*self.0;
         state.set_detached();
@@ -170,7 +170,7 @@ impl Link {
     }
 
     /// The connections of this machine that still have bytes on their rings, in either direction,
-    /// and how many.
+    /// with the number of bytes.
     #[must_use]
     pub fn unread(&self) -> Vec<Unread> {
         let Inner { layout, own, state, .. } = &*self.0;
@@ -194,13 +194,14 @@ impl Link {
     }
 }
 
-/// If nobody can tell, it is. Leases of this process are other descriptions than that of `state`.
+/// True if this cannot be determined. The leases of this process have other descriptions than
+/// `state`.
 fn is_leased(state: &StateFile, index: usize) -> bool {
     let index = index as u64;
     lease::is_locked(state.file(), index..index + 1).unwrap_or(true)
 }
 
-/// The processes that have entries, ascending.
+/// The processes that have entries, in ascending order.
 pub(crate) fn pids(state: &StateFile) -> Vec<u32> {
     let leased =
         (0..state.used()).filter(|index| state.digest(*index) != 0 && is_leased(state, *index));

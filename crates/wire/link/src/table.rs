@@ -1,7 +1,8 @@
-//! Who has which entry and which pages of this machine's half.
+//! Allocation of the entries and pages of this machine's half.
 //!
-//! All of it is decided under one lock, by the state file, the leases, and what the entries of the
-//! other machine name. That machine can lie in these, and so deny room, and no more.
+//! All decisions are made under one lock, from the state file, the leases, and the places that the
+//! other machine's entries name. The other machine can lie in these; the worst it can do is deny
+//! room.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,17 +20,17 @@ use crate::link::Inner;
 use crate::pages::first_fit;
 use crate::state::ALLOCATOR;
 
-/// For how long others may choose, or attach: a process may be stopped while it does.
+/// How long to wait for others that choose or attach: a process may be stopped while it does.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(10);
-/// Each so many connections that enter, what the dead have left is cleared.
+/// Dead processes' entries are cleared once per this many new connections.
 const SWEEP_EACH: u64 = 64;
-/// Leases that a sweep asks for: the kernel looks through all that there are for each, while the
-/// lock is held. The next sweep goes on with others.
+/// Maximum number of leases that a sweep checks: for each, the kernel searches all of them while
+/// the lock is held. The next sweep continues with others.
 const ASKED_AT_MOST: usize = 512;
-/// The other machine can ask for a sweep no more often.
+/// Minimum time between two sweeps that the other machine asks for.
 const BETWEEN_SWEEPS: Duration = Duration::from_millis(100);
 
-/// The lock, held by a description.
+/// The lock, held by a file description.
 pub(crate) struct Table<'l> {
     link: &'l Inner,
     file: &'l Placed,
@@ -48,8 +49,8 @@ impl<'l> Table<'l> {
         Ok(Self { link, file })
     }
 
-    /// Takes an entry that is free for a connection with this digest, leases it to the description,
-    /// and returns which it is, and how many have entered before.
+    /// Takes a free entry for a connection with this digest, and leases it to the description.
+    /// Returns its index, and the number of connections that entered before.
     pub(crate) fn take(&self, digest: u64) -> Result<(usize, u64), EnterError> {
         let state = &self.link.state;
         self.sweep_if_asked();
@@ -74,7 +75,7 @@ impl<'l> Table<'l> {
 
     fn lease_free(&self) -> io::Result<Option<usize>> {
         for index in 0..self.link.layout.entries() {
-            // Whoever has just cleared an entry may still have its lease.
+            // A process that has just cleared an entry may still have its lease.
             if self.link.state.digest(index) == 0
                 && lease::try_lock(self.file, index as u64, Kind::Exclusive)?
             {
@@ -84,7 +85,7 @@ impl<'l> Table<'l> {
         Ok(None)
     }
 
-    /// Finds pages for an entry that is leased, and notes that it has them.
+    /// Finds pages for a leased entry, and records them.
     pub(crate) fn place(&self, index: usize, bytes: usize) -> Option<Range<usize>> {
         let found = self.free_pages(bytes).or_else(|| {
             self.sweep();
@@ -105,18 +106,18 @@ impl<'l> Table<'l> {
         let entered = (0..state.used()).map(|index| state.place(index));
         let entered = entered.filter_map(|(at, length)| layout.place(own.side(), at, length));
         let mut used: Vec<_> = entered.map(pages).collect();
-        // Of a place whose entry was freed before this, either the name is seen here, or who has
-        // named it sees that the entry is free: see HalfMemory::name.
+        // If an entry was freed before this, either its place's name is visible here, or the end
+        // that named it sees that the entry is free: see HalfMemory::name.
         fence(Ordering::SeqCst);
-        // All of them: how many are in use is that machine's word.
+        // Reads all of them, because their number in use is that machine's claim.
         used.extend((0..layout.entries()).filter_map(|index| peer.named(index)).map(pages));
         first_fit(layout.places(own.side()), used, bytes)
     }
 
-    /// Whether an entry that has words has no lease.
+    /// True if an entry has words, but no lease.
     fn is_stale(&self, index: usize) -> bool {
         let bytes = index as u64..index as u64 + 1;
-        // If nobody can tell, it is in use.
+        // An entry counts as in use if this cannot be determined.
         !lease::is_locked(self.file, bytes).unwrap_or(true)
     }
 
@@ -127,15 +128,16 @@ impl<'l> Table<'l> {
         }
     }
 
-    /// Clears what the dead have left; in a large directory, a part of it. Returns how many leases
-    /// it has asked for.
+    /// Clears entries of dead processes; in a large directory, a part of them. Returns the number
+    /// of leases that it checked.
     pub(crate) fn sweep(&self) -> usize {
         let state = &self.link.state;
         let (used, first) = (state.used(), state.next_swept());
         let in_turn = (0..used).map(|index| (first + index) % used);
         let entered: Vec<usize> = in_turn.filter(|index| state.digest(*index) != 0).collect();
-        // Those of processes that are not seen to live are the likely ones. Whose container has
-        // others' numbers sees none of them, and so they do not get all of the turn.
+        // Entries of processes that do not seem to live are likely to be stale. In a container with
+        // another PID namespace no process seems to live, so these entries do not get the whole
+        // quota.
         let mut known = BTreeMap::new();
         let mut lives = |index: &usize| {
             let pid = state.pid(*index);
@@ -148,7 +150,7 @@ impl<'l> Table<'l> {
         likely[..of_likely].iter().chain(&others[..of_others]).for_each(|index| {
             self.clear_if_stale(*index);
         });
-        // The next one goes on with the first that was not asked for.
+        // The next sweep begins with the first entry that was not checked.
         let rest = [likely.get(of_likely), others.get(of_others)].into_iter().flatten();
         let distance = |index: &usize| (index + used - first % used.max(1)) % used;
         if let Some(next) = rest.copied().min_by_key(distance) {
@@ -157,7 +159,7 @@ impl<'l> Table<'l> {
         of_likely + of_others
     }
 
-    /// The same, if the other machine has found no room since the last time.
+    /// Sweeps if the other machine has found no room since the last time.
     pub(crate) fn sweep_if_asked(&self) {
         if let Some(wanted) = asked(self.link) {
             self.link.state.set_swept(wanted, host::nanoseconds());
@@ -166,7 +168,7 @@ impl<'l> Table<'l> {
     }
 }
 
-/// What the other machine has counted, if that is to be answered now.
+/// The other machine's count of wanted room, if a sweep for it is due now.
 pub(crate) fn asked(link: &Inner) -> Option<u64> {
     let wanted = link.own.header(header::WANTS_ROOM).load(Ordering::Acquire);
     let (known, at) = link.state.swept();
@@ -176,7 +178,7 @@ pub(crate) fn asked(link: &Inner) -> Option<u64> {
 
 impl Drop for Table<'_> {
     fn drop(&mut self) {
-        // Said, and not left to the end of the description: a fork may have it, too.
+        // Explicit, because a forked child may also have the description.
         let _ = lease::unlock(self.file, ALLOCATOR);
     }
 }

@@ -1,4 +1,4 @@
-//! Small files, read within limits.
+//! Reading small files with a size limit.
 
 use std::io;
 use std::path::Path;
@@ -6,9 +6,9 @@ use std::path::Path;
 use rustix::fs::{FileType, OFlags};
 use seekwire_transport::sys::file;
 
-/// All that is in a regular file; `None` if that is more than `most` bytes.
+/// The contents of a regular file, or `None` if it has more than `most` bytes.
 pub(crate) fn read(path: &Path, most: usize) -> io::Result<Option<Vec<u8>>> {
-    // A pipe would have everybody wait who looks at it.
+    // Opening a pipe would block.
     let file = file::open(path, OFlags::RDONLY.union(OFlags::NONBLOCK), 0)?;
     let found = rustix::fs::fstat(&file)?;
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {

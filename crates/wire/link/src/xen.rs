@@ -1,31 +1,31 @@
-//! Memory that one domain of Xen's grants to another.
+//! Memory that one Xen domain grants to another.
 //!
 //! ```text
 //!   holder   the machine of the first side: grants pages
-//!     lists  pages that say which pages the region has
+//!     lists  pages that list the pages of the region
 //!     store  xenstore, where the first of these pages is named
-//!   taken    the machine of the second side: learns which pages those are
+//!   taken    the machine of the second side: learns which pages these are
 //! ```
 //!
 //! The machine of the first side grants all pages of a region, once. `seekwire vm hold` allocates
-//! them by gntalloc, whose pages belong to an open file: programs of that machine can only map them
-//! by the same one. So that process stays, and hands the file to whoever may open its socket in the
-//! state directory. If it ends, the pages stay for those that have mapped them; who comes later
-//! finds nobody to ask.
+//! them with gntalloc, whose pages belong to an open file: programs of that machine can map them
+//! only through the same file. So that process stays, and hands the file to programs that may open
+//! its socket in the state directory. If it ends, the pages stay for programs that have mapped
+//! them, and others cannot get them any more.
 //!
-//! The machine of the second side maps the pages by gntdev, each program by itself. It has to know
-//! their references, one for each page. They stand in *lists*, pages that are granted for reading,
-//! and the *root*, a page more, has the references of the lists. `seekwire vm attach` reads them
-//! and keeps them in the state directory. Only it and `vm hold` look at xenstore, which has the
-//! reference of the root, and no program ever does. A region carries all connections between two
-//! machines; none of them has anything to do with Xen.
+//! The machine of the second side maps the pages with gntdev, in each program separately. It has to
+//! know their references, one for each page. They are in *lists*, pages that are granted for
+//! reading, and one more page, the *root*, has the references of the lists. `seekwire vm attach`
+//! reads them and stores them in the state directory. Only this command and `vm hold` access
+//! xenstore, which has the reference of the root; programs never do. A region carries all
+//! connections between two machines, and none of them involves Xen any further.
 //!
-//! What wakes the programs at both ends, between one connection's two, are event channels, whose
-//! ports are handed over in the region; where there are none left, or a program may not use them,
-//! lines do.
+//! The programs at the two ends of a connection wake each other with event channels, whose ports
+//! are exchanged through the region. If none are left, or a program may not use them, the TCP lines
+//! do that.
 //!
-//! A region is told from others by a random number, the *token*, which stands in xenstore and in
-//! the root: what was left in xenstore by somebody who is gone leads to no memory.
+//! A region is identified by a random number, the *token*, which is in xenstore and in the root: an
+//! entry in xenstore that a domain has left behind leads to no memory.
 
 mod holder;
 mod lists;
@@ -49,103 +49,102 @@ use crate::holder::HolderError;
 use crate::map::{Definition, Provider, Side};
 pub(crate) use holder::hold;
 
-/// Why memory cannot be had of another domain of Xen's, or be given to it. Each says what to do.
+/// Why the memory of another Xen domain is not available, or cannot be granted to it. Each message
+/// names a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum XenError {
-    /// This machine has none of Xen's devices.
-    #[error(
-        "this machine has no {device}; as root: modprobe {module} (only domains of Xen's have it)"
-    )]
+    /// This machine lacks a Xen device.
+    #[error("this machine has no {device}; as root: modprobe {module} (only Xen domains have it)")]
     NoDevice {
         /// The device.
         device: &'static str,
-        /// The kernel's module that makes it.
+        /// The kernel module that provides it.
         module: &'static str,
     },
-    /// More pages than the kernel's module may allocate.
+    /// The link needs more pages than the kernel module may allocate.
     #[error(
         "the link needs {needed} pages, and the kernel grants {limit} in all; as root: echo \
-         {needed} >/sys/module/xen_gntalloc/parameters/limit, or more where other programs grant \
-         pages, too, and for each start: options xen-gntalloc limit={needed} in \
+         {needed} >/sys/module/xen_gntalloc/parameters/limit, or more if other programs also grant \
+         pages; to keep it across reboots: options xen-gntalloc limit={needed} in \
          /etc/modprobe.d/seekwire.conf"
     )]
     Limit {
-        /// All pages of the link.
+        /// Number of pages of the link.
         needed: u64,
-        /// The parameter of gntalloc.
+        /// The module parameter of gntalloc.
         limit: u64,
     },
-    /// The kernel or Xen has no room for so many grants.
+    /// The kernel or Xen has no room for this many grants.
     #[error(
         "domain {domain} could not be granted {needed} pages: {source}; give this domain a larger \
-         max_grant_frames (seekwire vm plan --for xen says which), raise the limit of gntalloc, or \
+         max_grant_frames (seekwire vm plan --for xen prints it), raise the limit of gntalloc, or \
          give the link less memory"
     )]
     Grant {
-        /// The other one.
+        /// The number of the other domain.
         domain: u16,
-        /// All pages of the link.
+        /// Number of pages of the link.
         needed: u64,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The process that holds the memory on this machine, the first side.
+    /// The error of the process that holds the memory on this machine, the first side.
     #[error(transparent)]
     Holder(#[from] HolderError),
-    /// The map has changed since.
+    /// The map has changed in the meantime.
     #[error(
-        "the memory that is held for this link has {found} bytes, and the map says {expected}; as \
-         root, start seekwire vm hold anew"
+        "the memory that is held for this link has {found} bytes, but the map says {expected}; as \
+         root, restart seekwire vm hold"
     )]
     Differs {
-        /// Of what is held.
+        /// Length of the held memory in bytes.
         found: u64,
-        /// In the map.
+        /// Length in the map, in bytes.
         expected: u64,
     },
-    /// This machine has not looked yet which pages it is granted, or of another domain.
+    /// This machine has not looked up the granted pages yet, or only those of another domain.
     #[error(
-        "this machine does not know the pages of domain {domain} for it; as root: seekwire vm \
+        "this machine does not know which pages domain {domain} grants it; as root: seekwire vm \
          attach {name}"
     )]
     NotTaken {
-        /// The other one.
+        /// The number of the other domain.
         domain: u16,
-        /// Of the link.
+        /// The name of the link.
         name: String,
     },
     /// The other domain offers no memory for the link.
     #[error(
         "domain {domain} offers no memory for the link {name} ({why}); on that machine: seekwire \
-         vm hold {name}, and there the map has to have the number of this domain, and here its \
-         own: both change with each start of a domain"
+         vm hold {name}. The map there must have the number of this domain, and the map here the \
+         number of that one: a domain gets a new number each time it starts"
     )]
     NotOffered {
-        /// The other one.
+        /// The number of the other domain.
         domain: u16,
-        /// Of the link.
+        /// The name of the link.
         name: String,
-        /// What was looked for, and not found.
+        /// The missing item.
         why: String,
     },
     /// The pages cannot be mapped.
     #[error(
         "the pages of domain {domain} cannot be mapped: {source}; as root: seekwire vm attach, \
-         since that domain may have granted others, or give this domain a larger \
-         max_maptrack_frames (seekwire vm plan --for xen says which)"
+         since that domain may have granted other pages, or give this domain a larger \
+         max_maptrack_frames (seekwire vm plan --for xen prints it)"
     )]
     Map {
-        /// The other one.
+        /// The number of the other domain.
         domain: u16,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The kernel or xenstore said no.
+    /// An error of the kernel or xenstore.
     #[error("{path}: {source}")]
     Io {
-        /// Which file.
+        /// The file.
         path: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -155,7 +154,7 @@ impl XenError {
         Self::Io { path: path.display().to_string(), source }
     }
 
-    /// Of opening a device.
+    /// The error of opening a device.
     fn device(device: &'static str, module: &'static str, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::NotFound => Self::NoDevice { device, module },
@@ -164,16 +163,16 @@ impl XenError {
     }
 }
 
-/// Where the pages of a region are to be had.
+/// The origin of a region's pages.
 #[derive(Debug)]
 enum Pages {
-    /// In a file of gntalloc, from some byte on.
+    /// In a file of gntalloc, from an offset on.
     Handed(Placed, u64),
-    /// Of another domain.
+    /// Granted by another domain.
     Granted(Grants),
 }
 
-/// A region of granted pages, not yet mapped.
+/// A region of granted pages that is not yet mapped.
 #[derive(Debug)]
 pub(crate) struct Granted {
     pages: Pages,
@@ -193,7 +192,7 @@ impl Granted {
     }
 }
 
-/// Opens the region of a link of a domain. Programs do it as soon as the machine is attached.
+/// Opens the region of a link between domains. Programs can do this once the machine is attached.
 pub(crate) fn open(
     definition: &Definition,
     domain: u16,
@@ -226,7 +225,7 @@ fn not_taken(domain: u16, name: &str) -> XenError {
     XenError::NotTaken { domain, name: name.to_owned() }
 }
 
-/// Where nobody holds the memory, what would keep somebody from it is to be mended first.
+/// If no process holds the memory, reports a cause that would prevent holding it, if there is one.
 fn explain(error: HolderError, length: u64) -> XenError {
     if !matches!(error, HolderError::NotHeld(_)) {
         return error.into();
@@ -237,7 +236,7 @@ fn explain(error: HolderError, length: u64) -> XenError {
     holder::check_limit(length).err().unwrap_or(error.into())
 }
 
-/// What attaching has to do before the region can be opened; nothing unless it comes from Xen.
+/// Prepares attaching before the region is opened; does nothing unless the provider is Xen.
 pub(crate) fn prepare(
     definition: &Definition,
     state: &Path,
@@ -248,7 +247,7 @@ pub(crate) fn prepare(
         match definition.side {
             Side::First => give_access_at(&holder::path_of(&definition.name, state), access)
                 .or_else(|error| match error.kind() {
-                    // Opening says it better.
+                    // Opening gives a better error.
                     io::ErrorKind::NotFound => Ok(()),
                     _ => Err(XenError::io(state, error)),
                 }),
@@ -260,7 +259,7 @@ pub(crate) fn prepare(
     })
 }
 
-/// Has those who may use the memory wake each other by event channels. Without, they do it by TCP.
+/// Lets the users of the memory wake each other with event channels. Without these, they use TCP.
 fn give_channels(access: Access) -> Result<(), XenError> {
     if access.group.is_none() {
         return Ok(());
@@ -272,15 +271,15 @@ fn give_channels(access: Access) -> Result<(), XenError> {
     }
 }
 
-/// Whether this process may wake programs in other domains by event channels.
+/// Checks that this process may wake programs in other domains with event channels.
 ///
 /// # Errors
-/// Those of open(2): NotFound where the kernel has not loaded its module `xen-evtchn`.
+/// Those of open(2): NotFound if the kernel module `xen-evtchn` is not loaded.
 pub fn try_channels() -> io::Result<()> {
     file::open(event_channel::DEVICE.as_ref(), OFlags::RDWR, 0).map(drop)
 }
 
-/// Whole pages of a region.
+/// Number of pages of a region.
 fn pages_of(length: u64) -> usize {
     usize::try_from(length).unwrap_or(usize::MAX) / PAGE
 }

@@ -1,4 +1,5 @@
-//! What the agents of two machines say to each other in the region, and whom programs believe.
+//! How the agents of two machines communicate through the region, and which addresses programs
+//! believe.
 
 mod common;
 
@@ -9,7 +10,7 @@ use std::sync::atomic::Ordering;
 use common::{Bed, MIB};
 use seekwire_link::{Answer, Link, LinkError, MOST, Peers, Published, Side};
 
-/// Where the other half begins.
+/// Offset of the other half.
 const HALF: usize = 1 << 19;
 /// Words of a header.
 const SEQUENCE: usize = 0x100;
@@ -21,7 +22,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// The other machine's agent stores a word.
+/// Stores a word as the other machine's agent does.
 fn store(link: &Link, word: usize, value: u64) {
     link.region().word(HALF + word).store(value, Ordering::SeqCst);
 }
@@ -59,7 +60,7 @@ fn a_machine_that_attaches_anew_has_published_nothing() {
     drop(two);
     bed.attach(Side::Second).unwrap();
     assert_eq!(one.published(), Some(Published::default()));
-    // Who has not noticed yet says nothing in the name of the new one.
+    // An agent that has not noticed the new attachment publishes nothing for it.
     former.publish(&Published::new(967, [ip("10.0.0.2")]));
     former.ask(5);
     assert_eq!(one.published(), Some(Published::default()));
@@ -81,7 +82,7 @@ fn impossible_words_are_no_addresses() {
         store(&one, COUNT, count);
         assert_eq!(one.published(), Some(Published::new(967, [])), "{count}");
     }
-    // All of them: the rest is zeros, the unspecified address.
+    // All addresses count: the others are zero, which is the unspecified address.
     store(&one, COUNT, MOST as u64);
     assert_eq!(one.published(), Some(said));
     for forbidden in ["127.0.0.1", "::1", "224.0.0.1", "0.0.0.0", "fe80::1", "255.255.255.255"] {
@@ -112,7 +113,7 @@ fn an_answer_shows_who_has_heard_the_question() {
     assert_eq!(one.answered(5), Some(answer));
     assert_eq!(one.answered(6), None);
     assert_eq!(one.answered(0), None);
-    // Where the other machine repeats the question, it is not this machine's to answer.
+    // If the other machine asks the same question, this machine must not answer it.
     two.ask(5);
     assert!(!one.is_asked(5));
     one.ask(0);
@@ -134,7 +135,7 @@ fn a_link_has_one_agent_which_is_no_user_of_it() {
 
     agent.take_back();
     assert!(agent.is_detached_here());
-    // It is no obstacle to attaching again, where it does not keep what was before.
+    // An agent does not prevent another attachment, but does not maintain it.
     bed.attach(Side::First).unwrap();
     let next = keep(&bed, Side::First).unwrap();
     assert!(agent.is_detached_here() && !next.is_detached_here());

@@ -1,4 +1,4 @@
-//! A machine begins to use a link, and ceases to.
+//! Attaching a machine to a link, and detaching it.
 
 mod common;
 
@@ -87,7 +87,7 @@ fn who_is_not_attached_is_told_what_to_do() {
     fs::remove_file(bed.region()).unwrap();
     let error = bed.open(Side::First).unwrap_err();
     assert!(matches!(error, LinkError::Provider { .. }), "{error}");
-    // The name is that of other memory by now.
+    // The path now belongs to other memory.
     bed.make_region(2 * MIB);
     assert!(matches!(bed.open(Side::First).unwrap_err(), LinkError::OtherRegion(_)));
     assert_eq!(bed.attach(Side::First).unwrap(), Attached::Anew);
@@ -112,7 +112,7 @@ fn what_is_no_state_file_is_replaced() {
         assert_eq!(bed.attach(Side::First).unwrap(), Attached::Anew);
         bed.open(Side::First).unwrap();
     }
-    // One that a later version may have made, and that its programs use.
+    // A file that a later version may have made, and that its programs use.
     fs::write(&path, [7u8; 8192]).unwrap();
     let used = fs::File::options().read(true).write(true).open(&path).unwrap();
     assert!(lease::try_lock(&used, 4097, Kind::Shared).unwrap());
@@ -151,7 +151,7 @@ fn a_link_that_is_taken_back_is_left_by_both_sides() {
     let entered = two.enter(&tuple(10), Role::Connected, 0);
     assert!(matches!(entered.unwrap_err(), EnterError::Detached));
 
-    // Nothing is lost that was on the ring.
+    // No byte on the ring is lost.
     let shown = Link::inspect(&bed.definition(Side::First), &bed.state(Side::First)).unwrap();
     assert_eq!(shown.unread().len(), 1);
     let mut bytes = [0; 20];
@@ -164,7 +164,7 @@ fn a_link_that_is_taken_back_is_left_by_both_sides() {
     }
     assert!(shown.unread().is_empty() && one.unread().is_empty());
 
-    // While connections have it that stay on TCP, others come, and get other places.
+    // While connections that stay on TCP have it mapped, new ones come, and get other places.
     assert_eq!(bed.attach(Side::First).unwrap(), Attached::Anew);
     assert_eq!(bed.attach(Side::First).unwrap(), Attached::Already);
     assert!(!one.is_detached() && !two.is_detached());
@@ -178,7 +178,7 @@ fn a_link_that_is_taken_back_is_left_by_both_sides() {
     }
     drop((ends, others));
 
-    // Where nobody has it mapped any more, the half is a new one.
+    // Once no process has it mapped, the half is formatted again.
     one.take_back();
     drop(one);
     assert_eq!(bed.attach(Side::First).unwrap(), Attached::Anew, "one that looks is in no way");
@@ -192,20 +192,20 @@ fn a_machine_that_has_a_copy_of_anothers_disk_has_not_attached() {
     let [one, two] = bed.both();
     let end = one.enter(&tuple(9), Role::Connected, 0).unwrap();
     let state = bed.state(Side::First).join("test.link");
-    // In another start of a machine, the kernel has another number.
+    // After another boot of the machine, the kernel has another boot ID.
     let file = fs::File::options().write(true).open(&state).unwrap();
     file.write_all_at(&[7; 16], 0x68).unwrap();
     assert!(matches!(bed.open(Side::First).unwrap_err(), LinkError::NotAttached(_)));
     let keep = Link::keep(&bed.definition(Side::First), &bed.state(Side::First));
     assert!(matches!(keep.unwrap_err(), LinkError::NotAttached(_)));
 
-    // The copy has no locks of the machine that it was taken from.
+    // The copy has no locks of the original machine.
     let copy = bed.path().join("copy");
     fs::create_dir(&copy).unwrap();
     fs::copy(&state, copy.join("test.link")).unwrap();
     let attached = Link::attach(&bed.definition(Side::First), &copy, ACCESS).unwrap();
     assert_eq!(attached, Attached::Anew);
-    // From then on the half is the copy's, and the other one is not there any more.
+    // From then on the copy owns the half, and the original machine is detached.
     assert!(one.is_detached_here() && end.place(PAGE).is_none());
     let copied = Link::open(&bed.definition(Side::First), &copy).unwrap();
     assert_eq!(two.peer().map(|peer| peer.token), Some(copied.token()));
@@ -228,7 +228,7 @@ fn a_machine_that_another_version_has_attached_is_not_taken_for_none() {
 fn a_link_whose_header_was_lost_is_not_used() {
     let bed = Bed::new(MIB);
     let [one, two] = bed.both();
-    // As when the other machine, or the host, has put new memory there.
+    // As if the other machine, or the host, had put new memory there.
     one.region().word(0).store(0, std::sync::atomic::Ordering::SeqCst);
     assert!(one.is_detached());
     assert_eq!(two.peer(), None);
@@ -263,5 +263,5 @@ fn a_file_has_memory_for_all_of_it_once_one_machine_is_attached() {
     let missing = Provider::File(bed.path().join("missing"));
     let definition = seekwire_link::Definition { provider: missing, ..bed.definition(Side::First) };
     let error = Link::attach(&definition, &bed.state(Side::First), ACCESS).unwrap_err();
-    assert!(error.to_string().contains("there is no such file; make it"), "{error}");
+    assert!(error.to_string().contains("there is no such file; create it"), "{error}");
 }

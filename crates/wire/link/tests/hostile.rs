@@ -1,5 +1,5 @@
 //! The other machine writes anything anywhere in the region: nothing panics, no place is outside
-//! its half, and nothing is lost but room.
+//! its half, and only room is lost.
 
 mod common;
 
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use seekwire_link::Side;
 use seekwire_protocol::Role;
 
-/// Numbers that mean something, or nearly so.
+/// Numbers that are valid, or almost.
 fn values() -> impl Strategy<Value = u64> {
     let page = (0..=(MIB / 4096)).prop_map(|page| page * 4096);
     prop_oneof![
@@ -23,9 +23,9 @@ fn values() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Words of the header and the first entries more often than others.
+/// Prefers words of the header and the first entries.
 fn stores() -> impl Strategy<Value = Vec<Store>> {
-    // What agents say begins with word 32.
+    // The words of the agents begin with word 32.
     let word = prop_oneof![0..WORDS, 0..8usize, 32..80usize, PAGE / 8..PAGE / 8 + 128];
     let store = (any::<bool>(), word, values());
     let store =
@@ -43,7 +43,7 @@ proptest! {
         let bed = Bed::new(MIB);
         play(&bed, &[before, meanwhile, after]);
 
-        // All that was lost comes back when both machines attach anew: nobody names its places.
+        // Lost room comes back when both machines attach again: no entry names its places any more.
         let [one, _two] = bed.both();
         let end = one.enter(&tuple(1), Role::Connected, 0).unwrap();
         prop_assert!(end.place(one.layout().places(Side::First).len()).is_some());
@@ -60,7 +60,7 @@ proptest! {
         let ends: Vec<_> = (0..entries as u16)
             .map_while(|port| one.enter(&tuple(port), Role::Connected, 0).ok())
             .collect();
-        // A machine may say that it is detached; that is all that it can do here.
+        // A machine may claim to be detached; it can do no more than that.
         let says_so = one.peer().is_some_and(|peer| peer.is_detached);
         prop_assert_eq!(ends.len(), if says_so { 0 } else { entries });
     }

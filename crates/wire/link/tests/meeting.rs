@@ -8,7 +8,7 @@ use common::{Bed, MIB, PAGE, enter, tuple};
 use seekwire_link::{Counts, Half, Side, State, Word};
 use seekwire_protocol::{FourTuple, Reason, Role};
 
-/// Bytes of an entry, which begins with its state.
+/// Bytes per entry, which begins with its state.
 const ENTRY: usize = 256;
 const REFUSED: u64 = 4;
 
@@ -80,7 +80,7 @@ fn an_end_that_refuses_says_why() {
     end.say(Word::Refused(Reason::Filtered));
     let found = two.find(&tuple(9), Role::Accepted).unwrap();
     assert_eq!(found.state, State::Refused(Reason::Filtered));
-    // Of a version that has more reasons, or of one that has none.
+    // Of a version that has more reasons, or none.
     for code in [0, 255, 256, u64::from(u32::MAX)] {
         one.region().word(PAGE + end.index() * ENTRY).store(code << 32 | REFUSED, Ordering::SeqCst);
         let found = two.find(&tuple(9), Role::Accepted).unwrap();
@@ -125,7 +125,7 @@ fn an_entry_of_an_earlier_attachment_is_not_found() {
     let [one, two] = bed.both();
     let _end = one.enter(&tuple(9), Role::Connected, 0).unwrap();
     assert!(two.find(&tuple(9), Role::Connected).is_some());
-    // The header's third word is the token.
+    // The third word of the header is the token.
     one.region().word(16).fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     assert_eq!(two.find(&tuple(9), Role::Connected), None);
 }

@@ -1,4 +1,4 @@
-//! What processes have of a link when they run at the same time, and when they are killed.
+//! How processes share a link when they run at the same time, and when they are killed.
 
 mod common;
 
@@ -12,7 +12,7 @@ use seekwire_protocol::Role;
 const EACH: u16 = 50;
 const PAGES: usize = 2;
 
-/// Of the test that is run in another process: the first side's link; `None` in this one.
+/// The first side's link in a test that runs in another process; `None` in this one.
 fn in_other_process() -> Option<Link> {
     let path = std::env::var_os(OTHER)?;
     Some(Bed::at(Path::new(&path)).open(Side::First).unwrap())
@@ -54,7 +54,7 @@ fn processes_that_enter_at_once_share_nothing() {
     const PROCESSES: usize = 3;
     let bed = Bed::new(32 * MIB);
     let [one, two] = bed.both();
-    // All begin before one of them is waited for.
+    // Starts all processes before it waits for one.
     let begun: Vec<_> = (0..PROCESSES).map(|_| Process::begin(&bed, "other_with_many")).collect();
     let processes: Vec<_> = begun.into_iter().map(Process::ready).collect();
     let has = |process: &Process| {

@@ -1,4 +1,4 @@
-//! Rings in places of a region that many connections share, while they come and go.
+//! Rings in places of a region that many connections share while they come and go.
 
 mod common;
 
@@ -27,10 +27,10 @@ const THREADS: usize = 4;
 const ROUNDS: usize = 12;
 const BYTES: usize = 300_000;
 
-/// This end's memory in its half, formatted.
+/// Formats this end's memory in its half.
 fn memory(link: &Link, entry: &Entry, geometry: Geometry) -> Own {
     let bytes = geometry.shown_bytes();
-    // None while another one chooses for long.
+    // `None` while another process is choosing.
     let at = std::iter::repeat_with(|| entry.place(bytes)).find_map(|at| at).unwrap();
     let own = link.region().own(at, bytes, geometry.bytes()).unwrap();
     queue::format(&own, geometry);
@@ -73,7 +73,7 @@ fn send(ring: &Ring, seed: u64) {
     let bytes = Pattern::new(seed).bytes(0, BYTES);
     let mut rest = &bytes[..];
     while !rest.is_empty() {
-        // Of any length, to meet all kinds of records.
+        // Lengths vary, to cover all kinds of records.
         let n = rest.len().min(1 + rest.len() * 7 % 5000);
         match Carrier::send(ring, &[IoSlice::new(&rest[..n])]) {
             Ok(n) => rest = &rest[n..],

@@ -1,4 +1,4 @@
-//! Entries and pages: who has them, and when they are free again.
+//! Allocation of entries and pages, and when they become free again.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn all(link: &Link) -> usize {
     link.layout().places(link.side()).len()
 }
 
-/// An end of each side, which talk to each other, each with a place of so many bytes.
+/// A connected end of each side, each with a place of `bytes` bytes.
 fn connected(one: &Link, two: &Link, port: u16, bytes: usize) -> [Entry; 2] {
     let from = one.enter(&tuple(port), Role::Connected, 0).unwrap();
     let to = two.enter(&tuple(port).mirrored(), Role::Accepted, 1).unwrap();
@@ -34,8 +34,8 @@ fn a_full_directory_is_told_and_recovers() {
         (0..16).map(|port| one.enter(&tuple(port), Role::Connected, 0).unwrap()).collect();
     let error = one.enter(&tuple(16), Role::Connected, 0).unwrap_err();
     assert!(matches!(error, EnterError::Full), "{error}");
-    assert!(error.to_string().contains("larger memory has more of them"));
-    // One that was closed, and one whose process has gone without a word.
+    assert!(error.to_string().contains("a larger region has more of them"));
+    // One that was closed, and one whose process ended without clearing it.
     ends.remove(3).clear();
     let closed = one.enter(&tuple(16), Role::Connected, 0).unwrap();
     assert_eq!(closed.index(), 3);
@@ -55,7 +55,7 @@ fn pages_that_are_gone_are_told_and_recover() {
     assert_eq!(second.place(2 * PAGE), None);
     assert!(third.place(PAGE).is_some());
     assert_eq!(one.usage().bytes_used, one.usage().bytes);
-    // Without a word.
+    // Without clearing the entry.
     drop(first);
     assert_eq!(second.place(2 * PAGE), Some(one.layout().places(Side::First).start));
 }
@@ -67,7 +67,7 @@ fn a_place_that_the_other_side_names_is_not_given_out() {
     let half = all(&one) / 2 / PAGE * PAGE;
     let [from, to] = connected(&one, &two, 9, half + PAGE);
     let next = one.enter(&tuple(10), Role::Connected, 0).unwrap();
-    // As if its process were gone, or had closed.
+    // As if its process had ended, or had closed the connection.
     from.clear();
     drop(from);
     assert_eq!(one.usage().entries_used, 1);
@@ -84,7 +84,7 @@ fn the_other_side_clears_what_its_dead_have_named_when_room_is_wanted() {
     let [one, two] = bed.both();
     let [from, to] = connected(&one, &two, 9, all(&one));
     from.clear();
-    // Its process is gone without a word, so its entry goes on naming the place.
+    // Its process ended without clearing it, so its entry still names the place.
     drop(to);
     let next = one.enter(&tuple(10), Role::Connected, 0).unwrap();
     assert_eq!(next.place(PAGE), None);
@@ -111,12 +111,12 @@ fn a_connection_with_the_same_addresses_takes_the_place_of_a_dead_one() {
 fn of_two_ends_with_the_same_addresses_the_later_one_is_found() {
     let bed = Bed::new(MIB);
     let [one, two] = bed.both();
-    // The first one's lease is still held: a child has it, or somebody closed the socket unseen.
+    // The first one's lease is still held: a child has it, or the socket was closed unseen.
     let mut ends: Vec<_> =
         (0..3).map(|_| one.enter(&tuple(9), Role::Connected, 0).unwrap()).collect();
     let found = |two: &Link| two.find(&tuple(9), Role::Connected).unwrap().nonce;
     assert_eq!(found(&two), ends[2].nonce());
-    // Also where it has a place before theirs.
+    // Even if it has a place before theirs.
     ends.remove(0).clear();
     let latest = one.enter(&tuple(9), Role::Connected, 0).unwrap();
     assert_eq!((latest.index(), found(&two)), (0, latest.nonce()));
@@ -135,7 +135,7 @@ fn a_place_that_is_given_back_is_free_and_another_one_can_be_had() {
     to.give_back();
     assert_eq!((one.usage().bytes_used, two.usage().bytes_used), (0, 0));
     assert!(next.place(PAGE).is_some() && from.place(2 * PAGE).is_some());
-    // The entries are still there.
+    // The entries still exist.
     assert!(from.look(&one.find(&tuple(9).mirrored(), Role::Accepted).unwrap()).is_some());
 }
 
@@ -147,7 +147,7 @@ fn places_outlive_the_machine_that_they_belong_to() {
     let [from, to] = connected(&one, &two, 9, half + PAGE);
     let before = two.peer().unwrap();
     let old = two.find(&tuple(9), Role::Connected).unwrap();
-    // The first machine boots anew: its processes and its state are gone.
+    // The first machine reboots: its processes and its state are gone.
     drop((from, one));
     std::fs::remove_dir_all(bed.state(Side::First)).unwrap();
     assert_eq!(bed.attach(Side::First).unwrap(), Attached::Anew);
@@ -172,7 +172,7 @@ fn threads_that_ask_for_the_place_of_one_entry_get_the_same() {
         let all_at_once = Barrier::new(3);
         let ask = || {
             all_at_once.wait();
-            // None while another one chooses for long.
+            // `None` while another process is choosing.
             std::iter::repeat_with(|| end.place(PAGE)).find_map(|at| at).unwrap()
         };
         let places = std::thread::scope(|scope| {
@@ -192,7 +192,7 @@ fn who_is_stopped_while_it_chooses_hangs_nobody() {
     let end = one.enter(&tuple(9), Role::Connected, 0).unwrap();
     let path = bed.state(Side::First).join("test.link");
     let stopped = std::fs::File::options().read(true).write(true).open(path).unwrap();
-    // The byte that the first page of the crate names.
+    // The lock byte documented in lib.rs.
     assert!(lease::try_lock(&stopped, 4096, Kind::Exclusive).unwrap());
     let entered = one.enter(&tuple(10), Role::Connected, 0);
     assert!(matches!(entered.unwrap_err(), EnterError::Busy));
@@ -233,7 +233,7 @@ fn threads_that_enter_at_once_share_nothing() {
                     let with_place = ports.map(|port| {
                         all_at_once.wait();
                         let end = enter(&one, &tuple(port), Role::Connected);
-                        // None while others choose for long.
+                        // `None` while others are choosing.
                         let at = loop {
                             if let Some(at) = end.place(3 * PAGE) {
                                 break at;

@@ -4,7 +4,8 @@ use std::process::{Command, Stdio};
 use super::*;
 use crate::{Access, Definition, Half, Link, Provider, Side};
 
-/// A fork has the descriptions of its parent. So has a child whose standard input is one of them.
+/// A forked child inherits its parent's file descriptions. So does a child whose standard input is
+/// one of them.
 #[test]
 fn a_lease_ends_with_the_last_process_that_has_it() {
     let dir = tempfile::tempdir().unwrap();

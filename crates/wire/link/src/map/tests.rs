@@ -37,7 +37,7 @@ fn links_and_their_addresses_are_found() {
     assert_eq!(map.get("test"), None);
     assert_eq!(map.of_address(ip("10.0.0.2")), Some(one));
     assert_eq!(map.of_address(ip("fd00::2")), Some(one));
-    // A socket of IPv6 that talks to IPv4 has such addresses.
+    // An IPv6 socket that is connected over IPv4 has such addresses.
     assert_eq!(map.of_address(ip("::ffff:10.0.0.2")), Some(one));
     assert_eq!(map.of_address(ip("10.0.0.3")), Some(two));
     assert_eq!(map.of_address(ip("10.0.0.4")), None);
@@ -66,11 +66,11 @@ fn each_mistake_is_told_with_its_line_and_what_to_do() {
     for (text, line, what) in [
         ("link a file /a".to_owned(), 1, "expected: link NAME memory SOCKET"),
         ("\nlink a file /a first again".to_owned(), 2, "expected: link NAME"),
-        ("link A file /a first".to_owned(), 1, "A is no name"),
-        ("link -a file /a first".to_owned(), 1, "begins with no -"),
+        ("link A file /a first".to_owned(), 1, "A is not a name"),
+        ("link -a file /a first".to_owned(), 1, "do not begin with -"),
         (format!("link {} file /a first", "a".repeat(33)), 1, "1 to 32"),
         ("link a shm /a first".to_owned(), 1, "use memory, file, ivshmem or xen"),
-        ("link a file a first".to_owned(), 1, "has to begin with /"),
+        ("link a file a first".to_owned(), 1, "must begin with /"),
         ("link a ivshmem 00:04.0 first".to_owned(), 1, "one like 0000:00:04.0"),
         ("link a ivshmem 0000:00:04.8 first".to_owned(), 1, "one like 0000:00:04.0"),
         ("link a ivshmem ../../../../ first".to_owned(), 1, "one like 0000:00:04.0"),
@@ -81,25 +81,25 @@ fn each_mistake_is_told_with_its_line_and_what_to_do() {
         ("link a xen 3/0M first".to_owned(), 1, "1M to 256M"),
         ("link a xen 3/257M first".to_owned(), 1, "1M to 256M"),
         ("link a xen 3/64 first".to_owned(), 1, "1M to 256M"),
-        ("link a file /a third".to_owned(), 1, "third is no side"),
-        (format!("{link}{link}"), 2, "there is a link a already"),
-        (format!("{link}link b file /a second"), 2, "/a is that of the link a already"),
-        ("state run".to_owned(), 1, "has to begin with /"),
+        ("link a file /a third".to_owned(), 1, "third is not a side"),
+        (format!("{link}{link}"), 2, "the link a already exists"),
+        (format!("{link}link b file /a second"), 2, "/a already belongs to the link a"),
+        ("state run".to_owned(), 1, "must begin with /"),
         ("state /a /b".to_owned(), 1, "expected: state PATH"),
-        ("state /a\nstate /b".to_owned(), 2, "named above already"),
-        ("10.0.0.0/8 a".to_owned(), 1, "10.0.0.0/8 is no IP address"),
-        ("host a".to_owned(), 1, "host is no IP address"),
-        ("fe80::1%eth0 a".to_owned(), 1, "without the name of an interface"),
-        ("127.0.0.1 a".to_owned(), 1, "no address of another machine"),
-        ("::ffff:127.0.0.1 a".to_owned(), 1, "no address of another machine"),
-        ("0.0.0.0 a".to_owned(), 1, "no address of another machine"),
-        (":: a".to_owned(), 1, "no address of another machine"),
-        ("ff02::1 a".to_owned(), 1, "no address of another machine"),
-        ("255.255.255.255 a".to_owned(), 1, "no address of another machine"),
-        ("0.1.2.3 a".to_owned(), 1, "no address of another machine"),
-        (format!("{link}10.0.0.1 a\n::ffff:10.0.0.1 a"), 3, "10.0.0.1 is in line 2 already"),
-        ("10.0.0.1 /a".to_owned(), 1, "/a is no name"),
-        (format!("{link}10.0.0.9 b\n10.0.0.1 c"), 2, "no line says what the link b is"),
+        ("state /a\nstate /b".to_owned(), 2, "already set above"),
+        ("10.0.0.0/8 a".to_owned(), 1, "10.0.0.0/8 is not an IP address"),
+        ("host a".to_owned(), 1, "host is not an IP address"),
+        ("fe80::1%eth0 a".to_owned(), 1, "without an interface name"),
+        ("127.0.0.1 a".to_owned(), 1, "not an address of another machine"),
+        ("::ffff:127.0.0.1 a".to_owned(), 1, "not an address of another machine"),
+        ("0.0.0.0 a".to_owned(), 1, "not an address of another machine"),
+        (":: a".to_owned(), 1, "not an address of another machine"),
+        ("ff02::1 a".to_owned(), 1, "not an address of another machine"),
+        ("255.255.255.255 a".to_owned(), 1, "not an address of another machine"),
+        ("0.1.2.3 a".to_owned(), 1, "not an address of another machine"),
+        (format!("{link}10.0.0.1 a\n::ffff:10.0.0.1 a"), 3, "10.0.0.1 is already in line 2"),
+        ("10.0.0.1 /a".to_owned(), 1, "/a is not a name"),
+        (format!("{link}10.0.0.9 b\n10.0.0.1 c"), 2, "the link b is not defined"),
         ("10.0.0.1".to_owned(), 1, "or: ADDRESS NAME"),
         ("10.0.0.1 a b".to_owned(), 1, "or: ADDRESS NAME"),
     ] {
@@ -137,7 +137,7 @@ fn a_file_is_named_with_the_line() {
     assert!(directory.ends_with("this is not a regular file"), "{directory}");
 }
 
-/// Lines that are nearly right.
+/// Lines that are almost correct.
 fn lines() -> impl Strategy<Value = String> {
     let word = prop_oneof![
         Just("link".to_owned()),

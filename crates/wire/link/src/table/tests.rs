@@ -25,7 +25,7 @@ fn a_sweep_asks_for_some_leases_and_those_that_follow_for_the_others() {
         link.enter(&tuple, Role::Connected, 0).unwrap()
     };
     let mut ends: Vec<_> = (0..ENTRIES).map(enter).collect();
-    // Of a process that goes on: nothing but their leases tells them from others.
+    // Entries of a live process: only their missing leases show that they are stale.
     ends.truncate(ends.len() - LEFT);
     let used = || link.entries(Half::Own).len();
     assert_eq!(used(), usize::from(ENTRIES));

@@ -18,10 +18,10 @@ use crate::attach::{Access, alone, make_directory};
 use crate::holder::{self, Held, HolderError};
 use crate::map::{Definition, Side};
 
-/// The kernel's module that grants pages.
+/// The kernel module that grants pages.
 pub(super) const MODULE: &str = "xen-gntalloc";
 
-/// Where programs ask for the memory of a link.
+/// The path of the socket at which programs ask for the memory of a link.
 pub(super) fn path_of(name: &str, state: &Path) -> PathBuf {
     state.join(format!("{name}.holder"))
 }
@@ -51,7 +51,7 @@ pub(crate) fn hold(
     Ok(held)
 }
 
-/// Returns the file that has the pages, where in it the region begins, and the reference of the
+/// Returns the file that has the pages, the offset of the region in it, and the reference of the
 /// root.
 fn grant(domain: u16, length: u64, token: u64) -> Result<(Opened, u64, u32), XenError> {
     let file = file::open(ALLOCATOR.as_ref(), OFlags::RDWR, 0)
@@ -72,22 +72,23 @@ fn grant(domain: u16, length: u64, token: u64) -> Result<(Opened, u64, u32), Xen
     Ok((file, offset, own[0]))
 }
 
-/// Names the root in xenstore, for the other domain alone.
+/// Announces the root in xenstore, readable by the other domain alone.
 fn show(name: &str, domain: u16, root: u32, token: u64) -> io::Result<()> {
     let store = Store::open()?;
     let own = store.read("domid")?;
-    let own = own.trim().parse().map_err(|_| io::Error::other("domid in xenstore is no number"))?;
+    let own =
+        own.trim().parse().map_err(|_| io::Error::other("domid in xenstore is not a number"))?;
     let path = store::below_domain(name);
     store.write(&path, &store::offer(root, token))?;
     store.show(&path, own, domain)
 }
 
-/// All pages of a link.
+/// Number of pages of a link, with the lists and the root.
 fn needed(length: u64) -> u64 {
     (pages_of(length) + lists::count(length) + 1) as u64
 }
 
-/// Whether the kernel would grant so much.
+/// Checks that the kernel would grant that many pages.
 pub(super) fn check_limit(length: u64) -> Result<(), XenError> {
     let needed = needed(length);
     match grants::limit() {

@@ -1,32 +1,32 @@
-//! The pages that say which pages a region has: the root, and the lists.
+//! The pages that list the pages of a region: the root, and the lists.
 //!
 //! | page    | holds                                                                              |
 //! |---------|------------------------------------------------------------------------------------|
 //! | root    | magic, token, length of the region in bytes; the references of the lists           |
-//! | a list  | the references of 1024 pages of the region; behind the last one of the region, 0   |
+//! | a list  | the references of 1024 pages of the region; after the last one of the region, 0    |
 //!
-//! Both machines have processors of one kind: numbers are in their order of bytes.
+//! Both machines have processors of one kind, so numbers have their byte order.
 
 use seekwire_transport::sys::grants::PAGE;
 
 use super::pages_of;
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"SWGRANTS");
-/// References on a page.
+/// Number of references on a page.
 const PER_LIST: usize = PAGE / 4;
-/// The words of the root before the references.
+/// Number of words of the root before the references.
 const WORDS: usize = 3;
-/// The most pages of a region: those that can be mapped at once.
+/// Maximum number of pages of a region: those that can be mapped at once.
 const MOST: usize = seekwire_transport::sys::grants::MOST;
 
 const _: () = assert!(MOST / PER_LIST <= (PAGE - WORDS * 8) / 4);
 
-/// How many lists a region of `length` bytes has.
+/// Number of lists of a region of `length` bytes.
 pub(super) fn count(length: u64) -> usize {
     pages_of(length).div_ceil(PER_LIST)
 }
 
-/// The root, and behind it the lists.
+/// The root, followed by the lists.
 pub(super) fn write(token: u64, length: u64, lists: &[u32], references: &[u32]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for word in [MAGIC, token, length] {
@@ -39,8 +39,7 @@ pub(super) fn write(token: u64, length: u64, lists: &[u32], references: &[u32]) 
     bytes
 }
 
-/// What the root says, where it is that of a region of this token and length: the references of the
-/// lists.
+/// The references of the lists, if the root belongs to a region with this token and length.
 pub(super) fn read_root(root: &[u8], token: u64, length: u64) -> Option<Vec<u32>> {
     let expected = [MAGIC, token, length];
     let (words, rest) = root.split_at_checked(WORDS * 8)?;
@@ -54,7 +53,7 @@ pub(super) fn read(lists: &[u8], length: u64) -> Option<Vec<u32>> {
     numbers(lists, pages_of(length))
 }
 
-/// The first `count` numbers; `None` when there are none, or not so many.
+/// The first `count` numbers; `None` if `count` is 0 or there are fewer.
 pub(super) fn numbers(bytes: &[u8], count: usize) -> Option<Vec<u32>> {
     let found = bytes.chunks_exact(4).take(count).filter_map(|bytes| bytes.try_into().ok());
     let numbers: Vec<u32> = found.map(u32::from_ne_bytes).collect();
@@ -93,7 +92,7 @@ mod tests {
         assert_eq!(read_root(&bytes, 6, 1 << 20), None);
         assert_eq!(read_root(&bytes, 5, 2 << 20), None);
         assert_eq!(read_root(&bytes[..8], 5, 1 << 20), None);
-        // More than can be mapped is not looked for.
+        // A length that cannot be mapped is rejected.
         let long = ((MOST + 1) * PAGE) as u64;
         assert_eq!(read_root(&write(5, long, &[9; 65], &[]), 5, long), None);
         assert_eq!(read(&bytes[PAGE..PAGE + 400], 1 << 20), None);

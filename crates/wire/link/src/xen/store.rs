@@ -1,5 +1,5 @@
-//! xenstore, by the kernel's device (xen/include/public/io/xs_wire.h): no library of Xen's is
-//! needed. Commands of root talk to it, programs never do.
+//! xenstore, through the kernel's device (xen/include/public/io/xs_wire.h): no Xen library is
+//! needed. Commands of root use it; programs never do.
 
 use std::io;
 use std::path::Path;
@@ -16,20 +16,21 @@ const READ: u32 = 2;
 const WRITE: u32 = 11;
 const SET_PERMS: u32 = 14;
 const ERROR: u32 = 16;
-/// The longest message.
+/// Maximum length of a message.
 const MOST: usize = 4096;
 
-/// Where a domain says in xenstore which pages it grants for a link, as it names that itself.
+/// The path in xenstore where a domain announces the pages it grants for a link, relative to the
+/// domain.
 pub(super) fn below_domain(name: &str) -> String {
     format!("data/seekwire/{name}")
 }
 
-/// The same, as others name it.
+/// The same path for other domains.
 pub(super) fn of_domain(domain: u16, name: &str) -> String {
     format!("/local/domain/{domain}/{}", below_domain(name))
 }
 
-/// What stands there: the reference of the root, and the token.
+/// The value at that path: the reference of the root, and the token.
 pub(super) fn offer(root: u32, token: u64) -> String {
     format!("{root} {token:016x}")
 }
@@ -39,7 +40,7 @@ pub(super) fn read_offer(text: &str) -> Option<(u32, u64)> {
     Some((root.parse().ok()?, u64::from_str_radix(token, 16).ok()?))
 }
 
-/// A connection to it.
+/// A connection to xenstore.
 pub(super) struct Store<F = Opened>(F);
 
 impl Store {
@@ -49,17 +50,17 @@ impl Store {
 }
 
 impl<F: AsFd> Store<F> {
-    /// The value of a path; one that does not begin with / is below this domain.
+    /// The value of a path. A path that does not begin with / is relative to this domain.
     pub(super) fn read(&self, path: &str) -> io::Result<String> {
         let value = self.call(READ, &[path.as_bytes(), b"\0"].concat())?;
-        String::from_utf8(value).map_err(|_| io::Error::other("this is no text"))
+        String::from_utf8(value).map_err(|_| io::Error::other("the value is not UTF-8"))
     }
 
     pub(super) fn write(&self, path: &str, value: &str) -> io::Result<()> {
         self.call(WRITE, &[path.as_bytes(), b"\0", value.as_bytes()].concat()).map(drop)
     }
 
-    /// From now on a path is `own`'s, and of others `reader` alone may read it.
+    /// Makes `own` the owner of a path; of the other domains only `reader` may read it.
     pub(super) fn show(&self, path: &str, own: u16, reader: u16) -> io::Result<()> {
         self.call(SET_PERMS, format!("{path}\0n{own}\0r{reader}\0").as_bytes()).map(drop)
     }
@@ -88,7 +89,8 @@ impl<F: AsFd> Store<F> {
         };
         let len = usize::try_from(word(3)).ok().filter(|len| *len <= MOST);
         let len = len.filter(|_| word(1) == NUMBER && (word(0) == ERROR || word(0) == kind));
-        let mut answer = vec![0; len.ok_or_else(|| io::Error::other("xenstore says nonsense"))?];
+        let mut answer =
+            vec![0; len.ok_or_else(|| io::Error::other("xenstore sent an invalid answer"))?];
         self.read_all(&mut answer)?;
         if word(0) == ERROR { Err(error(&answer)) } else { Ok(answer) }
     }
@@ -104,14 +106,14 @@ impl<F: AsFd> Store<F> {
     }
 }
 
-/// It says errors by their names.
+/// xenstore reports errors by name.
 fn error(name: &[u8]) -> io::Error {
     match name {
         b"ENOENT\0" => io::ErrorKind::NotFound.into(),
         b"EACCES\0" | b"EPERM\0" => io::ErrorKind::PermissionDenied.into(),
         name => {
             let name = String::from_utf8_lossy(name);
-            io::Error::other(format!("xenstore says {}", name.trim_end_matches('\0')))
+            io::Error::other(format!("xenstore reports {}", name.trim_end_matches('\0')))
         }
     }
 }
@@ -123,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers one message; returns what it was: kind and body.
+    /// Answers one message; returns its kind and body.
     fn answer(mut end: UnixStream, kind: Option<u32>, body: &[u8]) -> (u32, Vec<u8>) {
         let mut words = [0; 16];
         end.read_exact(&mut words).unwrap();
@@ -178,8 +180,8 @@ mod tests {
         assert_eq!(kind(asked(Some(ERROR), b"ENOENT\0")), io::ErrorKind::NotFound);
         assert_eq!(kind(asked(Some(ERROR), b"EACCES\0")), io::ErrorKind::PermissionDenied);
         let other = asked(Some(ERROR), b"EQUOTA\0").unwrap_err().to_string();
-        assert_eq!(other, "xenstore says EQUOTA");
-        assert!(asked(Some(99), b"x").unwrap_err().to_string().contains("nonsense"));
+        assert_eq!(other, "xenstore reports EQUOTA");
+        assert!(asked(Some(99), b"x").unwrap_err().to_string().contains("invalid answer"));
         assert!(asked(None, b"\xff").is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! The machine of the second side: learns which pages the other domain grants it, and keeps that in
-//! a file of the state directory.
+//! The machine of the second side: learns which pages the other domain grants it, and stores that
+//! in a file of the state directory.
 //!
-//! Four words, which are [`MAGIC`], the token, the number of the domain and the length of the
-//! region; then the references of the region's pages, of 32 bits.
+//! The file has four words: [`MAGIC`], the token, the number of the domain and the length of the
+//! region. Then follow the references of the region's pages, of 32 bits each.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn path_of(name: &str, state: &Path) -> PathBuf {
     state.join(format!("{name}.grants"))
 }
 
-/// Looks which pages there are, and keeps that for programs.
+/// Looks up the granted pages, and stores them for programs.
 pub(super) fn take(
     name: &str,
     domain: u16,
@@ -46,7 +46,7 @@ pub(super) fn take(
         _ => of_store(error),
     })?;
     let (root, token) = store::read_offer(&value)
-        .ok_or_else(|| not_offered(format!("{place} in xenstore is that of another version")))?;
+        .ok_or_else(|| not_offered(format!("{place} in xenstore is from another version")))?;
 
     let path = path_of(name, state);
     let of_path = |error| XenError::io(&path, error);
@@ -58,14 +58,13 @@ pub(super) fn take(
                 .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput));
             grants.and_then(|grants| read_grants(&grants)).map_err(|source| match source.kind() {
                 io::ErrorKind::InvalidInput => {
-                    not_offered("the pages that xenstore names are not granted any more".to_owned())
+                    not_offered("the pages named in xenstore are no longer granted".to_owned())
                 }
                 _ => XenError::Map { domain, source },
             })
         };
-        let lists = lists::read_root(&pages(&[root])?, token, length).ok_or_else(|| {
-            not_offered(format!("what it holds is of another size than {} MiB", length >> 20))
-        })?;
+        let lists = lists::read_root(&pages(&[root])?, token, length)
+            .ok_or_else(|| not_offered(format!("its memory does not have {} MiB", length >> 20)))?;
         let references = lists::read(&pages(&lists)?, length)
             .ok_or_else(|| not_offered("it names too few pages".to_owned()))?;
         replace(&path, &written(token, domain, length, &references), access).map_err(of_path)?;
@@ -84,8 +83,8 @@ fn written(token: u64, domain: u16, length: u64, references: &[u32]) -> Vec<u8> 
     bytes
 }
 
-/// The token of the region, and the references of its pages, if they were of this domain and so
-/// many.
+/// The token of the region, and the references of its pages, if they belong to this domain and have
+/// this length.
 pub(super) fn read(
     name: &str,
     domain: u16,
@@ -112,7 +111,7 @@ fn parse(bytes: &[u8], domain: u16, length: u64) -> Option<(u64, Vec<u32>)> {
     Some((word(1), lists::numbers(references, pages)?))
 }
 
-/// Whether pages of other domains can be mapped at all.
+/// Checks that pages of other domains can be mapped at all.
 pub(super) fn try_mapper() -> Result<(), XenError> {
     match file::open(MAPPER.as_ref(), OFlags::RDWR, 0) {
         Ok(_) => Ok(()),

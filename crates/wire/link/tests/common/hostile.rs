@@ -1,5 +1,5 @@
-//! A machine that writes anything anywhere in the region, while the other one does all that
-//! programs do. Played by a property test and by a fuzz target.
+//! A machine that writes anything anywhere in the region while the other one does all that programs
+//! do. Used by a property test and by a fuzz target.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ use super::{Bed, PAGE, tuple};
 pub(crate) const WORDS: usize = 2 * PAGE / 8;
 const HALF: usize = 1 << 19;
 
-/// One store, taken modulo what makes sense.
+/// One store, with its numbers taken modulo the valid range.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
 pub(crate) struct Store {
@@ -31,7 +31,7 @@ pub(crate) fn store(link: &Link, stores: &[Store]) {
     }
 }
 
-/// Does all that a program does, and checks what must be so.
+/// Does all that a program does, and checks the invariants.
 fn use_all(link: &Link, ends: &mut [Entry], known: &Other) -> Vec<Other> {
     let theirs = link.layout().places(Side::Second);
     let mut others = vec![*known];
@@ -66,7 +66,7 @@ fn use_all(link: &Link, ends: &mut [Entry], known: &Other) -> Vec<Other> {
     others
 }
 
-/// Does all that an agent does with what the other one says.
+/// Does all that an agent does with the other agent's words.
 fn use_agents(link: &Link) {
     let here = "10.0.0.1".parse().unwrap();
     link.publish(&Published::new(967, [here]));
@@ -81,7 +81,7 @@ fn use_agents(link: &Link) {
     link.answer(9, &Answer { secret: 1, here, there: here });
 }
 
-/// Places of this side are inside its half and apart from each other.
+/// Checks that the places of this side are inside its half and do not overlap.
 fn check_places(link: &Link, places: &mut [(usize, usize)]) {
     let own = link.layout().places(Side::First);
     places.sort_unstable();
@@ -93,7 +93,7 @@ fn check_places(link: &Link, places: &mut [(usize, usize)]) {
     assert!(places.windows(2).all(|two| two[0].0 + two[0].1 <= two[1].0));
 }
 
-/// Plays rounds of stores, and uses the link after each. Both machines are detached afterwards.
+/// Makes rounds of stores, and uses the link after each. Both machines are detached afterwards.
 pub(crate) fn play(bed: &Bed, rounds: &[Vec<Store>]) {
     let [one, two] = bed.both();
     let _theirs = two.enter(&tuple(1).mirrored(), Role::Accepted, 1).unwrap();
@@ -110,7 +110,7 @@ pub(crate) fn play(bed: &Bed, rounds: &[Vec<Store>]) {
         places.sort_unstable();
         places.dedup();
         check_places(&one, &mut places);
-        // Where this machine's header was spoiled, the link is not used any more.
+        // If this machine's header was overwritten, the link is not used any more.
         if let Ok(end) = one.enter(&tuple(2 + round as u16), Role::Connected, 0) {
             ends.push(end);
         }

@@ -1,4 +1,4 @@
-//! Two machines that are one: a region in a file, and a directory of state for each side.
+//! Two machines in one: a region in a file, and a state directory for each side.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub(crate) mod hostile;
@@ -32,7 +32,7 @@ impl Bed {
         bed
     }
 
-    /// The one of another process.
+    /// Opens the bed of another process.
     pub(crate) fn at(path: &Path) -> Self {
         Self { path: path.to_owned(), _directory: None }
     }
@@ -66,7 +66,7 @@ impl Bed {
         Link::open(&self.definition(side), &self.state(side))
     }
 
-    /// Both sides, attached.
+    /// Attaches and opens both sides.
     pub(crate) fn both(&self) -> [Link; 2] {
         [Side::First, Side::Second].map(|side| {
             self.attach(side).unwrap();
@@ -82,7 +82,7 @@ pub(crate) fn tuple(port: u16) -> FourTuple {
     FourTuple { local: local.into(), peer: peer.into(), namespace: 7 }
 }
 
-/// Also where others choose an entry at the same time.
+/// Retries while others choose an entry.
 pub(crate) fn enter(link: &Link, tuple: &FourTuple, role: Role) -> Entry {
     loop {
         match link.enter(tuple, role, 0) {
@@ -92,21 +92,21 @@ pub(crate) fn enter(link: &Link, tuple: &FourTuple, role: Role) -> Entry {
     }
 }
 
-/// Set in another process, which is this program again: where the bed is.
+/// Set in another process, which runs this program again: the path of the bed.
 pub(crate) const OTHER: &str = "SEEKWIRE_TEST_BED";
 
 /// Another process, which has run one test of this program until it was ready.
 pub(crate) struct Process {
     child: Child,
     input: Option<ChildStdin>,
-    /// Open, so that it can go on to write.
+    /// Kept open, so that the process can go on writing.
     _output: Lines<BufReader<ChildStdout>>,
-    /// What it has written.
+    /// The lines that it has written.
     pub(crate) lines: Vec<String>,
 }
 
 impl Process {
-    /// Does not wait for it.
+    /// Starts the process without waiting for it.
     pub(crate) fn begin(bed: &Bed, test: &str) -> Child {
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
@@ -117,7 +117,7 @@ impl Process {
             .unwrap()
     }
 
-    /// Waits until it is ready.
+    /// Waits until the process is ready.
     pub(crate) fn ready(mut child: Child) -> Self {
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut is_ready = false;
@@ -138,13 +138,13 @@ impl Process {
         self.child.id()
     }
 
-    /// By SIGKILL.
+    /// Kills the process with SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Lets it end.
+    /// Lets the process end.
     pub(crate) fn end(mut self) {
         drop(self.input.take());
         assert!(self.child.wait().unwrap().success());
@@ -153,13 +153,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Of no interest to those that have ended.
+        // Fails if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// In the other process: says that it is ready, and waits until it is let go.
+/// In the other process: reports that it is ready, and waits for permission to end.
 pub(crate) fn wait() {
     println!("ready");
     std::io::stdin().lines().for_each(drop);
