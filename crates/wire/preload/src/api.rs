@@ -1,4 +1,4 @@
-//! The C API, as include/seekwire.h declares it. Whatever it does is guarded: a panic is EIO.
+//! The C API, as declared in include/seekwire.h. All of it is guarded: a panic becomes EIO.
 
 use std::ffi::{c_char, c_int};
 use std::mem::offset_of;
@@ -25,7 +25,7 @@ pub(crate) struct SeekwireStatus {
 const _: () =
     assert!(size_of::<SeekwireStatus>() == 48 && offset_of!(SeekwireStatus, tx_tcp) == 16);
 
-/// Whether `fd` is a TCP socket; the error of the C API if not.
+/// Checks that `fd` is a TCP socket; returns the error of the C API if not.
 pub(crate) fn check(fd: c_int) -> Result<(), Errno> {
     let option = |name| {
         let mut value: c_int = 0;
@@ -43,9 +43,9 @@ pub(crate) fn check(fd: c_int) -> Result<(), Errno> {
     })
 }
 
-/// Whether the caller's struct, whose first member is its size, has room for a `T`. A longer one is
-/// that of a later version: what this one does not know stays as it is, and the size that comes
-/// back says so.
+/// Checks that the caller's struct, whose first member is its size, has room for a `T`. A longer
+/// struct comes from a later version: members unknown to this version stay unchanged, and the
+/// returned size shows that.
 ///
 /// # Safety
 ///

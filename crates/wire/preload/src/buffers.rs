@@ -10,14 +10,14 @@ use smallvec::SmallVec;
 
 use crate::pointers;
 
-/// The kernel moves no more in one call.
+/// Maximum number of bytes that the kernel moves in one call.
 pub(crate) const MAX_BYTES: usize = 0x7fff_f000;
 
-/// Above all memory that a process can have, on every 64-bit processor of today.
+/// Above all addresses that a process can have, on every current 64-bit processor.
 const MEMORY_END: usize = 1 << 56;
 
-/// Whether there can be memory at all where a buffer is said to be. Where not, the kernel says
-/// EFAULT before it moves anything.
+/// True if memory can exist at the address of a buffer. If not, the kernel returns EFAULT before it
+/// moves anything.
 pub(crate) fn is_possible(base: *const c_void, len: usize) -> bool {
     base.addr().checked_add(len).is_some_and(|end| end <= MEMORY_END)
 }
@@ -25,17 +25,17 @@ pub(crate) fn is_possible(base: *const c_void, len: usize) -> bool {
 /// Buffers of an application, in the form in which it passed them.
 #[derive(Copy, Clone)]
 pub(crate) enum Buffers {
-    /// One.
+    /// A single buffer.
     Flat(*mut c_void, usize),
-    /// An array of so many.
+    /// An array of this many buffers.
     Vector(*const iovec, usize),
 }
 
-/// The pieces of a vector; most have few.
+/// The pieces of a vector, usually few.
 type Pieces<T> = SmallVec<[T; 8]>;
 
 impl Buffers {
-    /// As readv and writev take them.
+    /// From the arguments of readv and writev.
     pub(crate) fn vector(iov: *const iovec, count: c_int) -> Result<Buffers, Errno> {
         match usize::try_from(count) {
             Ok(count) => Buffers::message(iov, count),
@@ -43,7 +43,7 @@ impl Buffers {
         }
     }
 
-    /// As a msghdr has them; the kernel's limit is the same, its error another one.
+    /// From the members of a msghdr: the kernel's limit is the same, but the error differs.
     pub(crate) fn message(iov: *const iovec, count: usize) -> Result<Buffers, Errno> {
         if count > libc::UIO_MAXIOV as usize {
             return Err(Errno::INVAL);
@@ -54,8 +54,7 @@ impl Buffers {
         Ok(Buffers::Vector(iov, count))
     }
 
-    /// Number of bytes that a call moves: what is too long in all is cut down, as the kernel does
-    /// it.
+    /// Number of bytes that a call moves. As in the kernel, a total that is too large is cut down.
     ///
     /// # Safety
     ///
@@ -65,8 +64,8 @@ impl Buffers {
         unsafe { self.asked() }.map(|len| len.min(MAX_BYTES))
     }
 
-    /// Number of bytes. A negative length anywhere is EINVAL, and only then memory that cannot be
-    /// EFAULT, as with the kernel.
+    /// Number of bytes requested. As in the kernel, a negative length anywhere gives EINVAL, and
+    /// takes precedence over EFAULT for impossible memory.
     ///
     /// # Safety
     ///
@@ -126,8 +125,8 @@ impl Buffers {
     /// # Safety
     ///
     /// They must be what the C function demands of its caller: writable, and not used by others
-    /// during the call. What they hold is bytes of the application's own memory, which to Rust are
-    /// initialized: it knows nothing else of them.
+    /// during the call. They contain bytes of the application's own memory, which count as
+    /// initialized to Rust, because it knows nothing else about them.
     #[inline]
     pub(crate) unsafe fn lend_mut<T>(
         self,
@@ -137,7 +136,7 @@ impl Buffers {
         unsafe { self.lend_extent(Extent::Whole, work) }
     }
 
-    /// As [`Self::lend_mut`], as far as there is memory.
+    /// Like [`Self::lend_mut`], but only the part that is accessible memory.
     ///
     /// # Safety
     ///
@@ -215,7 +214,7 @@ impl Buffers {
         Ok(pieces)
     }
 
-    /// Whether the very first byte cannot be read.
+    /// True if the very first byte cannot be read.
     ///
     /// # Safety
     ///
@@ -236,19 +235,19 @@ impl Buffers {
     }
 }
 
-/// Of buffers that lead to where there is no memory.
+/// The part of the buffers to lend if some of them are not accessible memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Extent {
-    /// Nothing: EFAULT.
+    /// All or nothing: EFAULT.
     Whole,
-    /// What lies before; EFAULT if that is nothing.
+    /// The part before the first inaccessible byte; EFAULT if that is empty.
     Reachable,
 }
 
-/// How many bytes there are of so many.
+/// Returns how many of the bytes are accessible.
 type Reach = fn(*const c_void, usize) -> usize;
 
-/// A buffer that a slice can have.
+/// Checks that a slice may cover a buffer.
 #[inline]
 fn check(
     base: *mut c_void,

@@ -1,7 +1,7 @@
 //! pthread_cancel of a thread that sleeps for the ring.
 //!
-//! Sleeping in read, send and the like is a cancellation point. In libc it is so because libc makes
-//! the system call; a thread that sleeps for the ring is woken by
+//! Sleeping in read, send and the like is a cancellation point. In libc that is so because libc
+//! makes the system call. A thread that sleeps for the ring is woken by
 //! [`Connection::interrupt`](seekwire_endpoint::Connection::interrupt) instead, and asks libc to
 //! cancel it once it is outside the library's own frames.
 
@@ -14,28 +14,28 @@ use crate::ffi::keeping_errno;
 use crate::socket::Socket;
 use crate::{hazard, real, table};
 
-/// Whether the program cancels threads at all.
+/// True if the program cancels threads at all.
 static USED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the program has threads that may be cancelled at any instruction.
+/// True if the program has threads that can be cancelled at any instruction.
 static ASYNCHRONOUS: AtomicBool = AtomicBool::new(false);
 
 /// PTHREAD_CANCEL_DEFERRED
 const DEFERRED: c_int = 0;
 
-/// Lets the thread be cancelled at cancellation points only, until [`restore`]: unwound at any
-/// instruction, the library would leave its locks held, and the frames in which panics stop cannot
-/// be unwound at all.
+/// Lets the thread be cancelled at cancellation points only, until [`restore`]: if it were unwound
+/// at any instruction, the library would leave its locks held, and the frames that catch panics
+/// cannot be unwound at all.
 ///
-/// Before this and after `restore`, a thread may be unwound at any instruction. A frame that has
-/// something to undo can be unwound at its calls only, and elsewhere ends the process. So the
-/// interposed function has nothing to undo, and nothing that has is inlined in it.
+/// Before this and after `restore`, a thread may be unwound at any instruction. A frame with
+/// cleanup code can be unwound at its calls only, and ends the process elsewhere. So the interposed
+/// function has no cleanup code, and nothing that has any is inlined into it.
 #[inline]
 pub(crate) fn defer() -> Option<c_int> {
     if ASYNCHRONOUS.load(Ordering::Relaxed) { Some(set_type(DEFERRED)) } else { None }
 }
 
-/// Has the thread cancelled as it was before [`defer`].
+/// Makes the thread cancellable again as before [`defer`].
 #[inline]
 pub(crate) fn restore(before: Option<c_int>) {
     if let Some(before) = before {
@@ -69,7 +69,7 @@ pub(crate) unsafe extern "C-unwind" fn pthread_setcanceltype(
     unsafe { real::pthread_setcanceltype(kind, before) }
 }
 
-/// Makes a call to the ring a cancellation point. To be used outside [`crate::ffi::guarded`].
+/// Makes a call on the ring a cancellation point. Call it outside [`crate::ffi::guarded`].
 #[inline]
 pub(crate) fn point<T>(call: impl FnOnce() -> T) -> T {
     if USED.load(Ordering::Relaxed) {
@@ -104,9 +104,9 @@ fn cancel(thread: pthread_t) -> c_int {
     result
 }
 
-/// Interrupts the calls of `thread` until it has left them. One that has passed [`point`] before it
-/// was cancelled, but does not sleep yet, is caught by the next round; one that has switched
-/// cancellation off is given up after some.
+/// Interrupts the calls of `thread` until it has left them. If it passed [`point`] before it was
+/// cancelled, but does not sleep yet, the next round wakes it. If it has disabled cancellation,
+/// this gives up after some rounds.
 fn wake(thread: pthread_t) {
     const ROUNDS: usize = 100;
     for _ in 0..ROUNDS {

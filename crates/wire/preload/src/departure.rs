@@ -1,8 +1,8 @@
-//! How the threads of the process leave the library, before it leaves the process.
+//! How the process's threads leave the library before the library leaves the process.
 //!
-//! A call that sleeps for the library ends in it, with system calls of the library's own, and a
-//! filter that is about to be installed may not let those through. So before that each such call is
-//! woken, and goes on as what the application has asked for: its own call of the kernel.
+//! A call that sleeps for the library returns through system calls of the library, which a filter
+//! that is about to be installed may block. So each such call is woken first, and continues as the
+//! application's own kernel call.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::hazard::{self, Where};
 use crate::table::Object;
 use crate::{fork, log, process};
 
-/// How long a call that is to go on without the library waits for the word.
+/// How long a call waits for permission to continue without the library.
 const WORD: Duration = Duration::from_secs(10);
 
-/// How long all of them may take to leave. Not more: one may be in a signal handler that waits for
-/// the thread which installs the filter.
+/// How long all calls may take to leave. Not longer: a call may be in a signal handler that waits
+/// for the thread which installs the filter.
 const LIMIT: Duration = Duration::from_secs(1);
 
 const NAP: Duration = Duration::from_micros(200);
 
-/// Whether the library is leaving, or has left: to be asked by a call when it has slept. If so, it
-/// may now make the application's own call, and nothing else. Everything that it has to undo by
-/// system calls is undone right after this.
+/// True if the library is leaving or has left: a call has to check this after sleeping. If true, it
+/// may make the application's own call, and nothing else. System calls needed for cleanup have to
+/// come right after this check.
 #[cold]
 pub(crate) fn has_begun() -> bool {
     if !process::retreats() {
@@ -42,10 +42,10 @@ pub(crate) fn has_begun() -> bool {
     true
 }
 
-/// The library is leaving: other threads wait for the word.
+/// The library is leaving: other threads wait for permission to continue.
 pub(crate) struct Departure<'a> {
     objects: Vec<&'a Arc<Object>>,
-    /// What ends sleeps, and the numbers of the sets in which it does.
+    /// Ends sleeps, followed by the numbers of the sets in which it does.
     alarm: Option<Alarm>,
     sets: Vec<c_int>,
     until: Until,
@@ -53,9 +53,9 @@ pub(crate) struct Departure<'a> {
 }
 
 impl<'a> Departure<'a> {
-    /// Wakes the calls of other threads on objects of the table, and on those that it had. The sets
-    /// are still in the table: who waits on one from now on waits for the word, too, and does not
-    /// find what wakes the others.
+    /// Wakes the calls of other threads on objects of the table, and on objects that were removed
+    /// from it. The sets stay in the table: a call that begins to wait on one now also waits for
+    /// permission, and does not see the event that wakes the others.
     pub(crate) fn begin(entered: &'a [(c_int, Arc<Object>)], retired: &'a [Arc<Object>]) -> Self {
         process::begin_retreat();
         let alarm = Alarm::new().ok();
@@ -73,10 +73,10 @@ impl<'a> Departure<'a> {
         departure
     }
 
-    /// Gives the word, and waits until each call is the application's own.
+    /// Gives permission, and waits until each call is the application's own.
     pub(crate) fn end(mut self) {
         if let Some(alarm) = self.alarm.take() {
-            // A child that was forked since has it, too, so that it does not go by itself.
+            // A child forked since then also has the alarm, so closing it is not enough.
             self.sets.iter().for_each(|set| alarm.leave(*set));
         }
         process::retreat();
@@ -84,7 +84,7 @@ impl<'a> Departure<'a> {
         if !self.are_awake {
             log::warn!(
                 "calls of other threads did not leave the library in time: a filter for all \
-                 threads meets their system calls"
+                 threads applies to their system calls"
             );
         }
     }

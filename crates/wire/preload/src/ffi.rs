@@ -1,5 +1,5 @@
-//! The FFI between C and Rust: panics stop here, and errno says what the kernel's own call would
-//! have said.
+//! The FFI between C and Rust: panics stop here, and errno has the value that the kernel's own call
+//! would have set.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use seekwire_transport::Errno;
 
-/// Runs `work`; a panic is logged once per process and gives `None`, upon which the caller makes
-/// the real call. errno stays what it was: an error is returned by value, and is set by who ends
-/// the call with it ([`fail`]).
+/// Runs `work`. A panic is logged once per process and gives `None`, upon which the caller makes
+/// the real call. errno stays unchanged: an error is returned by value, and the function that ends
+/// the call sets errno ([`fail`]).
 ///
 /// Functions of libc that are cancellation points, such as opening a file, do not cancel the thread
 /// inside: `pthread_cancel` unwinds the stack, and that kind of unwinding cannot be caught. The
@@ -18,12 +18,12 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
     uncancelled(|| guarded_raw(work))
 }
 
-/// The work of a function that libc does not have, and so cannot do instead: EIO for a panic.
+/// For functions that libc does not have, so it cannot do the work instead: a panic becomes EIO.
 pub(crate) fn guarded_own<T>(work: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     guarded(work).unwrap_or(Err(Errno::IO))
 }
 
-/// Runs `work`, in which the thread is not cancelled.
+/// Runs `work` with cancellation of the thread disabled.
 pub(crate) fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
     const DISABLE: c_int = 1;
     let mut before = 0;
@@ -35,8 +35,8 @@ pub(crate) fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// As [`guarded`], without the cost of asking libc not to cancel: for work on an object that makes
-/// raw system calls only, also to close what it has opened.
+/// Like [`guarded`], without the cost of disabling cancellation: for work on an object that makes
+/// raw system calls only, even for closing its own files.
 #[inline]
 pub(crate) fn guarded_raw<T>(work: impl FnOnce() -> T) -> Option<T> {
     keeping_errno(|| match catch_unwind(AssertUnwindSafe(work)) {
@@ -84,7 +84,7 @@ pub(crate) fn set_errno(value: c_int) {
     unsafe { *libc::__errno_location() = value }
 }
 
-/// Leaves errno alone whatever `work` does: for bookkeeping after the kernel's answer.
+/// Restores errno after `work`: for bookkeeping after the kernel's answer.
 #[inline]
 pub(crate) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: __errno_location returns a valid pointer to this thread's errno for as long as the
@@ -98,7 +98,7 @@ pub(crate) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
     value
 }
 
-/// What a function of libc returns when it fails.
+/// The return value of a failed libc function.
 pub(crate) trait Failure {
     /// -1, or a null pointer.
     const FAILURE: Self;
@@ -132,7 +132,7 @@ pub(crate) fn fail<T: Failure>(error: Errno) -> T {
     T::FAILURE
 }
 
-/// The answer of a call that moves bytes.
+/// The return value of a call that moves bytes.
 #[inline]
 pub(crate) fn count(result: Result<usize, Errno>) -> isize {
     match result {
@@ -142,7 +142,7 @@ pub(crate) fn count(result: Result<usize, Errno>) -> isize {
     }
 }
 
-/// The answer of a call that returns 0.
+/// The return value of a call that returns 0 on success.
 #[inline]
 pub(crate) fn status(result: Result<(), Errno>) -> c_int {
     match result {

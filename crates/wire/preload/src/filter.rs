@@ -1,10 +1,10 @@
-//! Filters of system calls (seccomp(2)): where one does not let through what the library needs,
-//! the process is left as it would be without it.
+//! System call filters (seccomp(2)): if one blocks calls that the library needs, the process
+//! continues as it would without the library.
 //!
-//! Nothing tells what a filter does that was there before: then nothing is tracked, unless
-//! SEEKWIRE_SECCOMP says that it was tried ([`start`]). One that the program installs is looked at
-//! first. If it is not harmless, every connection goes back to TCP, and all that belongs to the
-//! library goes away, while it still may.
+//! The effect of a filter that was there before is unknown: then nothing is tracked, unless
+//! SEEKWIRE_SECCOMP says that it was tried ([`start`]). A filter that the program installs is
+//! examined first. If it is not harmless, every connection goes back to TCP, and all that belongs
+//! to the library is removed while that is still allowed.
 
 use std::ffi::{c_int, c_ulong};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,15 +27,15 @@ const NAP: Duration = Duration::from_millis(1);
 /// How long all connections together may take to go back to TCP.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The program has installed a filter which lets through what connections need. What it does to
-/// other calls is not known.
+/// The program has installed a filter that allows the calls that connections need. Its effect on
+/// other calls is unknown.
 static IS_IN_PLACE: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn is_in_place() -> bool {
     IS_IN_PLACE.load(Ordering::Relaxed)
 }
 
-/// A mode of seccomp is about to be set; `program` is that of a filter.
+/// Called before a mode of seccomp is set; `program` is that of a filter.
 ///
 /// # Safety
 ///
@@ -48,17 +48,17 @@ pub(crate) unsafe fn prepare(mode: c_ulong, program: *const sock_fprog) {
         }
         // SAFETY: as the caller promises.
         if mode == libc::SECCOMP_MODE_FILTER.into() && unsafe { is_harmless(program) } {
-            log::debug!("a filter of system calls lets through what is needed");
+            log::debug!("the system call filter allows all calls that the library needs");
             seekwire_endpoint::across::forbid();
             IS_IN_PLACE.store(true, Ordering::Relaxed);
             return;
         }
         match process::kind() {
             Kind::Own => retreat(),
-            // Another thread has not done with it.
+            // Another thread has not finished leaving.
             Kind::Stranger if process::has_retreated() => retreat(),
             Kind::Stranger => forget(),
-            // The table is its parent's, and it is about to become another program.
+            // The table belongs to the parent, and this process is about to become another program.
             Kind::Vfork => {}
         }
     });
@@ -69,7 +69,7 @@ pub(crate) unsafe fn prepare(mode: c_ulong, program: *const sock_fprog) {
 /// As for seccomp(2).
 unsafe fn is_harmless(program: *const sock_fprog) -> bool {
     if !pointers::can_read(program, 1) {
-        // The kernel says EFAULT.
+        // The kernel returns EFAULT.
         return true;
     }
     // SAFETY: it can be read.
@@ -84,11 +84,11 @@ unsafe fn is_harmless(program: *const sock_fprog) -> bool {
     filter::is_harmless(&all.collect::<Vec<_>>())
 }
 
-/// Everything goes back to TCP and to the kernel, and the library makes no call any more.
+/// Moves all connections back to TCP and to the kernel; the library makes no calls any more.
 fn retreat() {
-    /// Two threads may install filters at once; the second waits until nothing is left to do, but
-    /// not for ever, since it may be a signal handler of the first. Not a lock of the library's: to
-    /// a thread that holds one of those, all that follows is left for later.
+    /// Two threads may install filters at once. The second waits until the first has finished, but
+    /// not for ever, because it may be a signal handler that interrupted the first. Not one of the
+    /// library's own locks: a thread that holds one of those postpones all following work.
     static RETREAT: Mutex<()> = Mutex::new(());
     let until = Until::after(Some(LIMIT * 2));
     let _alone = loop {
@@ -102,18 +102,18 @@ fn retreat() {
         return;
     }
     log::warn!(
-        "the program filters system calls, and not all that are needed come through: connections \
-         go on by TCP"
+        "the program filters system calls, and blocks some that the library needs: connections go \
+         back to TCP"
     );
     start::stand_back();
     process::close_down();
     let objects: Vec<_> = table::entries().map(|(fd, object)| (fd, object.share())).collect();
     to_tcp(&objects);
     stats::write();
-    // What was closed meanwhile may be in use.
+    // Objects that were closed in the meantime may be in use.
     let retired = table::RETIRED.rest();
     let departure = Departure::begin(&objects, &retired);
-    // The epoll sets last: until then they are told to watch for the kernel's events again.
+    // The epoll sets come last: until then they are updated to watch the kernel's events again.
     let (sockets, others): (Vec<_>, Vec<_>) =
         table::numbers().partition(|fd| table::socket(*fd).is_some());
     for fd in sockets.into_iter().chain(others) {
@@ -123,7 +123,7 @@ fn retreat() {
     table::RETIRED.reclaim();
     for object in objects.into_iter().map(|(_, object)| object).chain(retired) {
         if Arc::strong_count(&object) > 1 {
-            // In a call of another thread, which must not be the one that frees it.
+            // Another thread uses it in a call, and must not be the one that frees it.
             std::mem::forget(object);
         }
     }
@@ -132,7 +132,7 @@ fn retreat() {
     table::close_up();
 }
 
-/// All connections go back to TCP, those that had not come to shared memory yet, too.
+/// Moves all connections back to TCP, also those that had not come to shared memory yet.
 fn to_tcp(objects: &[(c_int, Arc<Object>)]) {
     let until = Until::after(Some(LIMIT));
     for &(fd, _) in objects {
@@ -146,7 +146,7 @@ fn to_tcp(objects: &[(c_int, Arc<Object>)]) {
             if relay::has_found(&socket) {
                 log::error!(
                     fd,
-                    "unread bytes cannot be brought past the filter; receive them before"
+                    "unread bytes cannot be received under the filter; receive them before"
                 );
                 relay::replace_numbers(socket, None, |_| true);
                 continue;
@@ -159,14 +159,14 @@ fn to_tcp(objects: &[(c_int, Arc<Object>)]) {
             }
         }
         if hand_over::to_tcp_until(&socket, Reason::Filtered, until).is_err() {
-            // What was sought in it is lost for the program; the log has told.
+            // The log has reported that the program loses bytes that were received out of order.
             let _ = socket.fall_back(Reason::Filtered);
         }
         socket.connection.finish_retransmission();
     }
 }
 
-/// The same in a child that has a copy of the memory and nothing else: nothing is its own.
+/// The same in a child with a mere copy of the memory: nothing belongs to it.
 fn forget() {
     start::stand_back();
     for fd in table::numbers() {

@@ -1,10 +1,10 @@
-//! fork(): the child finds every lock free, and every connection knows that somebody else may hold
-//! it.
+//! fork(): the child finds every lock free, and every connection knows that another process may
+//! hold it.
 //!
-//! From the first to the last of it this thread holds all locks, so no handler of a signal may run
-//! in it: one that closed a socket would wait for itself. Nor may this thread wait for a lock while
-//! handlers cannot run, since whoever holds it may be waiting for one (a garbage collector that
-//! stops all threads by a signal).
+//! During the fork this thread holds all locks, so no signal handler may run: one that closed a
+//! socket would wait for its own thread. Nor may this thread wait for a lock while handlers cannot
+//! run, because the lock's holder may be waiting for one (a garbage collector that stops all
+//! threads with a signal).
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -28,10 +28,11 @@ use crate::table::Set;
 use crate::table::{self, Object};
 use crate::{departure, hazard, process, spawned, stats};
 
-/// The most connections that may have bytes for a program which the child becomes.
+/// Maximum number of connections for which a child may have bytes that another program is to
+/// receive.
 const MOST_RESTS: u64 = 256;
 
-/// To be called once.
+/// Call it once.
 pub(crate) fn start() {
     // SAFETY: three functions that live as long as the library, which is never unloaded before
     // exit.
@@ -40,16 +41,16 @@ pub(crate) fn start() {
     };
 }
 
-/// A fork under way.
+/// A fork in progress.
 struct Fork {
-    /// The objects of which it holds the locks.
+    /// The objects whose locks are held.
     objects: Vec<Arc<Object>>,
-    /// What the thread had blocked before.
+    /// The thread's signal mask before the fork.
     mask: Option<sigset_t>,
     arrival: Option<Arrival>,
 }
 
-/// Locked until the fork is over: two threads may fork at once.
+/// Locked during a fork, because two threads may fork at once.
 static FORK: Lock<Fork> = Lock::new(Fork::NONE);
 
 impl Fork {
@@ -63,7 +64,7 @@ impl Fork {
     }
 }
 
-/// The locks of objects, in the order in which they are taken elsewhere.
+/// The locks of objects, in the order in which other code takes them.
 fn locks(objects: &[Arc<Object>]) -> Vec<&RawLock> {
     let sockets = || objects.iter().filter_map(|object| object.as_socket());
     let sets = objects.iter().filter_map(|object| object.as_set());
@@ -76,19 +77,20 @@ fn locks(objects: &[Arc<Object>]) -> Vec<&RawLock> {
     objects.chain([spawned::lock(), stats::lock()]).collect()
 }
 
-/// Waits until no fork is under way. One that begins once the library is leaving waits for that.
+/// Waits until no fork is in progress. A fork that begins when the library is leaving waits for the
+/// end of that.
 pub(crate) fn await_end() {
     FORK.raw().wait_until_free();
 }
 
 thread_local! {
-    /// Whether this thread holds all locks.
+    /// True if this thread holds all locks.
     static HOLDS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Makes room for the rests of connections that a child may leave to another program.
 pub(crate) fn make_room_for_rests() {
-    // Later connections also need descriptors.
+    // Leaves descriptors to later connections.
     let most = MOST_RESTS.min(limit::own_descriptors() / 8);
     let mut made = 0;
     for (_, object) in table::entries() {
@@ -105,8 +107,7 @@ extern "C" fn before_fork() {
     guarded(|| {
         let Some(mut fork) = hold_all() else { return };
         HOLDS.set(true);
-        // First: what is said to a plain connection or an attached one must not reach it in the
-        // middle of the change.
+        // First, because connections must not receive messages in the middle of a change of state.
         make_room_for_rests();
         seekwire_endpoint::fork::before_fork();
         fork.connected().for_each(|socket| socket.connection.before_fork());
@@ -167,15 +168,15 @@ fn after_fork(work: impl FnOnce(&mut Fork)) {
     }
 }
 
-/// The name of the processes that [`beside`] begins.
+/// The name of the processes that [`beside`] starts.
 pub(crate) const RELAY: &CStr = c"seekwire-relay";
 
-/// Runs each of `works` in a process of the library's own, which has no descriptors of this one but
-/// `kept`, holds the connection of `socket` as the child of a fork does, and ends with the work.
-/// Nobody has to wait for it.
+/// Runs each of `works` in a process of the library's own, which has only the descriptors `kept`,
+/// holds the connection of `socket` like a forked child, and ends with the work. Nobody has to wait
+/// for the process.
 ///
 /// # Errors
-/// Those of clone(2); EIO where the library has left this process.
+/// Those of clone(2); EIO if the library has left this process.
 pub(crate) fn beside(socket: &Socket, kept: &[Fd], works: &[&dyn Fn()]) -> Result<(), Errno> {
     std::mem::forget(hold_all().ok_or(Errno::IO)?);
     seekwire_endpoint::fork::before_fork();
@@ -184,7 +185,7 @@ pub(crate) fn beside(socket: &Socket, kept: &[Fd], works: &[&dyn Fn()]) -> Resul
     // there ends by exit.
     let between = unsafe { beside::copy() };
     if between == Ok(0) {
-        // Children of a process that is gone belong to nobody here.
+        // The child of a process that is gone has no parent here that waits for it.
         let begun = works.iter().take_while(|work| {
             // SAFETY: as above.
             let child = unsafe { beside::copy() };
@@ -223,9 +224,9 @@ fn be_beside(socket: &Socket, kept: &[Fd], work: &dyn Fn()) {
     socket.connection.close();
 }
 
-/// Takes all locks, with signals blocked. `None`: the library has left this process.
+/// Takes all locks, with signals blocked. `None` if the library has left this process.
 fn hold_all() -> Option<Guard<'static, Fork>> {
-    // Where there are enough threads one of many locks is always taken; then they are waited for
+    // With enough threads, one of many locks is always taken; then this waits for each of them
     // after all.
     const TRIES: u32 = 8;
     for _ in 0..TRIES {
@@ -255,11 +256,11 @@ fn hold_all() -> Option<Guard<'static, Fork>> {
     Some(fork)
 }
 
-/// A lock that somebody else holds.
+/// A lock that another thread holds.
 enum Taken {
     Fork,
     Numbers(Arc<Object>),
-    /// Of these objects' locks, the one at that place.
+    /// The lock at that position among these objects' locks.
     Other(Vec<Arc<Object>>, usize),
 }
 
@@ -292,10 +293,10 @@ fn try_hold_all() -> Result<Guard<'static, Fork>, Taken> {
     Ok(fork)
 }
 
-/// Blocks whatever may have a handler that runs unasked; returns what was blocked before. A handler
-/// that another thread installs for an ignored signal during the fork is not kept out.
+/// Blocks all signals that may have an asynchronous handler; returns the previous mask. A handler
+/// that another thread installs for an ignored signal during the fork can still run.
 fn block_signals() -> sigset_t {
-    /// These come from what the thread itself does: blocked, they would end the process.
+    /// Signals that the thread's own instructions raise: blocked, they would end the process.
     const OWN: [c_int; 7] = [
         libc::SIGSEGV,
         libc::SIGBUS,
@@ -323,9 +324,8 @@ fn set_mask(mask: &sigset_t) {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, ptr::null_mut()) };
 }
 
-/// By which a parent learns that no child came into being, whichever function of libc has called
-/// fork() and failed: a pipe of which a child would hold the other end until it has said that it is
-/// there.
+/// Tells a parent that no child was created, whichever function of libc has called fork() and
+/// failed: a pipe whose other end a child would hold until it has reported that it exists.
 struct Arrival {
     read: Placed,
     write: Placed,
@@ -338,15 +338,15 @@ impl Arrival {
         Some(Self { read: read.ok()?, write: write.ok()? })
     }
 
-    /// To be asked in the parent.
+    /// Called in the parent.
     fn has_failed(self) -> bool {
         drop(self.write);
         rustix::io::read(self.read.as_fd(), &mut [0]) == Ok(0)
     }
 
-    /// To be said in the child.
+    /// Called in the child.
     fn has_come(self) {
-        // It is for a parent that is at the same point; if that is gone, nobody has to know.
+        // Meant for a parent at the same point; if the parent is gone, nobody has to know.
         let _ = rustix::io::write(self.write.as_fd(), &[1]);
     }
 }

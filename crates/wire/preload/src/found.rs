@@ -1,5 +1,5 @@
-//! Rests that this program has found when it began: of sockets that another program had on the ring,
-//! and that this one has inherited. They are tracked from then on, and stay on TCP.
+//! Rests that this program found when it started: they belong to sockets that another program had
+//! on the ring, and that this one has inherited. These are tracked from then on, and stay on TCP.
 
 use std::ffi::c_int;
 
@@ -14,9 +14,9 @@ use crate::socket::Socket;
 use crate::table::{self, Object};
 use crate::{log, real, relay, streams, track};
 
-/// Looks for them: to be called once, before the program uses a number.
+/// Looks for rests. Call it once, before the program uses a number.
 pub(crate) fn start() {
-    // A program that has other rights does not believe the one that has started it.
+    // A program with other privileges does not trust the program that started it.
     // SAFETY: takes a number.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return;
@@ -37,7 +37,8 @@ pub(crate) fn start() {
     }
 }
 
-/// Tracks a socket at its numbers. One that does not have it has closed it on the way here.
+/// Tracks a socket under its numbers. A program without numbers for it has closed the socket on the
+/// way here.
 fn begin(rest: Rest, mut numbers: impl Iterator<Item = c_int> + Clone) {
     let is_read = |number: c_int| streams::stands_at(number) && relay::reads_from(number);
     let has_stream = numbers.clone().any(is_read);
@@ -49,7 +50,7 @@ fn begin(rest: Rest, mut numbers: impl Iterator<Item = c_int> + Clone) {
     read_inherited(&socket, fd);
     socket.connection.find_rest(rest);
     if let Some(plain) = socket.connection.enter_plain() {
-        // Positions count from the first byte that ever came.
+        // Positions count from the first byte that ever arrived.
         plain.received(kernel::bytes_taken(Fd::new(fd)).unwrap_or(0) as usize);
     }
     track::enter(fd, Object::socket(socket));
@@ -58,9 +59,9 @@ fn begin(rest: Rest, mut numbers: impl Iterator<Item = c_int> + Clone) {
         track::duplicate(socket.share().into_object(), other);
     }
     drop(socket);
-    log::debug!(fd, "unread bytes have come with the socket");
+    log::debug!(fd, "this socket was inherited with unread bytes");
     // The C library would read from the kernel's socket.
     if has_stream && relay::goes_on_in_place(fd) != Ok(true) {
-        log::error!(fd, "unread bytes cannot be brought to a stream");
+        log::error!(fd, "a stream of the C library cannot get the unread bytes");
     }
 }

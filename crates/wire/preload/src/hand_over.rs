@@ -1,8 +1,8 @@
-//! Handing a connection over: back to TCP, for a holder that does not know of the ring.
+//! Handing a connection over: back to TCP, for a holder that does not know about the ring.
 //!
-//! One with holes, or with bytes in the library's memory, cannot be handed over: the new holder
-//! would find bytes that were taken, and miss others. Where the program asks for just that, it gets
-//! EBUSY; where it may not even know, the log tells.
+//! A connection with holes, or with bytes in the library's memory, cannot be handed over: the new
+//! holder would find bytes that were taken, and miss others. If the program asks for exactly that,
+//! it gets EBUSY; if it may not even know, the log reports it.
 
 use std::ffi::c_int;
 
@@ -14,12 +14,12 @@ use crate::ffi::{guarded, keeping_errno};
 use crate::table::{self, SocketRef};
 use crate::{log, relay};
 
-/// Moves a connection back to TCP that another program will see as a plain socket. Tells whether
-/// bytes are left on the ring, which the peer does not send again now, or never will.
+/// Moves a connection back to TCP, because another program will see it as a plain socket. Returns
+/// whether bytes are left on the ring that the peer does not send again now, or never will.
 ///
 /// # Errors
 ///
-/// EBUSY when the kernel's socket does not have what is to be received, and that alone.
+/// Only EBUSY, if the kernel's socket lacks bytes that are still to be received.
 pub(crate) fn to_tcp(socket: &SocketRef, why: Reason) -> Result<HandedOver, Errno> {
     to_tcp_until(socket, why, Until::NEVER)
 }
@@ -29,8 +29,8 @@ pub(crate) fn to_tcp_until(
     why: Reason,
     until: Until,
 ) -> Result<HandedOver, Errno> {
-    // A peer that did not answer once is not waited for again. What seeks may have come to have
-    // holes meanwhile.
+    // If a peer has once not answered, nobody waits for it again. A socket that seeks may have got
+    // holes in the meantime.
     let first = socket.hand_over();
     let result = match first || socket.connection.is_seeking() {
         true => hand_over(socket, || {
@@ -50,36 +50,38 @@ pub(crate) fn to_tcp_until(
     Ok(result.unwrap_or(HandedOver::Later))
 }
 
-/// As [`to_tcp`], where a relay brings what the peer does not send again soon.
+/// Like [`to_tcp`], but a relay brings the bytes that the peer does not send again soon.
 ///
 /// # Errors
 ///
-/// As for [`to_tcp`].
+/// Those of [`to_tcp`].
 pub(crate) fn to_tcp_or_relay(socket: &SocketRef, why: Reason) -> Result<HandedOver, Errno> {
     to_tcp_until(socket, why, Until::after(Some(Connection::ANSWER_LIMIT)))
 }
 
-/// As [`to_tcp`], for a program that gets the socket by `number`: by a relay, if the peer does not
-/// send again what is unread. Tells whether the socket itself stays there without these bytes.
+/// Like [`to_tcp`], for a program that gets the socket as `number`: through a relay, if the peer
+/// does not send the unread bytes again. Returns whether the socket itself stays there without
+/// these bytes.
 ///
 /// # Errors
 ///
-/// As for [`to_tcp`].
+/// Those of [`to_tcp`].
 pub(crate) fn to_holder_of(socket: &SocketRef, why: Reason, number: c_int) -> Result<bool, Errno> {
-    // A relay at another number may have taken all since: then this number is of the relay as well.
+    // A relay at another number may have taken all bytes since: then this number also needs the
+    // relay.
     if relay::is_begun(socket) || to_tcp_or_relay(socket, why)? == HandedOver::Later {
         return Ok(guarded(|| relay::put_at(socket, number)) != Some(true));
     }
     Ok(false)
 }
 
-/// As [`to_tcp`], for a program that starts beside this one, or goes on in its place, and inherits
-/// the socket: most likely it never uses it, and nobody waits. One that `finds_rest` finds there what
-/// is unread, which it shares with this one.
+/// Like [`to_tcp`], for a program that starts beside this one, or replaces it, and inherits the
+/// socket: most likely it never uses it, so nobody waits. A program that `finds_rest` finds the
+/// unread bytes there, and shares them with this one.
 ///
 /// # Errors
 ///
-/// EAGAIN where it would not find what is unread; EBUSY as for [`to_tcp`].
+/// EAGAIN if it would not find the unread bytes; EBUSY as for [`to_tcp`].
 pub(crate) fn to_heir(
     socket: &SocketRef,
     why: Reason,
@@ -95,8 +97,8 @@ pub(crate) fn to_heir(
     if result == Err(Errno::BUSY) { refuse(socket) } else { result }
 }
 
-/// Has connections of this process do what their peers ask of them: somebody is about to wait for
-/// these peers.
+/// Lets connections of this process meet their peers' requests, because a thread is about to wait
+/// for these peers.
 pub(crate) fn serve_peers() {
     for (fd, object) in table::entries() {
         let asked = object.as_socket().is_some_and(|socket| socket.connection.is_asked());
@@ -112,7 +114,7 @@ fn refuse(socket: &SocketRef) -> Result<HandedOver, Errno> {
     let fd = socket.connection.fd().raw();
     log::warn!(
         fd,
-        "a socket that seeks has holes, or bytes in memory; receive them before another program gets it"
+        "a seeking socket has holes, or bytes in memory; receive all before another program gets it"
     );
     Err(Errno::BUSY)
 }
@@ -124,7 +126,7 @@ fn hand_over(
 ) -> Result<HandedOver, Errno> {
     keeping_errno(|| {
         let result = guarded(work).unwrap_or(Err(Errno::IO));
-        // Whether it finds room is not seen.
+        // It is unknown whether it finds room.
         socket.note_starved();
         socket.update_sets();
         result

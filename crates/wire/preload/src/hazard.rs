@@ -1,12 +1,12 @@
 //! Hazard pointers: how a call uses the object of an fd while another thread closes that fd.
 //!
 //! A lookup must cost a few nanoseconds, and two threads that use the two directions of one socket
-//! must not fight over a reference count. So a thread announces the object it is about to use in a
-//! slot of its own and looks again whether the table still names it; whoever took the object out of
-//! the table frees it only when no slot names it.
+//! must not contend for a reference count. So a thread announces the object it is about to use in a
+//! slot of its own, and checks again that the table still contains it. The thread that removes the
+//! object from the table frees it only when no slot names it.
 //!
-//! The announcement has to be visible before the second look. Instead of a fence in every lookup,
-//! the freeing side makes all threads of the process pass one, with membarrier(2) [1]. Where the
+//! The announcement has to be visible before the second check. Instead of a fence in every lookup,
+//! the freeing side makes all threads of the process execute one, with membarrier(2) [1]. If the
 //! kernel or a sandbox refuses that, lookups fence.
 //!
 //! [1] M. Michael, "Hazard pointers: safe memory reclamation for lock-free objects", IEEE TPDS
@@ -24,34 +24,34 @@ use std::{iter, ptr};
 use seekwire_transport::sys::call;
 use std::time::{Duration, Instant};
 
-/// Slots for objects in use. More than one, because a signal handler can interrupt a call and
+/// Slots for objects in use. More than one, because a signal handler can interrupt a call, and
 /// because poll looks at several fds.
 const USED: usize = 8;
 /// Slots that are held only while a reference count is raised.
 const BRIEF: usize = 8;
 
-/// The announcements of one thread. Records are never freed; a thread that ends leaves its own to
-/// the next one.
+/// The announcements of one thread. Records are never freed; a thread that ends leaves its record
+/// to another one.
 #[repr(align(128))]
 struct Record {
-    /// Addresses of objects, whatever they are.
+    /// Addresses of objects of any type.
     slots: [AtomicPtr<()>; USED + BRIEF],
     taken: AtomicBool,
     /// A [`Where`].
     whereabouts: AtomicU8,
-    /// The thread that has it, by its pthread_t.
+    /// The thread that has the record, by its pthread_t.
     thread: AtomicU64,
     next: AtomicPtr<Record>,
 }
 
-/// Where a thread is that uses objects.
+/// Where a thread that uses objects is.
 #[derive(Copy, Clone, Eq, PartialEq)]
 pub(crate) enum Where {
     /// In the library, or asleep for it.
     Inside = 0,
-    /// In the application's own call of the kernel, and in the library again after that.
+    /// In the application's own kernel call, and in the library again after that.
     Outside = 1,
-    /// On its way out: it waits for the word to make the application's own call.
+    /// On its way out: it waits for permission to make the application's own call.
     Waiting = 2,
 }
 
@@ -59,17 +59,17 @@ static RECORDS: AtomicPtr<Record> = AtomicPtr::new(ptr::null_mut());
 /// Set once membarrier is registered; until then lookups fence for themselves.
 static ASYMMETRIC: AtomicBool = AtomicBool::new(false);
 
-/// So many retired objects are worth a pass over all records.
+/// Number of retired objects that are worth a pass over all records.
 const BATCH: usize = 64;
 
-/// What can be retired: it has a place for the link of a list.
+/// An object that can be retired: it has a place for a list link.
 pub(crate) trait Retire: Sized {
     /// The link, which belongs to the [`Domain`] from the retirement on.
     fn next_retired(&self) -> &AtomicPtr<Self>;
 }
 
-/// The retired objects of one kind. A process has one domain: a fence that is refused makes it
-/// forget what it has.
+/// The retired objects of one kind. There is one domain per process: if a fence is refused, it
+/// forgets its objects.
 pub(crate) struct Domain<T> {
     retired: AtomicPtr<T>,
     waiting: AtomicUsize,
@@ -79,8 +79,8 @@ thread_local! {
     static RECORD: Cell<*const Record> = const { Cell::new(ptr::null()) };
 }
 
-/// Its destructor gives the thread's record to others when the thread ends. Not that of a
-/// thread-local value, whose registration takes memory from malloc, which a signal handler may have
+/// Its destructor gives the thread's record to others when the thread ends. A thread-local value
+/// would not do, because registering its destructor calls malloc, which a signal handler may have
 /// interrupted.
 static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
 
@@ -88,14 +88,13 @@ extern "C" fn leave(record: *mut c_void) {
     RECORD.set(ptr::null());
     // SAFETY: records are never freed, and the key never has another value.
     if let Some(record) = unsafe { record.cast::<Record>().as_ref() } {
-        // Of calls that a handler has left by siglongjmp.
+        // Left by calls that a handler has left with siglongjmp.
         record.slots.iter().for_each(|slot| slot.store(ptr::null_mut(), Ordering::Relaxed));
         record.taken.store(false, Ordering::Release);
     }
 }
 
-/// Asks the kernel for the asymmetric fence. To be called once, before there are threads if
-/// possible.
+/// Asks the kernel for the asymmetric fence. Call it once, before there are threads if possible.
 pub(crate) fn start() {
     const REGISTER_PRIVATE_EXPEDITED: usize = 1 << 4;
     KEY.get_or_init(|| {
@@ -115,10 +114,11 @@ fn membarrier(command: usize) -> bool {
     unsafe { call(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]) }.is_ok()
 }
 
-/// Every thread of this process has passed a full fence when this returns true.
+/// When this returns true, every thread of this process has executed a full fence.
 fn heavy_fence() -> bool {
     if ASYMMETRIC.load(Ordering::Relaxed) && !membarrier(PRIVATE_EXPEDITED) {
-        // Registered and yet refused: a sandbox was entered since. Lookups fence from now on.
+        // Registered but refused: the process has entered a sandbox since. From now on lookups
+        // fence.
         ASYMMETRIC.store(false, Ordering::SeqCst);
         return false;
     }
@@ -182,9 +182,9 @@ fn adopt(record: &'static Record) -> &'static Record {
     record
 }
 
-/// An object that stays valid as long as this exists.
+/// An object that stays valid while this exists.
 pub(crate) enum Hazard<T> {
-    /// Announced in a slot of this thread, which is why this cannot be sent to another one.
+    /// Announced in a slot of this thread, so this cannot be sent to another thread.
     Announced(&'static AtomicPtr<()>, *const T),
     /// All slots were in use.
     Counted(Arc<T>),
@@ -234,12 +234,11 @@ impl<T> Drop for Hazard<T> {
 #[inline]
 pub(crate) fn protect<T>(cell: &AtomicPtr<T>) -> Option<Hazard<T>> {
     let record = record();
-    // Only this thread and its signal handlers write here, and a handler leaves the slots as it
-    // found them.
+    // Only this thread and its signal handlers write here, and a handler restores the slots.
     let index = record.slots.iter().position(|slot| slot.load(Ordering::Relaxed).is_null())?;
     let slot = &record.slots[index];
     if index == 0 {
-        // Wherever it was when it left another call by siglongjmp.
+        // Another call that was left with siglongjmp may have set something else.
         record.whereabouts.store(Where::Inside as u8, Ordering::Relaxed);
     }
     let mut object = cell.load(Ordering::Acquire);
@@ -265,10 +264,10 @@ impl<T: Retire> Domain<T> {
         Self { retired: AtomicPtr::new(ptr::null_mut()), waiting: AtomicUsize::new(0) }
     }
 
-    /// Takes over the last reference of the table to an object; it is dropped when no thread can be
-    /// using it.
+    /// Takes over the table's last reference to an object, and drops it when no thread can be using
+    /// it.
     ///
-    /// Does not allocate and takes no lock: close is called by signal handlers.
+    /// Does not allocate and takes no lock, because signal handlers call close.
     pub(crate) fn retire(&self, object: Arc<T>) {
         self.push(Arc::into_raw(object).cast_mut());
         self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -291,7 +290,7 @@ impl<T: Retire> Domain<T> {
         }
     }
 
-    /// Whether [`Domain::reclaim`] is worth its system call: many objects wait, or one that holds
+    /// True if [`Domain::reclaim`] is worth its system call: many objects wait, or one that holds
     /// much memory.
     #[inline]
     pub(crate) fn is_due(&self, eager: bool) -> bool {
@@ -323,8 +322,9 @@ impl<T: Retire> Domain<T> {
         }
     }
 
-    /// Waits until no more calls of other threads are on `object` than sleep there. Not for ever: one
-    /// may have been interrupted by a signal handler that waits for this very thread.
+    /// Waits until the calls of other threads on `object` are only those that sleep there. Limited
+    /// in time, because a call may have been interrupted by a signal handler that waits for this
+    /// very thread.
     pub(crate) fn wait_for_others(&self, object: *const T, asleep: impl Fn() -> usize) {
         const STRAGGLER_LIMIT: Duration = Duration::from_millis(100);
         if !self.heavy_fence() {
@@ -339,7 +339,7 @@ impl<T: Retire> Domain<T> {
         }
     }
 
-    /// The objects that were retired and are still there, shared.
+    /// The objects that are retired but not freed yet, as shared references.
     pub(crate) fn rest(&self) -> Vec<Arc<T>> {
         let mut rest = Vec::new();
         let mut object = self.retired.swap(ptr::null_mut(), Ordering::Acquire);
@@ -357,8 +357,8 @@ impl<T: Retire> Domain<T> {
         rest
     }
 
-    /// As the function of that name. Where it is refused, lookups under way have not fenced, and
-    /// nothing tells when they are over: what is retired by now is never freed.
+    /// See the function of that name. If it is refused, lookups in progress have not fenced, and it
+    /// is unknown when they finish: the objects retired so far are never freed.
     fn heavy_fence(&self) -> bool {
         let is_passed = heavy_fence();
         if !is_passed {
@@ -368,7 +368,7 @@ impl<T: Retire> Domain<T> {
     }
 }
 
-/// Makes the application's own call of the kernel.
+/// Makes the application's own kernel call.
 #[inline]
 pub(crate) fn outside<T>(call: impl FnOnce() -> T) -> T {
     being(Where::Outside, call)
@@ -379,30 +379,30 @@ pub(crate) fn outside<T>(call: impl FnOnce() -> T) -> T {
 pub(crate) fn being<T>(place: Where, work: impl FnOnce() -> T) -> T {
     // SAFETY: records are never freed.
     let Some(record) = (unsafe { RECORD.get().as_ref() }) else { return work() };
-    // A handler that has interrupted the call finds the thread there, and leaves it there.
+    // A handler that interrupts the call finds the thread there, and leaves it there.
     let before = record.whereabouts.load(Ordering::Relaxed);
     record.whereabouts.store(place as u8, Ordering::Release);
     let _back = Back(record, before);
     work()
 }
 
-/// Puts a thread where it was before, also when it is unwound.
+/// Restores where a thread was, even if it is unwound.
 struct Back(&'static Record, u8);
 
 impl Drop for Back {
     #[inline]
     fn drop(&mut self) {
         self.0.whereabouts.store(self.1, Ordering::Release);
-        // What the thread does next depends on what others say who have found it there.
+        // The thread's next step depends on what others have done after finding it there.
         light_fence();
     }
 }
 
-/// Whether every other thread that uses objects is at one of these places.
+/// True if every other thread that uses objects is at one of these places.
 pub(crate) fn are_all(places: &[Where]) -> bool {
     fence(Ordering::SeqCst);
     if ASYMMETRIC.load(Ordering::Relaxed) {
-        // Where it is refused now, who has just come back is perhaps found where he was.
+        // If this is refused now, a thread that has just come back may still be seen where it was.
         membarrier(PRIVATE_EXPEDITED);
     }
     others().all(|record| {
@@ -411,7 +411,7 @@ pub(crate) fn are_all(places: &[Where]) -> bool {
     })
 }
 
-/// Whether another thread uses `object` inside the library.
+/// True if another thread uses `object` inside the library.
 pub(crate) fn is_used_inside<T>(object: *const T) -> bool {
     others().any(|record| {
         record.whereabouts.load(Ordering::Acquire) == Where::Inside as u8
@@ -419,7 +419,7 @@ pub(crate) fn is_used_inside<T>(object: *const T) -> bool {
     })
 }
 
-/// Whether `thread` uses `object` in a call now.
+/// True if `thread` uses `object` in a call now.
 pub(crate) fn is_used_by<T>(thread: libc::pthread_t, object: *const T) -> bool {
     records()
         .find(|record| {
@@ -441,7 +441,7 @@ impl Record {
         self.number(object) > 0
     }
 
-    /// How many slots name the object.
+    /// Number of slots that name the object.
     fn number<T>(&self, object: *const T) -> usize {
         let names_it = |slot: &&AtomicPtr<()>| ptr::addr_eq(slot.load(Ordering::Acquire), object);
         self.slots.iter().filter(names_it).count()
@@ -464,7 +464,7 @@ fn others() -> impl Iterator<Item = &'static Record> {
     records().filter(move |record| !ptr::eq(*record, own))
 }
 
-/// In the child of a fork: the other threads' announcements are void.
+/// In the child of a fork: the announcements of the other threads are void.
 pub(crate) fn after_fork_child() {
     for record in others() {
         for slot in &record.slots {
@@ -472,6 +472,6 @@ pub(crate) fn after_fork_child() {
         }
         record.taken.store(false, Ordering::Relaxed);
     }
-    // A child does not inherit the registration on every kernel.
+    // On some kernels a child does not inherit the registration.
     start();
 }

@@ -1,31 +1,31 @@
 //! Counts the locks of the library that a thread holds, and does postponed work when it holds none.
 //!
-//! A signal handler may use a socket, and close it, while the thread that it interrupted holds
-//! locks of the library, which that gives back only after the handler has returned. So the handler
-//! waits for none of them: what needs them is left to the thread, as a [`Task`].
+//! A signal handler may use a socket, and close it, while the interrupted thread holds locks of the
+//! library, which it releases only after the handler has returned. So the handler waits for none of
+//! them: work that needs them is left to the thread, as a [`Task`].
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering, compiler_fence};
 
-/// What is left to be done.
+/// Postponed work.
 pub(crate) struct Task(pub(crate) fn());
 
 thread_local! {
-    /// Locks of the library that this thread holds, or is about to take. Atomic, because handlers
-    /// look at it.
+    /// Number of the library's locks that this thread holds, or is about to take. Atomic, because
+    /// handlers read it.
     static HELD: AtomicU32 = const { AtomicU32::new(0) };
-    /// To be done when there are none; or null.
+    /// The work to do when it is 0; or null.
     static LEFT: AtomicPtr<Task> = const { AtomicPtr::new(ptr::null_mut()) };
 }
 
-/// This thread is about to take a lock.
+/// Called before this thread takes a lock.
 #[inline]
 pub(crate) fn begin() {
     HELD.with(|held| held.store(held.load(Ordering::Relaxed) + 1, Ordering::Relaxed));
     compiler_fence(Ordering::SeqCst);
 }
 
-/// It has given it back, or not got it.
+/// Called after it has released the lock, or failed to get it.
 #[inline]
 pub(crate) fn end() {
     compiler_fence(Ordering::SeqCst);
@@ -40,15 +40,15 @@ pub(crate) fn end() {
     }
 }
 
-/// Whether this thread holds locks: asked where no code of the library itself holds any, by a
-/// signal handler that has interrupted such code.
+/// True if this thread holds locks. Called where no code of the library itself holds any, so that
+/// only a signal handler that has interrupted such code gets true.
 #[inline]
 pub(crate) fn is_interrupted() -> bool {
     HELD.with(|held| held.load(Ordering::Relaxed)) > 0
 }
 
-/// This thread does `task` as soon as it holds no lock. The library has one task, which does all
-/// that may have been left.
+/// Makes this thread do `task` when it holds no lock. The library has a single task, which does all
+/// postponed work.
 #[cold]
 pub(crate) fn leave_behind(task: &'static Task) {
     LEFT.with(|left| left.store(ptr::from_ref(task).cast_mut(), Ordering::Relaxed));

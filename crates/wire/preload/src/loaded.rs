@@ -1,20 +1,20 @@
 //! Functions of objects that are outside the global scope.
 //!
-//! What is opened with RTLD_LOCAL binds to the functions of this library, which is in the global
-//! scope, before those of its own and of what it needs, which are not: `dlsym(RTLD_NEXT)` does not
-//! find them.
+//! Objects opened with RTLD_LOCAL bind to the functions of this library, which is in the global
+//! scope, before their own and those of their dependencies, which are not: `dlsym(RTLD_NEXT)` does
+//! not find them.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
 
 use crate::ffi::guarded;
 
-/// The function `name` that the object that has called this library would have without it; or else
-/// that of the first object that has one. Null where none has.
+/// The function `name` that the calling object would have without this library; otherwise that of
+/// the first object that has one. Null if none has.
 ///
-/// It is there for as long as that object is open: whoever kept it might call what has been
-/// unmapped. Not for signal handlers, since it waits for the dynamic linker, as every `dlsym` does;
-/// no lock of the library's may be held.
+/// It exists while that object is open: code that kept the pointer might call unmapped memory. Not
+/// for signal handlers, since it waits for the dynamic linker, like every `dlsym`. No lock of the
+/// library may be held.
 #[cold]
 pub(crate) fn function(name: &CStr) -> *mut c_void {
     let find = || {
@@ -29,8 +29,8 @@ pub(crate) fn function(name: &CStr) -> *mut c_void {
     guarded(find).unwrap_or(ptr::null_mut())
 }
 
-/// The function `name` in the object of the file `file`, or in what that needs; null if it is not
-/// loaded, or what is found is a copy of this library.
+/// The function `name` in the object of the file `file`, or in its dependencies; null if it is not
+/// loaded, or if the function found is in a copy of this library.
 fn function_in(file: &CStr, name: &CStr) -> *mut c_void {
     // SAFETY: they take C strings, and the handle while it is open. Nothing is loaded, so no code
     // of the program's runs; in dlclose it does if another thread closed the object meanwhile, for
@@ -42,7 +42,7 @@ fn function_in(file: &CStr, name: &CStr) -> *mut c_void {
         }
         let mut found = libc::dlsym(handle, name.as_ptr());
         if !found.is_null() {
-            // A second copy of this library would ask the first one, which has asked it.
+            // A second copy of this library would ask the first one, which has called it.
             let of_copy = libc::dlsym(handle, c"seekwire_stand_back".as_ptr());
             if object_of(found).dli_fbase == object_of(of_copy).dli_fbase {
                 found = ptr::null_mut();
@@ -53,7 +53,7 @@ fn function_in(file: &CStr, name: &CStr) -> *mut c_void {
     }
 }
 
-/// What the dynamic linker says of the object at `address`: nulls if there is none.
+/// The dynamic linker's information about the object at `address`: nulls if there is none.
 pub(crate) fn object_of(address: *const c_void) -> libc::Dl_info {
     let mut info = libc::Dl_info {
         dli_fname: ptr::null(),
@@ -75,13 +75,13 @@ fn file_of(address: *const c_void) -> Option<CString> {
     file.filter(|file| is_path(file)).map(CStr::to_owned)
 }
 
-/// Not those of the program and of what the kernel maps, which cannot be opened by name.
+/// Excludes the program and objects of the kernel, which cannot be opened by name.
 fn is_path(file: &CStr) -> bool {
     file.to_bytes().contains(&b'/')
 }
 
-/// The files of all objects that are loaded. They are opened later: the linker's lock that is held
-/// meanwhile is one that dlopen takes after others.
+/// The files of all loaded objects. They are opened later, because dlopen takes other locks before
+/// the linker's lock that is held here.
 fn files() -> Vec<CString> {
     unsafe extern "C" fn note(
         info: *mut libc::dl_phdr_info,
@@ -102,8 +102,8 @@ fn files() -> Vec<CString> {
     files
 }
 
-/// Where this library returns to; null if that is not known. A function whose last call is a jump
-/// is not seen: then it is where that returns to.
+/// The address to which this library returns; null if unknown. A function that ends with a jump to
+/// this library is invisible: then this is where that function returns to.
 fn caller() -> *const c_void {
     /// _Unwind_Reason_Code
     const GO_ON: c_int = 0;

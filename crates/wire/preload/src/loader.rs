@@ -1,10 +1,10 @@
 //! Keeps this library out of programs that cannot load it.
 //!
-//! A program passes LD_PRELOAD on to those that it starts. The loader of another C library, such as
-//! musl's, maps this library, misses functions of the GNU C library in it, and ends the program. So
-//! whoever starts a program has its loader looked up (PT_INTERP in elf(5)), and passes LD_PRELOAD
-//! on without this library if that is another one. If the program loads this library, it finds the
-//! unread bytes of sockets that it inherits ([`crate::found`]).
+//! A program passes LD_PRELOAD on to the programs that it starts. The loader of another C library,
+//! such as musl's, maps this library, lacks functions of the GNU C library, and ends the program.
+//! So before a program is started, its loader is looked up (PT_INTERP in elf(5)), and if that is
+//! another one, LD_PRELOAD is passed on without this library. A program that loads this library
+//! finds the unread bytes of sockets that it inherits ([`crate::found`]).
 //!
 //! This also runs in children of vfork, and of forks of programs with threads. It takes no lock.
 
@@ -29,9 +29,9 @@ pub(crate) type Strings = *const *const c_char;
 /// A program that is about to be started.
 #[derive(Clone, Copy)]
 pub(crate) enum Program {
-    /// A path, from the directory with this number.
+    /// A path relative to the directory with this number.
     At(c_int, *const c_char),
-    /// A name that is looked for in PATH unless it has a slash.
+    /// A name to search in PATH, unless it contains a slash.
     Named(*const c_char),
     /// An open file.
     Open(c_int),
@@ -42,7 +42,7 @@ pub(crate) enum Program {
 ///
 /// # Safety
 ///
-/// Pointers must be as execve(2) wants them, or lead nowhere.
+/// Pointers must be as execve(2) demands, or lead nowhere.
 pub(crate) unsafe fn with_environment<T>(
     program: Program,
     environment: Strings,
@@ -58,17 +58,17 @@ pub(crate) unsafe fn with_environment<T>(
     }
 }
 
-/// The path of this library, as the loader has it.
+/// The path of this library, as the loader knows it.
 static OWN_FILE: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
 
-/// To be called when the process starts.
+/// Call it when the process starts.
 pub(crate) fn start() {
     let found = loaded::object_of((&raw const OWN_FILE).cast());
     OWN_FILE.store(found.dli_fname.cast_mut(), Ordering::Relaxed);
 }
 
 impl Program {
-    /// A program as execveat(2) is given it.
+    /// A program given as for execveat(2).
     ///
     /// # Safety
     ///
@@ -83,7 +83,7 @@ impl Program {
         }
     }
 
-    /// Whether the program is certain to load this library, and to have it on.
+    /// True if the program is certain to load this library, with the library switched on.
     ///
     /// # Safety
     ///
@@ -99,15 +99,15 @@ impl Program {
         !process::retreats() && !filter::is_in_place() && guarded_raw(look).flatten() == Some(true)
     }
 
-    /// The file that the kernel runs, behind scripts. `None` if that cannot be seen.
+    /// The file that the kernel runs, after following scripts. `None` if that is unknown.
     ///
     /// # Safety
     ///
     /// As for [`with_environment`].
     unsafe fn file(self) -> Option<Opened> {
-        /// The kernel follows so many interpreters.
+        /// Maximum number of interpreters that the kernel follows.
         const SCRIPTS: usize = 5;
-        /// The kernel looks at so many bytes of a script (BINPRM_BUF_SIZE).
+        /// Number of bytes of a script that the kernel reads (BINPRM_BUF_SIZE).
         const HEAD: usize = 256;
         // SAFETY: as the caller promises.
         let mut file = unsafe { self.open() }?;
@@ -142,7 +142,7 @@ impl Program {
     }
 }
 
-/// Opens a file to read. A bad pointer is the kernel's to refuse.
+/// Opens a file for reading. The kernel rejects a bad pointer.
 fn open(directory: c_int, path: *const c_char) -> Option<Opened> {
     let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
     let arguments =
@@ -153,7 +153,7 @@ fn open(directory: c_int, path: *const c_char) -> Option<Opened> {
     Some(Opened::from(unsafe { OwnedFd::from_raw_fd(number as c_int) }))
 }
 
-/// Finds a program as execvp(3) does. One that may be executed and not read is passed over.
+/// Finds a program as execvp(3) does. A file that is executable but not readable is skipped.
 ///
 /// # Safety
 ///
@@ -186,7 +186,8 @@ fn is_executable(file: &Opened) -> bool {
     })
 }
 
-/// Writes one part behind the other, and a zero. Returns their length, `None` if there is no room.
+/// Writes the parts one after the other, and a zero. Returns their length, or `None` if there is no
+/// room.
 fn write<const N: usize>(room: &mut [u8], parts: [&[u8]; N]) -> Option<usize> {
     let mut end = 0;
     for part in parts {
@@ -197,24 +198,24 @@ fn write<const N: usize>(room: &mut [u8], parts: [&[u8]; N]) -> Option<usize> {
     Some(end)
 }
 
-/// A program that loads the libraries of another one.
+/// The program that loads the libraries of another one.
 #[derive(Clone, Copy, PartialEq)]
 enum Loader {
-    /// The GNU C library's.
+    /// The loader of the GNU C library.
     Gnu,
-    /// Another one, or one for another machine.
+    /// Another loader, or one for another kind of machine.
     Other,
-    /// There is none: the program has no libraries.
+    /// No loader: the program has no libraries.
     None,
 }
 
-/// The loader that a program asks for. `None` if that cannot be seen.
+/// The loader that a program requests. `None` if that is unknown.
 fn loader_of(file: &Opened) -> Option<Loader> {
     // elf(5)
     const OWN_KIND: [u8; 2] = [2, 1];
     const OWN_MACHINE: u16 = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
     const PT_INTERP: u32 = 3;
-    /// The kernel takes 64 KiB of headers.
+    /// The kernel accepts at most 64 KiB of headers.
     const MOST: u16 = (65536 / 56) as u16;
     let mut header = [0; 64];
     if rustix::io::pread(file, &mut header, 0).ok()? < header.len() {
@@ -237,7 +238,7 @@ fn loader_of(file: &Opened) -> Option<Loader> {
         if u32::from_le_bytes(*entry.first_chunk()?) == PT_INTERP {
             let word = |at: usize| entry[at..].first_chunk().map(|word| u64::from_le_bytes(*word));
             let (offset, length) = (word(8)?, word(32)?);
-            // The end of the path is enough.
+            // The end of the path suffices.
             let mut name = [0; 256];
             let len = length.min(name.len() as u64);
             let read = rustix::io::pread(
@@ -253,8 +254,8 @@ fn loader_of(file: &Opened) -> Option<Loader> {
     Some(Loader::None)
 }
 
-/// Whether a program may have other rights than who starts it, or begins with two users or groups:
-/// its loader takes no libraries from the environment then.
+/// True if a program may get other privileges than its parent's, or starts with different real and
+/// effective users or groups: its loader then takes no libraries from the environment.
 fn changes_rights(file: &Opened) -> Option<bool> {
     if getuid() != geteuid() || getgid() != getegid() {
         return Some(true);
@@ -268,7 +269,8 @@ fn changes_rights(file: &Opened) -> Option<bool> {
     Some(mode & (libc::S_ISUID | libc::S_ISGID) != 0 || has_capabilities)
 }
 
-/// Whether an environment names this library where it is, and has it on. `None` if it cannot be read.
+/// True if an environment names this library at its place, and has it switched on. `None` if it
+/// cannot be read.
 ///
 /// # Safety
 ///
@@ -277,7 +279,7 @@ unsafe fn is_wanted(environment: Strings) -> Option<bool> {
     let (mut is_named, mut is_on) = (None, None);
     let look = |string: &[u8]| {
         if let Some(value) = string.strip_prefix(VARIABLE) {
-            // The loader takes the last one.
+            // The loader takes the last definition.
             is_named =
                 Some(value.split(is_separator).any(|entry| is_own(entry) && is_there(entry)));
         } else if let Some(value) = string.strip_prefix(b"SEEKWIRE=") {
@@ -289,7 +291,7 @@ unsafe fn is_wanted(environment: Strings) -> Option<bool> {
     Some(is_named == Some(true) && is_on != Some(false))
 }
 
-/// Does something with each variable, and returns how many there are. `None` if they cannot be read.
+/// Calls `work` for each variable, and returns their number. `None` if they cannot be read.
 ///
 /// # Safety
 ///
@@ -317,7 +319,7 @@ unsafe fn each_variable(environment: Strings, mut work: impl FnMut(&[u8])) -> Op
     None
 }
 
-/// Whether a program that begins now can look at the numbers that it has.
+/// True if a program that starts now can read its list of descriptors.
 fn sees_numbers() -> bool {
     access(c"/proc/self/fd", Access::READ_OK).is_ok()
 }
@@ -326,8 +328,8 @@ const VARIABLE: &[u8] = b"LD_PRELOAD=";
 
 /// Calls `start` with an environment in which LD_PRELOAD does not name this library.
 ///
-/// The list is on the stack: memory that a child of vfork takes would stay with its parent for
-/// ever. Only a very long environment needs such memory.
+/// The list is on the stack: memory allocated by a child of vfork would stay allocated in its
+/// parent. Only a very long environment needs such memory.
 ///
 /// # Safety
 ///
@@ -368,7 +370,7 @@ unsafe fn without_library<T>(environment: Strings, start: impl FnOnce(Strings) -
     start(list.as_ptr())
 }
 
-/// Writes LD_PRELOAD with the other libraries in `value`. False if there are none.
+/// Writes LD_PRELOAD with the other libraries in `value`. Returns false if there are none.
 fn leave_out(value: &[u8], place: &mut [u8]) -> bool {
     let mut end = 0;
     for other in others(value) {
@@ -378,7 +380,7 @@ fn leave_out(value: &[u8], place: &mut [u8]) -> bool {
     end > 0
 }
 
-/// Room for so many, of the given one if that is enough. `None` if there is no memory.
+/// Room for `count` values, in `few` if that is large enough. `None` if there is no memory.
 fn room<'a, T: Copy>(few: &'a mut [T], many: &'a mut Vec<T>, count: usize) -> Option<&'a mut [T]> {
     if count <= few.len() {
         return Some(few);
@@ -388,8 +390,8 @@ fn room<'a, T: Copy>(few: &'a mut [T], many: &'a mut Vec<T>, count: usize) -> Op
     Some(many)
 }
 
-/// How many variables there are, and how many bytes have those that name this library; `None` if
-/// none does, or they cannot be read.
+/// The number of variables, and the total length of those that name this library; `None` if none
+/// does, or they cannot be read.
 ///
 /// # Safety
 ///
@@ -412,12 +414,12 @@ fn is_separator(byte: &u8) -> bool {
     b" :".contains(byte)
 }
 
-/// The libraries in a value of LD_PRELOAD besides this one.
+/// The other libraries in a value of LD_PRELOAD.
 fn others(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(is_separator).filter(|entry| !entry.is_empty() && !is_own(entry))
 }
 
-/// Whether an entry of LD_PRELOAD names this library or a copy of it.
+/// True if an entry of LD_PRELOAD names this library or a copy of it.
 fn is_own(entry: &[u8]) -> bool {
     let own = OWN_FILE.load(Ordering::Relaxed);
     // SAFETY: null, or a C string that stays as long as this library does.
@@ -427,7 +429,8 @@ fn is_own(entry: &[u8]) -> bool {
     name == file_name(own) || behind.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
 }
 
-/// Whether a loader is certain to find this entry: other paths depend on where the program begins.
+/// True if a loader is certain to find this entry: other paths depend on the directory in which the
+/// program starts.
 fn is_there(entry: &[u8]) -> bool {
     let mut path = [0; libc::PATH_MAX as usize];
     entry.starts_with(b"/")

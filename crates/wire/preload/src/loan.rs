@@ -1,4 +1,4 @@
-//! Keeps track of what an application has borrowed.
+//! Keeps track of the memory that an application has borrowed.
 
 use seekwire_endpoint::LoanPiece;
 
@@ -6,6 +6,6 @@ use seekwire_endpoint::LoanPiece;
 pub(crate) struct IovecLoan {
     pub(crate) address: usize,
     pub(crate) len: usize,
-    /// Where the bytes are. A copy lives as long as this.
+    /// The location of the bytes. A copy lives as long as this.
     pub(crate) piece: LoanPiece,
 }

@@ -1,11 +1,11 @@
 //! A mutual-exclusion lock that fork can hold.
 //!
-//! `std::sync::Mutex` gives its lock back only through a guard. A fork handler must take every lock
-//! of the library in the parent and release it again in both processes, in another function than
-//! the one that took it.
+//! `std::sync::Mutex` can be released only through a guard. A fork handler must take every lock of
+//! the library in the parent and release it again in both processes, in another function than the
+//! one that took it.
 //!
-//! Each thread counts what it holds: a signal handler that has interrupted a holder must not wait
-//! for the lock ([`crate::hold`]).
+//! Each thread counts the locks that it holds: a signal handler that has interrupted a holder must
+//! not wait for the lock ([`crate::hold`]).
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -17,7 +17,7 @@ use crate::hold;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and somebody sleeps on it.
+/// Held, and another thread sleeps on it.
 const AWAITED: u32 = 2;
 
 /// A futex lock.
@@ -40,7 +40,7 @@ impl RawLock {
         self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the lock without a guard; [`RawLock::release`] gives it back.
+    /// Takes the lock without a guard; [`RawLock::release`] releases it.
     #[inline]
     pub(crate) fn acquire(&self) {
         hold::begin();
@@ -57,7 +57,7 @@ impl RawLock {
         }
     }
 
-    /// Waits until the lock is free, and leaves it so.
+    /// Waits until the lock is free, and leaves it free.
     pub(crate) fn wait_until_free(&self) {
         while self.0.load(Ordering::Acquire) != FREE {
             let marked =
@@ -67,11 +67,11 @@ impl RawLock {
                 let _ = futex::wait(&self.0, futex::Flags::PRIVATE, AWAITED, None);
             }
         }
-        // Whoever wants to have it sleeps on, if this thread was woken instead.
+        // If this thread was woken instead of one that wants the lock, passes the wake-up on.
         let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
     }
 
-    /// Gives back what was taken in this process, or in the parent of this process.
+    /// Releases a lock that was taken in this process, or in its parent.
     #[inline]
     pub(crate) fn release(&self) {
         if self.0.swap(FREE, Ordering::Release) == AWAITED {
@@ -81,8 +81,8 @@ impl RawLock {
     }
 }
 
-/// A lock around a value. Not recursive, not poisoned: the code inside does not panic half-way, and
-/// where it does the value is still of its type.
+/// A lock around a value. Not recursive, and not poisoned: the code inside does not panic half-way,
+/// and if it does, the value is still valid for its type.
 pub(crate) struct Lock<T> {
     raw: RawLock,
     value: UnsafeCell<T>,
@@ -104,8 +104,8 @@ impl<T> Lock<T> {
         Guard { lock: self }
     }
 
-    /// Takes the lock as [`Lock::lock`], but in a signal handler gives up on one that the thread
-    /// may hold that it interrupted.
+    /// Takes the lock like [`Lock::lock`], but in a signal handler gives up on one that the
+    /// interrupted thread may hold.
     pub(crate) fn lock_in_handler(&self) -> Option<Guard<'_, T>> {
         const TRIES: u32 = 1000;
         if !hold::is_interrupted() {
@@ -125,8 +125,8 @@ impl<T> Lock<T> {
         self.raw.try_acquire().then(|| Guard { lock: self })
     }
 
-    /// The guard of a lock that is held already: by way of [`Lock::raw`], or because its guard was
-    /// forgotten.
+    /// The guard of a lock that is already held: taken through [`Lock::raw`], or because its guard
+    /// was forgotten.
     ///
     /// # Safety
     ///
@@ -136,7 +136,7 @@ impl<T> Lock<T> {
         Guard { lock: self }
     }
 
-    /// The lock itself, to be held without a guard.
+    /// The lock itself, to hold it without a guard.
     pub(crate) fn raw(&self) -> &RawLock {
         &self.raw
     }

@@ -10,8 +10,8 @@ use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::signal::without_signals;
 pub(crate) use tracing::{debug, error, info, warn};
 
-/// Writes go to the kernel directly: the library's own fds are none of the application's. A line is
-/// one write, so no lock is needed, which a fork could find held by another thread.
+/// Writes go directly to the kernel: the library's own fds are separate from the application's. A
+/// line is a single write, so no lock is needed, which another thread could hold during a fork.
 struct Sink(Placed);
 
 impl Write for &Sink {
@@ -24,8 +24,8 @@ impl Write for &Sink {
     }
 }
 
-/// Installs the subscriber if SEEKWIRE_LOG asks for one, and tells it first what the environment
-/// says that cannot be obeyed.
+/// Installs the subscriber if SEEKWIRE_LOG asks for one, and first reports the invalid settings in
+/// the environment.
 pub(crate) fn start() {
     let config = Config::get();
     let Some(log) = &config.log else { return };
@@ -33,7 +33,7 @@ pub(crate) fn start() {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(log.level)
         .with_ansi(false)
-        // It would say so on the program's standard error.
+        // Otherwise it would report them on the program's standard error.
         .log_internal_errors(false)
         .with_writer(std::sync::Arc::new(sink))
         .finish();

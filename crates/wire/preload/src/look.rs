@@ -9,14 +9,14 @@ use seekwire_transport::sys::{Fd, call};
 
 use crate::ffi::{errno, keeping_errno, set_errno};
 
-/// What the kernel says of a socket, as both poll and epoll tell it.
+/// The kernel's state of a socket, in events that poll and epoll have in common.
 pub(crate) fn state(fd: Fd, events: c_short) -> u32 {
     let mut asked = [pollfd { fd: fd.raw(), events, revents: 0 }];
     if keeping_errno(|| look(&mut asked)) { asked[0].revents as u32 } else { 0 }
 }
 
-/// poll without sleeping, and not a cancellation point. False: the kernel refused, and errno is
-/// set.
+/// poll that neither sleeps nor is a cancellation point. Returns false if the kernel returned an
+/// error, with errno set.
 pub(crate) fn look(asked: &mut [pollfd]) -> bool {
     let before = errno();
     let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };

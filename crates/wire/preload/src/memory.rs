@@ -1,13 +1,13 @@
 //! The library's own memory, independent of the program's malloc.
 //!
 //! The program may call socket functions in a signal handler that has interrupted its malloc, or
-//! ours. So nothing here calls the C library's, and nothing waits: somebody who finds an arena in
-//! use, perhaps by the very thread that the handler has interrupted, takes the next one, and fresh
-//! pages if all are in use. What is freed is pushed onto a list that anybody may take as a whole.
+//! this one. So nothing here calls the C library's malloc, and nothing waits: a thread that finds
+//! an arena in use, perhaps by itself below the handler, takes the next one, and fresh pages if all
+//! are in use. Freed blocks are pushed onto a list that any thread may take as a whole.
 //!
-//! In Rust, an allocation that fails ends the program, which could perhaps have gone on. So there
-//! is a reserve, for the connections that are tracked already; while the kernel gives nothing, no
-//! others are tracked ([`is_scarce`]).
+//! In Rust, a failed allocation ends the program, which could perhaps have gone on. So there is a
+//! reserve for connections that are already tracked; while the kernel provides no memory, no others
+//! are tracked ([`is_scarce`]).
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, UnsafeCell};
@@ -25,17 +25,16 @@ const ARENAS: usize = 8;
 const CLASSES: usize = 14;
 const SMALLEST: usize = 16;
 const LARGEST: usize = SMALLEST << (CLASSES - 1);
-/// What is larger is mapped and unmapped by itself; up to [`LARGEST`] there is something in the
-/// reserve.
+/// Larger blocks are mapped and unmapped individually; up to [`LARGEST`] the reserve also has some.
 const SMALL: usize = 32 << 10;
 const PAGE: usize = 4096;
-/// What an arena maps at once.
+/// Number of bytes that an arena maps at a time.
 const CHUNK: usize = 256 << 10;
 
-/// What there is when the kernel gives no more. It takes no memory before.
+/// Size of the reserve for when the kernel provides no more. It takes no memory before.
 const RESERVE: usize = 2 << 20;
 
-/// A block that nobody uses.
+/// A free block.
 struct Block {
     next: *mut Block,
 }
@@ -46,7 +45,7 @@ struct Arena {
     freed: [AtomicPtr<Block>; CLASSES],
 }
 
-/// What belongs to whoever has made an arena busy.
+/// The part of an arena that belongs to the thread that has made it busy.
 struct Blocks {
     free: [*mut Block; CLASSES],
     /// The rest of the last chunk.
@@ -111,7 +110,7 @@ impl Reserve {
     }
 }
 
-/// Whether the kernel has refused memory, and still does.
+/// True if the kernel has refused memory, and still does.
 pub(crate) fn is_scarce() -> bool {
     let reserve = &MEMORY.reserve;
     if !reserve.is_needed.load(Ordering::Relaxed) {
@@ -127,7 +126,7 @@ pub(crate) fn is_scarce() -> bool {
     false
 }
 
-/// The class of blocks that hold such a thing.
+/// The class of blocks for this layout.
 fn class(layout: &Layout) -> Option<usize> {
     let size = layout.size().max(layout.align()).max(SMALLEST);
     (size <= LARGEST).then(|| (size.next_power_of_two() / SMALLEST).trailing_zeros() as usize)
@@ -140,13 +139,13 @@ fn map(len: usize) -> *mut u8 {
     base.map_or(ptr::null_mut(), |base| base.cast())
 }
 
-/// Where this thread begins to look.
+/// The arena with which this thread begins.
 fn first() -> usize {
     thread_local! {
         static FIRST: Cell<usize> = const { Cell::new(usize::MAX) };
     }
     static THREADS: AtomicUsize = AtomicUsize::new(0);
-    // Without a destructor it is there as long as the thread is.
+    // It has no destructor, so it exists as long as the thread.
     let place = FIRST.get();
     if place < ARENAS {
         return place;
@@ -170,7 +169,7 @@ impl Memory {
         })
     }
 
-    /// `None` when all of them are busy.
+    /// `None` if all arenas are busy.
     fn of_arena(&self, class: usize) -> Option<*mut u8> {
         for arena in self.in_order() {
             if arena.busy.swap(true, Ordering::Acquire) {
@@ -184,8 +183,7 @@ impl Memory {
         None
     }
 
-    /// A mapping of its own; what was freed of the reserve, or more of that, when there can be
-    /// none.
+    /// A mapping of its own. If that fails, freed memory of the reserve, or more of the reserve.
     fn large(&self, class: usize, len: usize) -> *mut u8 {
         let pages = map(len);
         if !pages.is_null() {

@@ -1,10 +1,10 @@
-//! The fd numbers that stand for one object.
+//! The fd numbers of one object.
 
 use std::ffi::c_int;
 
-/// The fd numbers of this process that stand for one object.
+/// The fd numbers of this process for one object.
 pub(crate) struct Numbers {
-    /// Almost always the only one.
+    /// Almost always the only number.
     first: Option<c_int>,
     others: Vec<c_int>,
 }
@@ -18,7 +18,8 @@ impl Numbers {
         self.first
     }
 
-    /// False if the last was removed: the object is on its way out, and is retired only once.
+    /// Returns false if the last number was removed: the object is on its way out, and is retired
+    /// only once.
     #[must_use]
     pub(crate) fn add(&mut self, fd: c_int) -> bool {
         if self.first.is_some() {
@@ -27,7 +28,7 @@ impl Numbers {
         self.first.is_some()
     }
 
-    /// True if none is left.
+    /// Returns true if none is left.
     pub(crate) fn remove(&mut self, fd: c_int) -> bool {
         if self.first == Some(fd) {
             self.first = self.others.pop();
@@ -46,13 +47,13 @@ impl Numbers {
     }
 }
 
-/// What happens to the kernel's object when its last number goes.
+/// The fate of the kernel's object when its last number is removed.
 #[derive(Copy, Clone, Eq, PartialEq)]
 pub(crate) enum Last {
     /// The caller closes it next.
     Closing,
-    /// It is closed already.
+    /// It is already closed.
     Gone,
-    /// It stays open, unknown to the library or in another process.
+    /// It stays open, unknown to the library, or in another process.
     Kept,
 }

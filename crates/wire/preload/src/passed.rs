@@ -1,4 +1,4 @@
-//! Connections that another program is about to hold: passed in a message, or kept across exec.
+//! Connections that another program is about to get: passed in a message, or kept across exec.
 
 use std::cell::{LazyCell, RefCell};
 use std::ffi::c_int;
@@ -19,11 +19,11 @@ use crate::table::{self, SocketRef};
 use crate::track::fresh;
 use crate::{epoll, log, pointers, relay};
 
-/// How long the start of a program may wait for the peers of all connections together, or for others
-/// who hold these.
+/// How long starting a program may wait for the peers of all connections together, or for other
+/// holders of these connections.
 const EXEC_LIMIT: Duration = Duration::from_millis(500);
 
-/// A message with ends of relays in place of some of the sockets that it passes.
+/// A message in which ends of relays replace some of the sockets.
 pub(crate) struct Replaced {
     header: msghdr,
     _control: Vec<u64>,
@@ -35,21 +35,22 @@ impl Replaced {
         &self.header
     }
 
-    /// The message has been sent; else the relays go without having done anything.
+    /// Call it when the message has been sent; otherwise the relays end without having done
+    /// anything.
     pub(crate) fn sent(self) {
         self.relays.into_iter().for_each(Begun::open);
     }
 }
 
-/// Relays for sockets that a program inherits and may not know of.
+/// Maximum number of relays for sockets that a program inherits and may not know about.
 const MOST_RELAYS: usize = 32;
 
 /// Moves the connections that `message` passes to another process back to TCP. Returns the message
-/// that is to be sent in its place, if there is one.
+/// to send in its place, if any.
 ///
 /// # Errors
 ///
-/// EBUSY when one of them cannot be handed over.
+/// EBUSY if one of them cannot be handed over.
 ///
 /// # Safety
 ///
@@ -110,7 +111,7 @@ unsafe fn prepare_control(mut header: msghdr) -> Result<Option<Replaced>, Errno>
     Ok(Some(Replaced { header, _control: control, relays }))
 }
 
-/// Does something with every number in the SCM_RIGHTS messages of `header`, and its offset in the
+/// Calls `work` for every number in the SCM_RIGHTS messages of `header`, with its offset in the
 /// control messages, until that fails.
 ///
 /// # Safety
@@ -127,7 +128,7 @@ unsafe fn each_right(
         while !control.is_null() {
             let there = header.msg_controllen - (control as usize - header.msg_control as usize);
             if !(mem::size_of::<libc::cmsghdr>()..=there).contains(&(*control).cmsg_len) {
-                // The kernel refuses it.
+                // The kernel rejects it.
                 return Ok(());
             }
             if (*control).cmsg_level == SOL_SOCKET && (*control).cmsg_type == SCM_RIGHTS {
@@ -145,7 +146,7 @@ unsafe fn each_right(
     Ok(())
 }
 
-/// What recvmsg of somebody else's message has returned: the numbers that came along are new.
+/// Handles the result of an untracked socket's recvmsg: the received numbers are new.
 ///
 /// # Safety
 ///
@@ -155,7 +156,7 @@ pub(crate) unsafe fn arrived(result: isize, message: *const msghdr) {
     if result < 0 {
         return;
     }
-    // One of them may be the other end of a connection of this process, on which it waits next.
+    // One of them may be the other end of a connection of this process, for which it waits next.
     let attend_first = || ffi::guarded(serve_peers);
     // SAFETY: the kernel has just written there.
     let header = unsafe { &*message };
@@ -171,11 +172,11 @@ pub(crate) unsafe fn arrived(result: isize, message: *const msghdr) {
     }
 }
 
-/// Before exec, when the connections that the new program gets are on TCP.
+/// Called before exec, when the connections that the new program gets are on TCP.
 ///
-/// The epoll sets that it gets have its own data again. Of connections that it does not get, the
-/// kernel closes the numbers without a word on the ring, so the peer's sends go where they are
-/// refused from then on.
+/// The epoll sets that it gets have its own data again. For connections that it does not get, the
+/// kernel closes the numbers without a message on the ring, so from then on the peer's sends go
+/// where they are rejected.
 pub(crate) fn prepare_end() {
     for (fd, object) in table::entries() {
         drop(object);
@@ -183,7 +184,7 @@ pub(crate) fn prepare_end() {
         ffi::guarded(|| epoll::lay_bare(&socket));
         ffi::guarded(|| socket.connection.before_exec());
         if relay::is_begun(&socket) {
-            // The relay holds it now, perhaps beside the next program.
+            // From now on the relay holds it, perhaps along with the next program.
             if !socket.numbers().lock().all().any(survives_exec) {
                 ffi::guarded(|| socket.connection.close());
             }
@@ -197,7 +198,8 @@ pub(crate) fn prepare_end() {
     }
 }
 
-/// After an exec that has failed: this process still holds its connections, and watches its epoll sets.
+/// Called after an exec that failed: this process still holds its connections, and watches its
+/// epoll sets.
 pub(crate) fn remain() {
     for (fd, object) in table::entries() {
         drop(object);
@@ -208,26 +210,26 @@ pub(crate) fn remain() {
     }
 }
 
-/// Before another program starts beside this one: every connection of which an fd stays open there.
-/// Most likely it never uses them. One that `loads` this library finds what is unread in the rest;
-/// from others this process keeps it.
+/// Called before another program starts beside this one, for all connections that have an fd there.
+/// Most likely it never uses them. A program that `loads` this library finds the unread bytes in
+/// the rest; for others this process keeps them.
 pub(crate) fn prepare_heirs(loads: impl Fn() -> bool) {
     lock::within(Until::after(Some(EXEC_LIMIT)), || to_heirs(&loads, miss));
 }
 
-/// The new program may never use it; if it does, it finds what comes from now on.
+/// The new program may never use it; if it does, it finds only bytes that come from now on.
 fn miss(socket: SocketRef, error: Errno) {
     let fd = socket.connection.fd().raw();
     let _ = socket.fall_back(Reason::Bypassed);
-    log::warn!(fd, %error, "a program that inherits this socket misses what is unread");
+    log::warn!(fd, %error, "a program that inherits this socket misses the unread bytes");
 }
 
-/// As [`prepare_heirs`]; `missed` deals with a socket of which the program would miss what is unread.
-/// EDEADLK says that a call on it stays interrupted, perhaps until this very program has ended.
+/// Like [`prepare_heirs`]; `missed` handles a socket whose unread bytes the program would miss.
+/// EDEADLK means that a call on it stays interrupted, perhaps until this very program has ended.
 fn to_heirs(loads: &impl Fn() -> bool, mut missed: impl FnMut(SocketRef, Errno)) {
-    // Looked at where there is a socket that the program inherits.
+    // Evaluated only if there is a socket that the program inherits.
     let loads = LazyCell::new(loads);
-    // Most peers of many connections are few processes, and asking takes longer than all else.
+    // Many connections usually have few peer processes, and asking takes longer than all else.
     let asked = RefCell::new(Vec::new());
     let is_ending = |pid| {
         let mut asked = asked.borrow_mut();
@@ -244,7 +246,7 @@ fn to_heirs(loads: &impl Fn() -> bool, mut missed: impl FnMut(SocketRef, Errno))
         if socket.is_listening() || !socket.connection.receives_by_library() || !survives_exec(fd) {
             continue;
         }
-        // It is by another number of the same socket that the program is to use it.
+        // The program is to use it through another number of the same socket.
         if relay::is_begun(&socket) {
             continue;
         }
@@ -260,8 +262,8 @@ fn to_heirs(loads: &impl Fn() -> bool, mut missed: impl FnMut(SocketRef, Errno))
     pass_rests_on();
 }
 
-/// A rest goes where a number of its socket goes, and nowhere else. That another thread starts
-/// another program at the same time changes nothing.
+/// Passes a rest on if a number of its socket is passed on. Another thread may start another
+/// program at the same time, which makes no difference.
 fn pass_rests_on() {
     for (fd, object) in table::entries() {
         let Some(socket) = object.as_socket().filter(|socket| socket.connection.has_rest()) else {
@@ -276,7 +278,8 @@ fn pass_rests_on() {
     }
 }
 
-/// Before this process becomes another program: what that inherits and nobody else holds is its own.
+/// Called before this process becomes another program: sockets that only this process holds belong
+/// to that program.
 pub(crate) fn prepare_exec(loads: impl Fn() -> bool) {
     // For all of them together.
     let all = Until::after(Some(EXEC_LIMIT));
@@ -316,23 +319,23 @@ fn prepare_exec_until(loads: impl Fn() -> bool, all: Until) {
     });
 }
 
-/// False while a call on the connection stays interrupted, in this process or another one. Only that
-/// call knows what is unread, and what it has sent.
+/// Returns false while a call on the connection stays interrupted, in this or another process. Only
+/// that call knows the unread bytes, and those that it has sent.
 fn can_take_halves(socket: &SocketRef) -> bool {
     keeping_errno(|| ffi::guarded(|| socket.connection.can_take_halves())).unwrap_or(false)
 }
 
-/// The program that this process becomes finds an error in place of the connection.
+/// The program that this process becomes gets an error instead of the connection.
 fn refuse(socket: SocketRef) {
     let fd = socket.connection.fd().raw();
     log::warn!(
         fd,
-        "a call on this socket was interrupted and stays so: the new program gets an error"
+        "an interrupted call on this socket has not ended: the new program gets an error"
     );
     relay::replace_numbers(socket, None, |_| true);
 }
 
-/// Whether no process with this program holds it but this one.
+/// True if no other process with this program holds it.
 fn is_own(socket: &SocketRef) -> bool {
     let connection = &socket.connection;
     let is_alone = connection.ends_with_this_process()

@@ -1,12 +1,12 @@
 //! Checks whether the application's pointers lead to memory, before the library reads or writes
 //! there.
 //!
-//! The kernel answers a bad pointer with EFAULT; a program that was never told so must not die of
-//! one. What describes a call (lists for poll, sets for select, msghdr, iovec, addresses) is looked
-//! at by [`can_read`] and [`can_write`], which ask the kernel page by page, and remember for each
-//! thread what they were told last: the same list in the next call costs a few comparisons. Buffers
-//! of bytes are only [likely](is_likely), because to ask costs as much as the message; those that
-//! are not are asked for.
+//! The kernel answers a bad pointer with EFAULT, so a program may survive one, and must not crash
+//! in the library. The descriptions of a call (lists for poll, sets for select, msghdr, iovec,
+//! addresses) are checked with [`can_read`] and [`can_write`], which ask the kernel page by page,
+//! and remember the latest ranges in each thread: the same list in the next call costs a few
+//! comparisons. For buffers it suffices that they are [likely](is_likely), because asking costs as
+//! much as the message; the others are checked.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -15,48 +15,48 @@ use libc::sigset_t;
 use seekwire_transport::Errno;
 use seekwire_transport::sys::call;
 
-/// The smallest of all processors: pages that are larger are asked for more than once.
+/// The smallest page size of all processors: larger pages are checked more than once.
 const PAGE: usize = 4096;
 
-/// Where the kernel puts memory of a program that does not insist on another place: not below
-/// mmap_min_addr, not above what page tables of four levels reach.
+/// Where the kernel puts memory unless the program insists on another place: above mmap_min_addr,
+/// and within the reach of four-level page tables.
 const LIKELY: std::ops::Range<usize> =
     0x1_0000..1 << if cfg!(target_arch = "x86_64") { 47 } else { 48 };
 
-/// Whether there may be memory. No system call.
+/// True if memory is likely there. No system call.
 #[inline]
 pub(crate) fn is_likely(base: *const c_void, len: usize) -> bool {
     let at = base.addr();
     at >= LIKELY.start && at.checked_add(len).is_some_and(|end| end <= LIKELY.end)
 }
 
-/// Whether `count` entries can be read.
+/// True if `count` entries are readable.
 #[inline]
 pub(crate) fn can_read<T>(at: *const T, count: usize) -> bool {
     let len = count.saturating_mul(size_of::<T>());
     readable(at.cast(), len) == len
 }
 
-/// Whether `count` entries can be written to, and read.
+/// True if `count` entries are writable and readable.
 #[inline]
 pub(crate) fn can_write<T>(at: *const T, count: usize) -> bool {
     let len = count.saturating_mul(size_of::<T>());
     writable(at.cast(), len) == len
 }
 
-/// Whether a call may go on with this mask of signals: none, or one that can be read. The kernel
-/// looks at it before anything else.
+/// True if a call may continue with this signal mask: none, or a readable one. The kernel checks it
+/// before anything else.
 pub(crate) fn is_mask(mask: *const sigset_t) -> bool {
     mask.is_null() || can_read(mask.cast::<u64>(), 1)
 }
 
-/// How many of the bytes can be read, from the first one on.
+/// Number of readable bytes, from the first one on.
 #[inline]
 pub(crate) fn readable(base: *const c_void, len: usize) -> usize {
     READABLE.with(|known| known.reach(base.addr(), len, asks_to_read))
 }
 
-/// How many of the bytes can be written to, from the first one on.
+/// Number of writable bytes, from the first one on.
 #[inline]
 pub(crate) fn writable(base: *const c_void, len: usize) -> usize {
     WRITABLE.with(|known| known.reach(base.addr(), len, asks_to_write))
@@ -67,7 +67,7 @@ thread_local! {
     static WRITABLE: Known = const { Known::nothing() };
 }
 
-/// The ranges that were asked for last.
+/// The ranges checked last.
 struct Known {
     ranges: [(Cell<usize>, Cell<usize>); 4],
     next: Cell<usize>,
@@ -106,10 +106,10 @@ impl Known {
     }
 }
 
-/// By a call that reads eight bytes, and then finds that it was told nonsense.
+/// Checks with a system call that reads eight bytes, and then rejects another argument.
 fn asks_to_read(at: usize) -> bool {
     const HOW: c_int = -1;
-    // The null pointer means nothing to read.
+    // A null pointer would skip the read.
     let place = (at & !7).max(8);
     // SAFETY: the kernel reads there, if it can, and changes nothing since there is no such way to
     // change a mask.
@@ -117,9 +117,9 @@ fn asks_to_read(at: usize) -> bool {
     result != Err(Errno::FAULT)
 }
 
-/// By calls that change nothing. The first one reads nothing either, so that memory checkers find
-/// no fault with an array that is only to be filled. It does not know a stack that has yet to
-/// grow, nor memory of devices, and says as little of pages larger than [`PAGE`].
+/// Checks with system calls that change nothing. The first one does not even read, so that memory
+/// checkers do not complain about an array that is only to be filled. It fails for a stack that has
+/// yet to grow, for device memory, and for pages larger than [`PAGE`].
 fn asks_to_write(at: usize) -> bool {
     let page = at & !(PAGE - 1);
     let populate = libc::MADV_POPULATE_WRITE as usize;
@@ -128,8 +128,8 @@ fn asks_to_write(at: usize) -> bool {
     result.is_ok() || adds_nothing(at)
 }
 
-/// By a call that adds nothing to a number there, atomically. Whoever should wait for that number
-/// may be woken, as can always happen to him.
+/// Checks with a system call that atomically adds 0 to a number there. A waiter for that number may
+/// be woken, but spurious wake-ups are always possible.
 fn adds_nothing(at: usize) -> bool {
     const ADD_NOTHING: c_int = libc::FUTEX_OP_ADD << 28;
     let nobody = 0u32;

@@ -1,8 +1,8 @@
-//! Waiting on a list of fds of which some are connections that are attached or seeking: the engine
+//! Waiting on a list of fds, of which some are connections that are attached or seeking: the engine
 //! of poll, ppoll, select and pselect.
 //!
-//! First user space is asked, and the kernel too unless every fd is an attached connection, so that
-//! nobody starves. Then, if that pays, the caller stays awake for a moment. Then every attached
+//! First user space is checked, and the kernel as well unless every fd is an attached connection,
+//! so that no fd starves. Then, if that pays, the caller spins for a moment. Then every attached
 //! connection is armed, and the thread sleeps on the application's fds and on the doorbells
 //! together.
 
@@ -33,43 +33,43 @@ use crate::{departure, epoll, real};
 const READ: c_short = POLLIN | POLLRDNORM;
 const WRITE: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
 
-/// While a thread waits awake, the kernel is asked once in so many looks: some microseconds.
+/// While a thread spins, the kernel is queried once in this many checks: every few microseconds.
 const LOOKS_PER_QUESTION: u32 = 128;
 
-/// So often a call asks the kernel, if each time there was news of the other side.
+/// Maximum number of kernel queries per call while each one turns up new events.
 const MOST_QUESTIONS: u32 = 4;
 
-/// So often a call is woken by doorbells that stay rung for others, perhaps for nobody: for an
-/// epoll set that nobody waits on. After that it hears only when a doorbell is rung anew.
+/// After this many wake-ups by doorbells left signalled for other waiters, such as an epoll set on
+/// which nobody waits, the call waits for new signals only.
 const MOST_LEFT: u32 = 100;
 
-/// How long to sleep where something may become ready that ends no sleep.
+/// How long to sleep if an event may come without ending the sleep.
 const SHORT: Duration = Duration::from_millis(10);
 
 /// A list for the kernel.
 type Asked = SmallVec<[pollfd; 16]>;
 
-/// What came of waiting awake.
+/// The result of spinning.
 enum Awake {
-    /// The kernel was asked, and knew of something.
+    /// The kernel was queried, and reported events.
     Asked,
     /// A connection is ready.
     Ready,
     InVain,
 }
 
-/// Who answered.
+/// The source of an answer.
 pub(crate) enum Answer {
     /// No fd is an attached connection; the application's own call was made.
     Kernel(c_int),
-    /// The library leaves the process: the application's own call is to be made, with what is left
-    /// of its time.
+    /// The library leaves the process: the application's own call is to be made, with the remaining
+    /// time.
     Left(Timeout),
-    /// As poll returns it, and `revents` are filled in.
+    /// The result as of poll, with `revents` filled in.
     Poll { result: c_int, has_slept: bool },
 }
 
-/// The entries of the list of which the kernel does not know all, with their places in it.
+/// The entries of the list that the kernel does not fully know, with their positions.
 #[derive(Default)]
 struct Ours<'a> {
     sockets: SmallVec<[(usize, &'a SocketRef); 8]>,
@@ -80,15 +80,16 @@ struct Ours<'a> {
 #[derive(Default)]
 struct Sleep<'a> {
     is_of_select: bool,
-    /// As the kernel's poll, it holds the files.
+    /// Holds the files, like the kernel's poll.
     holdings: SmallVec<[Holding<'a>; 8]>,
-    /// Once it has begun: a signal ends it also where the thread is awake in between.
+    /// Used once the sleep has begun: a signal ends it even if it comes while the thread is awake
+    /// in between.
     signals: Option<HeldBack>,
-    /// Those that wait already while it is still awake.
+    /// Signals that are pending before the sleep.
     early: Option<HeldBack>,
-    /// How often a doorbell has woken it.
+    /// Number of times that a doorbell has woken it.
     called: u32,
-    /// In place of the doorbells, once it was woken [`MOST_LEFT`] times.
+    /// Watched in place of the doorbells, after [`MOST_LEFT`] wake-ups.
     ears: SmallVec<[(Fd, Option<Ear>); 2]>,
 }
 
@@ -101,12 +102,12 @@ impl Sleep<'_> {
         self.called >= MOST_LEFT
     }
 
-    /// Forgets that doorbells ring, before they are looked at for the last time.
+    /// Forgets earlier signals of the doorbells, before the last check.
     fn forget(&mut self) {
         self.ears.iter().flat_map(|(_, ear)| ear).for_each(Ear::forget);
     }
 
-    /// What tells of `doorbell`, if there is a descriptor for it.
+    /// The descriptor to watch for `doorbell`, or `None` if there are none left.
     fn hear(&mut self, doorbell: Fd) -> Option<Fd> {
         if !self.is_deaf() {
             return Some(doorbell);
@@ -120,9 +121,9 @@ impl Sleep<'_> {
     }
 }
 
-/// Waits until something in `fds` is ready; to select (`is_of_select`), a number that is closed
-/// while it sleeps is another thing than one that was closed before. `kernel` makes the
-/// application's own call.
+/// Waits until something in `fds` is ready. For select (`is_of_select`), a number that is closed
+/// during the sleep differs from one that was closed before. `kernel` makes the application's own
+/// call.
 pub(crate) fn wait(
     fds: &mut [pollfd],
     mut timeout: Timeout,
@@ -136,14 +137,14 @@ pub(crate) fn wait(
         return Answer::Kernel(kernel());
     }
     let mut ours = Ours::default();
-    // A connection does not attach while somebody sleeps on its TCP socket alone.
+    // A connection does not attach while a thread sleeps on its TCP socket alone.
     let mut brackets: SmallVec<[(&SocketRef, Plain<'_>); 8]> = SmallVec::new();
     for (at, part) in &parts {
         match part {
             Entry::Socket(socket) => match socket.enter_to_wait() {
                 Way::Plain(plain) => {
                     brackets.push((socket, plain));
-                    // The library may hold bytes of it that the kernel knows nothing of.
+                    // The library may hold bytes that the kernel does not know about.
                     if socket.connection.receives_by_library() {
                         ours.sockets.push((*at, socket));
                     }
@@ -161,7 +162,7 @@ pub(crate) fn wait(
         let mut sleep = Sleep { is_of_select, ..Sleep::default() };
         let waited = wait_for_ours(fds, &ours, &mut timeout, mask, &mut sleep);
         let mut result = waited.unwrap_or(0);
-        // As in the kernel, which asks for each number again when something has woken it.
+        // Like the kernel, which looks up each number again after a wake-up.
         if result > 0 && sleep.has_begun() {
             for (at, socket) in &ours.sockets {
                 if socket.connection.is_closed() {
@@ -172,7 +173,7 @@ pub(crate) fn wait(
         }
         let has_slept = sleep.has_begun();
         guarded(|| drop(sleep.holdings));
-        // Handlers of signals that have waited run here, or at the end.
+        // Handlers of pending signals run here, or at the end.
         match (waited, sleep.signals.as_ref().or(sleep.early.as_ref())) {
             (None, Some(signals)) => match signals.let_in() {
                 Ok(()) => Answer::Left(timeout),
@@ -192,15 +193,15 @@ pub(crate) fn wait(
     answer
 }
 
-/// Whether a handler has run now, of a signal that only the application's own mask lets in. The kernel
-/// lets it in where nothing is ready, also in a call that does not sleep. errno is EINTR then.
+/// Lets in signals that only the application's own mask unblocks, as the kernel does if nothing is
+/// ready, even in a call that does not sleep. Returns true if a handler ran; then errno is EINTR.
 fn is_interrupted(mask: *const sigset_t) -> bool {
     let at_once = timespec(Duration::ZERO);
     // SAFETY: no descriptors, a live time, and the application's own mask.
     !mask.is_null() && unsafe { real::ppoll(ptr::null_mut(), 0, &raw const at_once, mask) } < 0
 }
 
-/// A listener is the kernel's alone. A set without connections may come to have some.
+/// Excludes listeners, which only the kernel handles. A set without connections may get some.
 fn part(fd: c_int) -> Option<Entry> {
     table::lookup(fd).filter(|entry| match entry {
         Entry::Socket(socket) => !socket.is_listening(),
@@ -216,7 +217,7 @@ fn part(fd: c_int) -> Option<Entry> {
     })
 }
 
-/// `None`: the library leaves the process.
+/// `None` if the library leaves the process.
 fn wait_for_ours<'a>(
     fds: &mut [pollfd],
     ours: &'a Ours<'_>,
@@ -226,16 +227,16 @@ fn wait_for_ours<'a>(
 ) -> Option<c_int> {
     let all_attached = ours.sets.is_empty() && ours.sockets.len() == fds.len();
     let mut slept = false;
-    // The peer may wait for that, and perhaps this call does not come to its sleep.
+    // The peer may be waiting for this, and the call may not get as far as sleeping.
     guarded_raw(|| ours.attend());
-    // Of a direction that is on TCP only the kernel knows, and mostly at once.
+    // Only the kernel knows about a direction that is on TCP, and mostly at once.
     let mut is_for_kernel = ours.is_for_kernel(fds);
     loop {
         if departure::has_begun() {
             return None;
         }
         if sleep.has_begun() {
-            // Another process may use a set since.
+            // Another process may have begun to use a set.
             ours.sets.iter().for_each(|(at, set)| _ = epoll::is_alone(set, fds[*at].fd));
         }
         fds.iter_mut().for_each(|entry| entry.revents = 0);
@@ -245,7 +246,7 @@ fn wait_for_ours<'a>(
         }
         if ready || slept || is_for_kernel || timeout.is_none() {
             let answered = ours.ask_kernel(fds);
-            // Perhaps a set is readable for what wakes the others.
+            // A set may be readable because of the event that wakes the others.
             if !ours.sets.is_empty() && departure::has_begun() {
                 return None;
             }
@@ -268,11 +269,12 @@ fn wait_for_ours<'a>(
             Some(Awake::Ready) => continue,
             Some(Awake::InVain) | None => {}
         }
-        // What comes from here on ends the sleep. Arming makes room for that, by taking what came
-        // before where this would keep it away.
+        // From here on any event ends the sleep. Arming makes room for later events, by taking
+        // earlier ones that would block them.
         sleep.forget();
         let armed = Armed { ours, interests: guarded_raw(|| ours.arm(fds)).unwrap_or_default() };
-        // Taken before the last look: bytes that are held back at the look are visible by then.
+        // Read before the last check: bytes that are held back during it become visible within this
+        // time.
         let held = guarded_raw(|| ours.held(fds)).flatten();
         let news = guarded_raw(|| ours.any_ready(fds)).unwrap_or(true)
             || guarded_raw(|| ours.sets.iter().any(|(_, set)| set.arm())).unwrap_or(true);
@@ -280,7 +282,7 @@ fn wait_for_ours<'a>(
             drop(armed);
             continue;
         }
-        // Now: a look may have left a full ring for TCP.
+        // Computed only now, because a check may have moved sends off a full ring to TCP.
         let (mut asked, held_up) = ours.masked(fds);
         let doubt = if held_up { Some(Connection::MOMENT) } else { ours.doubt(fds) };
         let mut short = held.into_iter().chain(doubt).min();
@@ -296,7 +298,7 @@ fn wait_for_ours<'a>(
         let left = timeout.left_at_most(short).map(timespec);
         let limit = left.as_ref().map_or(ptr::null(), ptr::from_ref);
         if !sleep.has_begun() {
-            // Once it sleeps, nobody knows whether a number was closed before.
+            // During the sleep it becomes unknown whether a number was closed before.
             if sleep.is_of_select && !all_attached && has_closed(&asked[..fds.len()]) {
                 slept = true;
                 continue;
@@ -346,15 +348,15 @@ fn wait_for_ours<'a>(
             }
         }
         guarded_raw(|| ours.retransmit(fds, &mut asked));
-        // The kernel has looked at one after the other, and at the doorbells last: what came before
-        // what it tells is there when it is asked again.
+        // The kernel has checked the fds one after the other, and the doorbells last: if it is
+        // asked again, it reports all events that came before those.
         slept = true;
     }
 }
 
 impl Ours<'_> {
-    /// Fills in what user space knows; returns whether something is new. Whatever came before
-    /// something that is filled in is filled in, too.
+    /// Fills in the events known to user space; returns whether there are new ones. If a later
+    /// event is filled in, all earlier ones are also filled in.
     fn add_ready(&self, fds: &mut [pollfd]) -> bool {
         let mut any = false;
         loop {
@@ -390,15 +392,15 @@ impl Ours<'_> {
         news
     }
 
-    /// Adds what the kernel knows, and what user space knows of before. False: the kernel refused,
-    /// and errno is set.
+    /// Adds the kernel's events, and earlier ones of user space. Returns false if the kernel
+    /// returned an error, with errno set.
     fn ask_kernel(&self, fds: &mut [pollfd]) -> bool {
         for _ in 0..MOST_QUESTIONS {
             let (mut asked, _) = self.masked(fds);
             if !look(&mut asked) {
                 return false;
             }
-            // What it is silenced with may have it ring again.
+            // Silencing a doorbell may make it ring again.
             for _ in 0..MOST_QUESTIONS {
                 if !guarded_raw(|| self.silence(&asked)).unwrap_or(false) {
                     break;
@@ -412,15 +414,15 @@ impl Ours<'_> {
             guarded_raw(|| self.retransmit(fds, &mut asked));
             guarded_raw(|| self.hear_of_ends(&asked));
             merge(fds, &asked);
-            // To TCP there is room once both directions have ended, which it may know before the
-            // peer's memory says so.
+            // For TCP there is room once both directions have ended, and it may know that before
+            // the peer's memory shows it.
             for &(at, _) in self.sockets.iter().filter(|(at, _)| asked[*at].revents & POLLHUP != 0)
             {
                 fds[at].revents |= fds[at].events & WRITE & !POLLWRBAND;
             }
             let news = guarded_raw(|| self.add_ready(fds)).unwrap_or(false);
-            // Where the peer has gone meanwhile, the kernel knows of the room that was kept from
-            // it.
+            // If the peer has gone in the meantime, the kernel knows about the room that was
+            // masked.
             let (now, _) = self.masked(fds);
             let same = now.iter().zip(&asked).all(|(now, then)| now.events == then.events);
             if !news && same {
@@ -430,14 +432,15 @@ impl Ours<'_> {
         true
     }
 
-    /// Silences the doorbells in sets that the kernel may have called readable for nothing else.
+    /// Silences the doorbells in sets that the kernel may have reported as readable only because of
+    /// them.
     fn silence(&self, asked: &[pollfd]) -> bool {
         let is_said = |&&(at, _): &&(usize, &SetRef)| asked[at].revents & READ != 0;
         self.sets.iter().filter(is_said).fold(false, |any, (_, set)| epoll::silence(set) || any)
     }
 
-    /// Whether the kernel has nothing to add: not at the end of a stream, not about what only it
-    /// knows, and not about a direction that is on TCP and not known to be ready.
+    /// True if the kernel has nothing to add: no end of a stream, no events that only it knows, and
+    /// no direction on TCP that is not known to be ready.
     fn tell_all(&self, fds: &[pollfd]) -> bool {
         self.sockets.iter().all(|&(at, socket)| {
             let open = fds[at].events & !fds[at].revents;
@@ -450,7 +453,7 @@ impl Ours<'_> {
         })
     }
 
-    /// Whether something is wanted of a direction that is on TCP.
+    /// True if events are wanted for a direction that is on TCP.
     fn is_for_kernel(&self, fds: &[pollfd]) -> bool {
         let socket = |&(at, socket): &(usize, &SocketRef)| {
             socket.connection.is_for_kernel(interest(&fds[at]))
@@ -458,9 +461,9 @@ impl Ours<'_> {
         self.sockets.iter().any(socket)
     }
 
-    /// Leaves full rings where the answer would report nothing but ends: a program that gets such
-    /// an answer may drop bytes that it has yet to forward. Returns whether the kernel has to be
-    /// asked for room.
+    /// Leaves full rings if the answer would report nothing but ends: a program that gets such an
+    /// answer may drop bytes that it has yet to forward. Returns whether the kernel has to be asked
+    /// for room.
     fn make_room(&self, fds: &[pollfd]) -> bool {
         const ENDS: c_short = POLLHUP | POLLRDHUP | POLLERR;
         if fds.iter().any(|entry| entry.revents & !ENDS != 0) {
@@ -469,7 +472,7 @@ impl Ours<'_> {
         let has_left = |&&(at, socket): &&(usize, &SocketRef)| {
             fds[at].events & WRITE != 0 && socket.connection.make_room_by_tcp()
         };
-        // All of them, not only the first.
+        // For all of them, not only the first.
         self.sockets.iter().filter(has_left).count() > 0
     }
 
@@ -486,8 +489,8 @@ impl Ours<'_> {
         self.sockets.iter().any(socket_ready) || self.sets.iter().any(|(_, set)| set.is_ready())
     }
 
-    /// Looks at the connections for a while, if by the experience of the first that is likely to
-    /// pay, and at the other fds now and then.
+    /// Checks the connections for a while, if that is likely to pay by the experience of the first
+    /// one, and the other fds now and then.
     fn stay_awake(
         &self,
         fds: &[pollfd],
@@ -520,7 +523,7 @@ impl Ours<'_> {
         }
     }
 
-    /// How long the sleep may be, if perhaps nothing will end it when something becomes ready.
+    /// How long the sleep may be, if an event may come without ending it.
     fn doubt(&self, fds: &[pollfd]) -> Option<Duration> {
         let socket = |&(at, socket): &(usize, &SocketRef)| {
             let connection = &socket.connection;
@@ -546,8 +549,8 @@ impl Ours<'_> {
         self.sockets.iter().map(arm).collect()
     }
 
-    /// The kernel polls no more fds than RLIMIT_NOFILE allows: the doorbells take the places of
-    /// their sockets, where bytes come by the ring. The sockets are looked at after a short sleep.
+    /// The kernel polls no more fds than RLIMIT_NOFILE allows: doorbells replace their sockets if
+    /// bytes come by the ring. The sockets are checked after a short sleep.
     fn crowd(&self, count: usize, asked: &mut Asked) {
         for (nth, (at, socket)) in self.sockets.iter().enumerate() {
             if socket.connection.carriers().1 == Carrier::Ring
@@ -559,9 +562,9 @@ impl Ours<'_> {
         asked.truncate(count);
     }
 
-    /// Where the kernel ends a connection, it first sets the error and then frees what was to be
-    /// sent. A look in between finds the error, but not the room that comes with it. A wait for the
-    /// kernel would hear of that afterwards; here the peer's doorbell may end the sleep before.
+    /// When the kernel ends a connection, it first sets the error and then frees the unsent bytes.
+    /// A check in between finds the error, but not the room that comes with it. The kernel's own
+    /// wait would be woken again afterwards; here the peer's doorbell may end the sleep before.
     fn await_end(&self, fds: &[pollfd], asked: &mut Asked) {
         const LOOKS: u32 = 10_000;
         let half_told = |asked: &Asked| {
@@ -578,7 +581,7 @@ impl Ours<'_> {
         }
     }
 
-    /// What the kernel tells of an end holds for the ring, too.
+    /// An end that the kernel reports also applies to the ring.
     fn hear_of_ends(&self, asked: &Asked) {
         for &(at, socket) in &self.sockets {
             if asked[at].revents & (POLLERR | POLLHUP) != 0 {
@@ -587,8 +590,8 @@ impl Ours<'_> {
         }
     }
 
-    /// Uses the room that the kernel has found for what is to be retransmitted, which comes before
-    /// what the application has to send.
+    /// Uses the room that the kernel has found for bytes to retransmit, which come before those
+    /// that the application wants to send.
     fn retransmit(&self, fds: &[pollfd], asked: &mut Asked) {
         for &(at, socket) in &self.sockets {
             if asked[at].revents & WRITE != 0 && socket.connection.retransmits() {
@@ -600,14 +603,15 @@ impl Ours<'_> {
         }
     }
 
-    /// The list for the kernel: where sends do not go by TCP, room in the TCP socket means nothing;
-    /// where something is to be retransmitted, it is wanted in any case. And whether somebody is to
-    /// look again soon, since nobody tells of the room that was left out.
+    /// The list for the kernel. While sends do not go by TCP, room in the TCP socket means nothing;
+    /// while bytes have to be retransmitted, it is always wanted. Also returns whether to check
+    /// again soon, because room that was masked for a held-up connection comes without a
+    /// notification.
     fn masked(&self, fds: &[pollfd]) -> (Asked, bool) {
         let mut held_up = false;
         let mut asked: Asked = fds.iter().map(|entry| pollfd { revents: 0, ..*entry }).collect();
         for &(at, socket) in &self.sockets {
-            // The call has the file, though another thread has closed the number.
+            // The call holds the file, even though another thread has closed the number.
             if socket.connection.is_closed() {
                 asked[at].fd = socket.connection.fd().raw();
             }
@@ -625,7 +629,7 @@ impl Ours<'_> {
     }
 }
 
-/// Armed connections; disarmed at the end, also when the thread is cancelled in its sleep.
+/// Armed connections; disarmed at the end, even if the thread is cancelled in its sleep.
 struct Armed<'a, 'b> {
     ours: &'a Ours<'b>,
     interests: SmallVec<[Interest; 8]>,
@@ -655,7 +659,7 @@ fn has_closed(asked: &[pollfd]) -> bool {
     look(&mut asked) && asked.iter().any(|entry| entry.revents & POLLNVAL != 0)
 }
 
-/// How many fds are ready.
+/// Number of ready fds.
 fn count(fds: &[pollfd]) -> c_int {
     fds.iter().filter(|entry| entry.revents != 0).count() as c_int
 }

@@ -1,4 +1,4 @@
-//! Numbers that a signal handler has closed while the thread that it interrupted held locks.
+//! Numbers that a signal handler has closed while the interrupted thread held locks.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::{iter, ptr};
 use crate::numbers::Last;
 use crate::table::Object;
 
-/// A number that was closed.
+/// A closed number.
 pub(crate) struct Closed {
     pub(crate) fd: c_int,
     pub(crate) object: Arc<Object>,
@@ -18,7 +18,8 @@ pub(crate) struct Closed {
 
 static CLOSED: AtomicPtr<Closed> = AtomicPtr::new(ptr::null_mut());
 
-/// `fd` stands for the object no more. By the time that the library comes to it, it is closed.
+/// Notes that `fd` no longer stands for the object. When the library processes this, the number is
+/// closed.
 #[cold]
 pub(crate) fn push(fd: c_int, object: Arc<Object>, last: Last) {
     let last = if last == Last::Closing { Last::Gone } else { last };
@@ -34,7 +35,7 @@ pub(crate) fn push(fd: c_int, object: Arc<Object>, last: Last) {
     }
 }
 
-/// Takes all of them, the last one first.
+/// Takes all notes, the last one first.
 pub(crate) fn take() -> impl Iterator<Item = Box<Closed>> {
     let mut next = CLOSED.swap(ptr::null_mut(), Ordering::Acquire);
     iter::from_fn(move || {

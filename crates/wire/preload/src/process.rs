@@ -1,4 +1,4 @@
-//! Which process this is: the one that tracks the sockets, or a child of it.
+//! Distinguishes the process that tracks the sockets from its children.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
-/// How far the library has left this process: one of the constants below.
+/// The progress of the library in leaving this process: one of the constants below.
 static STAGE: AtomicU8 = AtomicU8::new(HERE);
 const HERE: u8 = 0;
-/// Its connections go back to TCP, and there will be no others.
+/// The connections go back to TCP, and there will be no new ones.
 const CLOSING: u8 = 1;
-/// Calls that sleep for the library are to end, and to be the application's own.
+/// Calls that sleep for the library have to return, and become the application's own.
 const LEAVING: u8 = 2;
 const LEFT: u8 = 3;
 
@@ -19,60 +19,60 @@ static PID: AtomicI32 = AtomicI32::new(0);
 /// A byte that the kernel clears in a child which gets a copy of the memory, and only there.
 static MARK: AtomicPtr<AtomicU8> = AtomicPtr::new(ptr::null_mut());
 
-/// This process is the one that tracks the sockets.
+/// Marks this process as the one that tracks the sockets.
 pub(crate) fn start() {
     PID.store(getpid(), Ordering::Relaxed);
     MARK.store(mark().unwrap_or(ptr::null_mut()), Ordering::Relaxed);
     set_mark();
 }
 
-/// From now on this process makes no system call of the library's.
+/// From now on the library makes no system call in this process.
 pub(crate) fn retreat() {
     STAGE.store(LEFT, Ordering::SeqCst);
 }
 
-/// From now on nothing new is tracked.
+/// From now on no new sockets are tracked.
 pub(crate) fn close_down() {
     STAGE.store(CLOSING, Ordering::SeqCst);
 }
 
-/// From now on no call goes on in the library.
+/// From now on no call continues in the library.
 pub(crate) fn begin_retreat() {
     STAGE.store(LEAVING, Ordering::SeqCst);
 }
 
-/// Whether nothing new is to be tracked.
+/// True if no new sockets are to be tracked.
 pub(crate) fn is_closing_down() -> bool {
     STAGE.load(Ordering::SeqCst) != HERE
 }
 
-/// Whether it has retreated, or is about to: no call goes on in the library.
+/// True if the library has left or is about to: no call continues in it.
 #[inline]
 pub(crate) fn retreats() -> bool {
     STAGE.load(Ordering::SeqCst) >= LEAVING
 }
 
-/// Whether it has [retreated](retreat).
+/// True if the library has [left](retreat).
 pub(crate) fn has_retreated() -> bool {
     STAGE.load(Ordering::SeqCst) == LEFT
 }
 
-/// What this process is to the tracked sockets.
+/// The relation of this process to the tracked sockets.
 #[derive(Copy, Clone, Eq, PartialEq)]
 pub(crate) enum Kind {
     /// It tracks them.
     Own,
-    /// A child that borrows the memory of the parent until it calls exec, but has fds of its own.
+    /// A child that uses its parent's memory until it calls exec, but has its own fds.
     Vfork,
-    /// A child with a copy of the memory which no fork handler knows of.
+    /// A child with a copy of the memory, created without fork handlers.
     Stranger,
 }
 
-/// Asked only where the table would change, because the answer costs a system call: nothing in
-/// memory tells a child of vfork from its parent.
+/// Called only before the table would change, because the answer costs a system call: nothing in
+/// memory distinguishes a child of vfork from its parent.
 pub(crate) fn kind() -> Kind {
     if has_retreated() {
-        // Without asking.
+        // No need to ask.
         return Kind::Stranger;
     }
     if getpid() == PID.load(Ordering::Relaxed) {
@@ -84,7 +84,7 @@ pub(crate) fn kind() -> Kind {
     if cleared { Kind::Stranger } else { Kind::Vfork }
 }
 
-/// This process, or the parent of a child of vfork. No system call.
+/// The id of this process, or of the parent of a vfork child. No system call.
 pub(crate) fn id() -> u64 {
     PID.load(Ordering::Relaxed) as u64
 }
@@ -116,11 +116,11 @@ fn set_mark() {
     }
 }
 
-/// This process is the child of a fork.
+/// Called in the child of a fork.
 pub(crate) fn after_fork_child() {
     PID.store(getpid(), Ordering::Relaxed);
     set_mark();
-    // The thread that was about to say so is not here.
+    // The thread that was about to finish leaving does not exist here.
     let closing = |stage| (stage == CLOSING || stage == LEAVING).then_some(LEFT);
     let _ = STAGE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, closing);
 }

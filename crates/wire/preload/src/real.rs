@@ -1,8 +1,8 @@
 //! The functions of libc that the library's functions replace.
 //!
 //! Each is looked up once, at its first call, with `dlsym(RTLD_NEXT)`: that works before main and
-//! inside constructors of other libraries, and costs a program nothing for functions that it does
-//! not call.
+//! inside constructors of other libraries, and functions that a program does not call cost it
+//! nothing.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_ushort, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -47,7 +47,7 @@ impl Next {
             if !address.is_null() {
                 return address;
             }
-            // What libc keeps for programs that were built long ago is found by its version only.
+            // Functions that libc keeps for old programs are found only with their version.
             libc::dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), FIRST_VERSION.as_ptr())
         });
         self.address.store(address, Ordering::Relaxed);
@@ -55,7 +55,7 @@ impl Next {
     }
 }
 
-/// Makes a copy of this library that comes after this one leave everything to this one.
+/// Makes a later copy of this library leave everything to this one.
 pub(crate) fn let_next_copy_stand_back() {
     static NEXT: Next = Next::new(c"seekwire_stand_back");
     let address = NEXT.get();
@@ -73,9 +73,10 @@ macro_rules! real {
     (fn $($functions:tt)*) => {
         real! { |_name| std::ptr::null_mut(), ffi::fail(Errno::NOSYS); fn $($functions)* }
     };
-    // With where else to look, each time, and what is returned where that does not give one either.
+    // With an expression to look elsewhere, evaluated each time, and a result if that finds nothing
+    // either.
     (|$other:ident| $elsewhere:expr, $none:expr; $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => {$(
-        /// The next definition of this function. ENOSYS where there is none.
+        /// The next definition of this function. Returns ENOSYS if there is none.
         ///
         /// # Safety
         ///
@@ -107,25 +108,25 @@ macro_rules! real {
     )*};
 }
 
-/// Where syscall is, for code that hands its arguments on as they are.
+/// The address of syscall, for code that passes its arguments on unchanged.
 pub(crate) fn address_of_syscall() -> *mut c_void {
     static NEXT: Next = Next::new(c"syscall");
     NEXT.get()
 }
 
-/// Where vfork is, for code that goes on there.
+/// The address of vfork, for code that jumps there.
 pub(crate) fn address_of_vfork() -> *mut c_void {
     static NEXT: Next = Next::new(c"vfork");
     NEXT.get()
 }
 
-/// Where dprintf is, for code that hands its arguments on as they are.
+/// The address of dprintf, for code that passes its arguments on unchanged.
 pub(crate) fn address_of_dprintf() -> *mut c_void {
     static NEXT: Next = Next::new(c"dprintf");
     NEXT.get()
 }
 
-/// Where dprintf is in programs built with _FORTIFY_SOURCE.
+/// The address of dprintf in programs built with _FORTIFY_SOURCE.
 pub(crate) fn address_of_dprintf_chk() -> *mut c_void {
     static NEXT: Next = Next::new(c"__dprintf_chk");
     NEXT.get()
@@ -455,9 +456,9 @@ real! {
     fn forkpty(controller: *mut c_int, name: *mut c_char, settings: *const termios, size: *const winsize) -> pid_t;
 }
 
-// Those of liburing, which a program may have in objects alone that it opens with RTLD_LOCAL, and
-// more than once. What is found there is not kept, since such an object may be closed. These
-// functions return the number of an error.
+// Functions of liburing, which a program may have only in objects that it opens with RTLD_LOCAL,
+// and more than once. Addresses found there are not kept, because such an object may be closed.
+// These functions return the number of an error.
 real! {
     |name| loaded::function(name), -libc::ENOSYS;
     fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int;

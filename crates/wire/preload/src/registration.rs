@@ -7,35 +7,35 @@ use std::sync::Weak;
 use libc::epoll_event;
 use seekwire_transport::sys::fd::Placed;
 
-/// Names a set, which may be gone, to those who know what stands in the table.
+/// Refers to a set, which may be gone, for code that knows the type of the table's objects.
 pub(crate) type PlaceOfSet = Weak<dyn Any + Send + Sync>;
 
-/// As the application asked for it.
+/// The registration as the application asked for it.
 pub(crate) struct Registration {
     pub(crate) set: PlaceOfSet,
-    /// The number by which the socket was added: the kernel tells duplicates apart by it.
+    /// The number with which the socket was added: the kernel distinguishes duplicates by number.
     pub(crate) fd: c_int,
     /// The application's events and data.
     pub(crate) events: u32,
-    /// As above.
+    /// The application's data.
     pub(crate) data: u64,
     /// Index of the watch in the set, once the connection is attached.
     pub(crate) watch: Option<u32>,
-    /// Index of the watch if the application has taken the socket out of the set and the kernel
-    /// was not told.
+    /// Index of the watch if the application has removed the socket from the set but the kernel
+    /// does not know.
     pub(crate) parked: Option<u32>,
-    /// The number was closed while others stand for the socket, and this one is in the set
-    /// instead.
+    /// The number that replaces the application's in the set, because that was closed while others
+    /// stand for the socket.
     pub(crate) stand_in: Option<Placed>,
     /// The library has seen a wait on the set. Until then the kernel's set stays as the application
     /// made it.
     pub(crate) is_seen: bool,
-    /// Another program may be about to get the set, so it is left to the kernel alone.
+    /// Another program may be about to get the set, so only the kernel handles it.
     pub(crate) is_bare: bool,
 }
 
 impl Registration {
-    /// `set`: which one, and whether a wait on it was seen.
+    /// `set` is the set, with whether a wait on it was seen.
     pub(crate) fn new(
         (set, is_seen): (PlaceOfSet, bool),
         fd: c_int,
@@ -55,12 +55,12 @@ impl Registration {
         }
     }
 
-    /// The number by which it is in the kernel's set.
+    /// The number with which it is in the kernel's set.
     pub(crate) fn number(&self) -> c_int {
         self.stand_in_number().unwrap_or(self.fd)
     }
 
-    /// That of the stand-in, if there is one.
+    /// The number of the stand-in, if there is one.
     pub(crate) fn stand_in_number(&self) -> Option<c_int> {
         self.stand_in.as_ref().map(|stand_in| stand_in.fd().raw())
     }

@@ -1,11 +1,11 @@
-//! Relays: processes that bring a program the bytes of a connection which it holds without knowing
-//! of the ring.
+//! Relays: processes that bring a program the bytes of a connection that it holds without knowing
+//! about the ring.
 //!
-//! A socket that is handed over goes back to TCP, and the peer sends again what is unread. It cannot
-//! where it is gone, or has ended its direction, and does not while it makes no call. Then the new
-//! holder gets the other end of a TCP connection in place of the socket, and two processes of the
-//! library's, copies of this one with nothing but the connection, move bytes between the two, a
-//! direction each, until it ends as the connection ends.
+//! A socket that is handed over goes back to TCP, and the peer sends the unread bytes again. It
+//! cannot if it is gone, or has ended its direction, and does not while it makes no call. Then the
+//! new holder gets the other end of a TCP connection instead of the socket. Two processes of the
+//! library, copies of this one with nothing but the connection, move bytes between the two, one in
+//! each direction, until it ends as the connection ends.
 
 use std::ffi::c_int;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -27,17 +27,17 @@ use crate::socket::Socket;
 use crate::table::{self, SharedSet, SocketRef};
 use crate::{filter, fork, hold, log, track};
 
-/// Between two looks at whether others have left a connection.
+/// Time between two checks whether other holders have left a connection.
 const NAP: Duration = Duration::from_millis(5);
 
-/// After so many of them the kernel is asked, which takes longer: a holder that gave the socket to
-/// another program as well may have closed it without a word.
+/// After this many checks the kernel is asked, which takes longer: a holder that also gave the
+/// socket to another program may have closed it without a message.
 const NAPS: usize = 20;
 
-/// Bytes that are moved at a time.
+/// Maximum number of bytes to move at a time.
 const PIECE: usize = 256 << 10;
 
-/// Where the program's end of a relay was put last.
+/// Where the program's end of a relay was last put.
 pub(crate) struct Relayed {
     number: Fd,
     identity: (u64, u64),
@@ -53,13 +53,14 @@ impl Relayed {
     }
 }
 
-/// Whether a relay has begun whose end is where it was put.
+/// True if a relay has begun whose end is still where it was put.
 pub(crate) fn is_begun(socket: &Socket) -> bool {
     socket.relayed().lock().as_ref().is_some_and(Relayed::is_there)
 }
 
-/// Puts the program's end of a relay at `number`, by which another program gets the socket to read
-/// from it: its standard input, or another number beside that. False where the socket stays there.
+/// Puts the program's end of a relay at `number`, with which another program gets the socket to
+/// read from it: its standard input, or another number besides. Returns false if the socket stays
+/// there.
 pub(crate) fn put_at(socket: &Socket, number: c_int) -> bool {
     let to = Fd::new(number);
     let other =
@@ -67,11 +68,11 @@ pub(crate) fn put_at(socket: &Socket, number: c_int) -> bool {
     let replaced = match other {
         // Another number of the same socket.
         Some(other) => Opened::duplicate(other).and_then(|end| fd::replace(to, &end)),
-        // Bytes written there go to the peer by TCP as they are.
+        // Bytes written there go unchanged to the peer by TCP.
         None if !reads_from(number) => return false,
         None => match begin(socket, Takes::AtOnce) {
             Ok(begun) => fd::replace(to, &begun.theirs).map(|()| begun.open()),
-            // An error for the new holder, and no end of the stream that is none.
+            // The new holder gets an error instead of a false end of the stream.
             Err(_) if would_end_falsely(socket) => put_nothing(to),
             Err(_) => return false,
         },
@@ -82,19 +83,19 @@ pub(crate) fn put_at(socket: &Socket, number: c_int) -> bool {
     replaced.is_ok()
 }
 
-/// The program's end of a relay is at `number` now.
+/// Notes that the program's end of a relay is at `number` now.
 pub(crate) fn is_at(socket: &Socket, number: Fd) {
     *socket.relayed().lock() = Relayed::at(number);
-    // It ends for this process with its number.
+    // For this process it ends with its number.
     socket.keep();
 }
 
-/// Whether a program reads from what it gets by this number.
+/// True if a program reads from a file that it gets with this number.
 pub(crate) fn reads_from(number: c_int) -> bool {
     !matches!(number, libc::STDOUT_FILENO | libc::STDERR_FILENO)
 }
 
-/// Whether a program may read from the socket by one of those numbers that it `has`.
+/// True if a program may read from the socket through one of the numbers that it `has`.
 pub(crate) fn is_read(socket: &Socket, has: impl Fn(c_int) -> bool) -> bool {
     socket.numbers().lock().all().any(|number| reads_from(number) && has(number))
 }
@@ -103,10 +104,10 @@ fn put_nothing(number: Fd) -> io::Result<()> {
     pair::unconnected(number).and_then(|end| fd::replace(number, &end))
 }
 
-/// Lets a relay take the place of the socket in this process, before exec, which an epoll set that
-/// has the socket must not survive: it would go on with what the number was. Nor does a relay take
-/// what this program has found, and another one may hold as well. Where no relay can begin, what would
-/// be a false end of the stream becomes an error. Standard output stays as it is.
+/// Replaces the socket in this process with a relay, before exec. No epoll set that has the socket
+/// may survive exec, because it would continue with the replaced file. A relay also does not take
+/// bytes that this program has found, because another program may hold them as well. If no relay
+/// can begin, a false end of the stream becomes an error. Standard output stays unchanged.
 pub(crate) fn take_place(socket: SocketRef, takes: Takes, survives: impl Fn(c_int) -> bool) {
     if !is_read(&socket, &survives) {
         return;
@@ -121,12 +122,12 @@ pub(crate) fn take_place(socket: SocketRef, takes: Takes, survives: impl Fn(c_in
     }
 }
 
-/// Whether its unread bytes were left by another program, which may still want them.
+/// True if its unread bytes were left by another program, which may still want them.
 pub(crate) fn has_found(socket: &Socket) -> bool {
     socket.connection.has_rest() && !socket.connection.is_attached()
 }
 
-/// Whether the next program gets an epoll set that has the socket.
+/// True if the next program gets an epoll set that has the socket.
 pub(crate) fn is_in_surviving_set(socket: &Socket, survives: impl Fn(c_int) -> bool) -> bool {
     socket.registrations().lock().iter().any(|registration| {
         let set = SharedSet::find(&registration.set).and_then(|set| set.number());
@@ -134,8 +135,8 @@ pub(crate) fn is_in_surviving_set(socket: &Socket, survives: impl Fn(c_int) -> b
     })
 }
 
-/// Puts the program's end, or nothing, at those numbers of the socket that are `replaced`, and takes
-/// all of them out of the table.
+/// Puts the program's end, or an unconnected socket, at the socket's numbers for which `replaced`
+/// returns true, and removes all its numbers from the table.
 pub(crate) fn replace_numbers(
     socket: SocketRef,
     begun: Option<Begun>,
@@ -146,12 +147,12 @@ pub(crate) fn replace_numbers(
     if numbers.iter().all(|number| replaced(*number)) {
         socket.keep();
     } else {
-        // The next program has the socket itself as well.
+        // The next program also has the socket itself.
         socket.hand_over();
     }
     drop(socket);
     for number in numbers {
-        // Another thread may have closed it, and another file may have it.
+        // Another thread may have closed it, and the number may belong to another file.
         if socket::identity(Fd::new(number)) != of {
             continue;
         }
@@ -167,12 +168,13 @@ pub(crate) fn replace_numbers(
     }
 }
 
-/// Lets a relay take the place of the socket in this process, which goes on, with the kernel's calls
-/// or in the C library; what it reads is not the new holder's, as with one socket. False where it
-/// stays as it is: an epoll set that has it would go on with what it was.
+/// Replaces the socket in this process with a relay, while the process goes on with the kernel's
+/// calls or in the C library. As with one socket, the new holder does not get the bytes that this
+/// process reads. Returns false if the socket stays as it is, because an epoll set that has it
+/// would continue with the replaced file.
 ///
 /// # Errors
-/// EBUSY where no relay can begin, and the new holder would find an end of the stream that is none.
+/// EBUSY if no relay can begin, and the new holder would find a false end of the stream.
 pub(crate) fn goes_on_in_place(fd: c_int) -> Result<bool, Errno> {
     let Some(socket) = table::socket(fd) else { return Ok(false) };
     if !socket.registrations().lock().is_empty() {
@@ -185,17 +187,17 @@ pub(crate) fn goes_on_in_place(fd: c_int) -> Result<bool, Errno> {
     Ok(true)
 }
 
-/// Whether who gets the socket itself, with unread bytes on the ring, finds an end of the stream in
-/// place of them: the peer has ended its direction.
+/// True if a holder of the socket itself, with unread bytes on the ring, finds an end of the stream
+/// instead of them: the peer has ended its direction.
 pub(crate) fn would_end_falsely(socket: &Socket) -> bool {
     socket::ends(socket.connection.fd()).peers
 }
 
-/// Begins a relay for a program that was given the socket. `None` where none can begin, and the
-/// program finds what the peer sends from now on.
+/// Begins a relay for a program that was given the socket. `None` if none can begin, and the
+/// program finds the bytes that the peer sends from now on.
 ///
 /// # Errors
-/// As for [`goes_on_in_place`].
+/// Those of [`goes_on_in_place`].
 pub(crate) fn begin_or_refuse(socket: &Socket) -> Result<Option<Begun>, Errno> {
     match begin(socket, Takes::AtOnce) {
         Ok(begun) => Ok(Some(begun)),
@@ -204,25 +206,25 @@ pub(crate) fn begin_or_refuse(socket: &Socket) -> Result<Option<Begun>, Errno> {
     }
 }
 
-/// When a relay begins to take what comes for the program.
+/// When a relay begins to take bytes for the program.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Takes {
     /// At once: the program was given the socket to use it.
     AtOnce,
-    /// Once no other process holds the socket: until then it may be theirs alone.
+    /// Once no other process holds the socket: until then the bytes may be theirs alone.
     WhenLeft,
 }
 
-/// A relay that waits for a word before it does anything, and leaves without it.
+/// A relay that waits for permission before it does anything, and otherwise ends.
 pub(crate) struct Begun {
     pub(crate) theirs: Opened,
     gate: Placed,
 }
 
 impl Begun {
-    /// The program has got its end.
+    /// Gives permission, because the program has its end.
     pub(crate) fn open(self) {
-        // Nobody reads it: that it is there is the word.
+        // Never read: being readable is the signal.
         let _ = rustix::io::write(self.gate.as_fd(), &[1]);
     }
 }
@@ -230,17 +232,19 @@ impl Begun {
 /// Begins to relay a connection; the program gets an end in its place.
 ///
 /// # Errors
-/// ENOTSUP where only this process can move its bytes; those of the calls that make a process and
-/// a pair of sockets.
+/// ENOTSUP if only this process can move its bytes; those of the calls that make a process and a
+/// pair of sockets.
 pub(crate) fn begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
     let fd = socket.connection.fd().raw();
     let begun = try_begin(socket, takes);
     match &begun {
-        Ok(_) => log::info!(fd, "the peer does not send again what is unread: a relay brings it"),
+        Ok(_) => {
+            log::info!(fd, "the peer does not send the unread bytes again: a relay brings them")
+        }
         Err(error) => log::error!(
             fd,
             %error,
-            "what is unread cannot be brought to the program that gets the socket; receive it before"
+            "the program that gets the socket cannot get the unread bytes; receive them before"
         ),
     }
     begun
@@ -257,11 +261,11 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
     let (ours, theirs) = pair::like(fd).map_err(error)?;
     let (word, gate) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     let (word, gate) = (Placed::new(word).map_err(error)?, Placed::new(gate).map_err(error)?);
-    // Whatever ends a relay before its time is an error to the program, not an end of the stream.
+    // If a relay ends early for any reason, the program gets an error, not an end of the stream.
     socket::reset_on_close(ours.fd());
     let (near, word) = (ours.fd(), word.fd());
-    // Nobody knows who else holds what this program has found: that goes on with them, whatever this
-    // one does.
+    // The other holders of bytes that this program has found are unknown: the connection continues
+    // with them, whatever this process does.
     let is_found = !connection.is_attached();
     let has_unlisted = connection.has_unlisted_holders();
     let others = connection.holders();
@@ -272,7 +276,7 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
             connection.is_held_by(&others) && (!asks_kernel || connection.is_open_in(&others))
         }
     };
-    // For those that are not listed it has to look through all processes.
+    // For unlisted holders it has to search all processes.
     let naps = if has_unlisted { 10 * NAPS } else { NAPS };
     let wait_for_others = || {
         let mut nap = 1;
@@ -296,7 +300,7 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
         if !has_word(word) {
             return;
         }
-        // So is what the program has sent, to the peer.
+        // Likewise, the peer gets an error for the bytes that the program has sent.
         socket::reset_on_close(connection.fd());
         let Some(left) = outward(connection, near) else { return };
         if left == Left::InOrder || is_found {
@@ -317,12 +321,13 @@ fn try_begin(socket: &Socket, takes: Takes) -> Result<Begun, Errno> {
     Ok(Begun { theirs, gate })
 }
 
-/// Waits for the word; false if it never comes.
+/// Waits for permission; returns false if it never comes.
 fn has_word(word: Fd) -> bool {
     poll::wait(Fd::new(-1), word, Events::READ, Until::NEVER).is_ok_and(|(_, word)| word.read)
 }
 
-/// From the peer to the program. False if the program has closed its end before.
+/// Moves bytes from the peer to the program. Returns false if the program has closed its end
+/// before.
 fn inward(connection: &Connection, near: Fd) -> bool {
     let mut piece = vec![0; PIECE];
     loop {
@@ -342,14 +347,14 @@ fn inward(connection: &Connection, near: Fd) -> bool {
     }
 }
 
-/// How the program has ended its direction.
+/// The way in which the program has ended its direction.
 #[derive(Clone, Copy, PartialEq)]
 enum Left {
     InOrder,
     WithReset,
 }
 
-/// From the program to the peer; `None` if the peer takes no more.
+/// Moves bytes from the program to the peer; `None` if the peer takes no more.
 fn outward(connection: &Connection, near: Fd) -> Option<Left> {
     let mut piece = vec![0; PIECE];
     loop {
@@ -358,7 +363,7 @@ fn outward(connection: &Connection, near: Fd) -> Option<Left> {
             Ok(0) if !was_reset(near) => return Some(Left::InOrder),
             Ok(len) if len > 0 => {
                 if send(connection, &piece[..len]).is_err() {
-                    // The program learns of it when the other direction has ended.
+                    // The program learns about it when the other direction has ended.
                     return None;
                 }
             }
@@ -368,7 +373,7 @@ fn outward(connection: &Connection, near: Fd) -> Option<Left> {
     }
 }
 
-/// Whether the program has reset its end, though the other process has got the error: it has not
+/// True if the program has reset its end, even if the other process has got the error: it has not
 /// ended its direction in order.
 fn was_reset(near: Fd) -> bool {
     socket::ends(near).both && socket::resets_on_close(near)
@@ -394,7 +399,7 @@ fn send(connection: &Connection, mut piece: &[u8]) -> Result<(), Errno> {
             Err(Errno::AGAIN | Errno::INTR) => {
                 let _ = connection.wait(Interest { read: false, write: true }, Until::NEVER);
             }
-            // A program that has found the rest has the kernel's socket beside that.
+            // A program that has found the rest also has the kernel's socket.
             Err(Errno::NOTCONN) if !connection.is_attached() => {
                 return if bring(connection.fd(), piece) { Ok(()) } else { Err(Errno::PIPE) };
             }
@@ -404,7 +409,7 @@ fn send(connection: &Connection, mut piece: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// False if the program is not there any more.
+/// Returns false if the program is gone.
 fn bring(near: Fd, mut piece: &[u8]) -> bool {
     while !piece.is_empty() {
         match socket::send(near, &[IoSlice::new(piece)], KernelSend::NOSIGNAL) {

@@ -18,8 +18,8 @@ use crate::registration::Registration;
 use crate::relay::Relayed;
 use crate::table::SharedSet;
 
-/// A type of socket(2) that every Linux refuses: the kernel's own end below it, and only four bits
-/// are looked at.
+/// A type of socket(2) that every Linux rejects: the kernel's own types end below it, and only four
+/// bits are looked at.
 pub(crate) const SOCK_SEEK_STREAM: c_int = 0xf;
 
 /// The connection is or was attached, seeks, or was found with a rest, so the sets watch its
@@ -28,9 +28,10 @@ pub(crate) const WATCHED: u8 = 1;
 /// Sends travel on the ring, so the kernel's EPOLLOUT means nothing.
 pub(crate) const TX_ON_RING: u8 = 2;
 /// Bytes wait for room in the kernel's socket: its EPOLLOUT is wanted, whatever the application
-/// wants.
+/// asks for.
 pub(crate) const RETRANSMITS: u8 = 4;
-/// The peer rings its doorbell. A connection that only seeks has one for library memory alone.
+/// The peer rings its doorbell. A connection that only seeks has a doorbell for library memory
+/// alone.
 pub(crate) const ATTACHED: u8 = 8;
 pub(crate) const SEEKING: u8 = 16;
 /// A receiver keeps sends from TCP, so the kernel's EPOLLOUT means nothing.
@@ -38,35 +39,35 @@ pub(crate) const HELD_UP: u8 = 32;
 
 /// A socket made by socket() or accept(), from its first to its last fd number in this process.
 pub(crate) struct Socket {
-    /// What moves its bytes.
+    /// The connection that moves its bytes.
     pub(crate) connection: Connection,
     numbers: Lock<Numbers>,
     listening: AtomicBool,
     registrations: Lock<Vec<Registration>>,
-    /// Length of `registrations`, for those who only want to know whether there are any.
+    /// Length of `registrations`, for callers that only check whether there are any.
     registered: AtomicUsize,
-    /// What the epoll sets were last told about the connection.
+    /// The state of the connection that the epoll sets last got.
     shown: AtomicU8,
-    /// Counts the sends that found no room: after one of them, room is news to an edge-triggered
+    /// Number of sends that found no room: after one of them, room is news to an edge-triggered
     /// epoll set.
     starved: AtomicU64,
-    /// Watches in epoll sets that are armed, but not for the room to send that they want.
+    /// Number of armed watches in epoll sets that want room to send, but are not armed for it.
     leaving_room: AtomicUsize,
-    /// Counts the shutdowns of this end, which are news to an edge-triggered epoll set.
+    /// Number of shutdowns of this end, which are news to an edge-triggered epoll set.
     shutdowns: AtomicU64,
     /// See [`Socket::limits_set`].
     limits_set: AtomicU32,
-    /// Made by SOCK_SEEK_STREAM; so are the sockets that it accepts.
+    /// Made with SOCK_SEEK_STREAM; so are the sockets that it accepts.
     seekable: AtomicBool,
-    /// What the application has borrowed.
+    /// The memory that the application has borrowed.
     loans: Lock<Vec<IovecLoan>>,
-    /// Another program holds it, too, as a plain socket.
+    /// Another program also holds it, as a plain socket.
     handed_over: AtomicBool,
-    /// Whether waiting awake in poll and select has paid lately.
+    /// Tracks whether spinning in poll and select has paid recently.
     pub(crate) spinner: SetSpinner,
-    /// The relay that the last program got which it was handed to.
+    /// The relay that the last program got to which it was handed over.
     relayed: Lock<Option<Relayed>>,
-    /// What a parent process had moved when it forked this one.
+    /// The bytes that a parent process had moved when it forked this one.
     inherited: OnceLock<Totals>,
 }
 
@@ -103,17 +104,17 @@ impl Socket {
         &self.registrations
     }
 
-    /// To be called under the lock of the registrations whenever they change.
+    /// Call it under the lock of the registrations whenever they change.
     pub(crate) fn note_registrations(&self, registrations: &[Registration]) {
         self.registered.store(registrations.len(), Ordering::Release);
-        // One that is closed keeps nobody from the ring.
+        // A closed set keeps no connection from the ring.
         let live = registrations.iter().filter(|registration| {
             SharedSet::find(&registration.set).is_some_and(|set| set.number().is_some())
         });
         self.connection.note_sets(live.map(|registration| registration.is_seen));
     }
 
-    /// What the epoll sets have to know about the connection.
+    /// The state of the connection that the epoll sets need.
     #[inline]
     pub(crate) fn to_show(&self) -> u8 {
         let (attached, seeks) = (self.connection.is_attached(), self.connection.is_seeking());
@@ -137,18 +138,18 @@ impl Socket {
         }
     }
 
-    /// Whether there are sets that do not know it.
+    /// True if some sets do not have the current state.
     #[inline]
     pub(crate) fn has_more_to_show(&self) -> bool {
         self.registered.load(Ordering::Acquire) != 0 && {
-            // That a read is over which keeps sends from TCP, a set finds out by itself. So it may
-            // not know of the next one, though it was shown the one before.
+            // A set finds out by itself when a read that keeps sends from TCP ends. So it may not
+            // know about the next one, although it was shown the one before.
             let now = self.to_show();
             now & HELD_UP != 0 || now != self.shown.load(Ordering::Acquire)
         }
     }
 
-    /// To be called under the lock of the registrations when all sets know `shown`.
+    /// Call it under the lock of the registrations when all sets have the state `shown`.
     pub(crate) fn set_shown(&self, shown: u8) {
         self.shown.store(shown, Ordering::Release);
     }
@@ -164,7 +165,7 @@ impl Socket {
     /// From its first byte on, every receive from the connection may find holes.
     pub(crate) fn set_seekable(&self) {
         self.seekable.store(true, Ordering::Relaxed);
-        // To ask is to begin.
+        // Querying begins the seeking.
         guarded_raw(|| self.connection.extent());
     }
 
@@ -190,7 +191,7 @@ impl Socket {
         self.connection.settings().set_send_timeout(timeout);
     }
 
-    /// How often this process has set a time limit.
+    /// Number of times that this process has set a time limit.
     pub(crate) fn limits_set(&self) -> u32 {
         self.limits_set.load(Ordering::Relaxed)
     }
@@ -204,7 +205,8 @@ impl Socket {
         self.connection.recv_low_water()
     }
 
-    /// Options that the kernel copies from a listener to the sockets that it accepts.
+    /// Takes over the options that the kernel copies from a listener to the sockets that it
+    /// accepts.
     pub(crate) fn inherit(&self, listener: &Socket) {
         let (from, to) = (&listener.connection, &self.connection);
         to.settings().set_recv_timeout(from.settings().recv_timeout());
@@ -219,20 +221,20 @@ impl Socket {
         }
     }
 
-    /// Bytes that are in the counters of the parent process.
+    /// Bytes that the parent process has already counted.
     pub(crate) fn counted_by_parent(&self) -> Totals {
         self.inherited.get().copied().unwrap_or_default()
     }
 
-    /// In the child of a fork.
+    /// Called in the child of a fork.
     pub(crate) fn after_fork_child(&self) {
         self.connection.after_fork_child();
         let _ = self.inherited.set(self.connection.totals());
-        // The thread that was about to become another program is not here.
+        // The thread that was about to become another program does not exist here.
         self.registrations.lock().iter_mut().for_each(|registration| registration.is_bare = false);
     }
 
-    /// Another program gets this socket. False if one did before.
+    /// Notes that another program gets this socket. Returns false if one did before.
     pub(crate) fn hand_over(&self) -> bool {
         !self.handed_over.swap(true, Ordering::Relaxed)
     }
@@ -241,40 +243,39 @@ impl Socket {
         self.handed_over.load(Ordering::Relaxed)
     }
 
-    /// It was not handed over after all.
+    /// Notes that it was not handed over after all.
     pub(crate) fn keep(&self) {
         self.handed_over.store(false, Ordering::Relaxed);
     }
 
-    /// What user space alone knows to be ready. As in the kernel, less than SO_RCVLOWAT bytes are
-    /// nothing to read.
+    /// The readiness known only to user space. As in the kernel, fewer than SO_RCVLOWAT bytes do
+    /// not make it readable.
     #[inline]
     pub(crate) fn readiness(&self) -> Readiness {
         self.readiness_for(Interest::default())
     }
 
-    /// As [`Socket::readiness`], for somebody who wants to know whether there is room.
+    /// Like [`Socket::readiness`], for a caller that also wants to know about room.
     #[inline]
     pub(crate) fn readiness_for(&self, want: Interest) -> Readiness {
         let mut ready = self.connection.readiness_for(want);
         if ready.read && self.low_water() > 1 && !ready.end {
-            // Another process may have set it back.
+            // Another process may have reset it.
             let low_water = self.connection.recv_low_water_now();
             ready.read = self.connection.unread().is_ok_and(|unread| unread >= low_water);
         }
         ready
     }
 
-    /// Whether something is to be received, or the connection seeks, that the kernel does not know
-    /// of.
+    /// True if the kernel does not know about all unread bytes, or the connection seeks.
     pub(crate) fn is_left(&self) -> bool {
         let unread = || self.readiness_for(Interest { read: true, write: false }).read;
         let connection = &self.connection;
         connection.is_seeking() || connection.carriers().1 == Carrier::Ring || unread()
     }
 
-    /// A send found less room than it wanted. From now on room is news to edge-triggered sets:
-    /// those that sleep look again, and have the peer ring for it.
+    /// Notes that a send found less room than it wanted. From now on room is news to edge-triggered
+    /// sets: sleeping ones check again, and have the peer ring for it.
     #[inline]
     pub(crate) fn note_starved(&self) {
         if self.registered.load(Ordering::Relaxed) != 0 {
@@ -287,8 +288,8 @@ impl Socket {
         }
     }
 
-    /// A watch is about to be armed without room to send, and looks at the count of sends that found
-    /// none afterwards.
+    /// Called before a watch is armed without room to send; afterwards it checks the number of
+    /// sends that found none.
     pub(crate) fn leave_room(&self) {
         self.leaving_room.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);

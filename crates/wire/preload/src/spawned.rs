@@ -1,5 +1,5 @@
-//! Programs that are started by actions of posix_spawn(3). These duplicate nothing before the program
-//! starts, so what it gets by them is remembered here.
+//! Programs that are started with actions of posix_spawn(3). The actions duplicate nothing before
+//! the program starts, so this module notes which files it will get.
 
 use std::ffi::c_int;
 use std::os::fd::AsFd;
@@ -16,25 +16,25 @@ use crate::relay::{self, begin_or_refuse, reads_from};
 use crate::socket::Socket;
 use crate::table::{self, SocketRef};
 
-/// A file, as the kernel knows it.
+/// A file, as identified by the kernel.
 type Identity = (u64, u64);
 
 struct Actions {
     at: usize,
-    /// The numbers that the program gets: of a socket, or of something else.
+    /// The numbers that the program gets, for a socket or for another file.
     numbers: Vec<(c_int, Option<Identity>)>,
-    /// The ends of relays that it gets in place of sockets.
+    /// The ends of relays that it gets instead of sockets.
     ends: Vec<(Identity, Placed)>,
 }
 
 static KNOWN: Lock<Vec<Actions>> = Lock::new(Vec::new());
 
-/// The lock of all that is known.
+/// The lock of all notes.
 pub(crate) fn lock() -> &'static RawLock {
     KNOWN.raw()
 }
 
-/// The socket that `number` stands for in the program when it has got what it gets so far.
+/// The socket that `number` stands for in the program after the actions so far.
 pub(crate) fn socket(actions: usize, number: c_int) -> Option<SocketRef> {
     let given = KNOWN.lock().iter().find(|known| known.at == actions).and_then(|known| {
         known.numbers.iter().find(|(given, _)| *given == number).map(|(_, socket)| *socket)
@@ -45,7 +45,7 @@ pub(crate) fn socket(actions: usize, number: c_int) -> Option<SocketRef> {
     }
 }
 
-/// The program gets `number` next, for this socket or for something else.
+/// Notes that the program gets `number` next, for this socket or for another file.
 pub(crate) fn gets(actions: usize, number: c_int, socket: Option<&Socket>) {
     let of = socket.and_then(|socket| kernel::identity(socket.connection.fd()));
     with(actions, |known| {
@@ -63,16 +63,16 @@ fn with(actions: usize, work: impl FnOnce(&mut Actions)) {
     work(&mut all[place]);
 }
 
-/// The end of a relay that the program is to get as `to` in place of the socket, if there is one.
+/// The end of a relay that the program is to get as `to` instead of the socket, if there is one.
 ///
 /// # Errors
-/// EBUSY where it would find an end of the stream that is none.
+/// EBUSY if the program would find a false end of the stream.
 pub(crate) fn end_for(
     socket: &SocketRef,
     actions: usize,
     to: c_int,
 ) -> Result<Option<c_int>, Errno> {
-    // The relay may have taken what was unread since the first of them.
+    // An earlier relay may have taken the unread bytes.
     if let Some(end) = guarded(|| known_end(socket, actions)).flatten() {
         return Ok(Some(end));
     }
@@ -102,12 +102,12 @@ fn begin(socket: &Socket, actions: usize, to: c_int) -> Result<Option<c_int>, Er
     Ok(Some(number.raw()))
 }
 
-/// Nothing is started any more by what was at this address.
+/// Forgets the actions at this address: nothing is started with them any more.
 pub(crate) fn forget(actions: usize) {
     KNOWN.lock().retain(|known| known.at != actions);
 }
 
-/// The last number of a socket is about to be closed: nothing more is started that gets it.
+/// Called before the last number of a socket is closed: no program that starts later gets it.
 pub(crate) fn forget_socket(socket: &Socket) {
     if socket.relayed().lock().is_none() {
         return;

@@ -16,8 +16,8 @@ static ON: AtomicBool = AtomicBool::new(false);
 static READY: AtomicBool = AtomicBool::new(false);
 static STARTED: Once = Once::new();
 
-/// Runs before main, and before the constructors of the program's other libraries or after them:
-/// nothing relies on which.
+/// Runs before main, and before or after the constructors of the program's other libraries: no code
+/// relies on the order.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = {
@@ -37,18 +37,18 @@ static DESTRUCTOR: extern "C" fn() = {
     destructor
 };
 
-/// Whether sockets are tracked as soon as they are made. Switched off, every function is libc's,
-/// because nothing is found in the table but what the program itself seeks in.
+/// True if sockets are tracked when they are made. If switched off, every function is libc's,
+/// because the table contains only sockets in which the program itself seeks.
 #[inline]
 pub(crate) fn is_on() -> bool {
     if !STARTED.is_completed() {
-        // A constructor that runs before ours.
+        // Called from a constructor that runs before this library's.
         guarded(start);
     }
     ON.load(Ordering::Relaxed)
 }
 
-/// Whether sockets are, or may be, tracked.
+/// True if sockets are or may be tracked.
 #[inline]
 pub(crate) fn is_tracking() -> bool {
     is_on() || READY.load(Ordering::Relaxed)
@@ -60,7 +60,7 @@ fn start() {
         syscall::start();
         loader::start();
         let config = keeping_errno(Config::get);
-        // Of filters that are there already nobody can say what they do.
+        // The effect of existing filters is unknown.
         let filters = if config.enabled { keeping_errno(filter::installed) } else { Some(0) };
         if filters.is_none_or(|filters| filters > config.seccomp) {
             keeping_errno(|| {
@@ -68,12 +68,12 @@ fn start() {
                 log::start();
                 match filters {
                     None => log::warn!(
-                        "/proc/self/status cannot be read, so nobody knows whether system calls are \
+                        "/proc/self/status cannot be read, so it is unknown whether system calls are \
                          filtered: nothing is accelerated; mount /proc"
                     ),
                     Some(_) => log::warn!(
-                        "system calls are filtered (seccomp), and what the library needs may not come \
-                         through: nothing is accelerated; see SEEKWIRE_SECCOMP in seekwire(7)"
+                        "system calls are filtered (seccomp), and calls that the library needs may be \
+                         blocked: nothing is accelerated; see SEEKWIRE_SECCOMP in seekwire(7)"
                     ),
                 }
             });
@@ -96,27 +96,27 @@ fn start() {
     }
 }
 
-/// Another copy of this library, linked into the program itself, comes before this one, which was
-/// preloaded: two would each take the other for the C library.
+/// Called by another copy of this library that is linked into the program itself and comes before
+/// this preloaded one: otherwise each would take the other for the C library.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn seekwire_stand_back() {
-    // What this one has begun is over first.
+    // Waits until this copy has finished what it began.
     STARTED.call_once(|| {});
     stand_down();
 }
 
-/// No further socket is tracked.
+/// From now on no more sockets are tracked.
 pub(crate) fn stand_down() {
     stand_back();
     READY.store(false, Ordering::Release);
 }
 
-/// No further socket is tracked, but those that the program seeks in.
+/// From now on no more sockets are tracked, except those in which the program seeks.
 pub(crate) fn stand_back() {
     ON.store(false, Ordering::Release);
 }
 
-/// Makes everything ready for sockets to be tracked.
+/// Prepares for tracking sockets.
 pub(crate) fn prepare() {
     static PREPARED: Once = Once::new();
     PREPARED.call_once(|| {
@@ -129,16 +129,15 @@ pub(crate) fn prepare() {
             process::start();
             fork::start();
             // Handlers run in the reverse order, so that the program's come before this one.
-            // SAFETY: a function that is never unloaded, which takes what is given with it, and
-            // ignores it.
+            // SAFETY: a function that is never unloaded, and ignores its argument.
             unsafe { __cxa_at_quick_exit(quick_end, ptr::null_mut()) };
             READY.store(true, Ordering::Release);
         });
     });
 }
 
-/// Where the library's own fds begin: above what the application may use, where the hard limit
-/// leaves room, but not so high that the kernel's table of fds grows large.
+/// Start of the library's own fds: above those that the application may use, if the hard limit
+/// leaves room, but low enough to keep the kernel's descriptor table small.
 fn floor() -> c_int {
     const HIGHEST: u64 = 16384;
     let (soft, hard) = limit::descriptor_limit();
@@ -146,7 +145,7 @@ fn floor() -> c_int {
     floor.min(HIGHEST) as c_int
 }
 
-/// The process ends, or becomes another program.
+/// Called when the process ends, or becomes another program.
 pub(crate) fn end() {
     static ENDED: AtomicBool = AtomicBool::new(false);
     if READY.load(Ordering::Acquire)
@@ -175,7 +174,7 @@ extern "C" fn quick_end(_argument: *mut c_void) {
     end();
 }
 
-/// _exit(2): the counters are written here too.
+/// _exit(2): also writes the counters.
 ///
 /// # Safety
 ///
@@ -184,7 +183,7 @@ extern "C" fn quick_end(_argument: *mut c_void) {
 pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
     end();
     loop {
-        // The C library's call: the program may have forbidden those from elsewhere.
+        // The C library's call, because the program may have forbidden those from elsewhere.
         // SAFETY: takes an integer; does not return.
         let _ = unsafe { syscall::next(libc::SYS_exit_group, [status as usize, 0, 0, 0, 0, 0]) };
     }

@@ -1,4 +1,4 @@
-//! SEEKWIRE_STATS: what the process's connections did, written as JSON when it ends.
+//! SEEKWIRE_STATS: counters of the process's connections, written as JSON when it ends.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,15 +21,14 @@ struct Sums {
     tracked: u64,
     attached: u64,
     fell_back: u64,
-    /// How long it took until connections were attached, in microseconds: all together, and the one
-    /// that took longest.
+    /// The time until connections were attached, in microseconds: the sum, then the maximum.
     set_up: u64,
     longest: u64,
     tx_tcp: u64,
     tx_ring: u64,
     rx_tcp: u64,
     rx_ring: u64,
-    /// Why connections do not travel on the ring, and how many.
+    /// The number of connections that do not travel on the ring, by reason.
     reasons: BTreeMap<String, u64>,
 }
 
@@ -102,10 +101,10 @@ impl Sums {
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 
-/// Connections that are closed already.
+/// Sums over closed connections.
 static CLOSED: Lock<Sums> = Lock::new(Sums::ZERO);
 
-/// Counts a connection of which the last fd goes.
+/// Counts a connection whose last fd is closed.
 pub(crate) fn closed(socket: &Socket) {
     if WANTED.load(Ordering::Relaxed) {
         CLOSED.lock().add(socket);
@@ -114,10 +113,10 @@ pub(crate) fn closed(socket: &Socket) {
 
 static TARGET: OnceLock<PathBuf> = OnceLock::new();
 
-/// Before anything is tracked.
+/// Called before anything is tracked.
 pub(crate) fn start() {
     if let Some(target) = &Config::get().stats {
-        // Now, because servers change their directory later.
+        // Resolved now, because servers change their directory later.
         let _ = TARGET.set(std::path::absolute(target).unwrap_or_else(|_| target.clone()));
         WANTED.store(true, Ordering::Relaxed);
     }
@@ -129,8 +128,7 @@ pub(crate) fn write() {
     let mut sums = CLOSED.lock_in_handler().map_or(Sums::ZERO, |sums| sums.clone());
     sums.add_live();
     if sums.tracked == 0 {
-        // Helpers such as shells would only replace or bury the counters of the program that is
-        // meant.
+        // Helpers such as shells would only replace or bury the counters of the intended program.
         return;
     }
     if let Err(error) = write_whole(&place(target), &sums.json()) {
@@ -138,11 +136,10 @@ pub(crate) fn write() {
     }
 }
 
-/// Writes a file so that whoever reads it, at any time, finds all of the old text or all of the
-/// new.
+/// Writes a file so that a reader, at any time, finds either the old text or the new one.
 fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
-        // A pipe, a terminal, or a link to one: it is to stay what it is.
+        // A pipe, a terminal, or a link to one must not be replaced.
         return file::write(path, text.as_bytes());
     }
     let mut draft = path.to_owned().into_os_string();
@@ -154,7 +151,7 @@ fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     written
 }
 
-/// `%p` stands for the process id; in a directory each program and process has its file.
+/// Replaces `%p` with the process id; in a directory each program and process has its own file.
 fn place(target: &Path) -> PathBuf {
     let pid = std::process::id();
     if target.is_dir() {
@@ -171,7 +168,7 @@ fn place(target: &Path) -> PathBuf {
     PathBuf::from(OsString::from_vec(name))
 }
 
-/// The name of the process, as ps(1) shows it; no part of a path.
+/// The name of the process, as in ps(1), without a slash.
 fn program() -> String {
     let name = file::read("/proc/self/comm".as_ref()).unwrap_or_default();
     String::from_utf8_lossy(name.trim_ascii_end()).replace('/', "_")
@@ -192,12 +189,12 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// What a fork must find free.
+/// The lock that a fork must hold.
 pub(crate) fn lock() -> &'static RawLock {
     CLOSED.raw()
 }
 
-/// The child counts what it does itself.
+/// The child counts its own connections only.
 pub(crate) fn after_fork_child() {
     *CLOSED.lock() = Sums::ZERO;
 }

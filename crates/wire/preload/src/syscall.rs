@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crate::ffi::set_errno;
 use crate::real;
 
-/// What makes a system call: the C library's function, or the next library's, once the process has
-/// started; until then our own, since looking up theirs may take memory, whose allocator may be the
-/// caller.
+/// The function that makes a system call: the C library's, or the next library's, once the process
+/// has started. Until then it is our own, because looking up theirs may allocate memory, and the
+/// allocator may be the caller.
 pub(crate) static NEXT: AtomicPtr<c_void> = AtomicPtr::new(make as *const () as *mut c_void);
 
-/// To be called when the process starts.
+/// Call it when the process starts.
 pub(crate) fn start() {
     let next = real::address_of_syscall();
     if !next.is_null() {
@@ -19,7 +19,7 @@ pub(crate) fn start() {
     }
 }
 
-/// The system call itself, as the C library makes it.
+/// Makes the system call like the C library.
 ///
 /// # Safety
 ///
@@ -46,7 +46,7 @@ unsafe extern "C" fn make() -> c_long {
     )
 }
 
-/// As above.
+/// The same for aarch64; see above.
 ///
 /// # Safety
 ///
@@ -79,7 +79,7 @@ extern "C" fn failed(result: c_long) -> c_long {
 
 type Call = unsafe extern "C-unwind" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
 
-/// Makes a system call as it was asked for.
+/// Makes a system call with unchanged arguments.
 ///
 /// # Safety
 ///

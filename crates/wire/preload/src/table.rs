@@ -1,7 +1,7 @@
 //! The table that maps fd numbers to objects.
 //!
-//! Two levels, so that a process pays only for the range of numbers that it uses. An entry holds
-//! one reference to its object; entries for duplicates of an fd share the object.
+//! It has two levels, so that a process pays only for the range of numbers that it uses. An entry
+//! holds one reference to its object; entries for duplicates of an fd share the object.
 
 use std::any::Any;
 use std::ffi::c_int;
@@ -28,26 +28,26 @@ type Leaf = [AtomicPtr<Object>; LEAF];
 
 static ROOT: [AtomicPtr<Leaf>; LEAVES] = [const { AtomicPtr::new(ptr::null_mut()) }; LEAVES];
 
-/// One more than the highest number that was ever entered.
+/// The highest number that was ever entered, plus 1.
 static END: AtomicUsize = AtomicUsize::new(0);
 
-/// What was taken out of the table, and may still be in use.
+/// Objects that were removed from the table, and may still be in use.
 pub(crate) static RETIRED: Domain<Object> = Domain::new();
 
 /// An epoll set of the table's sockets.
 pub(crate) type Set = set::Set<SharedSocket>;
 
-/// A lookup, and what it found.
+/// A lookup and the object that it found.
 pub(crate) type Hazard = hazard::Hazard<Object>;
 
-/// What an fd of this process stands for, if the library takes part in it.
+/// The object behind an fd of this process, if the library takes part in it.
 pub(crate) struct Object {
-    /// Link of the list of objects that wait to be freed.
+    /// Link in the list of objects that wait to be freed.
     next_retired: AtomicPtr<Object>,
     kind: Kind,
 }
 
-// The kinds have no common size, but almost all objects are sockets.
+// The kinds differ in size, but almost all objects are sockets.
 #[allow(clippy::large_enum_variant)]
 enum Kind {
     Socket(Socket),
@@ -77,7 +77,7 @@ impl Object {
         Arc::new(Object { next_retired: AtomicPtr::new(ptr::null_mut()), kind: Kind::Uring(uring) })
     }
 
-    /// The fd numbers of this process that stand for the object.
+    /// The fd numbers of this process for the object.
     pub(crate) fn numbers(&self) -> &Lock<Numbers> {
         match &self.kind {
             Kind::Socket(socket) => socket.numbers(),
@@ -86,7 +86,7 @@ impl Object {
         }
     }
 
-    /// Whether `fd` is the one of several numbers under which the object is visited.
+    /// True if `fd` is the number under which the object is visited; it may have others.
     pub(crate) fn is_known_by(&self, fd: c_int) -> bool {
         self.numbers().lock_in_handler().is_some_and(|numbers| numbers.any() == Some(fd))
     }
@@ -167,7 +167,7 @@ typed!(
     c_int
 );
 impl SocketRef {
-    /// The number by which it was looked up.
+    /// The number with which it was looked up.
     pub(crate) fn number(&self) -> c_int {
         self.1
     }
@@ -191,7 +191,7 @@ typed!(
 
 #[inline]
 fn entry(fd: c_int) -> Option<&'static AtomicPtr<Object>> {
-    // Negative numbers become too large ones.
+    // Negative numbers become numbers that are too large.
     let number = fd as usize;
     let leaf = ROOT.get(number / LEAF)?.load(Ordering::Acquire);
     // SAFETY: a leaf is never freed.
@@ -208,13 +208,13 @@ pub(crate) fn get(fd: c_int) -> Option<Hazard> {
     hazard::protect(entry)
 }
 
-/// Whether something is entered for `fd`.
+/// True if there is an entry for `fd`.
 #[inline]
 pub(crate) fn is_entered(fd: c_int) -> bool {
     entry(fd).is_some_and(|entry| !entry.load(Ordering::Relaxed).is_null())
 }
 
-/// What an fd stands for.
+/// The object behind an fd.
 pub(crate) enum Entry {
     /// A tracked socket.
     Socket(SocketRef),
@@ -224,7 +224,7 @@ pub(crate) enum Entry {
     Uring(UringRef),
 }
 
-/// What `fd` stands for, if the library takes part in it.
+/// The object behind `fd`, if the library takes part in it.
 #[inline]
 pub(crate) fn lookup(fd: c_int) -> Option<Entry> {
     let object = get(fd)?;
@@ -242,7 +242,7 @@ pub(crate) fn socket(fd: c_int) -> Option<SocketRef> {
     object.as_socket().is_some().then(|| SocketRef(object, fd))
 }
 
-/// The tracked socket that the kernel knows as `of`, if it is one of those that are `looked_at`.
+/// The tracked socket with the kernel's identity `of`, if it is one of those that are `looked_at`.
 pub(crate) fn socket_of(of: (u64, u64), looked_at: impl Fn(&Socket) -> bool) -> Option<SocketRef> {
     let is_it = |socket: &SocketRef| {
         looked_at(socket) && kernel::identity(socket.connection.fd()) == Some(of)
@@ -265,8 +265,8 @@ pub(crate) fn set(fd: c_int) -> Option<SetRef> {
     object.as_set().is_some().then(|| SetRef(object))
 }
 
-/// Enters `object` for `fd`, and gives back what stood there: an fd that was closed where the
-/// library could not see it. A number beyond the table is left alone.
+/// Enters `object` for `fd`, and returns the previous object: its fd was closed where the library
+/// could not see it. A number beyond the table is ignored.
 pub(crate) fn insert(fd: c_int, object: Arc<Object>) -> Option<Arc<Object>> {
     let number = fd as usize;
     let root = ROOT.get(number / LEAF)?;
@@ -290,32 +290,32 @@ pub(crate) fn insert(fd: c_int, object: Arc<Object>) -> Option<Arc<Object>> {
 }
 
 impl SetRef {
-    /// What names this set.
+    /// A reference that identifies this set.
     pub(crate) fn place(&self) -> PlaceOfSet {
         let object: Arc<dyn Any + Send + Sync> = self.0.share();
         Arc::downgrade(&object)
     }
 
-    /// Whether `place` names this set.
+    /// True if `place` refers to this set.
     pub(crate) fn is(&self, place: &PlaceOfSet) -> bool {
         ptr::addr_eq(place.as_ptr(), &raw const *self.0)
     }
 }
 
 impl SharedSet {
-    /// Whether `place` names this set.
+    /// True if `place` refers to this set.
     pub(crate) fn is(&self, place: &PlaceOfSet) -> bool {
         ptr::addr_eq(place.as_ptr(), Arc::as_ptr(&self.0))
     }
 
-    /// The set that `place` names, if it is still there.
+    /// The set to which `place` refers, if it still exists.
     pub(crate) fn find(place: &PlaceOfSet) -> Option<SharedSet> {
         let object = place.upgrade()?.downcast::<Object>().ok()?;
         object.as_set().is_some().then(|| SharedSet(object))
     }
 }
 
-/// Takes the entry of `fd` out. The caller must hand the object to [`RETIRED`].
+/// Removes the entry of `fd`. The caller must hand the object to [`RETIRED`].
 pub(crate) fn remove(fd: c_int) -> Option<Arc<Object>> {
     reference(entry(fd)?.swap(ptr::null_mut(), Ordering::AcqRel))
 }
@@ -326,18 +326,18 @@ fn reference(object: *mut Object) -> Option<Arc<Object>> {
     (!object.is_null()).then(|| unsafe { Arc::from_raw(object) })
 }
 
-/// Nothing is entered any more, nor will be: as if nothing ever was.
+/// Empties the table for good, as if nothing had ever been entered.
 pub(crate) fn close_up() {
     END.store(0, Ordering::Release);
 }
 
-/// Whether no object was ever entered.
+/// True if no object was ever entered.
 #[inline]
 pub(crate) fn is_unused() -> bool {
     END.load(Ordering::Relaxed) == 0
 }
 
-/// Every number that may have an entry.
+/// All numbers that may have an entry.
 pub(crate) fn numbers() -> std::ops::Range<c_int> {
     0..END.load(Ordering::Acquire) as c_int
 }

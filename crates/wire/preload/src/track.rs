@@ -13,7 +13,7 @@ use crate::socket::Socket;
 use crate::table::{self, Object, RETIRED, Set, SocketRef};
 use crate::{ffi, log, memory, postponed, process, spawned, stats};
 
-/// Tracks `fd`, which the kernel has just handed out. `listener` if it was accepted.
+/// Tracks `fd`, which the kernel has just returned. `listener` is set if it was accepted.
 pub(crate) fn track(fd: c_int, role: Role, nonblocking: bool, listener: Option<&Socket>) {
     if memory::is_scarce() {
         fresh(fd);
@@ -37,17 +37,17 @@ pub(crate) fn track_set(fd: c_int) {
     enter(fd, Object::set(Set::new(fd)));
 }
 
-/// Enters an object for a number that the kernel has just handed out.
+/// Enters an object for a number that the kernel has just returned.
 pub(crate) fn enter(fd: c_int, object: Arc<Object>) {
     if let Some(stale) = table::insert(fd, object) {
-        // Closed by a way that the library cannot see, such as a raw system call.
+        // Closed in a way that the library cannot see, such as a raw system call.
         log::debug!(fd, "a tracked fd was closed behind the library's back");
         leave(fd, stale, Last::Gone);
     }
 }
 
-/// The kernel has just handed out `fd` for something that the library takes no part in: what the
-/// table has there was closed by a way that the library cannot see.
+/// Called when the kernel has just returned `fd` for a file that the library does not track: the
+/// table's object was closed in a way that the library cannot see.
 #[inline]
 pub(crate) fn fresh(fd: c_int) -> c_int {
     if table::is_entered(fd) {
@@ -56,7 +56,7 @@ pub(crate) fn fresh(fd: c_int) -> c_int {
     fd
 }
 
-/// Stops tracking `fd`, which does not stand for the entered object any more.
+/// Stops tracking `fd`, which no longer stands for the entered object.
 #[cold]
 pub(crate) fn untrack_unseen(fd: c_int) {
     match process::kind() {
@@ -70,7 +70,7 @@ pub(crate) fn untrack_unseen(fd: c_int) {
     }
 }
 
-/// Stops tracking `fd`: to be called before the kernel can hand its number out again.
+/// Stops tracking `fd`. Call it before the kernel can reuse the number.
 pub(crate) fn untrack(fd: c_int, last: Last) {
     if let Some(object) = table::remove(fd) {
         leave(fd, object, last);
@@ -87,8 +87,9 @@ pub(crate) fn untrack_closing(fd: c_int) {
     }
 }
 
-/// Takes `fd` out of the table of a child with a copy of the memory. The object is the parent's: its
-/// epoll sets and its ring are shared, and its locks may have been held when they were copied.
+/// Removes `fd` from the table of a child with a copy of the memory. The object belongs to the
+/// parent: its epoll sets and its ring are shared, and its locks may have been held when they were
+/// copied.
 pub(crate) fn forget(fd: c_int) {
     if let Some(object) = table::remove(fd) {
         std::mem::forget(object);
@@ -118,7 +119,7 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
                 spawned::forget_socket(socket);
                 eager = socket.connection.holds_resources();
                 socket.connection.leave_number();
-                // One that lives on in another program does not end with this number.
+                // A connection that lives on in another program does not end with this number.
                 match last {
                     Last::Closing if !socket.is_handed_over() => socket.connection.close(),
                     Last::Gone => socket.connection.was_closed(),
@@ -130,7 +131,7 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
             set.clear();
         }
     });
-    // As long as other numbers stand for it, their references keep it.
+    // While other numbers stand for it, their references keep it.
     if gone {
         RETIRED.retire(object);
         if RETIRED.is_due(eager) {
@@ -140,12 +141,12 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
 }
 
 /// Waits until no other thread can be about to use the number that is closed next: each has left
-/// its call, or sleeps, and has the file by another number when it wakes.
+/// its call, or sleeps, and will use another number for the file when it wakes.
 fn await_users(object: &Arc<Object>, socket: &Socket, gone: bool) {
     let connection = &socket.connection;
     if !connection.receives_by_library()
         || thread::is_only_one()
-        // They have been waited for.
+        // Those threads have already been waited for.
         || process::retreats()
     {
         return;
@@ -158,7 +159,7 @@ fn await_users(object: &Arc<Object>, socket: &Socket, gone: bool) {
     }
 }
 
-/// `fd` has become another number for `object`.
+/// Enters `fd`, which has become another number for `object`.
 pub(crate) fn duplicate(object: Arc<Object>, fd: c_int) {
     if object.numbers().lock_in_handler().is_some_and(|mut numbers| numbers.add(fd)) {
         enter(fd, object);
@@ -166,8 +167,8 @@ pub(crate) fn duplicate(object: Arc<Object>, fd: c_int) {
 }
 
 impl SocketRef {
-    /// Brings the epoll sets that hold this socket up to date with the state of its connection. To
-    /// be called after anything that may have attached it, or may have moved its sends to the other
+    /// Updates the epoll sets that contain this socket with the state of its connection. Call it
+    /// after anything that may have attached the connection, or moved its sends to the other
     /// carrier.
     #[inline]
     pub(crate) fn update_sets(&self) {
@@ -180,7 +181,7 @@ impl SocketRef {
         }
     }
 
-    /// The number of the connection was found to stand for another file, or none.
+    /// Called when the number of the connection was found to stand for another file, or none.
     #[cold]
     pub(crate) fn untrack_stale(&self) {
         let fd = self.connection.fd().raw();
@@ -192,7 +193,7 @@ impl SocketRef {
     }
 }
 
-/// What signal handlers have left to the thread that they interrupted.
+/// The work that signal handlers have left to the interrupted thread.
 static FINISH: Task = Task(finish);
 
 fn finish() {

@@ -1,6 +1,6 @@
-//! Rings of io_uring(7) that were made without a call to libc, and those of kinds that are not
-//! known here, are not understood. What the program does by them is not seen, so nothing is
-//! accelerated in a process that has one.
+//! Rings of io_uring(7) that were made without a call to libc, or are of unknown kinds, cannot be
+//! followed. The library does not see the program's operations on them, so nothing is accelerated
+//! in a process that has one.
 
 use std::ffi::c_int;
 use std::path::PathBuf;
@@ -13,15 +13,15 @@ use crate::ffi::guarded;
 use crate::hand_over::to_tcp;
 use crate::{log, table};
 
-/// There is a ring that is not understood: whatever is accelerated goes back to TCP, and nothing is
-/// from now on.
+/// Called when there is a ring that cannot be followed: accelerated connections go back to TCP, and
+/// no others are accelerated from now on.
 #[cold]
 pub(crate) fn give_up() {
     if permission::is_forbidden() {
         return;
     }
     permission::forbid();
-    log::warn!("this program has an io_uring that is not understood: its connections stay on TCP");
+    log::warn!("this program has an io_uring that cannot be followed: its connections stay on TCP");
     for fd in table::numbers() {
         if let Some(socket) = table::socket(fd)
             && socket.connection.is_attached()
@@ -31,7 +31,7 @@ pub(crate) fn give_up() {
     }
 }
 
-/// A ring was made by somebody who may not have called libc for it.
+/// Checks for rings when one may have been made without calling libc.
 pub(crate) fn look() {
     guarded(|| {
         if has_unknown() {
@@ -40,11 +40,12 @@ pub(crate) fn look() {
     });
 }
 
-/// To be called when the process starts.
+/// Call it when the process starts.
 pub(crate) fn start() {
     permission::look_before(|| {
-        /// Connections that came to shared memory, and at how many to look again. A look costs the
-        /// more, the more there are, so all of them get by with a few steps for each.
+        /// Number of connections that came to shared memory; then the number at which to check
+        /// again. A check costs more the more connections there are, so the intervals grow with
+        /// their number.
         static CONNECTIONS: AtomicU32 = AtomicU32::new(0);
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let connections = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
@@ -54,10 +55,11 @@ pub(crate) fn start() {
         NEXT.store(connections + (connections / 8).max(1), Ordering::Relaxed);
         if has_unknown() {
             log::warn!(
-                "this program has an io_uring that is not understood: its connections stay on TCP"
+                "this program has an io_uring that cannot be followed: its connections stay on TCP"
             );
             permission::forbid();
-            // A connection that is about to be attached is asked for, and must not be waited for.
+            // Falls back only for attached connections: the one that is about to be attached asked
+            // for this check, and must not be waited for.
             for fd in table::numbers() {
                 if let Some(socket) =
                     table::socket(fd).filter(|socket| socket.connection.is_attached())
@@ -69,7 +71,7 @@ pub(crate) fn start() {
     });
 }
 
-/// Whether this process has a ring that was made unseen.
+/// True if this process has a ring whose creation the library did not see.
 fn has_unknown() -> bool {
     const NUMBERS: &str = "/proc/self/fd";
     let is_uring = |fd: c_int| {

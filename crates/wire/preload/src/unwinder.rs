@@ -1,12 +1,12 @@
 //! The functions that unwind the stack: for panics, which are caught, and for `pthread_cancel`.
 //!
 //! Minimal images have no libgcc_s.so.1, so libseekwire.so contains a copy of these functions
-//! (build.rs). Where that file exists, its functions must be used all the same: the C library cancels
-//! threads with them, and the functions of one copy abort when they meet a stack that another copy
-//! unwinds. So the linker leads each call to a jump here (`ld --wrap`), and the jump leads to the copy
-//! that [`start`] has chosen.
+//! (build.rs). If that file exists, its functions must be used nevertheless: the C library cancels
+//! threads with them, and the functions of one copy abort on a stack that another copy is
+//! unwinding. So the linker redirects each call to a jump here (`ld --wrap`), and the jump leads to
+//! the copy that [`start`] has chosen.
 //!
-//! libseekwire.a wraps nothing: its table is empty and nobody jumps.
+//! libseekwire.a wraps nothing: its table is empty and the jumps are not used.
 
 use std::arch::global_asm;
 use std::ffi::{CStr, c_int, c_ulong, c_void};
@@ -31,7 +31,7 @@ macro_rules! jump {
     };
 }
 
-// Register 16 may be changed between a call and the function that is called (AAPCS64, 6.1.1).
+// A call may clobber register 16 before it reaches the called function (AAPCS64, 6.1.1).
 #[cfg(target_arch = "aarch64")]
 macro_rules! jump {
     ($name:literal) => {
@@ -123,7 +123,7 @@ pub(crate) fn start() {
         // SAFETY: an open library, and a name that ends in a zero byte.
         *address = unsafe { libc::dlsym(file, name.as_ptr()) };
     }
-    // All or none: copies do not mix.
+    // All or none, because copies do not mix.
     if found.iter().all(|address| !address.is_null()) {
         // SAFETY: as above. The file stays open for as long as the process lives.
         unsafe { *table = found };
@@ -141,7 +141,7 @@ struct Found {
 }
 
 /// Finds the table of frames for an address: `_dl_find_object` for the library's own copy of the
-/// unwinder, with C libraries that do not have it, too. Of the result that copy reads `eh_frame`.
+/// unwinder, even with C libraries that lack it. The copy reads only `eh_frame` of the result.
 extern "C" fn find_object(address: *mut c_void, result: *mut Found) -> c_int {
     // SAFETY: a name that ends in a zero byte.
     let newer = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
@@ -162,7 +162,7 @@ extern "C" fn find_object(address: *mut c_void, result: *mut Found) -> c_int {
     0
 }
 
-/// Looks for an address in the segments of one object; ends the search when it is there.
+/// Searches the segments of one object for an address; ends the search if it is found.
 unsafe extern "C" fn look(
     info: *mut libc::dl_phdr_info,
     _size: libc::size_t,

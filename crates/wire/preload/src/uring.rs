@@ -66,11 +66,11 @@ pub(crate) const SETUP_REGISTERED_FD_ONLY: u32 = 1 << 15;
 const SETUP_NO_SQARRAY: u32 = 1 << 16;
 const SQ_NEED_WAKEUP: u32 = 1 << 0;
 
-/// Where mmap finds the ring of indices, and the entries.
+/// Offsets for mmap: of the ring of indices, and of the entries.
 const OFFSET_RING: u64 = 0;
 const OFFSET_ENTRIES: u64 = 0x1000_0000;
 
-/// Memory that is shared with the kernel.
+/// Memory shared with the kernel.
 struct Mapping {
     base: NonNull<u8>,
     len: usize,
@@ -113,7 +113,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A ring of this process that is understood.
+/// A ring of this process that the library follows.
 pub(crate) struct Uring {
     numbers: Lock<Numbers>,
     ring: Mapping,
@@ -121,7 +121,7 @@ pub(crate) struct Uring {
     at: Offsets,
     has_array: bool,
     entry_size: usize,
-    /// The program believes that the kernel looks for entries by itself.
+    /// The program believes that the kernel polls for entries by itself.
     pub(crate) polled: bool,
 }
 
@@ -163,13 +163,13 @@ impl Uring {
         self.ring.word(offset as usize)
     }
 
-    /// How many entries the kernel has not taken.
+    /// Number of entries that the kernel has not taken.
     pub(crate) fn waiting(&self) -> u32 {
         let head = self.word(self.at.head).load(Ordering::Acquire);
         self.word(self.at.tail).load(Ordering::Acquire).wrapping_sub(head)
     }
 
-    /// The places of the first `count` of them, each with how many come before it.
+    /// The places of the first `count` of them, each with the number of entries before it.
     pub(crate) fn waiting_entries(&self, count: u32) -> impl Iterator<Item = (u32, *mut Entry)> {
         let head = self.word(self.at.head).load(Ordering::Acquire);
         let mask = self.word(self.at.mask).load(Ordering::Relaxed);
@@ -178,7 +178,7 @@ impl Uring {
             if self.has_array {
                 index = self.word(self.at.array + index * 4).load(Ordering::Relaxed);
             }
-            // The kernel drops what lies elsewhere.
+            // The kernel drops entries with other indices.
             (index <= mask).then(|| (before, self.entries.entry(index as usize * self.entry_size)))
         })
     }

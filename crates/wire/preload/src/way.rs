@@ -1,4 +1,4 @@
-//! How a call on a tracked socket is made, by the kernel or by the library, and how it ends.
+//! Whether the kernel or the library makes a call on a tracked socket, and how it ends.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use crate::socket::Socket;
 use crate::table::{self, SocketRef};
 use crate::{ffi, process};
 
-/// By which way a call goes.
+/// The way of a call.
 pub(crate) enum Way<'c> {
-    /// By the kernel's own call, inside this bracket.
+    /// Through the kernel's own call, inside this bracket.
     Plain(Plain<'c>),
-    /// By the library: the connection is attached, or seeks.
+    /// Through the library: the connection is attached, or seeks.
     Library,
-    /// By the kernel's own call, unseen: the library has panicked.
+    /// Through the kernel's own call, untracked: the library has panicked.
     Unseen,
 }
 
 impl<'c> Way<'c> {
-    /// By a bracket of the connection's, if it gives one.
+    /// Through a bracket of the connection, if it provides one.
     fn choose(enter: impl FnOnce() -> Option<Plain<'c>>) -> Self {
         ffi::guarded(|| enter().map_or(Way::Library, Way::Plain)).unwrap_or(Way::Unseen)
     }
 }
 
 impl SocketRef {
-    /// By which way a call goes now.
+    /// The way of a call that begins now.
     #[inline]
     pub(crate) fn enter(&self) -> Way<'_> {
         if self.connection.is_attached() {
@@ -39,16 +39,16 @@ impl SocketRef {
         }
     }
 
-    /// As [`Self::enter`] for poll and select.
+    /// Like [`Self::enter`], for poll and select.
     #[inline]
     pub(crate) fn enter_to_wait(&self) -> Way<'_> {
         self.connection.note_poll();
         self.enter()
     }
 
-    /// As [`Self::enter`] for a call that receives: by the library also if the connection seeks,
-    /// because the kernel's socket then does not have all that comes next, and has what was taken
-    /// before; or if there is a rest, which comes first.
+    /// Like [`Self::enter`], for a call that receives. It goes through the library if the
+    /// connection seeks, because the kernel's socket then lacks some of the next bytes, and has
+    /// bytes that were already taken; and if there is a rest, which comes first.
     #[inline]
     pub(crate) fn enter_to_receive(&self) -> Way<'_> {
         if self.connection.receives_by_library() {
@@ -60,7 +60,7 @@ impl SocketRef {
         }
     }
 
-    /// Leaves the bracket that [`Self::enter`] gave.
+    /// Leaves the bracket that [`Self::enter`] returned.
     #[inline]
     pub(crate) fn leave_plain(&self, plain: Plain<'_>) {
         if plain.leave() && !process::retreats() {
@@ -68,9 +68,9 @@ impl SocketRef {
         }
     }
 
-    /// Ends a call of the library's: tells the sets what has changed, and takes the connection back
-    /// to TCP if the program is to wait for it unseen. True if it did: the call is to be made again,
-    /// for what the peer has done meanwhile.
+    /// Ends a call through the library: updates the sets, and takes the connection back to TCP if
+    /// the program is about to wait for it out of the library's sight. Returns true if it did: the
+    /// call must be made again, because the peer may have sent something in the meantime.
     #[inline]
     pub(crate) fn end_call(&self, error: Option<Errno>) -> bool {
         let has_left = error == Some(Errno::AGAIN)
@@ -79,27 +79,27 @@ impl SocketRef {
         has_left
     }
 
-    /// Moves the connection to TCP for good, before the caller sends by a call of its own.
+    /// Moves the connection to TCP for good, before the caller sends with a call of its own.
     pub(crate) fn send_by_tcp(&self, why: Reason) {
         let _ = self.fall_back(why);
         ffi::guarded(|| self.connection.stay_on_tcp());
-        // Whether the caller finds room is not seen.
+        // It is unknown whether the caller finds room.
         self.note_starved();
     }
 
-    /// Moves the connection to TCP for good. The bytes that the peer has put on the ring by now
-    /// come first.
+    /// Moves the connection to TCP for good. Bytes that the peer has already put on the ring come
+    /// first.
     pub(crate) fn fall_back(&self, why: Reason) -> Result<(), Errno> {
         let result = ffi::guarded(|| self.connection.fall_back(why)).unwrap_or(Err(Errno::IO));
         self.update_sets();
         result
     }
 
-    /// A call that a signal interrupted begins again, as the kernel would have it: by its number.
-    /// False: that is for the kernel alone to know now, if anybody.
+    /// Prepares to restart a call that a signal has interrupted, as the kernel would: by number.
+    /// Returns false if only the kernel can know the number now.
     ///
     /// # Errors
-    /// EBADF when the number stands for another object of the library's.
+    /// EBADF if the number stands for another object of the library.
     pub(crate) fn begin_again(&self) -> Result<bool, Errno> {
         let fd = self.number();
         match table::lookup(fd) {
@@ -114,8 +114,8 @@ impl SocketRef {
     }
 }
 
-/// A call that has begun. One with a time limit is never started again after a signal, whatever has
-/// been set since it began.
+/// A call in progress. A call with a time limit is never restarted after a signal, whatever limit
+/// has been set since.
 pub(crate) struct Begun {
     timeout: fn(&Settings) -> Option<Duration>,
     is_limited: bool,
@@ -138,7 +138,7 @@ impl Begun {
 
     pub(crate) fn was_limited(&self, socket: &Socket) -> bool {
         let is_as_it_was = || socket.limits_set() == self.limits_set;
-        // What another process had set before, the call has found out.
+        // The call has found out about limits that another process had set before.
         self.is_limited
             || ((self.timeout)(socket.connection.settings()).is_some() && is_as_it_was())
     }

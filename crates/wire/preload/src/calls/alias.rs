@@ -1,5 +1,5 @@
-//! Functions of libc that reach a socket by other names, or from inside libc: names with two
-//! underscores, sockatmark, and asynchronous I/O, whose threads read and write by libc's own
+//! Functions of libc that reach a socket under other names, or from inside libc: names with two
+//! underscores, sockatmark, and asynchronous I/O, whose threads read and write with libc's own
 //! functions.
 
 use std::ffi::{c_int, c_void};
@@ -68,7 +68,7 @@ pub(crate) unsafe extern "C-unwind" fn sockatmark(fd: c_int) -> c_int {
     if result < 0 { result } else { at }
 }
 
-/// eventfd_read(3), which reads whatever it is given
+/// eventfd_read(3), which reads from any descriptor
 ///
 /// # Safety
 ///
@@ -80,7 +80,7 @@ pub(crate) unsafe extern "C-unwind" fn eventfd_read(fd: c_int, value: *mut u64) 
     if result == size_of::<u64>() as ssize_t { 0 } else { -1 }
 }
 
-/// eventfd_write(3), which writes to whatever it is given
+/// eventfd_write(3), which writes to any descriptor
 ///
 /// # Safety
 ///
@@ -92,7 +92,8 @@ pub(crate) unsafe extern "C-unwind" fn eventfd_write(fd: c_int, value: u64) -> c
     if result == size_of::<u64>() as ssize_t { 0 } else { -1 }
 }
 
-/// What asynchronous I/O is to be done on, which libc does behind the library's back from now on.
+/// Hands over the socket of a request for asynchronous I/O, which libc performs without calling the
+/// library.
 fn before_aio(request: *const aiocb) -> Option<c_int> {
     if !pointers::can_read(request, 1) {
         return None;
@@ -102,7 +103,7 @@ fn before_aio(request: *const aiocb) -> Option<c_int> {
     hand_to_libc(fd).err().map(fail)
 }
 
-/// As [`before_aio`], for a list.
+/// Like [`before_aio`], for a list.
 fn before_list(list: *const *mut aiocb, count: c_int) -> Option<c_int> {
     let count = usize::try_from(count).ok().filter(|&count| pointers::can_read(list, count))?;
     // SAFETY: so many pointers can be read.

@@ -1,5 +1,5 @@
-//! Control messages of recvmsg: what the kernel tells of bytes that came by TCP, and how much is
-//! left unread (TCP_INQ), which is known of both carriers.
+//! Control messages of recvmsg: the kernel's messages about bytes that came by TCP, and the number
+//! of unread bytes (TCP_INQ), which the library knows for both carriers.
 
 use std::ffi::{c_int, c_uint};
 
@@ -14,17 +14,17 @@ use crate::ffi::keeping_errno;
 use crate::pointers;
 use crate::table::SocketRef;
 
-/// What a receive told: the length of its control messages, and flags.
+/// The result of a receive: the length of its control messages, and flags.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Told {
     pub(super) len: usize,
     pub(super) flags: c_int,
 }
 
-/// The application's room for control messages, as far as there is memory.
+/// The application's room for control messages, limited to accessible memory.
 pub(super) struct Messages {
     place: *mut u8,
-    /// What the application says that there is, if anything; and as far as there is memory.
+    /// The size that the application states, or 0; then the accessible part of it.
     said: usize,
     room: usize,
     from_kernel: Option<Control>,
@@ -32,12 +32,12 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// `None` where none can come.
+    /// `None` if no messages can come.
     #[inline]
     pub(super) fn asked_for(socket: &SocketRef, header: &msghdr) -> Option<Messages> {
         let connection = &socket.connection;
-        // A program that was given the socket sets what it likes, and shares no memory with this
-        // one.
+        // Another program that has received the socket sets its own options, and shares no memory
+        // with this one.
         let is_given = connection.reason().is_some();
         if is_given {
             keeping_errno(|| connection.read_tells_unread());
@@ -47,8 +47,8 @@ impl Messages {
         (hears_kernel || tells_unread).then(|| {
             let said = if header.msg_control.is_null() { 0 } else { header.msg_controllen };
             if connection.hears_kernel() && connection.reason() != Some(Reason::UnknownOption) {
-                // It knows nothing of bytes that come by the ring. Without room for its messages it
-                // says that they were cut off.
+                // The kernel does not see bytes that come by the ring. Without room for its
+                // messages it reports that they were cut off.
                 let _ = keeping_errno(|| socket.fall_back(Reason::UnknownOption));
             }
             let room = pointers::writable(header.msg_control, said);
@@ -57,18 +57,18 @@ impl Messages {
         })
     }
 
-    /// Room for what the kernel tells, if it was asked to.
+    /// Room for the kernel's messages, if the application asked for them.
     pub(super) fn room(&mut self) -> Option<&mut Control> {
         self.from_kernel.as_mut()
     }
 
-    /// Gives the application what there is to tell after a receive.
+    /// Gives the application the messages of a receive.
     #[cold]
     pub(super) fn tell(self, socket: &SocketRef, came: bool) -> Told {
         let mut told = Told::default();
         if let Some(control) = &self.from_kernel {
             let messages = control.messages();
-            // The kernel says nothing of messages for which there is room, but no memory.
+            // The kernel does not report cut-off messages if the memory is merely inaccessible.
             let cut = if self.room < self.said { 0 } else { control.flags() & MSG_CTRUNC };
             told = Told { len: messages.len(), flags: cut };
             // SAFETY: the kernel was given no more room than there is, which nobody else uses
@@ -78,8 +78,8 @@ impl Messages {
         if self.tells_unread { self.put_unread(unread(socket, came), told) } else { told }
     }
 
-    /// As the kernel's put_cmsg: what does not fit is cut off. A number that the kernel gave, which
-    /// knows of one carrier only, is replaced.
+    /// Like the kernel's put_cmsg: cuts off a message that does not fit. Replaces the number from
+    /// the kernel, which knows one carrier only.
     fn put_unread(&self, unread: c_int, told: Told) -> Told {
         const BYTES: c_uint = size_of::<c_int>() as c_uint;
         const HEAD: usize = size_of::<cmsghdr>();
@@ -117,7 +117,7 @@ impl Messages {
     }
 }
 
-/// As tcp_inq_hint has it: the end of the stream is one byte more.
+/// Counts like the kernel's tcp_inq_hint: the end of the stream is one byte more.
 fn unread(socket: &SocketRef, came: bool) -> c_int {
     let connection = &socket.connection;
     let bytes = connection.unread().unwrap_or(0);
@@ -126,8 +126,8 @@ fn unread(socket: &SocketRef, came: bool) -> c_int {
     c_int::try_from(bytes + end).unwrap_or(c_int::MAX)
 }
 
-/// Whether the end of the stream has arrived, be there bytes before it or not: TCP tells in any
-/// case. A shutdown for reading is no such end.
+/// True if the end of the stream has arrived, whether bytes precede it or not: TCP reports both. A
+/// shutdown for reading is not such an end.
 pub(super) fn has_ended(socket: &SocketRef) -> bool {
     keeping_errno(|| ends(socket.connection.fd()).peers)
 }

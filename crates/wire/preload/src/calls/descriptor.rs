@@ -20,25 +20,25 @@ use crate::table::{self, Entry, SocketRef};
 use crate::track::{self, fresh};
 use crate::{pointers, relay, start, streams};
 
-/// TIOCOUTQ by its name for sockets.
+/// The name of TIOCOUTQ for sockets.
 const SIOCOUTQ: c_ulong = 0x5411;
-/// Whether the urgent byte is the next one.
+/// Asks whether the next byte is the urgent one.
 pub(super) const SIOCATMARK: c_ulong = 0x8905;
-/// Signals instead of waiting.
+/// Asks for signals instead of waiting.
 const FIOASYNC: c_ulong = 0x5452;
 
-/// The kernel has made `to` another number for what `entry` stands for.
+/// Enters `to`, which the kernel has made another number for `entry`.
 fn duplicated(entry: &Entry, to: c_int) {
     if to < 0 {
         return;
     }
     keeping_errno(|| match (process::kind(), entry) {
-        // Most likely to become the standard input of another program.
+        // It will most likely become the standard input of another program.
         (Kind::Vfork, Entry::Socket(socket)) => drop(to_holder_of(socket, Reason::Exec, to)),
         (Kind::Vfork, Entry::Set(_) | Entry::Uring(_)) => {}
-        // Of a listener the C library makes no use; one that cannot be handed over is not. What is
-        // left on the ring is still found by this number, which may become another program's standard
-        // input.
+        // The C library does not use a listener; a socket that cannot be handed over is not handed
+        // over. Bytes left on the ring are still found through this number, which may become
+        // another program's standard input.
         (_, Entry::Socket(socket))
             if streams::stands_at(to)
                 && !socket.is_listening()
@@ -58,7 +58,7 @@ fn duplicated(entry: &Entry, to: c_int) {
     });
 }
 
-/// Looks up a number that is about to be duplicated. The table of a child of vfork is its parent's,
+/// Looks up a number that is about to be duplicated. A child of vfork uses its parent's table,
 /// which does not have the socket that the child got as its standard output.
 fn stands_for(from: c_int) -> Option<Entry> {
     let entry = table::lookup(from);
@@ -69,7 +69,7 @@ fn stands_for(from: c_int) -> Option<Entry> {
     table::socket_of(kernel::identity(Fd::new(from))?, Socket::is_handed_over).map(Entry::Socket)
 }
 
-/// dup2 and dup3: what `to` stood for is closed by the kernel on the way.
+/// dup2 and dup3: the kernel also closes the file that `to` stood for.
 fn duplicate_over(from: c_int, to: c_int, kernel: impl Fn() -> c_int) -> c_int {
     if from == to {
         return kernel();
@@ -122,7 +122,7 @@ fn signalled(socket: &SocketRef) {
     let _ = keeping_errno(|| socket.fall_back(Reason::UnknownOption));
 }
 
-/// Whether the next byte to be received lies on the ring.
+/// True if the next byte to be received is on the ring.
 fn is_ring_next(socket: &SocketRef) -> bool {
     socket.connection.carriers().1 == Carrier::Ring && socket.connection.readiness().read
 }
@@ -150,12 +150,13 @@ fn tell(
     }
 }
 
-/// A thread is about to have numbers of its own: the table, which all threads share, cannot say any
-/// more what a number stands for, so that the process does without the library from now on.
+/// A thread is about to get a descriptor table of its own. The library's table, which all threads
+/// share, can no longer tell what a number stands for, so the process does without the library from
+/// now on.
 ///
 /// # Errors
 ///
-/// EBUSY when a socket does not have what is to be received.
+/// EBUSY if a socket would lose bytes that are still to be received.
 pub(super) fn before_numbers_part() -> Result<(), Errno> {
     if thread::is_only_one() || process::kind() == Kind::Vfork {
         return Ok(());
@@ -174,7 +175,7 @@ pub(super) fn before_numbers_part() -> Result<(), Errno> {
     })
 }
 
-/// Whether two numbers stand for the same file.
+/// True if two numbers stand for the same file.
 fn are_same(one: c_int, other: c_int) -> bool {
     let identity = |fd| {
         // SAFETY: the caller's own number; one that is not open gives EBADF.
@@ -192,7 +193,7 @@ interpose! {
         }
         kernel()
     };
-    /// pidfd_getfd(2), by which a process can also duplicate a number of its own
+    /// pidfd_getfd(2), with which a process can also duplicate a number of its own
     fn pidfd_getfd(pidfd: c_int, target: c_int, flags: c_uint) -> c_int = Some(()) => |_any, kernel| {
         let result = kernel();
         match table::lookup(target).filter(|_| result >= 0 && are_same(target, result)) {
@@ -230,11 +231,11 @@ interpose! {
     /// ioctl(2). Variadic in C, as fcntl is.
     fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int = table::socket(fd) => |socket, kernel| {
         let place = argument as *mut c_int;
-        // Only the lower half of a request counts, and some programs pass it sign-extended.
+        // Only the lower half of a request counts, because some programs pass it sign-extended.
         match request & 0xffff_ffff {
             FIONREAD => tell(&socket, place, kernel, || socket.connection.unread()),
             SIOCOUTQ => tell(&socket, place, kernel, || socket.connection.unsent()),
-            // The urgent byte is behind what lies on the ring.
+            // The urgent byte comes after the bytes on the ring.
             SIOCATMARK if is_ring_next(&socket) => tell(&socket, place, kernel, || Ok(0)),
             FIONBIO => {
                 let result = kernel();
@@ -253,12 +254,12 @@ interpose! {
     };
 }
 
-/// fdopen(3) and the like: the number stays open, and libc uses it behind the library's back from
-/// now on.
+/// fdopen(3) and the like: the number stays open, and from now on libc uses it without calling the
+/// library.
 ///
 /// # Errors
 ///
-/// EBUSY when libc would not find what is to be received.
+/// EBUSY if libc would not find the bytes that are still to be received.
 pub(super) fn hand_to_libc(fd: c_int) -> Result<(), Errno> {
     if let Some(socket) = table::socket(fd) {
         let handed_over = to_tcp_or_relay(&socket, Reason::Stdio)?;

@@ -26,7 +26,7 @@ fn created(epfd: c_int) -> c_int {
     epfd
 }
 
-/// [`wait`], with as much of the list as there is memory for.
+/// Like [`wait`], but limited to the accessible part of the list.
 fn wait_into(
     set: &SetRef,
     epfd: c_int,
@@ -40,7 +40,7 @@ fn wait_into(
     else {
         return sleep(&mut left, None);
     };
-    // linux/eventpoll.c, EP_MAX_EVENTS: the kernel refuses more.
+    // linux/eventpoll.c, EP_MAX_EVENTS: the kernel's maximum.
     if wanted == 0 || wanted > c_int::MAX as usize || !is_possible(events.cast(), wanted) {
         return sleep(&mut left, None);
     }
@@ -48,7 +48,7 @@ fn wait_into(
     if room > 0 {
         return wait(set, epfd, events, room as c_int, left, sleep);
     }
-    // The kernel notices when it has an event to tell.
+    // The kernel notices the bad pointer when it has an event to report.
     let mut event = epoll_event { events: 0, u64: 0 };
     match wait(set, epfd, &raw mut event, 1, left, sleep) {
         1.. => fail(Errno::FAULT),
@@ -56,29 +56,33 @@ fn wait_into(
     }
 }
 
-/// Makes a call of the kernel, which may be as the application has asked for it.
+/// Makes a kernel call, which may be exactly the one that the application asked for.
 fn own_if(is_own: bool, call: impl FnOnce() -> c_int) -> c_int {
     if is_own { outside(call) } else { call() }
 }
 
-/// A set that came from elsewhere has the socket now: events of the ring cannot be brought into it.
+/// A set that came from elsewhere now contains the socket: events of the ring cannot be delivered
+/// there.
 fn joins_from_elsewhere(socket: &SocketRef, fd: c_int) -> Result<(), Errno> {
     if socket.connection.is_seeking() {
-        log::warn!(fd, "a seeking socket cannot be put into an epoll set from elsewhere");
+        log::warn!(
+            fd,
+            "a seeking socket cannot be added to an epoll set that this program did not make"
+        );
         return Err(Errno::PERM);
     }
     if relay::has_found(socket) {
         log::warn!(
             fd,
-            "unread bytes have come with the socket; receive them before it goes into this epoll set"
+            "this socket was inherited with unread bytes; receive them before adding it to this epoll set"
         );
         return Err(Errno::PERM);
     }
     if socket.is_listening() { Ok(()) } else { to_tcp(socket, Reason::Bypassed).map(drop) }
 }
 
-/// A rest that this program has found when it began is the sets' to look at: the kernel does not
-/// know of it.
+/// Lets the sets watch a rest that this program found when it began, because the kernel does not
+/// know about it.
 fn watch_if_found(entry: &Entry) -> Result<(), Errno> {
     match entry {
         Entry::Socket(socket) if relay::has_found(socket) => socket.connection.watch_rest(),

@@ -20,13 +20,13 @@ use crate::loader::{Program, Strings, with_environment};
 use crate::track::fresh;
 use crate::{passed, process, real, spawned, stats, table};
 
-/// Before this process becomes another program, with this environment.
+/// Called before this process becomes another program with this environment.
 fn before_exec(program: Program, envp: Strings) {
     keeping_errno(|| {
         guarded(|| {
             // SAFETY: callers pass what the program has passed to them.
             passed::prepare_exec(|| unsafe { program.loads_library(envp) });
-            // They would be lost with this program.
+            // The new program would lose them.
             if process::kind() == process::Kind::Own {
                 passed::prepare_end();
                 stats::write();
@@ -35,7 +35,7 @@ fn before_exec(program: Program, envp: Strings) {
     });
 }
 
-/// This process is still the same program.
+/// Called when this process still runs the same program.
 fn failed_exec(result: c_int) -> c_int {
     if process::kind() == process::Kind::Own {
         guarded(passed::remain);
@@ -43,7 +43,7 @@ fn failed_exec(result: c_int) -> c_int {
     result
 }
 
-/// Before another program starts beside this one, with this environment.
+/// Called before another program starts beside this one, with this environment.
 fn before_spawn(program: Program, envp: Strings) {
     guarded(|| {
         // SAFETY: as in `before_exec`.
@@ -51,12 +51,12 @@ fn before_spawn(program: Program, envp: Strings) {
     });
 }
 
-/// Before the C library starts a shell beside this program.
+/// Called before the C library starts a shell beside this program.
 pub(super) fn before_shell() {
     before_spawn(Program::At(AT_FDCWD, c"/bin/sh".as_ptr()), environment());
 }
 
-/// Starts a program by `start`, with an environment that its loader can do with.
+/// Starts a program by calling `start`, with an environment that suits its loader.
 fn started(program: Program, envp: Strings, start: impl FnOnce(Strings) -> c_int) -> c_int {
     // SAFETY: callers pass what the program has passed to them.
     unsafe { with_environment(program, envp, |envp| outside(|| start(envp))) }
@@ -167,7 +167,7 @@ interpose! {
         }
         Some(())
     } => |_done, kernel| kernel();
-    /// wordexp(3), which lets a shell do what stands in backquotes
+    /// wordexp(3), which lets a shell execute the words in backquotes
     fn wordexp(words: *const c_char, into: *mut c_void, flags: c_int) -> c_int = {
         before_shell();
         Some(())
@@ -202,7 +202,7 @@ interpose! {
         // SAFETY: the caller's own arguments, with an environment like theirs.
         unsafe { real::pidfd_spawnp(pidfd, file, actions, attributes, argv, envp.cast()) }
     }), pidfd);
-    /// posix_spawn_file_actions_adddup2(3): the new program gets this fd by another number
+    /// posix_spawn_file_actions_adddup2(3): the new program gets this fd under another number
     fn posix_spawn_file_actions_adddup2(
         actions: *mut posix_spawn_file_actions_t,
         from: c_int,
@@ -225,7 +225,7 @@ interpose! {
         }
         result
     };
-    /// posix_spawn_file_actions_addopen(3): the number stands for no socket any more
+    /// posix_spawn_file_actions_addopen(3): the number no longer stands for a socket
     fn posix_spawn_file_actions_addopen(
         actions: *mut posix_spawn_file_actions_t,
         fd: c_int,
@@ -239,19 +239,19 @@ interpose! {
         }
         result
     };
-    /// posix_spawn_file_actions_init(3): whatever was there before
+    /// posix_spawn_file_actions_init(3): forgets earlier actions at this address
     fn posix_spawn_file_actions_init(actions: *mut posix_spawn_file_actions_t) -> c_int = Some(()) => |_any, kernel| {
         guarded(|| spawned::forget(actions as usize));
         kernel()
     };
-    /// posix_spawn_file_actions_destroy(3): nothing is started by these actions any more
+    /// posix_spawn_file_actions_destroy(3): these actions will start nothing any more
     fn posix_spawn_file_actions_destroy(actions: *mut posix_spawn_file_actions_t) -> c_int = Some(()) => |_any, kernel| {
         guarded(|| spawned::forget(actions as usize));
         kernel()
     };
 }
 
-/// What pidfd_spawn returned, which is an error unless it is 0.
+/// Handles the result of pidfd_spawn, which is an error unless it is 0.
 fn spawned(result: c_int, pidfd: *const c_int) -> c_int {
     match result {
         // SAFETY: libc has just written there.
@@ -275,7 +275,7 @@ unsafe extern "C-unwind" fn execlp_array(arguments: Strings) -> c_int {
     unsafe { execvp(*arguments, arguments.add(1)) }
 }
 
-/// execle(3), likewise: behind the null pointer comes the environment.
+/// execle(3), likewise: the environment follows the null pointer.
 unsafe extern "C-unwind" fn execle_array(arguments: Strings) -> c_int {
     // SAFETY: as above.
     unsafe {
@@ -287,8 +287,8 @@ unsafe extern "C-unwind" fn execle_array(arguments: Strings) -> c_int {
     }
 }
 
-/// Defines a function of C that takes a list of pointers, as a call of `$array` with that list as
-/// an array.
+/// Defines a C function that takes a list of pointers, as a call of `$array` with that list as an
+/// array.
 macro_rules! list_of_pointers {
     ($(#[$meta:meta])* $name:ident => $array:ident) => {
         $(#[$meta])*

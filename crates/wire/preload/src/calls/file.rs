@@ -1,4 +1,4 @@
-//! sendfile and splice: between a socket and something that is not one.
+//! sendfile and splice: between a socket and another kind of file.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::BorrowedFd;
@@ -17,9 +17,9 @@ use crate::table::{self, SocketRef};
 use crate::way::Way;
 use crate::{departure, pointers, real, signals};
 
-/// Bytes of the file that are copied at once.
+/// Number of bytes of the file to copy at a time.
 const PIECE: usize = 64 * 1024;
-/// The flags that splice knows.
+/// The flags that the kernel's splice accepts.
 const SPLICE_FLAGS: c_uint =
     libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
 
@@ -42,7 +42,8 @@ fn send_file(
     let is_regular = rustix::fs::fstat(file)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
     if !is_regular {
-        // What is read from a pipe or a device and then finds no room cannot be put back.
+        // Bytes that were read from a pipe or a device could not be put back if there were no room
+        // for them.
         return by_tcp(socket, kernel);
     }
     if !offset.is_null() && !pointers::can_read(offset, 1) {
@@ -57,7 +58,7 @@ fn send_file(
         Ok(begin) => begin,
         Err(error) => return fail(error),
     };
-    // However many pieces it takes, it is one call.
+    // All pieces count as one call.
     let _holding = socket.connection.hold_file();
     let (sent, error) = copy(socket, out, file, begin, len);
     if sent == 0
@@ -72,16 +73,16 @@ fn send_file(
         // SAFETY: it can be written to.
         unsafe { offset.write_unaligned(end as off_t) };
     } else {
-        // The kernel finds that out when the bytes are sent.
+        // The kernel notices the bad pointer when it sends bytes.
         return fail(Errno::FAULT);
     }
     sent as ssize_t
 }
 
-/// Sends `len` bytes of `file` from `begin` on, as far as there is room; returns how many, and why
-/// not more.
+/// Sends `len` bytes of `file` from `begin` on, until there is no room; returns their number, and
+/// the reason for sending fewer.
 ///
-/// What is read is taken from the file by position, so what finds no room is simply not taken.
+/// The bytes are read by position, so those without room simply stay in the file.
 fn copy(
     socket: &SocketRef,
     out: c_int,
@@ -117,10 +118,9 @@ fn copy(
 }
 
 /// splice from a tracked socket to a pipe.
-///
-/// The kernel's socket does not have the bytes that came by the ring, and of those that it has,
-/// some may belong behind them, or were taken. So the bytes of an attached or seeking connection
-/// are copied.
+/// The kernel's socket does not have the bytes that came by the ring, and some of those that it has
+/// may come after the ring's, or were already taken. So the bytes of an attached or seeking
+/// connection are copied.
 fn splice_out(
     socket: &SocketRef,
     from: c_int,
@@ -147,7 +147,7 @@ fn splice_out(
             outside(|| real::recv(from, base, room, flags))
         })
     };
-    // To splice, SO_RCVLOWAT means nothing.
+    // splice ignores SO_RCVLOWAT.
     let received = match socket.low_water() {
         ..=1 => receive(room, 0),
         _ => loop {
@@ -160,7 +160,7 @@ fn splice_out(
             if !nothing || socket.connection.settings().receives_for_a_time() {
                 break received;
             }
-            // A signal has ended the sleep, or somebody else has received what came.
+            // A signal has ended the sleep, or another receiver has taken the bytes.
             if !signals::restart() {
                 break fail(Errno::INTR);
             }
@@ -173,7 +173,7 @@ fn splice_out(
     unsafe { real::write(pipe, base.cast_const(), received as usize) }
 }
 
-/// sendfile from a tracked socket, which to a pipe is the same as splice.
+/// sendfile from a tracked socket, which to a pipe works like splice.
 fn receive_file(
     socket: &SocketRef,
     from: c_int,
@@ -187,10 +187,10 @@ fn receive_file(
     splice_out(socket, from, pipe, len, if waits { 0 } else { libc::SPLICE_F_NONBLOCK }, kernel)
 }
 
-/// How many bytes `pipe` takes without waiting, after having waited for some; 0 if it is no pipe
-/// that can be written to.
+/// Number of bytes that `pipe` takes without waiting, after having waited for some; 0 if it is not
+/// a writable pipe.
 fn room_in(pipe: c_int, wait: bool) -> Result<usize, Errno> {
-    /// In milliseconds: nothing but room ends the sleep.
+    /// In milliseconds. Limits each sleep, which otherwise only new room ends.
     const LOOK_UP: c_int = 100;
     let mut entry = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
     loop {
@@ -211,7 +211,7 @@ fn room_in(pipe: c_int, wait: bool) -> Result<usize, Errno> {
     if entry.revents != libc::POLLOUT || asked < 0 {
         return Ok(0);
     }
-    // One that holds something may have little room left, but poll promises this much.
+    // A pipe that is not empty may have little room left, but poll guarantees this much.
     Ok(if queued == 0 { usize::try_from(capacity).unwrap_or(0) } else { libc::PIPE_BUF })
 }
 
@@ -252,7 +252,7 @@ interpose! {
         flags: c_uint,
     ) -> ssize_t = Some((table::socket(from), table::socket(to))) => |ends, kernel| {
         match ends {
-            // With an offset or an unknown flag the kernel moves nothing.
+            // With an offset or an unknown flag the kernel moves no bytes.
             _ if !from_offset.is_null() || !to_offset.is_null() || flags & !SPLICE_FLAGS != 0 => kernel(),
             (Some(socket), _) => splice_out(&socket, from, to, len, flags, kernel),
             (None, Some(socket)) => by_tcp(&socket, kernel),

@@ -1,5 +1,6 @@
-//! The calls after which a call or an instruction of the library's own may end the process: those
-//! that install a filter of system calls, and prctl's that have the kernel send a signal instead.
+//! The calls after which a system call or an instruction of the library may end the process: those
+//! that install a system call filter, and variants of prctl that make the kernel send a signal
+//! instead.
 
 use std::ffi::{c_int, c_long, c_ulong};
 
@@ -8,12 +9,13 @@ use libc::{PR_SET_SECCOMP, PR_SET_TSC, PR_TSC_SIGSEGV, SECCOMP_MODE_FILTER, SECC
 use super::interpose;
 use crate::filter;
 
-/// Of linux/prctl.h, see PR_SET_SYSCALL_USER_DISPATCH(2const): SIGSYS for system calls from elsewhere
-/// than the program names.
+/// From linux/prctl.h, see PR_SET_SYSCALL_USER_DISPATCH(2const): SIGSYS for system calls from
+/// outside the code range that the program gives.
 const PR_SET_SYSCALL_USER_DISPATCH: c_int = 59;
 const PR_SYS_DISPATCH_OFF: c_ulong = 0;
 
-/// Whether, after this prctl(), the library may make no call of its own, or not read the clock.
+/// True if, after this prctl(), the library may make no system call of its own, or not read the
+/// clock.
 pub(super) fn confines(option: c_int, a: c_ulong) -> bool {
     match option {
         PR_SET_SECCOMP => true,
@@ -24,8 +26,8 @@ pub(super) fn confines(option: c_int, a: c_ulong) -> bool {
 }
 
 interpose! {
-    /// prctl(2). Variadic in C: its arguments travel as those of a function with five parameters,
-    /// and libc takes as many whatever was given.
+    /// prctl(2). Variadic in C: its arguments are passed like those of a function with five
+    /// parameters, and libc always reads all five.
     fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int =
         confines(option, a).then_some(()) => |_confined, kernel| {
             let mode = if option == PR_SET_SECCOMP { a } else { SECCOMP_MODE_STRICT.into() };
@@ -50,7 +52,7 @@ pub(super) unsafe fn seccomp(
     let mode = match operation {
         STRICT => SECCOMP_MODE_STRICT,
         FILTER => SECCOMP_MODE_FILTER,
-        // The others ask for something.
+        // The other operations only query.
         _ => return kernel(),
     };
     // SAFETY: the caller's own arguments.

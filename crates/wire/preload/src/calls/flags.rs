@@ -1,4 +1,4 @@
-//! Flags of calls that move bytes: which of them TCP looks at.
+//! Flags of calls that move bytes: those that TCP takes into account.
 //!
 //! tcp_recvmsg and tcp_sendmsg ignore every bit that is not named here (Linux 6.18; tests/c/flags.c
 //! tries all 32 of them in both directions), so a call with such bits is one without them. Only
@@ -19,26 +19,25 @@ use seekwire_transport::sys::call;
 
 use crate::ffi::keeping_errno;
 
-/// linux/socket.h: of the kernel's own calls for 32-bit programs.
+/// linux/socket.h: for the kernel's calls from 32-bit programs.
 const MSG_CMSG_COMPAT: c_int = c_int::MIN;
 /// linux/fs.h, since Linux 6.18: no SIGPIPE.
 const RWF_NOSIGNAL: c_int = 0x100;
-/// Those about files, which a socket takes and ignores.
+/// Flags for files, which a socket accepts and ignores.
 const RWF_IGNORED: c_int = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND;
 
-/// What a call is about.
+/// The object of a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum About<F> {
-    /// The stream of bytes, whatever carries it.
+    /// The byte stream, on either carrier.
     Stream(F),
-    /// The urgent byte, which only TCP has.
+    /// The urgent byte, which only TCP transfers.
     Urgent,
-    /// Nothing that the stream has a part in: the error queue, or what the kernel refuses before it
-    /// moves a byte.
+    /// Not the stream: the error queue, or a call that the kernel rejects before it moves a byte.
     Other,
 }
 
-/// The flags of recv.
+/// Interprets the flags of recv.
 pub(super) fn of_receive(flags: c_int) -> About<RecvFlags> {
     // In the kernel's order.
     if flags & MSG_ERRQUEUE != 0 {
@@ -55,10 +54,10 @@ pub(super) fn of_receive(flags: c_int) -> About<RecvFlags> {
     }
 }
 
-/// The flags of send, of a connected socket.
+/// Interprets the flags of send on a connected socket.
 pub(super) fn of_send(flags: c_int) -> About<SendFlags> {
     if flags & MSG_FASTOPEN != 0 {
-        // EISCONN.
+        // MSG_FASTOPEN gives EISCONN.
         About::Other
     } else if flags & MSG_OOB != 0 {
         About::Urgent
@@ -73,22 +72,24 @@ pub(super) fn of_send(flags: c_int) -> About<SendFlags> {
     }
 }
 
-/// Whether bytes received with such flags stay in the stream, or were never in it.
+/// True if bytes received with such flags stay in the stream, or were never in it.
 pub(super) fn leaves_stream(flags: c_int) -> bool {
     flags & (MSG_PEEK | MSG_OOB | MSG_ERRQUEUE) != 0
 }
 
-/// Whether the calls that take a msghdr refuse the flags: this one is the kernel's own.
+/// True if the calls that take a msghdr reject the flags, one of which is for the kernel's internal
+/// use.
 pub(super) fn refused_with_message(flags: c_int) -> bool {
     flags & MSG_CMSG_COMPAT != 0
 }
 
-/// The flags that recvmsg returns where TCP has nothing to tell.
+/// The flags that recvmsg returns if TCP has none.
 pub(super) fn returned(flags: c_int) -> c_int {
     flags & MSG_CMSG_CLOEXEC
 }
 
-/// Those of preadv2 and pwritev2, as those of recv and send. `None` if the kernel refuses them.
+/// Converts the flags of preadv2 and pwritev2 to those of recv and send. `None` if the kernel
+/// rejects them.
 pub(super) fn of_file(offset: off_t, flags: c_int) -> Option<c_int> {
     if (offset, flags) == (-1, 0) {
         return Some(0);
@@ -109,7 +110,7 @@ pub(super) fn of_file(offset: off_t, flags: c_int) -> Option<c_int> {
     Some(dont_wait | no_signal)
 }
 
-/// Which of the more recent flags of files this kernel takes: it is asked with an empty pipe, once.
+/// The recent file flags that this kernel accepts: tried once with an empty pipe.
 fn known() -> c_int {
     static KNOWN: OnceLock<c_int> = OnceLock::new();
     *KNOWN.get_or_init(|| {
@@ -117,8 +118,8 @@ fn known() -> c_int {
             let mut ends: [c_int; 2] = [-1; 2];
             let mut byte = 0u8;
             let into = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-            // SAFETY: live variables of the sizes that the calls expect; the numbers that are
-            // closed are this function's own, by raw calls because nobody has to hear of them.
+            // SAFETY: live variables of the sizes that the calls expect; the closed numbers are
+            // this function's own. Raw calls, because they concern no other part of the library.
             unsafe {
                 let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
                 let place = ends.as_mut_ptr().expose_provenance();

@@ -1,9 +1,9 @@
-//! The functions of libc that hand out a new fd of something that is no TCP socket.
+//! The functions of libc that return a new fd for something other than a TCP socket.
 //!
-//! Nothing is done with what they make. But the kernel reuses numbers: if a number is still in the
-//! table, what stood behind it was closed where the library could not see it, by a system call of
-//! the program's own, and the entry must go before the program uses the number for something else.
-//! Those that make TCP sockets, duplicates and epoll sets enter them instead.
+//! The new file itself does not matter. But the kernel reuses numbers: if a number is still in the
+//! table, its file was closed out of the library's sight, by a system call of the program's own,
+//! and the entry must go before the program uses the number for something else. Functions that make
+//! TCP sockets, duplicates and epoll sets enter those instead.
 
 use std::ffi::{c_char, c_int, c_uint, c_ushort, c_void};
 
@@ -12,7 +12,7 @@ use libc::{DIR, mode_t, pid_t, sa_family_t, sigset_t, termios, winsize};
 use super::interpose;
 use crate::track::fresh;
 
-/// As [`fresh`] for a call that writes two numbers and returns 0.
+/// Like [`fresh`], for a call that writes two numbers and returns 0.
 ///
 /// # Safety
 ///
@@ -27,8 +27,7 @@ pub(super) unsafe fn fresh_pair(result: c_int, fds: *const c_int) -> c_int {
     result
 }
 
-/// A number, and where `errors` is not null, another one for what a command writes to its standard
-/// error.
+/// Handles the new number, and if `errors` is not null, the one for a command's standard error.
 fn connected(result: c_int, errors: *const c_int) -> c_int {
     if result >= 0 && !errors.is_null() {
         // SAFETY: libc has just written there.
@@ -170,7 +169,7 @@ interpose! {
         }
         result
     };
-    /// rcmd(3), which connects by itself; so do the next
+    /// rcmd(3), which connects by itself, like the following functions
     fn rcmd(host: *mut *mut c_char, port: c_ushort, local: *const c_char, remote: *const c_char, command: *const c_char, errors: *mut c_int) -> c_int = Some(()) => |_any, kernel| connected(kernel(), errors);
     /// rcmd(3) of an address family
     fn rcmd_af(host: *mut *mut c_char, port: c_ushort, local: *const c_char, remote: *const c_char, command: *const c_char, errors: *mut c_int, family: sa_family_t) -> c_int = Some(()) => |_any, kernel| connected(kernel(), errors);
@@ -182,13 +181,13 @@ interpose! {
     fn rresvport(port: *mut c_int) -> c_int = Some(()) => |_any, kernel| fresh(kernel());
     /// rresvport(3) of an address family
     fn rresvport_af(port: *mut c_int, family: sa_family_t) -> c_int = Some(()) => |_any, kernel| fresh(kernel());
-    /// daemon(3), which puts /dev/null in the place of the standard streams
+    /// daemon(3), which replaces the standard streams with /dev/null
     fn daemon(stay: c_int, keep: c_int) -> c_int = Some(()) => |_any, kernel| {
         let result = kernel();
         if result == 0 && keep == 0 { fresh_standard(); }
         result
     };
-    /// login_tty(3), which puts a terminal there
+    /// login_tty(3), which replaces them with a terminal
     fn login_tty(fd: c_int) -> c_int = Some(()) => |_any, kernel| {
         let result = kernel();
         if result == 0 { fresh_standard(); }

@@ -1,7 +1,8 @@
 //! The functions of liburing that make a ring.
 //!
-//! They make the system call by an instruction, which nobody sees; so what it gives is looked at
-//! when they return, and not only when the next connection comes to shared memory.
+//! They make the system call with an inline instruction, which the library cannot see. So it
+//! examines the result when they return, and not only when the next connection comes to shared
+//! memory.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -10,7 +11,7 @@ use libc::size_t;
 use super::interpose;
 use crate::{start, unseen};
 
-/// Such a function has returned.
+/// Called when such a function has returned.
 fn made(result: c_int) -> c_int {
     if result >= 0 && start::is_tracking() {
         unseen::look();
@@ -33,6 +34,6 @@ interpose! {
         memory: *mut c_void,
         size: size_t,
     ) -> c_int = Some(()) => |_any, kernel| made(kernel());
-    /// io_uring_setup(2), which liburing exports, too
+    /// io_uring_setup(2), which liburing also exports
     fn io_uring_setup(entries: c_uint, params: *mut c_void) -> c_int = Some(()) => |_any, kernel| made(kernel());
 }

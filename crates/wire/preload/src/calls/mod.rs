@@ -1,9 +1,9 @@
 //! The interposed functions, one file per family.
 //!
-//! All have one shape: look the fd up; if the library takes part in it, its object answers; else
-//! libc does. [`interpose`] writes that shape. The functions can be unwound through, because
-//! pthread_cancel does that to a call that sleeps in libc; panics of our own are stopped before, by
-//! [`crate::ffi::guarded`].
+//! All have the same shape: look the fd up; if the library takes part in it, its object answers,
+//! otherwise libc does. [`interpose`] generates that shape. The functions can be unwound, because
+//! pthread_cancel unwinds calls that sleep in libc. Panics of the library's own are caught before,
+//! by [`crate::ffi::guarded`].
 
 mod alias;
 mod control;

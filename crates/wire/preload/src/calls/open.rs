@@ -24,14 +24,14 @@ use crate::{cancel, passed, pointers, process, real, start, streams, table};
 /// The lower bits of socket()'s type; the others are flags.
 const KIND: c_int = 0xf;
 
-/// Whether socket() with these arguments makes a TCP socket.
+/// True if socket() with these arguments makes a TCP socket.
 fn is_tcp(domain: c_int, kind: c_int, protocol: c_int) -> bool {
     matches!(domain, AF_INET | AF_INET6)
         && kind & KIND == SOCK_STREAM
         && matches!(protocol, 0 | libc::IPPROTO_TCP)
 }
 
-/// The kernel has accepted `fd`, or failed.
+/// Called after the kernel's accept, successful or not.
 fn accepted(listener: Option<&SocketRef>, fd: c_int, flags: c_int) -> c_int {
     if let Some(listener) = listener
         && fd >= 0
@@ -52,8 +52,8 @@ fn accepted(listener: Option<&SocketRef>, fd: c_int, flags: c_int) -> c_int {
     fd
 }
 
-/// The listener behind `fd`. One that this process has not made, such as systemd's, is asked once
-/// what it is.
+/// The listener behind `fd`. A listener that this process has not made, such as systemd's, is
+/// examined once.
 fn listener(fd: c_int) -> Option<SocketRef> {
     if let Some(socket) = table::socket(fd) {
         return socket.is_listening().then_some(socket);
@@ -81,7 +81,7 @@ fn option(fd: c_int, name: c_int) -> Option<c_int> {
     (result == 0).then_some(value)
 }
 
-/// socket(2), with one type more
+/// socket(2), with an additional type
 ///
 /// # Safety
 ///
@@ -149,8 +149,8 @@ interpose! {
         let is_there = len as usize >= size_of::<libc::sa_family_t>() && pointers::can_read(family, 1);
         // SAFETY: it can be read.
         if is_there && c_int::from(unsafe { family.read_unaligned() }) == AF_UNSPEC {
-            // Dissolves the connection; what the socket does next is a new life that is not
-            // followed.
+            // This dissolves the connection. The library does not follow what the socket does
+            // afterwards.
             let _ = socket.fall_back(Reason::Bypassed);
             drop(socket);
             track::untrack(fd, Last::Kept);
@@ -188,9 +188,9 @@ interpose! {
                 keeping_errno(|| track::untrack_closing(fd));
                 kernel()
             }
-            // A program that closes every number it can think of.
+            // Typical of a program that closes all possible numbers.
             Known::Own => match process::kind() {
-                // Perhaps a number of the child's own, which it does not want to lose at exec.
+                // It may be a number of the child's own, which must survive until exec.
                 process::Kind::Vfork if passed::survives_exec(fd) => kernel(),
                 _ => fail(Errno::BADF),
             },
@@ -200,7 +200,7 @@ interpose! {
 
 enum Known {
     Tracked,
-    /// Of this library.
+    /// A descriptor of this library.
     Own,
 }
 
@@ -212,7 +212,7 @@ fn known(fd: c_int) -> Option<Known> {
     }
 }
 
-/// close_range(2): all but the fds of this library.
+/// close_range(2): closes all descriptors but those of this library.
 ///
 /// # Safety
 ///
@@ -278,7 +278,7 @@ pub(crate) unsafe extern "C-unwind" fn closefrom(first: c_int) {
         return;
     }
     crate::ffi::set_errno(before);
-    // A kernel or sandbox without close_range.
+    // For a kernel or sandbox without close_range.
     // SAFETY: sysconf takes a constant.
     let end = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) }.clamp(0, c_int::MAX.into()) as c_int;
     for fd in first..end {

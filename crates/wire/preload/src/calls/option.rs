@@ -1,5 +1,5 @@
-//! setsockopt, and getsockopt where it receives. What else that tells is true as it is: the
-//! kernel's socket has every option.
+//! setsockopt, and the getsockopt that receives. All other results of getsockopt are correct as
+//! they are: the kernel's socket has every option.
 
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
@@ -22,11 +22,11 @@ use crate::table::{self, SocketRef};
 use crate::way::Way;
 use crate::{pointers, real, track};
 
-/// Those of programs with a time_t of 64 bits, which on a processor of 64 bits are the same.
+/// Names for programs with a 64-bit time_t, which are the same on 64-bit processors.
 const SO_RCVTIMEO_NEW: c_int = 66;
 const SO_SNDTIMEO_NEW: c_int = 67;
 
-/// The connection acts by these itself.
+/// Notes the options that the connection itself has to follow.
 ///
 /// # Safety
 ///
@@ -48,7 +48,7 @@ unsafe fn remember(
         TCP_CORK | TCP_NODELAY if level == IPPROTO_TCP && len >= size_of::<c_int>() => {
             // SAFETY: as above.
             let on = unsafe { value.cast::<c_int>().read_unaligned() } != 0;
-            // Either sends what was held back: a cork that is taken out, or the other option.
+            // Both removing the cork and setting TCP_NODELAY send the bytes that were held back.
             socket.connection.follow_cork(on == (name == TCP_NODELAY));
         }
         _ if level != SOL_SOCKET => {}
@@ -72,8 +72,8 @@ unsafe fn remember(
     }
 }
 
-/// Zero means none. Where the time was over before it began, the kernel gives up at once, each
-/// time; it does not tell that from none when it is asked.
+/// Zero means no timeout. If a timeout had expired before it began, the kernel always gives up at
+/// once, but getsockopt does not distinguish that from none.
 fn duration(value: timeval) -> Option<Duration> {
     let Ok(seconds) = u64::try_from(value.tv_sec) else { return Some(Settings::AT_ONCE) };
     let limit = Duration::from_secs(seconds)
@@ -81,13 +81,13 @@ fn duration(value: timeval) -> Option<Duration> {
     (!limit.is_zero()).then_some(limit)
 }
 
-/// The kernel takes 0 for 1 and a negative number for the largest.
+/// Like the kernel, treats 0 as 1 and a negative number as the maximum.
 fn low_water(value: c_int) -> usize {
     usize::try_from(value).map_or(c_int::MAX as usize, |value| value.max(1))
 }
 
-/// Options of a socket that this process did not make; those of a listener are inherited by what it
-/// accepts.
+/// Reads the options of a socket that this process did not make. A listener passes its options on
+/// to accepted sockets.
 pub(crate) fn read_inherited(socket: &Socket, fd: c_int) {
     keeping_errno(|| {
         let names = [SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVLOWAT].map(|name| (SOL_SOCKET, name));
@@ -115,11 +115,11 @@ interpose! {
         len: socklen_t,
     ) -> c_int = table::socket(fd) => |socket, kernel| {
         if (level, name) == (SOL_SOCKET, SO_PEEK_OFF) && socket.connection.is_seeking() {
-            // The library looks at the kernel's queue by this option itself.
+            // The library itself uses this option to look at the kernel's queue.
             return fail(Errno::BUSY);
         }
         let effect = options::of_option(level, name);
-        // Before there are keys for it the kernel does not work on the bytes, and often it cannot.
+        // The kernel transforms no bytes before it has keys, and often it cannot do it at all.
         let is_tried = (level, name) == (IPPROTO_TCP, TCP_ULP) && !socket.connection.is_seeking();
         if effect == Effect::LetGo && !is_tried && let Err(error) = before_letting_go(&socket) {
             return fail(error);
@@ -146,7 +146,7 @@ interpose! {
         }
         result
     };
-    /// getsockopt(2); one option receives, and one tells of an end
+    /// getsockopt(2); one option receives, and one returns the pending error
     fn getsockopt(
         fd: c_int,
         level: c_int,
@@ -183,11 +183,11 @@ fn concerns_library(level: c_int, name: c_int) -> bool {
     [(IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE), (SOL_SOCKET, SO_ERROR)].contains(&(level, name))
 }
 
-/// Puts an error that only the library knows of into the place of none.
+/// Replaces a result of 0 with an error that only the library knows.
 ///
 /// # Safety
 ///
-/// `len` can be read, and so many bytes at `value` can be read and written.
+/// `len` must be readable, and that many bytes at `value` readable and writable.
 unsafe fn tell_kept_error(socket: &SocketRef, value: *mut u8, len: *const socklen_t) {
     // SAFETY: as the caller says.
     let written = unsafe {
@@ -203,7 +203,7 @@ unsafe fn tell_kept_error(socket: &SocketRef, value: *mut u8, len: *const sockle
     }
 }
 
-/// The socket goes on without the library.
+/// Called before the socket goes on without the library.
 fn before_letting_go(socket: &SocketRef) -> Result<(), Errno> {
     if socket.is_listening() { Ok(()) } else { to_tcp(socket, Reason::UnknownOption).map(drop) }
 }
@@ -225,8 +225,7 @@ struct Mapped {
     reserved: u32,
 }
 
-/// The answer that nothing can be mapped, and that so many bytes are to be received in the usual
-/// way.
+/// Answers that no bytes can be mapped, and how many are to be received in the usual way.
 fn nothing_mapped(socket: &SocketRef, place: *mut u8, len: *mut socklen_t) -> Result<(), Errno> {
     if !pointers::can_write(len, 1) {
         return Err(Errno::FAULT);

@@ -1,32 +1,31 @@
-//! What the numbers of setsockopt, ioctl and fcntl do to a connection whose bytes the kernel does
-//! not carry.
+//! The effects of the numbers of setsockopt, ioctl and fcntl on a connection whose bytes the kernel
+//! does not carry.
 //!
-//! tests/coverage.rs holds this table to the headers of the kernel: none of their numbers may be
-//! missing.
+//! tests/coverage.rs compares this table with the kernel's headers: it must contain all their
+//! numbers.
 
 use std::ffi::c_int;
 
-/// What is to be done when the application sets an option, or makes a request.
+/// The library's action when the application sets an option or makes a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Effect {
-    /// Nothing, for the reason given: the kernel does all of it, or refuses.
+    /// Nothing, for the given reason: the kernel does all of it, or rejects it.
     Harmless,
-    /// The library acts by it, too, or answers instead of the kernel.
+    /// The library also follows it, or answers instead of the kernel.
     Followed,
     /// The kernel adds control messages to received bytes. The connection goes back to TCP when the
     /// application calls recvmsg, which returns them.
     Told,
-    /// The connection goes back to TCP, and what the kernel has to tell with received bytes comes
-    /// through.
+    /// The connection goes back to TCP, and the kernel's messages for received bytes are passed on.
     Tcp,
-    /// The kernel's socket must have every byte: the peer recalls what lies on the ring, and the
-    /// socket is let go.
+    /// The kernel's socket must have every byte: the peer recalls the bytes on the ring, and the
+    /// library lets go of the socket.
     LetGo,
 }
 
 use Effect::{Followed, Harmless, LetGo, Tcp, Told};
 
-/// A level, numbers of it with their names, what they do, and why.
+/// A level, its numbers with their names, their effect, and the reason.
 pub(crate) type Row = (c_int, &'static [(c_int, &'static str)], Effect, &'static str);
 
 const SOCKET: c_int = libc::SOL_SOCKET;
@@ -45,13 +44,13 @@ pub(crate) const OPTIONS: &[Row] = &[
             (67, "SO_SNDTIMEO_NEW"),
         ],
         Followed,
-        "the connection waits by them",
+        "the connection takes its limits of waiting from them",
     ),
     (
         SOCKET,
         &[(13, "SO_LINGER")],
         Followed,
-        "the kernel is asked for it when the connection is closed",
+        "queried from the kernel when the connection is closed",
     ),
     (
         SOCKET,
@@ -95,9 +94,9 @@ pub(crate) const OPTIONS: &[Row] = &[
         SOCKET,
         &[(60, "SO_ZEROCOPY")],
         Followed,
-        "a send with MSG_ZEROCOPY asks for it, and is the kernel's if it is on",
+        "only used by a send with MSG_ZEROCOPY, which the kernel then makes",
     ),
-    (SOCKET, &[(61, "SO_TXTIME")], Tcp, "about when the kernel sends, which it tells of"),
+    (SOCKET, &[(61, "SO_TXTIME")], Tcp, "controls when the kernel sends, and reports it"),
     (SOCKET, &[(80, "SO_DEVMEM_DONTNEED")], Tcp, "bytes in the memory of a device"),
     (
         SOCKET,
@@ -127,7 +126,7 @@ pub(crate) const OPTIONS: &[Row] = &[
             (70, "SO_BUSY_POLL_BUDGET"),
         ],
         Tcp,
-        "about the packets, which a program that cares for them wants to be there",
+        "concerns packets: a program that sets it wants real ones",
     ),
     (
         SOCKET,
@@ -155,7 +154,7 @@ pub(crate) const OPTIONS: &[Row] = &[
             (68, "SO_DETACH_REUSEPORT_BPF"),
         ],
         Harmless,
-        "about packets, their buffers and their ways; the stream of bytes is the same",
+        "concerns packets, their buffers and routes; the byte stream is the same",
     ),
     (
         SOCKET,
@@ -185,28 +184,28 @@ pub(crate) const OPTIONS: &[Row] = &[
             (84, "SO_INQ"),
         ],
         Harmless,
-        "only told, not set, or of other sockets, or without effect: the kernel refuses it or knows the answer",
+        "read-only, for other sockets, or without effect: the kernel rejects it or knows the answer",
     ),
-    (TCP, &[(36, "TCP_INQ")], Followed, "how much is left unread, told with what is received"),
+    (TCP, &[(36, "TCP_INQ")], Followed, "the number of unread bytes, reported with received ones"),
     (
         TCP,
         &[(1, "TCP_NODELAY"), (3, "TCP_CORK")],
         Followed,
-        "the receiver holds back on the ring what the kernel would not send yet",
+        "the receiver holds back bytes on the ring that the kernel would not send yet",
     ),
     (
         TCP,
         &[(35, "TCP_ZEROCOPY_RECEIVE")],
         Followed,
-        "received by getsockopt: all of it is to be received in the usual way",
+        "receives through getsockopt: answered that all bytes come in the usual way",
     ),
     (
         TCP,
         &[(18, "TCP_USER_TIMEOUT")],
         Followed,
-        "the connection asks the kernel for it where it waits for its peer",
+        "the connection queries the kernel when it waits for its peer",
     ),
-    (TCP, &[(31, "TCP_ULP")], LetGo, "the kernel works on the bytes, as for TLS"),
+    (TCP, &[(31, "TCP_ULP")], LetGo, "the kernel transforms the bytes, as for TLS"),
     (
         TCP,
         &[
@@ -217,7 +216,7 @@ pub(crate) const OPTIONS: &[Row] = &[
             (29, "TCP_REPAIR_WINDOW"),
         ],
         LetGo,
-        "the connection is taken out of the kernel, with what it holds",
+        "the connection is taken out of the kernel, with its bytes",
     ),
     (
         TCP,
@@ -237,7 +236,7 @@ pub(crate) const OPTIONS: &[Row] = &[
             (46, "TCP_DELACK_MAX_US"),
         ],
         Tcp,
-        "about the segments, which a program that cares for them wants to be there",
+        "concerns segments: a program that sets it wants real ones",
     ),
     (
         TCP,
@@ -252,7 +251,7 @@ pub(crate) const OPTIONS: &[Row] = &[
             (9, "TCP_DEFER_ACCEPT"),
         ],
         Harmless,
-        "about how a connection is made, which the kernel does",
+        "concerns connection setup, which the kernel does",
     ),
     (
         TCP,
@@ -270,13 +269,13 @@ pub(crate) const OPTIONS: &[Row] = &[
             (25, "TCP_NOTSENT_LOWAT"),
         ],
         Harmless,
-        "when and in which segments the kernel sends; the stream of bytes is the same",
+        "controls when and in which segments the kernel sends; the byte stream is the same",
     ),
     (
         TCP,
         &[(11, "TCP_INFO"), (26, "TCP_CC_INFO")],
         Harmless,
-        "only told: what the kernel's socket does",
+        "read-only: the state of the kernel's socket",
     ),
     (
         IP,
@@ -330,9 +329,9 @@ pub(crate) const OPTIONS: &[Row] = &[
             (52, "IP_PROTOCOL"),
         ],
         Harmless,
-        "about packets and their addresses; what asks for control messages has no effect on TCP",
+        "concerns packets and their addresses; requests for control messages have no effect on TCP",
     ),
-    (IPV6, &[(1, "IPV6_ADDRFORM")], LetGo, "the addresses become others"),
+    (IPV6, &[(1, "IPV6_ADDRFORM")], LetGo, "the address family changes"),
     (
         IPV6,
         &[
@@ -401,11 +400,11 @@ pub(crate) const OPTIONS: &[Row] = &[
             (78, "IPV6_FREEBIND"),
         ],
         Harmless,
-        "about packets and their addresses; what asks for control messages has no effect on TCP",
+        "concerns packets and their addresses; requests for control messages have no effect on TCP",
     ),
 ];
 
-/// What setsockopt does to a connection. Whatever is not known here needs TCP.
+/// The effect of setsockopt on a connection. Unknown options need TCP.
 pub(crate) fn of_option(level: c_int, name: c_int) -> Effect {
     let row = |row: &&Row| row.0 == level && row.1.iter().any(|(number, _)| *number == name);
     OPTIONS.iter().find(row).map_or(Tcp, |row| row.2)

@@ -13,18 +13,18 @@ use crate::poll::{Answer, wait};
 use crate::timeout::{Timeout, timespec as as_timespec};
 use crate::{pointers, real, table};
 
-/// The application's list, if there is one that the library needs to look at.
+/// The application's list, if the library needs to look at it.
 fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
     let count = usize::try_from(count)
         .ok()
         .filter(|&count| 0 < count && count <= isize::MAX as usize / size_of::<pollfd>())?;
-    // The kernel refuses more than the limit on descriptors, whatever is ready; few are not worth
-    // asking.
+    // The kernel rejects more entries than the limit on descriptors, whether any is ready or not.
+    // For short lists the check is not worth a call.
     if count > 16 && count as u64 > limit::descriptor_limit().0 {
         return None;
     }
-    // The kernel copies the list, so it may lie anywhere where there is memory; one that cannot be
-    // written to it refuses.
+    // The kernel copies the list, so it may be anywhere in accessible memory. The kernel rejects a
+    // list that is not writable.
     if table::is_unused() || !pointers::can_write(fds, count) {
         return None;
     }
@@ -33,7 +33,7 @@ fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
     Some(unsafe { slice::from_raw_parts_mut(fds, count) })
 }
 
-/// A checked variant is told how many bytes the list has.
+/// A checked variant also passes the size of the list in bytes.
 fn fits(count: nfds_t, size: size_t) -> bool {
     size / size_of::<pollfd>() >= count as usize
 }

@@ -1,9 +1,9 @@
-//! dprintf, vdprintf and backtrace_symbols_fd: libc writes to the fd itself, behind the library's
-//! back.
+//! dprintf, vdprintf and backtrace_symbols_fd: libc writes to the fd itself, without calling the
+//! library.
 //!
-//! dprintf takes a variable list of arguments, which stable Rust can neither take nor hand on. The
-//! functions of that name here are a few lines of assembly that keep every register an argument can
-//! be in, have the fd looked at, and go on into libc's.
+//! dprintf takes a variable argument list, which stable Rust can neither take nor pass on. The
+//! functions of that name here are a few lines of assembly that save every register that an
+//! argument can be in, check the fd, and jump to libc's function.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -14,7 +14,7 @@ use crate::ffi::{guarded, keeping_errno};
 use crate::hand_over::to_tcp;
 use crate::{real, table};
 
-/// Before libc writes to `fd` once.
+/// Called before libc writes to `fd` once.
 fn before_print(fd: c_int) {
     guarded(|| {
         if let Some(socket) = table::socket(fd) {
@@ -28,20 +28,20 @@ fn before_print(fd: c_int) {
     });
 }
 
-/// What dprintf does before it goes on into libc's, whose address it gets.
+/// Runs before dprintf, and returns the address of libc's function to jump to.
 unsafe extern "C" fn before_dprintf(fd: c_int) -> *mut c_void {
     keeping_errno(|| before_print(fd));
     real::address_of_dprintf()
 }
 
-/// Likewise in programs built with _FORTIFY_SOURCE.
+/// The same for programs built with _FORTIFY_SOURCE.
 unsafe extern "C" fn before_dprintf_chk(fd: c_int) -> *mut c_void {
     keeping_errno(|| before_print(fd));
     real::address_of_dprintf_chk()
 }
 
-/// Defines a variadic function of libc that calls `$before` with its first argument and goes on
-/// where that says.
+/// Defines a variadic function of libc that calls `$before` with its first argument, and jumps to
+/// the address that `$before` returns.
 macro_rules! go_on {
     ($(#[$meta:meta])* $name:ident after $before:ident) => {
         $(#[$meta])*
@@ -53,7 +53,7 @@ macro_rules! go_on {
         #[unsafe(naked)]
         #[cfg(target_arch = "x86_64")]
         pub(crate) unsafe extern "C-unwind" fn $name() -> c_int {
-            // al holds how many vector registers are in use; saving all of them is simpler.
+            // al has the number of vector registers in use; saving all of them is simpler.
             std::arch::naked_asm!(
                 "push rbp",
                 "mov rbp, rsp",
@@ -144,7 +144,7 @@ go_on!(
 );
 
 interpose! {
-    /// vdprintf(3); a va_list travels as a pointer on x86-64 and aarch64
+    /// vdprintf(3); a va_list is passed as a pointer on x86-64 and aarch64
     fn vdprintf(
         fd: c_int,
         format: *const c_char,

@@ -34,7 +34,7 @@ pub(crate) fn receive(
     receive_with(socket, into, flags, None, kernel)
 }
 
-/// As [`receive`], with room for what the kernel has to tell.
+/// Like [`receive`], with room for the kernel's control messages.
 #[inline]
 fn receive_with(
     socket: &SocketRef,
@@ -114,7 +114,7 @@ fn from_connection(
         return socket.connection.recv_nothing(ours);
     }
     if ours.truncate {
-        // The buffers are left alone, and may be anywhere.
+        // The buffers are not touched, so any address will do.
         return if ours.peek {
             count_only(socket, wanted, ours)
         } else {
@@ -131,8 +131,8 @@ fn from_connection(
     }
 }
 
-/// The kernel notices a bad pointer when it has a byte for it, and then takes none of what it
-/// copied at once.
+/// The kernel notices a bad pointer when it has a byte to store, and then takes none of the bytes
+/// that it copied in the same step.
 #[cold]
 fn as_far_as_reachable(
     socket: &SocketRef,
@@ -143,7 +143,7 @@ fn as_far_as_reachable(
         return Ok(0);
     }
     let unread = socket.connection.unread()?;
-    // SAFETY: the application passes buffers that may be written, as far as they are there.
+    // SAFETY: the application passes buffers of which the accessible part may be written.
     unsafe {
         into.lend_reachable(|slices| {
             let room = slices.iter().map(|slice| slice.len()).sum::<usize>();
@@ -155,7 +155,7 @@ fn as_far_as_reachable(
     }
 }
 
-/// Waits for so many bytes, or as many as a receive of that length waits for, and leaves them.
+/// Waits for this many bytes, or as many as a receive of that length waits for, and leaves them.
 #[inline(never)]
 fn look(socket: &SocketRef, flags: RecvFlags, len: usize) -> Result<usize, Errno> {
     let flags = RecvFlags { peek: true, truncate: false, ..flags };
@@ -170,7 +170,7 @@ fn look(socket: &SocketRef, flags: RecvFlags, len: usize) -> Result<usize, Errno
     socket.connection.recv(&mut [IoSliceMut::new(place)], flags)
 }
 
-/// MSG_TRUNC and MSG_PEEK: how many bytes could be received.
+/// MSG_TRUNC and MSG_PEEK: the number of bytes that could be received.
 #[cold]
 fn count_only(socket: &SocketRef, wanted: usize, flags: RecvFlags) -> Result<usize, Errno> {
     let enough = if flags.wait_all { wanted } else { wanted.min(socket.low_water()) };
@@ -180,7 +180,7 @@ fn count_only(socket: &SocketRef, wanted: usize, flags: RecvFlags) -> Result<usi
     }
 }
 
-/// MSG_TRUNC: what would have been received goes nowhere.
+/// MSG_TRUNC: discards the bytes that would have been received.
 #[cold]
 fn discard(socket: &SocketRef, wanted: usize, flags: RecvFlags) -> Result<usize, Errno> {
     let mut nowhere = zeros(wanted.min(16 * 1024))?;
@@ -194,7 +194,7 @@ fn discard(socket: &SocketRef, wanted: usize, flags: RecvFlags) -> Result<usize,
             Ok(0) => break,
             Ok(bytes) => {
                 done += bytes;
-                // An error behind the bytes is the next call's.
+                // An error after the bytes is left to the next call.
                 if bytes < piece {
                     break;
                 }
@@ -206,9 +206,9 @@ fn discard(socket: &SocketRef, wanted: usize, flags: RecvFlags) -> Result<usize,
     Ok(done)
 }
 
-/// Where TCP says who sent the bytes: nowhere.
+/// Writes the sender's address, which is empty with TCP.
 ///
-/// The kernel looks at the length only then, when the bytes are taken.
+/// Like the kernel, it looks at the length only after the bytes have been taken.
 fn no_address(result: ssize_t, address: *mut sockaddr, len: *mut socklen_t) -> ssize_t {
     if result < 0 || address.is_null() {
         return result;
@@ -259,7 +259,7 @@ unsafe fn receive_message(
         return result;
     }
     if !pointers::can_write(message, 1) {
-        // The kernel finds that out when the bytes are taken.
+        // The kernel notices the bad pointer when it takes bytes.
         return fail(Errno::FAULT);
     }
     let told = control.and_then(|control| guarded(|| control.tell(socket, result > 0)));
@@ -306,7 +306,7 @@ unsafe fn receive_messages(
         let has_error =
             || look::state(held, 0) & libc::POLLERR as u32 != 0 || socket.connection.keeps_error();
         if flags & MSG_ERRQUEUE == 0 && has_error() {
-            // An error is told before the bytes, and after some of them it is kept for the next
+            // An error before the bytes is returned; one after some messages is kept for the next
             // call.
             if done > 0 {
                 break;
@@ -361,7 +361,7 @@ fn receive_vector(
     match Buffers::vector(iov, number) {
         // SAFETY: the application's own array.
         Ok(into) => match unsafe { into.len() } {
-            // As for files, reading nothing does not wait.
+            // As with files, reading 0 bytes does not wait.
             Ok(0) | Err(_) => kernel(),
             Ok(_) => receive(socket, into, flags, kernel),
         },

@@ -1,6 +1,6 @@
-//! Remote procedure calls of the C library over a socket of the program's own. Only programs that
-//! were built long ago have them from there; later ones have libraries for it, whose calls are
-//! seen.
+//! Remote procedure calls of the C library over a socket of the program's own. Only old programs
+//! take these functions from the C library. Newer ones use separate libraries, whose calls are
+//! visible.
 
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 
@@ -11,7 +11,7 @@ use super::interpose;
 use crate::ffi::fail;
 use crate::pointers;
 
-/// The number at `place`; -1 stands for one that libc is to make.
+/// The number at `place`; -1 asks libc to make a socket.
 fn number_at(place: *const c_int) -> c_int {
     // SAFETY: it can be read.
     if pointers::can_read(place, 1) { unsafe { place.read_unaligned() } } else { -1 }
@@ -33,6 +33,6 @@ interpose! {
         send_size: c_uint,
         receive_size: c_uint,
     ) -> *mut c_void = Some(hand_to_libc(fd)) => |given, kernel| given.map_or_else(fail, |()| kernel());
-    /// xprt_register(3): svc_run polls the number that a transport begins with
+    /// xprt_register(3): svc_run polls the number at the beginning of a transport
     fn xprt_register(transport: *mut c_void) -> () = Some(hand_to_libc(number_at(transport.cast()))) => |_given, kernel| kernel();
 }

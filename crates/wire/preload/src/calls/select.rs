@@ -21,7 +21,7 @@ use crate::{pointers, real, table};
 
 const BITS: usize = c_ulong::BITS as usize;
 
-/// The events that a place in a set asks for; and those that answer it.
+/// The poll events for each set; then those that count as an answer.
 const READ: c_short = POLLIN | POLLRDNORM | POLLRDBAND;
 const READ_ANSWERS: c_short = READ | POLLHUP | POLLERR | POLLNVAL;
 const WRITE: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
@@ -29,7 +29,7 @@ const WRITE_ANSWERS: c_short = WRITE | POLLERR | POLLNVAL;
 const EXCEPT: c_short = POLLPRI;
 const EXCEPT_ANSWERS: c_short = EXCEPT | POLLNVAL;
 
-/// Of the three sets.
+/// For each of the three sets.
 const ANSWERS: [(c_short, c_short); 3] =
     [(READ, READ_ANSWERS), (WRITE, WRITE_ANSWERS), (EXCEPT, EXCEPT_ANSWERS)];
 
@@ -41,22 +41,22 @@ struct Sets<'a> {
     except: &'a mut [c_ulong],
 }
 
-/// How many bits the kernel would look at without the library. It stops at the end of its table of
-/// descriptors, and the library's own descriptors make that table longer. A program that passes its limit
-/// of descriptors as the count may have memory for one `fd_set` only.
+/// Number of bits that the kernel would look at without the library. The kernel stops at the end of
+/// its descriptor table, and the library's own descriptors enlarge that table. A program that
+/// passes its limit of descriptors as the count may have memory for only one `fd_set`.
 fn looked_at(count: c_int) -> c_int {
     if count <= FD_SETSIZE as c_int || table::is_unused() {
         return count;
     }
     let Some(Ok(open)) = guarded(|| open_from(FD_SETSIZE as c_int)) else { return count };
     let highest = open.into_iter().filter(|fd| !is_placed(*fd)).map(Fd::raw).max();
-    // The kernel doubles its table.
+    // The kernel doubles the size of its table.
     let size = highest.map_or(FD_SETSIZE, |highest| (highest as usize + 1).next_power_of_two());
     c_int::try_from(size).map_or(count, |size| size.min(count))
 }
 
-/// How many bits are looked at, and the sets if the library needs to look at them. `None` if the call
-/// is the kernel's as it is.
+/// Number of bits to look at, and the sets if the library needs to look at them. `None` if the
+/// kernel can handle the call alone.
 fn asked<'a>(
     count: c_int,
     read: *mut fd_set,
@@ -71,7 +71,7 @@ fn asked<'a>(
 type List = SmallVec<[pollfd; 16]>;
 
 impl Sets<'_> {
-    /// `None` if the kernel is to answer by itself.
+    /// `None` if the kernel is to answer alone.
     fn new<'a>(
         count: c_int,
         read: *mut fd_set,
@@ -96,7 +96,7 @@ impl Sets<'_> {
         Some(Sets { read: set(read), write: set(write), except: set(except) })
     }
 
-    /// As poll takes it, and whether the library takes part in any of them.
+    /// Converts to a list for poll; also returns whether the library takes part in any of them.
     fn list(&self, count: c_int) -> (List, bool) {
         let mut list = List::new();
         let mut tracked = false;
@@ -115,7 +115,7 @@ impl Sets<'_> {
         (list, tracked)
     }
 
-    /// Leaves the bits that are answered; returns how many.
+    /// Leaves only the bits with answers; returns their number.
     fn answer(&mut self, count: c_int, list: &List) -> c_int {
         let mut ready = 0;
         for set in [&mut *self.read, &mut *self.write, &mut *self.except] {
@@ -143,8 +143,8 @@ fn is_answered(entry: &pollfd) -> bool {
     ANSWERS.iter().any(|(asked, answer)| entry.events & asked != 0 && entry.revents & answer != 0)
 }
 
-/// Whether a number is none to select. A call of another thread that is asleep in accept or open has
-/// its number already: to poll it is none, to select it is ready.
+/// True if select would reject a number. If another thread sleeps in accept or open, the kernel has
+/// already reserved a number: it is invalid to poll, but ready to select.
 fn is_refused(fd: c_int) -> bool {
     let mut set: SmallVec<[c_ulong; 16]> = smallvec![0; fd as usize / BITS + 1];
     set[fd as usize / BITS] = 1 << (fd as usize % BITS);
@@ -161,8 +161,8 @@ fn is_refused(fd: c_int) -> bool {
     }) < 0
 }
 
-/// The answer of select, if the library has a part in it. `go_on` makes the application's own call
-/// for what is left of the time.
+/// The answer of select, if the library takes part. `go_on` makes the application's own call for
+/// the remaining time.
 fn select_ours(
     sets: &mut Sets<'_>,
     count: c_int,
@@ -175,14 +175,14 @@ fn select_ours(
     if !tracked {
         return kernel();
     }
-    // From now on, however often it sleeps.
+    // The time counts from now on, over all sleeps.
     left.left();
     loop {
         match wait(&mut list, left, mask, true, &kernel) {
             Answer::Kernel(result) => return result,
             Answer::Left(mut left) => return outside(|| go_on(&mut left)),
             Answer::Poll { result, .. } if result < 0 => return result,
-            // One that is closed while the call sleeps is ready.
+            // A number that is closed while the call sleeps counts as ready.
             Answer::Poll { has_slept: false, .. }
                 if list
                     .iter()
@@ -190,8 +190,8 @@ fn select_ours(
             {
                 return fail(Errno::BADF);
             }
-            // The end of a connection is nothing to who waits for exceptions, of which none comes
-            // any more.
+            // The end of a connection is no event for a caller that waits only for exceptions,
+            // since none can come any more.
             Answer::Poll { result: 1.., .. } if !list.iter().any(is_answered) => {
                 list.retain(|entry| entry.revents == 0);
             }
@@ -214,7 +214,7 @@ interpose! {
         let kernel = || outside(|| unsafe { real::select(count, read, write, except, timeout) });
         // SAFETY: valid or null, as select demands.
         let limit = unsafe { timeout.as_mut() };
-        // select, unlike the others, takes more than a second of microseconds.
+        // select, unlike the other calls, accepts more than a second of microseconds.
         let left = match &limit {
             None => Some(Timeout::ENDLESS),
             Some(limit) if limit.tv_usec < 0 => None,
@@ -235,7 +235,7 @@ interpose! {
             // SAFETY: the caller's own sets, and a live timeout or none.
             unsafe { real::select(count, read, write, except, left) }
         });
-        // Linux leaves in the timeout what has not passed.
+        // Linux stores the remaining time in the timeout.
         if let (Some(limit), Some(begin), false) = (limit, begin, by_kernel.get()) {
             let passed = begin.elapsed().as_micros();
             let whole = u128::from(limit.tv_sec.unsigned_abs()) * 1_000_000 + u128::from(limit.tv_usec.unsigned_abs());

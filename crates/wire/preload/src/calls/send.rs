@@ -29,7 +29,7 @@ pub(crate) fn transmit(
 ) -> ssize_t {
     let ours = match flags::of_send(flags) {
         About::Stream(_) if flags & MSG_ZEROCOPY != 0 && is_zerocopy(socket) => {
-            // The kernel tells when it is done with the memory, once for each of its calls.
+            // The kernel reports when it no longer needs the memory, once for each of its calls.
             return by_tcp(socket, kernel);
         }
         About::Stream(ours) => ours,
@@ -39,7 +39,7 @@ pub(crate) fn transmit(
         }
         About::Other => {
             if !socket.connection.is_attached() {
-                // It may connect the socket, and sends then.
+                // It may connect the socket and then send.
                 socket.send_by_tcp(Reason::UnknownOption);
             }
             return kernel();
@@ -55,7 +55,7 @@ pub(crate) fn transmit(
                     socket.untrack_stale();
                     return kernel();
                 }
-                // By the kernel's call, no byte moves either.
+                // The kernel's call does not move a byte either.
                 Some(Ok(None)) => return kernel(),
                 Some(Err(Errno::INTR)) if !begun.was_limited(socket) && signals::restart() => {
                     match socket.begin_again() {
@@ -102,19 +102,19 @@ pub(super) fn by_kernel(
     result
 }
 
-/// Sends what the ring cannot take: a pipe, something that cannot be read twice, control messages,
-/// memory that is not copied.
+/// Sends data that the ring cannot take: from a pipe or another source that cannot be read twice,
+/// with control messages, or from memory that is not copied.
 pub(super) fn by_tcp(socket: &SocketRef, kernel: impl Fn() -> ssize_t) -> ssize_t {
     socket.send_by_tcp(Reason::UnknownOption);
     match socket.enter() {
         Way::Plain(plain) => by_kernel(socket, plain, kernel),
-        // The switch itself found no room on the ring.
+        // There is no room on the ring for the switch itself.
         Way::Library if socket.connection.tx_on_ring() => fail(Errno::AGAIN),
         _ => kernel(),
     }
 }
 
-/// `None` if there is nothing that could be sent.
+/// `None` if there are no bytes to send, or the first one is inaccessible.
 fn to_ring(socket: &SocketRef, from: Buffers, ours: SendFlags) -> Result<Option<usize>, Errno> {
     // SAFETY: the application's own array.
     let wanted = unsafe { from.len()? };
@@ -124,7 +124,7 @@ fn to_ring(socket: &SocketRef, from: Buffers, ours: SendFlags) -> Result<Option<
     // SAFETY: the application passes buffers that may be read.
     let result = match unsafe { from.lend(|slices| Ok(socket.connection.send(slices, ours))) } {
         Ok(result) => result,
-        // The kernel has more to say of a socket that cannot be sent on than of a bad pointer.
+        // For a socket that cannot send, the kernel reports errors other than a bad pointer.
         // SAFETY: the application's own array.
         Err(Errno::FAULT) if unsafe { from.begins_nowhere() } => return Ok(None),
         Err(error) => return Err(error),
@@ -135,8 +135,8 @@ fn to_ring(socket: &SocketRef, from: Buffers, ours: SendFlags) -> Result<Option<
     result.map(Some)
 }
 
-/// Whether the kernel refuses a call because of the address, though it means nothing to a connected
-/// TCP socket.
+/// True if the kernel rejects a call because of its address, although a connected TCP socket
+/// ignores the address.
 fn is_bad_address(address: *const sockaddr, len: socklen_t, may_be_longer: bool) -> bool {
     const LONGEST: usize = size_of::<libc::sockaddr_storage>();
     if address.is_null() || len == 0 {
@@ -167,7 +167,7 @@ unsafe fn send_message(
         return kernel();
     }
     if header.msg_controllen != 0 && !header.msg_control.is_null() {
-        // Time stamps and the like, which only the kernel can give.
+        // For example time stamps, which only the kernel can provide.
         return by_tcp(socket, kernel);
     }
     match Buffers::message(header.msg_iov, header.msg_iovlen) {
@@ -176,11 +176,11 @@ unsafe fn send_message(
     }
 }
 
-/// Whether a message has more bytes than were sent of it.
+/// True if a message has more bytes than were sent of it.
 ///
 /// # Safety
 ///
-/// As for sendmsg, with a message that can be read.
+/// As for sendmsg, with a readable message.
 unsafe fn is_longer_than(message: *const msghdr, sent: ssize_t) -> bool {
     // SAFETY: as the caller promises.
     let header = unsafe { message.read_unaligned() };
@@ -218,7 +218,7 @@ unsafe fn send_messages(
         // SAFETY: it can be written to.
         unsafe { (&raw mut (*message).msg_len).write_unaligned(result as c_uint) };
         done += 1;
-        // What is left of a message comes before the next one.
+        // The rest of a message comes before the next message.
         // SAFETY: the message was just read.
         if unsafe { is_longer_than(header, result) } {
             break;
@@ -227,7 +227,7 @@ unsafe fn send_messages(
     if done > 0 || number == 0 { done } else { -1 }
 }
 
-/// sendmmsg of messages of which some are replaced. Those behind the last of these are left for the
+/// sendmmsg with some messages replaced. Messages after the last replaced one are left for the
 /// caller's next call.
 ///
 /// # Safety
@@ -335,7 +335,7 @@ interpose! {
     ) -> ssize_t = table::socket(fd).filter(|_| !is_bad_address(address, address_len, false)) => |socket, kernel| {
         transmit(&socket, Buffers::Flat(buf.cast_mut(), len), flags, kernel)
     };
-    /// sendmsg(2); an fd that is not tracked may carry tracked ones to another process
+    /// sendmsg(2); an untracked fd may carry tracked ones to another process
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t = {
         // SAFETY: the caller's own message.
         match unsafe { passed::prepare(message) } {

@@ -1,6 +1,6 @@
-//! The calls by which a program sets the action for a signal. The library notes which ones it ignores
-//! ([`seekwire_transport::sys::signal::ignored`]). For SIGBUS, where memory that others can cut short is
-//! mapped, the library has a handler of its own, which calls that of the program
+//! The calls with which a program sets the action for a signal. The library notes which signals are
+//! ignored ([`seekwire_transport::sys::signal::ignored`]). For SIGBUS, while memory that others can
+//! truncate is mapped, the library has its own handler, which calls the program's
 //! ([`seekwire_transport::sys::fault`]).
 
 use std::ffi::c_int;
@@ -12,12 +12,12 @@ use seekwire_transport::sys::{fault, signal::note_ignored};
 use super::interpose;
 use crate::process::{self, Kind};
 
-/// sigset(3): the signal is to be blocked, and its action stays.
+/// sigset(3): blocks the signal, and keeps its action.
 const SIG_HOLD: sighandler_t = 2;
-/// Of bits/sigaction.h: it means nothing to the kernel.
+/// From bits/sigaction.h: it means nothing to the kernel.
 const SA_INTERRUPT: c_int = 0x2000_0000;
 
-/// `Some` where the kernel has the library's handler. The signal is to have this one.
+/// `Some` while the kernel has the library's handler; stores the program's.
 fn shared(signal: c_int, handler: sighandler_t) -> Option<()> {
     if handler == SIG_IGN {
         note_ignored(signal);
@@ -25,7 +25,7 @@ fn shared(signal: c_int, handler: sighandler_t) -> Option<()> {
     (signal == SIGBUS && fault::is_installed()).then_some(())
 }
 
-/// SIG_DFL where none is to be set.
+/// The handler to set, or SIG_DFL if there is none.
 ///
 /// # Safety
 ///
@@ -48,7 +48,7 @@ unsafe fn set(new: *const Action, old: *mut Action) -> c_int {
     unsafe { fault::sigaction(new, old, borrows, real) }
 }
 
-/// signal(2), as one of its kinds: the handler that was there, or SIG_ERR.
+/// signal(2) and its variants: returns the previous handler, or SIG_ERR.
 fn simple(handler: sighandler_t, flags: c_int, blocks_itself: bool) -> sighandler_t {
     let (mut new, mut old) = (MaybeUninit::<Action>::zeroed(), MaybeUninit::<Action>::zeroed());
     // SAFETY: actions are made of numbers, and of an address that may be null; the handler is the
@@ -87,13 +87,13 @@ interpose! {
     /// signal(2) by another name
     fn ssignal(signal: c_int, handler: sighandler_t) -> sighandler_t =
         shared(signal, handler).filter(|()| handler != SIG_ERR) => |_bus, _kernel| simple(handler, libc::SA_RESTART, true);
-    /// signal(2) as System V has it
+    /// signal(2) with System V semantics
     fn sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t =
         shared(signal, handler).filter(|()| handler != SIG_ERR) => |_bus, _kernel| simple(handler, ONCE, false);
-    /// signal(2) as System V has it
+    /// signal(2) with System V semantics
     fn __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t =
         shared(signal, handler).filter(|()| handler != SIG_ERR) => |_bus, _kernel| simple(handler, ONCE, false);
-    /// sigset(3), which blocks the signal in place of setting an action, or unblocks it
+    /// sigset(3), which blocks the signal instead of setting an action, or unblocks it
     fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t =
         shared(signal, handler).filter(|()| ![SIG_ERR, SIG_HOLD].contains(&handler)) => |_bus, _kernel| {
             let before = simple(handler, 0, false);
@@ -106,7 +106,7 @@ interpose! {
 
 const ONCE: c_int = libc::SA_RESETHAND | libc::SA_NODEFER | SA_INTERRUPT;
 
-/// Lets SIGBUS in; returns whether it was blocked.
+/// Unblocks SIGBUS; returns whether it was blocked.
 fn unblock() -> bool {
     let (mut bus, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: the first calls make `bus` a valid set; the third writes the other one, which cannot

@@ -1,5 +1,5 @@
-//! Streams of the C library (FILE): where one is opened over a socket, libc uses it behind the
-//! library's back; where one is opened or closed at any other number, that is remembered
+//! Streams of the C library (FILE): if one is opened over a socket, libc uses the socket without
+//! calling the library; if one is opened or closed at any other number, the library notes that
 //! ([`crate::streams`]).
 
 use std::ffi::{c_char, c_int};
@@ -13,7 +13,7 @@ use crate::ffi::fail;
 use crate::streams;
 use crate::track::fresh;
 
-/// `file` was opened at a new number, or not at all.
+/// Called when `file` was opened at a new number, or could not be opened.
 fn opened(file: *mut FILE) -> *mut FILE {
     if !file.is_null() {
         // SAFETY: libc has just opened it.
@@ -24,7 +24,7 @@ fn opened(file: *mut FILE) -> *mut FILE {
     file
 }
 
-/// A stream over a number that is open already.
+/// Opens a stream over a number that is already open.
 fn attached(fd: c_int, kernel: impl FnOnce() -> *mut FILE) -> *mut FILE {
     if let Err(error) = hand_to_libc(fd) {
         return fail(error);
@@ -37,7 +37,7 @@ fn attached(fd: c_int, kernel: impl FnOnce() -> *mut FILE) -> *mut FILE {
 }
 
 /// freopen: libc opens the new file at the number of the old one, if that has one, and closes the
-/// stream if it fails.
+/// stream on failure.
 ///
 /// # Safety
 ///
@@ -52,7 +52,7 @@ unsafe fn reopened(file: *mut FILE, kernel: impl FnOnce() -> *mut FILE) -> *mut 
 ///
 /// `file` is an open stream.
 unsafe fn closed(file: *mut FILE, kernel: impl FnOnce() -> c_int) -> c_int {
-    // Before: another thread may get the number at once.
+    // Done before closing, because another thread may get the number at once.
     // SAFETY: as the caller says.
     streams::closing(unsafe { streams::number(file) });
     kernel()
@@ -63,7 +63,7 @@ interpose! {
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = Some(()) => |_any, kernel| attached(fd, kernel);
     /// fdopen(3) by its old name
     fn _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = Some(()) => |_any, kernel| attached(fd, kernel);
-    /// What the C++ library of old used for fdopen
+    /// fdopen(3) as used by old C++ libraries
     fn _IO_file_attach(file: *mut FILE, fd: c_int) -> *mut FILE = Some(()) => |_any, kernel| attached(fd, kernel);
     /// fopen(3)
     fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE = Some(()) => |_any, kernel| opened(kernel());
@@ -95,7 +95,7 @@ interpose! {
         before_shell();
         opened(kernel())
     };
-    /// What popen(3) is made of
+    /// The basis of popen(3)
     fn _IO_proc_open(file: *mut FILE, command: *const c_char, kind: *const c_char) -> *mut FILE = Some(()) => |_any, kernel| {
         before_shell();
         opened(kernel())

@@ -1,8 +1,8 @@
-//! syscall(2): system calls that a program makes by number, such as libuv's close, lead to the
-//! functions for their names.
+//! syscall(2): system calls that a program makes by number, such as libuv's close, are passed to
+//! the functions for their names.
 //!
-//! Those that no tracked socket has to do with are made as they are: by a jump, so that also those
-//! which return twice, or need the stack as it is, find what they would find without this library.
+//! Calls that cannot concern a tracked socket are made unchanged, by a jump, so that even those
+//! that return twice, or need an unchanged stack, work as they do without this library.
 
 use std::ffi::{c_int, c_long};
 
@@ -20,7 +20,7 @@ use crate::timeout::Timeout;
 use crate::track::fresh;
 use crate::{pointers, start, table};
 
-/// One bit per number: set if [`dispatch`] is to be asked.
+/// One bit per number: set if [`dispatch`] handles it.
 static OURS: [u64; 8] = {
     let mut bits = [0; 8];
     let mut at = 0;
@@ -33,7 +33,7 @@ static OURS: [u64; 8] = {
 };
 
 /// syscall(2). Variadic in C: its arguments are integers or pointers, which on x86-64 and aarch64
-/// travel as those of a function with seven parameters.
+/// are passed like those of a function with seven parameters.
 ///
 /// # Safety
 ///
@@ -58,7 +58,7 @@ pub(crate) unsafe extern "C-unwind" fn syscall() -> c_long {
     )
 }
 
-/// As above.
+/// The same for aarch64; see above.
 ///
 /// # Safety
 ///
@@ -96,12 +96,12 @@ macro_rules! dispatch {
     ) => {
         const NUMBERS: &[c_long] = &[$($(#[$meta])* libc::$name),*];
 
-        /// One of the calls that may concern the library; nothing before it was found to does.
+        /// Handles one of the calls that may concern the library.
         ///
         /// # Safety
         ///
         /// As the manual page of the call says.
-        // Some only make the call itself.
+        // For some numbers the kernel's call is enough.
         #[allow(unused_unsafe)]
         unsafe extern "C-unwind" fn dispatch(
             $number: c_long,
@@ -116,8 +116,7 @@ macro_rules! dispatch {
             let $kernel = || unsafe { next($number, [$a, $b, $c, $d, $e, $f]) };
             match $number {
                 $($(#[$meta])* libc::$name if $condition => {
-                    // The function of this name may be a point at which a thread is cancelled,
-                    // syscall() is none.
+                    // The function of this name may be a cancellation point, but syscall() is not.
                     // SAFETY: the caller's own arguments, which the kernel takes as that function
                     // does.
                     uncancelled(|| unsafe { $call as c_long })
@@ -128,18 +127,18 @@ macro_rules! dispatch {
     };
 }
 
-/// Whether the library takes part in what a number stands for.
+/// True if the library takes part in the file behind a number.
 fn known(fd: usize) -> bool {
     table::is_entered(fd as c_int)
 }
 
-/// Whether there is something at an address that a function of libc may look at itself; or nothing
-/// is meant to be.
+/// True if the memory at an address is accessible to a function of libc that reads it, or the
+/// address is null.
 fn can_be_read<T>(place: usize) -> bool {
     place == 0 || pointers::can_read(place as *const T, 1)
 }
 
-/// Whether it takes part in anything.
+/// True if the library takes part in any file.
 fn any() -> bool {
     table::numbers().end > 0
 }
@@ -147,7 +146,7 @@ fn any() -> bool {
 dispatch! {
     (number, a, b, c, d, e, f, kernel)
 
-    // What makes or ends numbers of tracked sockets.
+    // Calls that create or close numbers of tracked sockets.
     SYS_socket if true => open::socket(a as _, b as _, c as _);
     SYS_accept if true => open::accept(a as _, b as _, c as _);
     SYS_accept4 if true => open::accept4(a as _, b as _, c as _, d as _);
@@ -166,7 +165,7 @@ dispatch! {
     SYS_execveat if true => exec::execveat(a as _, b as _, c as _, d as _, e as _);
     SYS_exit_group if true => start::_exit(a as _);
 
-    // What is done with them.
+    // Calls that use them.
     SYS_connect if known(a) => open::connect(a as _, b as _, c as _);
     SYS_listen if known(a) => open::listen(a as _, b as _);
     SYS_shutdown if known(a) => open::shutdown(a as _, b as _);
@@ -175,7 +174,7 @@ dispatch! {
     SYS_ioctl if known(a) => descriptor::ioctl(a as _, b as _, c);
     SYS_read if known(a) => receive::read(a as _, b as _, c);
     SYS_readv if known(a) => receive::readv(a as _, b as _, c as _);
-    // The offset comes in two halves, of which 64 bits need the first.
+    // The offset comes in two halves; on 64-bit processors the first has all of it.
     SYS_preadv2 if known(a) => receive::preadv2(a as _, b as _, c as _, d as _, f as _);
     SYS_recvfrom if known(a) => receive::recvfrom(a as _, b as _, c, d as _, e as _, f as _);
     SYS_recvmsg if any() => receive::recvmsg(a as _, b as _, c as _);
@@ -202,11 +201,11 @@ dispatch! {
 
     SYS_io_submit if any() => submit(b, c as _, kernel);
 
-    // What keeps the library from making calls.
+    // Calls that keep the library from making system calls.
     SYS_prctl if filter::confines(a as _, b as _) => filter::prctl(a as _, b as _, c as _, d as _, e as _);
     SYS_seccomp if true => filter::seccomp(a, c, kernel);
 
-    // What makes other numbers.
+    // Calls that create other numbers.
     #[cfg(target_arch = "x86_64")]
     SYS_open if any() => fresh(kernel() as c_int);
     #[cfg(target_arch = "x86_64")]
@@ -246,7 +245,7 @@ dispatch! {
     SYS_io_uring_register if known(a) => uring::register([a, b, c, d, e, f], next);
 }
 
-/// io_submit: the kernel moves the bytes of the sockets in these requests from now on.
+/// io_submit: from now on the kernel moves the bytes of the sockets in these requests.
 ///
 /// # Safety
 ///
@@ -271,7 +270,7 @@ unsafe fn submit(
     kernel()
 }
 
-/// struct iocb of linux/aio_abi.h, to where its descriptor is.
+/// The beginning of struct iocb in linux/aio_abi.h, up to its descriptor.
 #[repr(C)]
 struct Request {
     data: u64,
@@ -281,12 +280,12 @@ struct Request {
     fd: c_int,
 }
 
-/// Whether the kernel takes a mask of that size, or there is none.
+/// True if the kernel accepts a mask of that size, or there is no mask.
 fn is_size_of_mask(mask: usize, size: usize) -> bool {
     mask == 0 || size == size_of::<u64>()
 }
 
-/// pselect6 takes the mask by way of a structure: its address, and its size.
+/// pselect6 takes the mask indirectly, as a structure with its address and its size.
 ///
 /// # Safety
 ///
@@ -297,7 +296,7 @@ unsafe fn mask_with_size(place: usize) -> [usize; 2] {
     if place.is_null() { [0; 2] } else { unsafe { place.read_unaligned() } }
 }
 
-/// Whether there is none, or one with the size that the kernel takes.
+/// True if there is no mask, or one with the size that the kernel accepts.
 fn is_mask_of_size(place: usize) -> bool {
     can_be_read::<[usize; 2]>(place) && {
         // SAFETY: it can be read, or is null.
@@ -306,8 +305,8 @@ fn is_mask_of_size(place: usize) -> bool {
     }
 }
 
-/// Makes a call, and leaves in its timeout what has not passed, as the kernel does. The functions of
-/// the C library keep that from their callers.
+/// Makes a call, and leaves the remaining time in its timeout, as the kernel does. The functions of
+/// the C library hide that from their callers.
 ///
 /// # Safety
 ///

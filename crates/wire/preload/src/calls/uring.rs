@@ -1,13 +1,14 @@
-//! io_uring(7): what a program submits there concerns the library like the calls of the same names.
+//! io_uring(7): the entries that a program submits there concern the library like the calls of the
+//! same names.
 //!
-//! A program that makes a ring by libc's syscall() tells the library by that. Its entries lie in
-//! memory that this process shares with the kernel: they are looked at when they are submitted,
-//! before the kernel sees them. Registrations with an epoll set are made as by epoll_ctl, and what
-//! the kernel is left to do is nothing; closing is noted; a socket that is used, or could be, by
-//! the kernel alone goes back to TCP before.
+//! The library learns about a ring when the program makes it with libc's syscall(). Its entries are
+//! in memory that this process shares with the kernel; the library reads them when they are
+//! submitted, before the kernel does. Registrations with an epoll set are made as with epoll_ctl,
+//! and the kernel gets an empty operation instead; closing is noted; a socket that the kernel uses,
+//! or could use, directly goes back to TCP first.
 //!
-//! Where the kernel would look for entries by itself (IORING_SETUP_SQPOLL), it is not asked to, and
-//! the program is told at any time that it has to wake the kernel, which brings it here.
+//! If the kernel would poll for entries by itself (IORING_SETUP_SQPOLL), that flag is removed, and
+//! the program always sees the request to wake the kernel, which leads it to this library.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::os::fd::{AsFd, AsRawFd};
@@ -32,8 +33,8 @@ use crate::uring::{
 };
 use crate::{passed, pointers, track};
 
-/// Up to IORING_SETUP_HYBRID_IOPOLL, but for the two by which the memory or the number is not the
-/// kernel's to give.
+/// Up to IORING_SETUP_HYBRID_IOPOLL, but without the two flags with which the program provides the
+/// memory, or gets no number.
 const SETUP_KNOWN: u32 = ((1 << 18) - 1) & !(SETUP_NO_MMAP | SETUP_REGISTERED_FD_ONLY);
 
 const ENTER_GETEVENTS: u32 = 1 << 0;
@@ -61,13 +62,12 @@ mod operation {
     pub(super) const TEE: u8 = 33;
     pub(super) const SENDMSG_ZC: u8 = 48;
     pub(super) const EPOLL_WAIT: u8 = 59;
-    /// None of the kernel's.
+    /// Not an operation of the kernel.
     pub(super) const NONE: u8 = 255;
 
-    /// Whether a socket is used by this operation if its fd names one: READV, WRITEV, READ_FIXED,
-    /// WRITE_FIXED, POLL_ADD, SENDMSG, RECVMSG, CONNECT, READ, WRITE, SEND, RECV, SPLICE, TEE,
-    /// SHUTDOWN, URING_CMD, SEND_ZC, SENDMSG_ZC, READ_MULTISHOT, RECV_ZC, READV_FIXED,
-    /// WRITEV_FIXED.
+    /// True if an operation uses the socket behind its fd: READV, WRITEV, READ_FIXED, WRITE_FIXED,
+    /// POLL_ADD, SENDMSG, RECVMSG, CONNECT, READ, WRITE, SEND, RECV, SPLICE, TEE, SHUTDOWN,
+    /// URING_CMD, SEND_ZC, SENDMSG_ZC, READ_MULTISHOT, RECV_ZC, READV_FIXED, WRITEV_FIXED.
     pub(super) fn uses_fd(operation: u8) -> bool {
         matches!(
             operation,
@@ -145,7 +145,7 @@ pub(crate) unsafe fn enter(arguments: [usize; 6], next: Next) -> c_long {
     let result = if changed.is_empty() {
         enter(submit, least, flags, argument, size)
     } else {
-        // They are put back before anybody can write new ones in their place.
+        // The entries are restored before the program can write new ones in their place.
         let result = enter(submit, 0, flags & !(ENTER_GETEVENTS | ENTER_EXT_ARG), 0, 0);
         for (before, place, entry) in changed {
             if c_long::from(before) < result {
@@ -154,7 +154,7 @@ pub(crate) unsafe fn enter(arguments: [usize; 6], next: Next) -> c_long {
             }
         }
         if result == c_long::from(submit) && flags & ENTER_GETEVENTS != 0 {
-            // What was submitted counts, whatever becomes of the wait.
+            // The number of submitted entries counts, whatever the wait returns.
             keeping_errno(|| enter(0, least, flags, argument, size));
         }
         result
@@ -184,19 +184,20 @@ pub(crate) unsafe fn register(arguments: [usize; 6], next: Next) -> c_long {
         _ => {}
     });
     if what as u32 == REGISTER_RING_FDS {
-        // Calls would name the ring by another number, which only saves time. Kernels before 5.18
-        // refuse it in the same way.
+        // With a registered ring, calls would pass another number for it, which only saves time.
+        // Kernels before 5.18 reject it in the same way.
         return fail::<c_int>(Errno::INVAL).into();
     }
     // SAFETY: the caller's own arguments.
     unsafe { next(libc::SYS_io_uring_register, arguments) }
 }
 
-/// Entries that the kernel is to see otherwise: how many come before each, where, and what it was.
+/// Entries replaced for the kernel: the number of entries before each, its place, and its original
+/// value.
 type Changed = SmallVec<[(u32, *mut Entry, Entry); 4]>;
 
-/// Does what the first `count` entries that wait mean to the library, and changes those that the
-/// kernel is to see otherwise.
+/// Performs the library's part of the first `count` waiting entries, and replaces those that the
+/// kernel must see differently.
 fn prepare_all(uring: &Uring, count: u32) -> Changed {
     let mut changed = Changed::new();
     for (before, place) in uring.waiting_entries(count) {
@@ -212,7 +213,8 @@ fn prepare_all(uring: &Uring, count: u32) -> Changed {
     changed
 }
 
-/// Does what an entry means to the library. What the kernel is to see instead, if anything.
+/// Performs the library's part of an entry. Returns the entry that the kernel is to see instead, if
+/// any.
 fn prepare(entry: &Entry) -> Option<Entry> {
     match entry.operation {
         operation::EPOLL_CTL => {
@@ -228,7 +230,7 @@ fn prepare(entry: &Entry) -> Option<Entry> {
                 _ if errno() == libc::ENOENT => {
                     empty_set().map(|epfd| Entry { fd: epfd, ..*entry })
                 }
-                // The kernel finds the same.
+                // The kernel reports the same error.
                 _ => None,
             }
         }
@@ -243,8 +245,8 @@ fn prepare(entry: &Entry) -> Option<Entry> {
             None
         }
         operation::EPOLL_WAIT if table::set(entry.fd).is_some() => {
-            // It would find the library's own events in the set. A program that uses it has to do
-            // without on most kernels.
+            // The kernel would find the library's own events in the set. Most kernels do not have
+            // this operation, so a program has to cope without it.
             Some(Entry { operation: operation::NONE, ..nothing(entry) })
         }
         other => {
@@ -269,7 +271,7 @@ fn prepare(entry: &Entry) -> Option<Entry> {
     }
 }
 
-/// An entry that does nothing and succeeds.
+/// An entry that succeeds and does nothing.
 fn nothing(entry: &Entry) -> Entry {
     Entry {
         operation: operation::NOP,
@@ -288,14 +290,14 @@ fn nothing(entry: &Entry) -> Entry {
     }
 }
 
-/// An epoll set in which nothing is found.
+/// An empty epoll set.
 fn empty_set() -> Option<c_int> {
     static EMPTY: OnceLock<Option<Placed>> = OnceLock::new();
     let make = || Placed::new(epoll::create(epoll::CreateFlags::CLOEXEC).ok()?).ok();
     EMPTY.get_or_init(make).as_ref().map(|set| set.as_fd().as_raw_fd())
 }
 
-/// The kernel alone will use the socket `fd`, if it is one of ours.
+/// From now on only the kernel uses the socket `fd`, if the library tracks it.
 fn hand_over(fd: c_int) {
     if let Some(socket) = table::socket(fd)
         && !socket.is_listening()
@@ -308,11 +310,11 @@ fn hand_over(fd: c_int) {
     }
 }
 
-/// As [`hand_over`], for the address of so many numbers.
+/// Like [`hand_over`], for an array of numbers.
 fn hand_over_all(array: u64, count: u32) {
     let array = array as *const c_int;
     if !pointers::can_read(array, count as usize) {
-        // The kernel refuses it.
+        // The kernel rejects it.
         return;
     }
     for at in 0..count as usize {

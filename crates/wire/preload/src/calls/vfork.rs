@@ -1,16 +1,16 @@
-//! vfork: the child has the parent's memory, but descriptors of its own, so what it opens the parent
-//! does not have. Where it becomes another program, which inherits sockets, it needs room for their
-//! rests that the parent has made before.
+//! vfork: the child has the parent's memory, but its own descriptors, so the parent does not have
+//! what the child opens. If the child executes a program that inherits sockets, it needs room for
+//! their rests, which the parent must have made before.
 //!
-//! vfork returns twice, with the stack that the child leaves behind. So the function of that name
-//! here calls nothing that returns through it: it goes on into libc's.
+//! vfork returns twice, on the stack that the child leaves behind. So the function of that name
+//! here calls nothing that returns through it: it jumps to libc's vfork.
 
 use std::ffi::c_void;
 
 use crate::ffi::{guarded, keeping_errno};
 use crate::{fork, real};
 
-/// Returns where libc's vfork is.
+/// Returns the address of libc's vfork.
 unsafe extern "C" fn before_vfork() -> *mut c_void {
     keeping_errno(|| guarded(fork::make_room_for_rests));
     real::address_of_vfork()

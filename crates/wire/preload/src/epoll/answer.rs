@@ -11,16 +11,17 @@ use super::turns::Ready;
 use super::typed::State;
 use super::watch::{ALWAYS, ONE_SHOT, Sends, WRITE, Watch};
 
-/// A walk through the kernel's ready list by one question after another. What the library changes
-/// in the set goes to the end of the list, behind what is told again: then another walk begins.
+/// A walk through the kernel's ready list in several queries. Entries that the library changes in
+/// the set move to the end of the list, after entries that are reported again: then another walk
+/// begins.
 pub(super) struct Lap {
     number: u64,
     changes: u64,
-    /// The application's own events before this place are of earlier walks; those of them that
-    /// this one told, too.
+    /// Application events before this position come from earlier walks; `repeated` lists those that
+    /// this walk has also reported.
     begin: usize,
     repeated: SmallVec<[usize; 8]>,
-    /// The first of the library's own that it told which mean nothing to this process.
+    /// The first of the library's own events in this walk that mean nothing to this process.
     foreign: Option<Tag>,
 }
 
@@ -36,12 +37,12 @@ impl Lap {
         }
     }
 
-    /// Whether something went to the end of the list since.
+    /// True if an entry has moved to the end of the list since the walk began.
     pub(super) fn is_left(&self, state: &State) -> bool {
         self.changes != state.changes
     }
 
-    /// Notes an event that is at `place` already; whether this walk put it there.
+    /// Notes an event that is already at `place`; returns whether this walk has reported it before.
     fn has_told(&mut self, place: usize) -> bool {
         let before = place >= self.begin || self.repeated.contains(&place);
         if !before {
@@ -50,7 +51,8 @@ impl Lap {
         before
     }
 
-    /// Notes one of the library's own that means nothing here; whether this walk has told it.
+    /// Notes one of the library's events that mean nothing here; returns whether this walk has
+    /// reported it before.
     fn has_told_foreign(&mut self, tag: Tag) -> bool {
         let before = self.foreign == Some(tag);
         self.foreign.get_or_insert(tag);
@@ -58,18 +60,18 @@ impl Lap {
     }
 }
 
-/// What an answer of the kernel's was good for.
+/// The value of one answer of the kernel.
 #[derive(Copy, Clone, Default)]
 pub(super) struct Told {
-    /// The wait knows something new by it.
+    /// The wait has learned something new from it.
     pub(super) news: bool,
-    /// The kernel has told something for the second time in this walk: its list has gone round.
+    /// The kernel has reported an event twice in this walk: its list has wrapped around.
     pub(super) again: bool,
 }
 
 impl State {
-    /// Replaces the library's own among `count` events that the kernel has put at the tail of
-    /// `into`.
+    /// Replaces the library's own events among the last `count` in `into`, which the kernel has
+    /// stored there.
     pub(super) fn translate(
         &mut self,
         round: u64,
@@ -79,7 +81,7 @@ impl State {
         into: &mut Events,
     ) -> Told {
         let tail = into.tail();
-        // The kernel's answers to earlier questions of this wait, or others with the same data.
+        // Answers to earlier queries of this wait, or other events with the same data.
         let (before, mut place) = (into.len(), 0);
         let mut told = Told::default();
         let mut woken = Ready::new();
@@ -103,7 +105,7 @@ impl State {
                     },
                 };
                 if let Some(same) = into.find(event.u64, before, place) {
-                    // Level-triggered, the kernel tells it again.
+                    // The kernel repeats level-triggered events.
                     into.merge(same, event.events);
                     place = same + 1;
                     told.again |= lap.has_told(same);
@@ -151,18 +153,17 @@ impl State {
                     let now = Sends::of(&watch.socket.connection);
                     if events & WRITE != 0 && (now.on_ring || now.held_up) {
                         self.refresh(tag.watch, epfd);
-                        // What the watch takes it for now: that may have changed again, and the
-                        // kernel does not tell a second time of room that it was asked for.
+                        // Asks for the watch's current view: it may have changed again, and the
+                        // kernel reports requested room only once.
                         let is_kernels = |watch: &mut Watch<_>| watch.wanted() & WRITE != 0;
                         if !self.at(tag.watch).is_some_and(is_kernels) {
                             events &= !WRITE;
                         }
                     } else if watch.sends.retransmit {
-                        // What is to be retransmitted comes before what the application has to
-                        // send.
+                        // Bytes to retransmit come before those that the application wants to send.
                         events &= if retransmits { !WRITE } else { watch.events | ALWAYS };
                         if events == 0 && watch.events & ONE_SHOT != 0 && !watch.disabled {
-                            // The shot was not the application's.
+                            // The one-shot event was not for the application.
                             let wanted = watch.wanted();
                             let _ = watch.tell(epfd, tag.watch, wanted);
                         }
@@ -176,7 +177,8 @@ impl State {
         told
     }
 
-    /// Reports events of the application's own fd; true if it was not reported before by this wait.
+    /// Reports events of the application's own fd; returns true if this wait had not reported it
+    /// before.
     fn report_kernel(&mut self, index: u32, round: u64, events: u32, into: &mut Events) -> bool {
         let Some(watch) = self.at(index) else { return false };
         if events == 0 {
@@ -191,7 +193,7 @@ impl State {
             return false;
         }
         watch.note_told(events);
-        // One event tells all that is ready.
+        // One event reports everything that is ready.
         let events = events | watch.take(true);
         watch.reported = (round, into.len());
         watch.disabled = watch.events & ONE_SHOT != 0;

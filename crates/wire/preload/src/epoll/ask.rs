@@ -19,15 +19,15 @@ pub(super) fn ask_kernel(epfd: c_int, events: &mut Events, room: usize) -> Resul
     }
 }
 
-/// Whether the kernel's ready list has anything; it stays there.
+/// True if the kernel's ready list is not empty. Leaves the list unchanged.
 pub(super) fn has_events(epfd: c_int) -> bool {
     let read = kernel::Events { read: true, ..kernel::Events::default() };
     kernel::look(Fd::new(epfd), read).is_ok_and(|events| events.read || events.dead)
 }
 
-/// Whether what was just reported should go behind others in the kernel's list, after a wait that
-/// had no room left. One that has room for a single event finds out at its next look, which saves
-/// those a system call that have a single connection.
+/// True if the events just reported should move behind others in the kernel's list, after a wait
+/// that had no room left. A wait with room for a single event finds the others at its next query,
+/// which saves a system call for programs with a single connection.
 pub(super) fn has_more(epfd: c_int, reported: &Events) -> bool {
     reported.len() > 1 && has_events(epfd)
 }

@@ -14,21 +14,21 @@ use crate::lock::Guard;
 use crate::registration::Registration;
 use crate::table::{SetRef, SocketRef};
 
-/// What the application asks of a set.
+/// The application's request to a set.
 pub(crate) struct Change<'a> {
     pub(super) set: &'a SetRef,
     pub(super) epfd: c_int,
     /// EPOLL_CTL_ADD and so on.
     pub(super) op: c_int,
     pub(super) socket: &'a SocketRef,
-    /// The number by which the application names the socket.
+    /// The number that the application uses for the socket.
     pub(super) fd: c_int,
-    /// The events and the data; of something that is taken out, none.
+    /// The events and the data, or `None` for a removal.
     pub(super) asked: Option<epoll_event>,
 }
 
 impl<'a> Change<'a> {
-    /// `op` on `socket`, which `fd` names.
+    /// `op` on `socket`, with the number `fd`.
     ///
     /// # Safety
     ///
@@ -44,19 +44,19 @@ impl<'a> Change<'a> {
         Change { set, epfd, op, socket, fd, asked }
     }
 
-    /// Whether `registration` is the one that is meant.
+    /// True if the request is about `registration`.
     pub(super) fn means(&self, registration: &Registration) -> bool {
         registration.fd == self.fd && self.set.is(&registration.set)
     }
 
-    /// The socket enters the set, or enters it anew.
+    /// The socket enters the set, or enters it again.
     pub(super) fn register(&self, registrations: &mut Vec<Registration>, asked: epoll_event) {
         registrations.push(Registration::new(seen::place_for(self.set, self.fd), self.fd, asked));
         self.socket.note_registrations(registrations);
     }
 }
 
-/// Changes a set that this process has. `kernel` makes the application's own call.
+/// Changes a set of this process. `kernel` makes the application's own call.
 pub(crate) fn control(change: &Change<'_>, kernel: impl Fn() -> c_int) -> c_int {
     if change.op == EPOLL_CTL_MOD && change.asked.is_some_and(is_exclusive) {
         return fail(Errno::INVAL);
@@ -89,7 +89,8 @@ pub(crate) fn control(change: &Change<'_>, kernel: impl Fn() -> c_int) -> c_int 
     }
 }
 
-/// Puts a parked socket back. `None`: it is out of the set for good, to be put there as any other.
+/// Puts a parked socket back. `None`: it has left the set for good, and has to be added like any
+/// other.
 fn unpark(change: &Change<'_>, registration: &mut Registration, watch: u32) -> Option<c_int> {
     let mut state = change.set.state.lock();
     let asked = change.asked.filter(|&asked| !is_exclusive(asked));
@@ -127,7 +128,7 @@ fn add(
     result
 }
 
-/// EPOLL_CTL_MOD: of the watch, or where there is none in the kernel.
+/// EPOLL_CTL_MOD: changes the watch, or without one the kernel's registration.
 fn modify(
     change: &Change<'_>,
     registration: &mut Registration,
@@ -160,7 +161,7 @@ fn modify(
     0
 }
 
-/// EPOLL_CTL_DEL: the socket is parked, where that can be kept from the kernel.
+/// EPOLL_CTL_DEL: parks the socket if the kernel need not know.
 fn delete(
     change: &Change<'_>,
     registrations: &mut Vec<Registration>,

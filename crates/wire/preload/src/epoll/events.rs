@@ -12,7 +12,7 @@ pub(super) struct Events {
 impl Events {
     /// # Safety
     ///
-    /// `base` must be valid for writes of `max` events as long as the value lives.
+    /// `base` must be valid for writes of `max` events while the value lives.
     pub(super) unsafe fn new(base: *mut epoll_event, max: usize) -> Events {
         Events { base, max, len: 0 }
     }
@@ -46,8 +46,8 @@ impl Events {
         }
     }
 
-    /// Where among the first `before` events the one with `data` is; looked for from `from` on,
-    /// round.
+    /// Position of the event with `data` among the first `before` events. Searches circularly,
+    /// starting at `from`.
     pub(super) fn find(&self, data: u64, before: usize, from: usize) -> Option<usize> {
         // SAFETY: an event that `push` has written, as `before` is not more than `len`.
         let is_it = |&at: &usize| unsafe { (*self.base.add(at)).u64 == data };

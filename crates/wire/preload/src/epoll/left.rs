@@ -1,9 +1,9 @@
 //! Sets that several processes use, and whose events only the kernel reports.
 //!
-//! Connections go back to TCP when they come into such a set, and what was not received yet is sent
-//! again. A peer does that in its next call, which may be long in coming, and one that seeks has
-//! bytes in this process's memory: until nothing is there any more that the kernel does not know
-//! of, every wait looks for itself.
+//! Connections go back to TCP when they enter such a set, and their unread bytes are sent again.
+//! The peer does that in its next call, which may come late, and a connection that seeks has bytes
+//! in this process's memory. So every wait checks for itself until no bytes are left that the
+//! kernel does not know about.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -27,10 +27,10 @@ use crate::socket::Socket;
 use crate::table::{SetRef, SocketRef};
 use crate::timeout::Timeout;
 
-/// Takes a connection that is in `set` back to TCP.
+/// Takes a connection in `set` back to TCP.
 pub(super) fn leave(set: &SetRef, socket: &SocketRef, until: Until) {
-    // Whoever has the set can receive what stays on the ring, also before bytes that came by TCP:
-    // nobody has to wait for a peer that makes no call. One with holes cannot leave.
+    // Everyone who has the set can receive bytes left on the ring, even before bytes that came by
+    // TCP: nobody has to wait for a peer that makes no call. A connection with holes cannot leave.
     let _ = to_tcp_until(socket, Reason::Bypassed, until.at_most(Connection::ANSWER_LIMIT));
     let mut registrations = socket.registrations().lock();
     registrations.retain(|registration| {
@@ -46,7 +46,7 @@ pub(super) fn leave(set: &SetRef, socket: &SocketRef, until: Until) {
             watch.disabled = fired.is_some();
             state.left.push(watch);
         }
-        // The kernel does not know by which number the application knows it.
+        // The kernel does not know the number that the application uses for it.
         is_left || registration.stand_in.is_some()
     });
     socket.note_registrations(&registrations);
@@ -86,7 +86,7 @@ pub(crate) fn control(change: &Change<'_>, kernel: impl Fn() -> c_int) -> c_int 
     result
 }
 
-/// Makes the call for the number that stands in for the application's.
+/// Makes the call with the number that stands in for the application's.
 fn change_stand_in(change: &Change<'_>, number: c_int, kernel: impl Fn() -> c_int) -> c_int {
     match (change.op, change.asked) {
         (EPOLL_CTL_ADD, _) => fail(Errno::EXIST),
@@ -99,7 +99,7 @@ fn change_stand_in(change: &Change<'_>, number: c_int, kernel: impl Fn() -> c_in
 }
 
 impl State {
-    /// Reports what the kernel does not know of.
+    /// Reports events that the kernel does not know about.
     fn report_left(&mut self, epfd: c_int, into: &mut Events) {
         for watch in &mut self.left {
             let same = into.find(watch.data, into.len(), 0);
@@ -115,13 +115,13 @@ impl State {
             }
             watch.disabled = watch.events & ONE_SHOT != 0;
             if watch.disabled && !was_disabled && is_of(watch.fd, &watch.socket) {
-                // The one shot is not the kernel's to fire again.
+                // The kernel must not fire the one-shot registration again.
                 let _ = tag::fire(epfd, watch.fd);
             }
         }
     }
 
-    /// Reports what the kernel has said: `count` events at the tail of `into`.
+    /// Reports the kernel's events: `count` of them at the tail of `into`.
     fn report_kernels(&self, count: usize, into: &mut Events) {
         let (tail, before) = (into.tail(), into.len());
         for at in 0..count {
@@ -130,7 +130,7 @@ impl State {
             let event = unsafe { tail.add(at).read() };
             let event = match Tag::decode(event.u64) {
                 None => Some(event),
-                // Another process has yet to take it out of the set.
+                // Another process has not taken it out of the set yet.
                 Some(tag) => self.as_noted(tag, event.events),
             };
             let Some(event) = event else { continue };
@@ -142,8 +142,8 @@ impl State {
     }
 }
 
-/// Whether the number is this process's, and stands for the socket: another process may have put it
-/// into the set.
+/// True if the number belongs to this process and stands for the socket: another process may have
+/// added it to the set.
 fn is_of(number: c_int, socket: &Socket) -> bool {
     // SAFETY: a number that is closed meanwhile gives EBADF, or another inode.
     let [number, own] =
@@ -152,8 +152,8 @@ fn is_of(number: c_int, socket: &Socket) -> bool {
     inode(number).is_ok_and(|of_number| inode(own) == Ok(of_number))
 }
 
-/// A wait for such a set. Nobody rings for what another thread leaves there meanwhile, so it looks
-/// every so often.
+/// A wait on such a set. No doorbell announces bytes that another thread leaves there in the
+/// meantime, so it checks periodically.
 pub(super) fn wait(
     set: &Set,
     epfd: c_int,
@@ -192,14 +192,15 @@ pub(super) fn wait(
         if told > 0 || timeout.is_over() {
             return told as c_int;
         }
-        // Where the kernel has something to say that is told to nobody, no sleep lets them in.
+        // If the kernel has an event that is reported to nobody, there is no sleep that delivers
+        // the signals.
         if let Err(error) = signals.let_in() {
             return fail(error);
         }
     }
 }
 
-/// The wait goes on without the library.
+/// Continues the wait without the library.
 pub(super) fn go_on(
     mut timeout: Timeout,
     signals: Option<HeldBack>,
@@ -213,8 +214,8 @@ pub(super) fn go_on(
     sleep(&mut timeout, None)
 }
 
-/// Reports what is ready if the kernel does not know of all of it. Who comes first where there is
-/// no room for both takes turns.
+/// Reports ready connections if the kernel does not know about all of them. If there is no room for
+/// both kinds, they take turns to come first.
 fn look(set: &Set, epfd: c_int, into: &mut Events) {
     let mut state = set.state.lock();
     if !state.has_left() {

@@ -1,4 +1,4 @@
-//! Reads which descriptors the kernel has in a set.
+//! Reads the list of descriptors that the kernel has in a set.
 
 use std::ffi::c_int;
 
@@ -9,27 +9,28 @@ use super::tag::Tag;
 use super::watch::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT};
 use crate::registration::Registration;
 
-/// What the kernel has in a set.
+/// A kernel registration in a set.
 #[derive(Copy, Clone)]
 pub(super) struct InKernel {
-    /// By which it was added.
+    /// The number with which it was added.
     pub(super) number: c_int,
     pub(super) event: epoll_event,
     pub(super) inode: u64,
 }
 
-/// How to report, not what: the kernel leaves these of a shot that it fires
-/// (linux/eventpoll.c, EP_PRIVATE_BITS).
+/// Flags that select how to report, not what: the kernel keeps these after a one-shot registration
+/// has fired (linux/eventpoll.c, EP_PRIVATE_BITS).
 const HOW: u32 = ONE_SHOT | EDGE | EXCLUSIVE | libc::EPOLLWAKEUP as u32;
 
 impl InKernel {
-    /// The kernel has fired the shot itself: it reports nothing of it.
+    /// True if the kernel has fired the one-shot registration itself, so it reports no more events.
     pub(super) fn is_silent(&self) -> bool {
         self.event.events & !HOW == 0
     }
 
-    /// One-shot, as `registration` is, and the shot is fired. Where the library said so to the
-    /// kernel, that still has what it adds itself, and nothing of what the application asked for.
+    /// True if this and `registration` are one-shot and have fired. If the library disabled it in
+    /// the kernel, EPOLLERR and EPOLLHUP remain, which the kernel adds itself, but none of the
+    /// events that the application asked for.
     fn is_fired(&self, registration: &Registration) -> bool {
         let asked = registration.events & !HOW & !ALWAYS;
         self.is_silent()
@@ -38,13 +39,14 @@ impl InKernel {
     }
 }
 
-/// What the kernel says is in the set `epfd`.
+/// The kernel's registrations in the set `epfd`.
 pub(super) fn registrations(epfd: c_int) -> Vec<InKernel> {
     let text = file::read(format!("/proc/self/fdinfo/{epfd}").as_ref()).unwrap_or_default();
     String::from_utf8_lossy(&text).lines().filter_map(registration).collect()
 }
 
-/// A one-shot that has fired while it was the kernel's alone: nobody saw the shot.
+/// A one-shot registration that has fired while only the kernel had it: the library did not see
+/// that.
 pub(super) fn fired(epfd: c_int, registration: &Registration) -> Option<InKernel> {
     if registration.events & ONE_SHOT == 0 {
         return None;
@@ -54,8 +56,8 @@ pub(super) fn fired(epfd: c_int, registration: &Registration) -> Option<InKernel
     registrations(epfd).into_iter().find(is_it)
 }
 
-/// A line of an epoll set: `tfd: 5 events: 19 data: 5 pos:0 ino:1234 sdev:8`, all but the first and
-/// the position in hexadecimal.
+/// Parses a line about an epoll set: `tfd: 5 events: 19 data: 5 pos:0 ino:1234 sdev:8`; all numbers
+/// but the first and the position are hexadecimal.
 fn registration(line: &str) -> Option<InKernel> {
     let mut words = line.split_whitespace();
     let mut after =

@@ -1,35 +1,35 @@
-//! Epoll sets that hold connections which are attached or seeking, or were found with a rest.
+//! Epoll sets with connections that are attached or seeking, or were found with a rest.
 //!
-//! The application's epoll fd stays a real one, and everything the library does not know is in it
-//! as usual. When a connection attaches, or seeks, or a rest comes into a set, its registration is changed to carry a
-//! [tag](tag) instead of the application's data, and the connection's doorbell is added with
-//! another tag. What comes back from the kernel is translated.
+//! The application's epoll fd remains a real one, and files that the library does not track are in
+//! it as usual. When a connection attaches or seeks, or a rest enters a set, its registration is
+//! changed to carry a [tag](tag) instead of the application's data, and the connection's doorbell
+//! is added with another tag. Events from the kernel are translated.
 //!
-//! Each such connection in a set is a [`Watch`](watch::Watch), in one of two states. A *hot* one is looked at in
-//! user space by every wait, and the peer does not ring for it. An *armed* one is not looked at:
-//! the peer rings its doorbell, which makes it hot again. So a wait costs as much as there are
-//! active connections, and a busy program makes hardly any system call.
+//! Each such connection in a set is a [`Watch`](watch::Watch), in one of two states. Every wait
+//! checks *hot* watches in user space, and the peer does not ring for them. An *armed* watch is not
+//! checked: the peer rings its doorbell, which makes it hot again. So the cost of a wait depends on
+//! the number of active connections, and a busy program makes hardly any system calls.
 //!
-//! Invariant, kept under the lock of the set: while a thread sleeps on the set in the kernel, or
-//! something else could (the set is itself watched), no watch is hot. Therefore nobody sleeps
-//! through what happens on a connection.
+//! Invariant, under the lock of the set: while a thread sleeps on the set in the kernel, or
+//! something else could (the set is itself watched), no watch is hot. Therefore no thread sleeps
+//! through an event of a connection.
 //!
 //! Lock order: registrations of a socket, then state of a set.
 //!
 //! All this begins with the first wait on a set that the library [sees](seen).
 //!
-//! A set and its watches lie below the table of descriptors and know no more of it than a reference
-//! to a socket; who needs the table lies above.
+//! A set and its watches are below the descriptor table, and know only references to its sockets.
+//! Modules that need the table are above them.
 //!
 //! ```text
-//!   control        epoll_ctl            wait      epoll_wait            left    both, of a set that
-//!   registrations  what sets are told   answer    the kernel's words    shared  several processes use
-//!                  of a socket          turns     who is reported
-//!   set            one set              owner     to which process      sharing     notes for others
-//!   state, watch   its connections      ask, listed   the kernel        tag, events
-//!                                         typed   with the table's sockets
-//!                                         reminder   ends sleeps that nobody else does
-//!                                         untaken    what is to be looked after
+//!   control        epoll_ctl          wait      epoll_wait          left      both, if several
+//!   registrations  updates to a       answer    the kernel's        shared    processes use it
+//!                  socket's sets      turns     order of reports
+//!   set            one set            owner     its process         sharing   notes for others
+//!   state, watch   its connections    ask, listed   the kernel      tag, events
+//!                                     typed     with the table's sockets
+//!                                     reminder  ends sleeps that nothing else ends
+//!                                     untaken   connections to check now and then
 //!   seen           sets that the application waits on by calls that the library sees
 //! ```
 

@@ -1,4 +1,4 @@
-//! Which of several processes that may use a set owns it.
+//! Determines which of the processes that may use a set owns it.
 
 use std::ffi::c_int;
 use std::io;
@@ -18,17 +18,17 @@ use super::tag::{self, Op, Tag};
 use super::watch::{READ, Share};
 use crate::process;
 
-/// How often, a millisecond each, it is seen whether a process that slept has woken up.
+/// How many times, 1 ms apart, to check whether a sleeping process has woken up.
 const LOOKS: u32 = 1000;
 
-/// To whom a set belongs.
+/// The owner of a set.
 #[derive(Copy, Clone, Eq, PartialEq)]
 pub(super) enum Owner {
-    /// To this process.
+    /// This process.
     Own,
-    /// To this process from now on.
+    /// This process, from now on.
     Inherited,
-    /// To several.
+    /// Several processes, so only the kernel reports events.
     Kernel,
 }
 
@@ -44,7 +44,8 @@ impl<S: Share> Set<S> {
         });
     }
 
-    /// A thread is about to sleep on the set; how soon it is to look again, if soon.
+    /// Called when a thread is about to sleep on the set; returns how soon it must check again, if
+    /// it must.
     pub(super) fn falls_asleep(&self, state: &mut State<S>) -> Option<Duration> {
         let doubt = state.doubt();
         state.sleepers += 1;
@@ -56,7 +57,7 @@ impl<S: Share> Set<S> {
     }
 
     pub(super) fn is_awake(&self, state: &mut State<S>, was_watchful: bool) {
-        // A child that was forked by a handler in this very sleep has begun anew.
+        // A child that a handler forked during this very sleep starts from 0.
         state.sleepers = state.sleepers.saturating_sub(1);
         state.watchful = state.watchful.saturating_sub(usize::from(was_watchful));
         if let Some(Some(sharing)) = self.sharing.get() {
@@ -65,7 +66,7 @@ impl<S: Share> Set<S> {
         }
     }
 
-    /// Whether this process has the set, as far as is known.
+    /// True if this process owns the set, to its own knowledge.
     pub(super) fn is_own(&self) -> bool {
         self.sharing.get().is_none_or(|sharing| {
             sharing.as_ref().is_some_and(|sharing| {
@@ -75,7 +76,7 @@ impl<S: Share> Set<S> {
         })
     }
 
-    /// The last number of this process is closed.
+    /// Called when this process has closed its last number of the set.
     pub(super) fn give_up(&self) {
         if let Some(Some(sharing)) = self.sharing.get() {
             let _ = sharing.user().compare_exchange(
@@ -114,8 +115,8 @@ impl<S: Share> Set<S> {
     }
 }
 
-/// Wakes whoever sleeps on the set, until the one that has it knows that others use it: events of
-/// what it has put there mean nothing to those.
+/// Wakes the threads that sleep on the set, until their process knows that others use it: its
+/// registrations mean nothing to those.
 fn wake(sharing: &Sharing, epfd: c_int) -> io::Result<()> {
     let alarm = Alarm::new()?;
     alarm.ring_in(epfd)?;
@@ -133,7 +134,7 @@ fn wake(sharing: &Sharing, epfd: c_int) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends every sleep on the sets that it rings in, as long as it is there.
+/// Ends every sleep on the sets in which it rings, while it exists.
 pub(crate) struct Alarm(Placed);
 
 impl Alarm {
@@ -145,7 +146,7 @@ impl Alarm {
         Ok(tag::control(epfd, Op::Add, self.0.fd().raw(), READ, Tag::NOTHING.encode()?)?)
     }
 
-    /// A set that is gone has nothing to leave.
+    /// Ignores that the set is gone.
     pub(crate) fn leave(&self, epfd: c_int) {
         let _ = tag::control(epfd, Op::Delete, self.0.fd().raw(), 0, 0);
     }

@@ -1,4 +1,4 @@
-//! Which sets a socket is in, and what the library tells them about it.
+//! The sets that contain a socket, and the library's updates to them.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -19,13 +19,13 @@ use crate::registration::Registration;
 use crate::socket::Socket;
 use crate::table::{self, SetRef, SharedSet, SocketRef};
 
-/// Tells every set that holds `socket` what the connection has become.
+/// Updates all sets that contain `socket` after a change of the connection.
 pub(crate) fn update(socket: &SocketRef) {
     let shown = show(socket, &mut socket.registrations().lock());
     keep_or_leave(socket, shown);
 }
 
-/// A connection that a set cannot watch leaves the ring, and the kernel gets what is to be received.
+/// A connection that a set cannot watch leaves the ring, and the kernel gets its unread bytes.
 pub(super) fn keep_or_leave(socket: &SocketRef, shown: Result<(), Errno>) {
     if let Err(error) = shown {
         log::warn!(%error, "cannot watch a connection in an epoll set; it goes back to TCP");
@@ -44,7 +44,7 @@ pub(super) fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) ->
         let Some(set) = SharedSet::find(&registration.set) else { continue };
         let Some(epfd) = set.number() else { continue };
         if set.is_left.load(Ordering::Acquire) {
-            // Its connections go back to TCP anyway.
+            // The connections of such a set go back to TCP anyway.
             continue;
         }
         if !set.is_own() {
@@ -52,7 +52,7 @@ pub(super) fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) ->
             continue;
         }
         if !registration.is_seen {
-            // Nothing of the library's is in it yet: see [`seen`].
+            // The library has put nothing into it yet: see [`seen`].
             continue;
         }
         let mut state = set.state.lock();
@@ -77,17 +77,17 @@ pub(super) fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) ->
     result
 }
 
-/// What may be changed in the kernel's set for a registration that ends.
+/// The changes to the kernel's set that are allowed when a registration ends.
 #[derive(Copy, Clone, Eq, PartialEq)]
 enum Reach {
-    /// Another process has the set, and needs it as it is.
+    /// None: another process owns the set, and needs it unchanged.
     Nothing,
-    /// The socket's number is gone, and may stand for another file by now.
+    /// Only the doorbell: the socket's number is gone, and may already stand for another file.
     Doorbell,
     All,
 }
 
-/// Takes a watch out; its registration goes on in the kernel's set as the application asked.
+/// Removes a watch. Its registration continues in the kernel's set as the application asked.
 fn give_back(set: &Set, registration: &Registration, index: u32, reach: Reach, fired: Fired) {
     let epfd = set.number().filter(|_| reach != Reach::Nothing);
     let mut state = set.state.lock();
@@ -99,8 +99,8 @@ fn give_back(set: &Set, registration: &Registration, index: u32, reach: Reach, f
     state.remove(index, epfd);
 }
 
-/// Likewise one that the application has taken out already, for good: another process may put it
-/// back.
+/// Finally removes a registration that the application has taken out before, because another
+/// process might put it back.
 fn drop_parked(set: &Set, registration: &Registration, watch: u32, reach: Reach) {
     let epfd = set.number().filter(|_| reach != Reach::Nothing);
     let mut state = set.state.lock();
@@ -112,12 +112,12 @@ fn drop_parked(set: &Set, registration: &Registration, watch: u32, reach: Reach)
     }
 }
 
-/// The number `fd` of `socket` is about to be closed; `None`: all of them.
+/// Called when the number `fd` of `socket` is about to be closed; `None` means all numbers.
 ///
-/// The kernel drops registrations only with the last reference to the socket in any process. Those
-/// that stay while other numbers of this process stand for the socket go on by a number of the
-/// library's own, since the kernel does not change one whose number is closed; others get the
-/// application's data back.
+/// The kernel drops registrations only with the last reference to the socket in any process. If
+/// other numbers of this process still stand for the socket, a registration that stays continues
+/// under a number of the library's own, because the kernel does not change one whose number is
+/// closed. Other registrations get the application's data back.
 pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
     let mut registrations = socket.registrations().lock();
     registrations.retain_mut(|registration| {
@@ -139,7 +139,8 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
         }
         let lives_on =
             fd.is_some() && last == Last::Closing && own && registration.parked.is_none();
-        // Another process keeps it in the set; from now on only the kernel reports events of it there.
+        // Another process keeps it in the set. From now on only the kernel reports its events
+        // there.
         let goes_on_elsewhere =
             || own && last != Last::Gone && !socket.connection.ends_with_this_process();
         let Some(watch) = registration.watch else {
@@ -147,7 +148,7 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
                 return true;
             }
             if lives_on {
-                // It stays the kernel's alone.
+                // Only the kernel reports it from now on.
                 let _ = socket.connection.fall_back(Reason::UnknownOption);
             } else if !registration.is_seen
                 && socket.connection.is_attached()
@@ -158,7 +159,7 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
             return false;
         };
         if lives_on && registration.stand_in.is_some() {
-            // The number stood for the socket again.
+            // Another number already stood for the socket.
             return true;
         }
         if lives_on
@@ -184,8 +185,8 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
     socket.note_registrations(&registrations);
 }
 
-/// Another program is about to get the sets that hold `socket`: the kernel has them as the
-/// application asked until [`cover`]. The sets of another process stay as they are.
+/// Called when another program is about to get the sets that contain `socket`: restores the
+/// kernel's sets as the application asked, until [`cover`]. Sets of other processes stay unchanged.
 pub(crate) fn lay_bare(socket: &Socket) {
     let mut registrations = socket.registrations().lock();
     registrations.retain_mut(|registration| {
@@ -200,15 +201,16 @@ pub(crate) fn lay_bare(socket: &Socket) {
         if let Some(watch) = registration.watch.take() {
             give_back(&set, registration, watch, Reach::All, Fired::Bare);
         }
-        // Also one that is not watched yet: another thread may bring its connection to the ring.
+        // Even if it is not watched yet, because another thread may bring its connection to the
+        // ring.
         registration.is_bare = true;
         true
     });
     socket.note_registrations(&registrations);
 }
 
-/// No other program has come: what is worth watching in the sets that hold `socket` is watched
-/// again.
+/// Called when no other program has come: watches the connection of `socket` in its sets again, if
+/// that is useful.
 pub(crate) fn cover(socket: &SocketRef) {
     let mut registrations = socket.registrations().lock();
     let mut was_bare = false;
@@ -222,7 +224,8 @@ pub(crate) fn cover(socket: &SocketRef) {
     }
 }
 
-/// `socket` turned out to be in `set`, by the number `fd`: it was put there before it was tracked.
+/// Registers `socket`, which is in `set` under the number `fd`, because it was added before it was
+/// tracked.
 fn found(set: &SetRef, socket: &SocketRef, fd: c_int, event: epoll_event) {
     let mut registrations = socket.registrations().lock();
     if registrations.iter().any(|registration| registration.fd == fd && set.is(&registration.set)) {
@@ -232,8 +235,8 @@ fn found(set: &SetRef, socket: &SocketRef, fd: c_int, event: epoll_event) {
     socket.note_registrations(&registrations);
 }
 
-/// Tells the epoll sets which of these sockets they hold, by number. A set that is not tracked
-/// cannot be told: somebody may sleep on it in the kernel.
+/// Tells the epoll sets which of these sockets they contain, by number. Untracked sets cannot learn
+/// it: a thread may be sleeping on one in the kernel.
 pub(crate) fn find(wanted: impl Fn(c_int) -> Option<SocketRef>) {
     for (epfd, object) in table::entries() {
         drop(object);

@@ -1,8 +1,8 @@
 //! Makes a set readable after a while.
 //!
-//! Who sleeps until a set becomes readable, in a set that has it or in io_uring, sleeps in the
-//! kernel: it does not look again by itself where perhaps no doorbell will be rung. So a timer in
-//! the set ends that sleep, and the wait on the set that follows looks.
+//! A thread that sleeps until a set becomes readable, in another set or in io_uring, sleeps in the
+//! kernel: it does not check periodically for events that may come without a doorbell. So a timer
+//! in the set ends that sleep, and the following wait on the set checks.
 
 use std::ffi::c_int;
 use std::io;
@@ -28,17 +28,17 @@ impl Reminder {
         Ok(Reminder(timer))
     }
 
-    /// Once, `soon` from now.
+    /// Fires once, after `soon`.
     pub(super) fn set(&self, soon: Duration) -> io::Result<()> {
         let nothing = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // A timer of no time at all would never ring.
+        // Setting a timer to 0 would disarm it.
         let it_value = Timespec { tv_sec: 0, tv_nsec: i64::from(soon.subsec_nanos()).max(1) };
         let when = Itimerspec { it_interval: nothing, it_value };
         timerfd_settime(self.0.as_fd(), TimerfdTimerFlags::empty(), &when)?;
         Ok(())
     }
 
-    /// Whether it has made the set readable, which it does no more.
+    /// Resets the timer; returns true if it had made the set readable.
     pub(super) fn silence(&self) -> bool {
         rustix::io::read(self.0.as_fd(), &mut [0; 8]).is_ok()
     }

@@ -1,9 +1,9 @@
-//! On which sets a wait was seen, and which sets are in others.
+//! The sets on which a wait was seen, and sets inside other sets.
 //!
-//! A program may wait by system calls of its own, past the C library. To such a wait, what the
-//! library puts into a set means nothing. So the kernel's set stays as the application made it
-//! until the library has seen a wait on it, or on one that it is in, or a poll; and a connection in
-//! a set on which none was seen does not come to the ring.
+//! A program may wait with system calls of its own, bypassing the C library. Such a wait cannot
+//! interpret the library's entries in a set. So the kernel's set stays as the application made it
+//! until the library has seen a wait on it or on a set that contains it, or a poll. A connection in
+//! a set without such a wait does not come to the ring.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -25,21 +25,21 @@ use crate::registration::{PlaceOfSet, Registration};
 use crate::socket::Socket;
 use crate::table::{self, SetRef, SharedSet};
 
-/// How deep sets may be in one another: the kernel's own limit (linux/eventpoll.c, EP_MAX_NESTS).
+/// Maximum nesting depth of sets: the kernel's own limit (linux/eventpoll.c, EP_MAX_NESTS).
 pub(super) const MOST_LEVELS: u32 = 4;
 
-/// An event that was asked for in one of these ways is reported once.
+/// Flags with which an event is reported once.
 const TOLD_ONCE: u32 = ONE_SHOT | libc::EPOLLET as u32;
 
 /// In place of a number: that of a socket whose number has changed.
 const ANY: c_int = -1;
 
-/// Names `set` for a registration of the socket `fd`, and says whether a wait on it was seen. To be
-/// called under the lock of the socket's registrations.
+/// The reference to `set` for a registration of the socket `fd`, and whether a wait on the set was
+/// seen. Call it under the lock of the socket's registrations.
 pub(super) fn place_for(set: &SetRef, fd: c_int) -> (PlaceOfSet, bool) {
     let is_seen = set.is_seen() || {
         let mut state = set.state.lock();
-        // Under this lock it is decided who of both knows of the other.
+        // This lock decides which of the two learns about the other.
         let is_seen = set.is_seen();
         if !is_seen {
             state.early.insert(fd);
@@ -49,9 +49,10 @@ pub(super) fn place_for(set: &SetRef, fd: c_int) -> (PlaceOfSet, bool) {
     (set.place(), is_seen)
 }
 
-/// The number of a registration in a set on which no wait was seen is about to be closed, while
-/// others stand for the socket: another number takes its place in the kernel's set. False if that
-/// cannot be, as with a shot that is fired: the kernel would report an end after it.
+/// Called when the number of a registration is about to be closed while other numbers stand for the
+/// socket, in a set on which no wait was seen: another number replaces it in the kernel's set.
+/// Returns false if that is impossible, as with a one-shot registration that has fired: the kernel
+/// would report an end afterwards.
 pub(super) fn replace(socket: &Socket, set: &Set, registration: &mut Registration) -> bool {
     if registration.stand_in.is_some() {
         return true;
@@ -71,10 +72,10 @@ pub(super) fn replace(socket: &Socket, set: &Set, registration: &mut Registratio
     true
 }
 
-/// A wait of the library's is about to begin on `set`.
+/// Called when a wait of the library is about to begin on `set`.
 #[inline]
 pub(crate) fn note_wait(set: &SetRef) {
-    // A handler that has interrupted one who holds the locks leaves it to a later wait.
+    // A signal handler that interrupted a lock holder leaves this to a later wait.
     if !set.is_seen() && !hold::is_interrupted() {
         guarded(|| notice(&set.share(), MOST_LEVELS));
     }
@@ -89,7 +90,7 @@ fn notice(set: &SharedSet, levels: u32) {
     };
     let missed = early.into_iter().filter(|&fd| !note_seen(set, fd)).count();
     if missed > 0 {
-        // Another thread is closing a number, and others stand for the socket.
+        // Another thread is closing a number while other numbers stand for the socket.
         table::numbers().for_each(|fd| {
             note_seen(set, fd);
         });
@@ -101,7 +102,8 @@ fn notice(set: &SharedSet, levels: u32) {
     }
 }
 
-/// A wait on `set` was seen, in which the socket `fd` is; false if it is not.
+/// Notes that a wait was seen on `set`, which contains the socket `fd`; returns false if it does
+/// not.
 fn note_seen(set: &SharedSet, fd: c_int) -> bool {
     let Some(socket) = table::socket(fd) else { return false };
     let mut registrations = socket.registrations().lock();
@@ -121,15 +123,15 @@ fn note_seen(set: &SharedSet, fd: c_int) -> bool {
     is_in_set
 }
 
-/// A set inside another, as the application put it there.
+/// A set inside another one, as the application added it.
 pub(super) struct Inner {
     place: PlaceOfSet,
-    /// The number by which it was added.
+    /// The number with which it was added.
     number: c_int,
     event: epoll_event,
 }
 
-/// The sets that are in `set`, each with the application's event.
+/// The sets inside `set`, each with the application's event.
 fn inner(set: &Set) -> SmallVec<[(SharedSet, epoll_event); 4]> {
     if !set.has_inner() {
         return SmallVec::new();
@@ -139,8 +141,8 @@ fn inner(set: &Set) -> SmallVec<[(SharedSet, epoll_event); 4]> {
     state.inner.iter().filter_map(found).collect()
 }
 
-/// The application has changed what is in `set`: `asked` of the set `inner`, by the number `fd`;
-/// or nothing any more.
+/// Notes that the application has changed `set`: `asked` of the set `inner` under the number `fd`,
+/// or its removal.
 pub(crate) fn nest(set: &SetRef, fd: c_int, inner: &SetRef, asked: Option<epoll_event>) {
     {
         let mut state = set.state.lock();
@@ -155,20 +157,20 @@ pub(crate) fn nest(set: &SetRef, fd: c_int, inner: &SetRef, asked: Option<epoll_
     }
 }
 
-/// As [`Set::silence`], also for the sets inside it.
+/// Like [`Set::silence`], also for the sets inside it.
 pub(crate) fn silence(set: &Set) -> bool {
     silence_inner(set, MOST_LEVELS) | set.silence()
 }
 
-/// Silences the doorbells in the sets that are in `set`, where they ring for something that is gone
-/// by now. True, and the kernel is to be asked again, if there were any.
+/// Silences doorbells in the sets inside `set` that ring for an event that is gone. Returns true if
+/// there were any; then ask the kernel again.
 pub(super) fn silence_inner(set: &Set, levels: u32) -> bool {
     let silence = |set: &SharedSet| (levels > 0 && silence_inner(set, levels - 1)) | set.silence();
     inner(set).iter().fold(false, |any, (set, _)| silence(set) | any)
 }
 
-/// Takes the events of sets inside `set` out in which a doorbell has rung for something that is gone
-/// by now; returns how many events are left. One that the kernel tells once stays.
+/// Removes events of sets inside `set` in which a doorbell rang for an event that is gone; returns
+/// the number of remaining events. Events that the kernel reports only once stay.
 pub(super) fn keep_true(set: &Set, events: &mut [epoll_event]) -> usize {
     let count = events.len();
     if count == 0 || !silence_inner(set, MOST_LEVELS) {
@@ -183,7 +185,7 @@ pub(super) fn keep_true(set: &Set, events: &mut [epoll_event]) -> usize {
             && of_event.all(|(inner, asked)| {
                 let number = inner.number().map(Fd::new);
                 let is_quiet = || number.is_some_and(|number| look::state(number, POLLIN) == 0);
-                // A connection that goes back to TCP when it is armed rings once more.
+                // When a connection goes back to TCP while armed, its doorbell rings once more.
                 asked.events & TOLD_ONCE == 0 && (is_quiet() || silence(inner) && is_quiet())
             })
     };

@@ -1,4 +1,4 @@
-//! One epoll set, as its process sees it.
+//! One epoll set, as seen by its process.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,25 +16,26 @@ use crate::numbers::Numbers;
 /// One epoll instance, from its first to its last fd number in this process.
 pub(crate) struct Set<S> {
     numbers: Lock<Numbers>,
-    /// Another set, or poll, watches this one: it may be slept on without a wait of ours.
+    /// Another set or a poll watches this one: threads may sleep on it without calling the
+    /// library's wait.
     watched: AtomicBool,
     /// The library has seen a wait on it: see [`seen`](super::seen).
     pub(super) seen: AtomicBool,
-    /// Other sets are in it, or were.
+    /// Other sets are or were inside it.
     pub(super) has_inner: AtomicBool,
-    /// From the first fork on.
+    /// Set at the first fork.
     pub(super) sharing: OnceLock<Option<Arc<Sharing>>>,
-    /// Several processes use it, and this one has taken its connections out.
+    /// Several processes use it, and this process has taken its connections out.
     pub(super) is_left: AtomicBool,
     /// A thread is taking them out.
     pub(super) is_leaving: AtomicBool,
-    /// Whether waiting awake has paid lately.
+    /// Tracks whether spinning has paid recently.
     pub(super) spinner: SetSpinner,
     pub(super) state: Lock<State<S>>,
 }
 
 impl<S: Share> Set<S> {
-    /// The set behind a new epoll fd.
+    /// The set of a new epoll fd.
     pub(crate) fn new(fd: c_int) -> Set<S> {
         Set {
             numbers: Lock::new(Numbers::new(fd)),
@@ -53,13 +54,13 @@ impl<S: Share> Set<S> {
         &self.numbers
     }
 
-    /// The last number is closed: all watches go.
+    /// Removes all watches, because the last number is closed.
     pub(crate) fn clear(&self) {
         self.state.lock().clear();
         self.give_up();
     }
 
-    /// Whether a wait on it was seen.
+    /// True if a wait on it was seen.
     #[inline]
     pub(crate) fn is_seen(&self) -> bool {
         self.seen.load(Ordering::Acquire)
@@ -74,12 +75,12 @@ impl<S: Share> Set<S> {
         self.numbers.lock().any()
     }
 
-    /// Somebody may sleep until the set becomes readable: what comes into it from now on rings.
+    /// A thread may sleep until the set becomes readable, so connections that enter it must ring.
     pub(crate) fn expect_sleeper(&self) {
         self.watched.store(true, Ordering::SeqCst);
     }
 
-    /// From now on somebody may sleep on this set in the kernel, without waiting on it.
+    /// From now on threads may sleep on this set in the kernel, without waiting on it.
     pub(crate) fn set_watched(&self) {
         self.watched.store(true, Ordering::Release);
         if let Some(epfd) = self.number() {
@@ -89,8 +90,8 @@ impl<S: Share> Set<S> {
         }
     }
 
-    /// Prepares for somebody who is about to sleep until the set becomes readable; true if it
-    /// should not sleep.
+    /// Prepares for a thread that is about to sleep until the set becomes readable; returns true if
+    /// it should not sleep.
     pub(crate) fn arm(&self) -> bool {
         self.number().is_some_and(|epfd| {
             self.state.lock_in_handler().is_none_or(|mut state| {
@@ -101,22 +102,22 @@ impl<S: Share> Set<S> {
         })
     }
 
-    /// How long the sleep is to be, if perhaps no doorbell will be rung for what it was prepared
-    /// for, or another process may answer one that is.
+    /// How long the sleep may be, if an event may come without a doorbell, or another process may
+    /// respond to the doorbell.
     pub(crate) fn doubt(&self) -> Option<Duration> {
         let Some(mut state) = self.state.lock_in_handler() else { return Some(Connection::DOUBT) };
         let of_set = self.sharing.get().is_some() || state.has_left();
         state.doubt().or_else(|| of_set.then_some(Connection::DOUBT))
     }
 
-    /// Whether an event is ready that the kernel does not know of.
+    /// True if an event is ready that the kernel does not know about.
     pub(crate) fn is_ready(&self) -> bool {
         self.state.lock_in_handler().is_none_or(|state| state.is_ready())
     }
 
-    /// The kernel says that the set is readable. That may be because of a doorbell that was rung
-    /// for something that is gone by now. Then silences it; true, and the kernel is to be asked
-    /// again.
+    /// Called when the kernel reports that the set is readable, which may be because of a doorbell
+    /// that rang for an event that is gone. Silences it then and returns true; the kernel is to be
+    /// asked again.
     pub(crate) fn silence(&self) -> bool {
         let Some(epfd) = self.number() else { return false };
         self.state.lock_in_handler().is_some_and(|mut state| {
@@ -124,26 +125,27 @@ impl<S: Share> Set<S> {
             if silenced && (state.sleepers > 0 || state.is_watched_by_kernel) {
                 state.arm_for_sleepers(epfd);
             } else if silenced {
-                // Whoever polls the set looks at what is in doubt.
+                // The thread that polls the set checks the uncertain connections.
                 state.arm_all(epfd);
             }
             silenced
         })
     }
 
-    /// Whether the state must be free of hot watches when its lock is released.
+    /// True if the state must have no hot watches when its lock is released.
     pub(super) fn has_sleepers(&self, state: &State<S>) -> bool {
         state.sleepers > 0 || self.watched.load(Ordering::Acquire)
     }
 
-    /// What a fork must find free.
+    /// The lock that a fork must hold.
     pub(crate) fn state_lock(&self) -> &RawLock {
         self.state.raw()
     }
 
     pub(crate) fn after_fork_child(&self) {
         if self.is_leaving.swap(false, Ordering::Relaxed) {
-            // The thread that was taking connections out is not here: it is done again.
+            // The thread that was taking connections out does not exist here, so it has to be done
+            // again.
             self.is_left.store(false, Ordering::Relaxed);
         }
         self.state.lock().after_fork_child();

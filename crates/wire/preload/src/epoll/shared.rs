@@ -1,9 +1,9 @@
-//! Sets that a fork has left to several processes.
+//! Sets that several processes have after a fork.
 //!
-//! The kernel tells of an event to whoever waits first, but each process keeps to itself what it
-//! knows of the connections in a set. So one process has the set: the one that forked, until it
-//! closes the set or ends; then the first one that uses it. When another one uses it beside, the
-//! connections in it go back to TCP for good, of which the kernel alone tells.
+//! The kernel reports an event to the first waiter, but each process keeps its own state of the
+//! connections in a set. So one process owns the set: first the one that forked, until it closes
+//! the set or ends; then the first one that uses it. If another process uses it at the same time,
+//! its connections go back to TCP for good, and only the kernel reports their events.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -26,12 +26,12 @@ use crate::process;
 use crate::registration::Registration;
 use crate::table::{self, SetRef};
 
-/// To be asked by whatever uses a set: whether connections in it may be on the ring.
+/// Every user of a set has to call this: returns whether connections in it may be on the ring.
 pub(crate) fn is_alone(set: &SetRef, epfd: c_int) -> bool {
     if set.is_own() {
         return true;
     }
-    // In a signal handler that has interrupted one who holds the locks.
+    // In a signal handler that has interrupted a thread with locks.
     if hold::is_interrupted() {
         return false;
     }
@@ -46,7 +46,7 @@ pub(crate) fn is_alone(set: &SetRef, epfd: c_int) -> bool {
     })
 }
 
-/// What the one that had the set has left there is watched by this process from now on.
+/// From now on this process watches the connections that the previous owner has left in the set.
 #[cold]
 fn inherit(set: &SetRef, epfd: c_int) {
     let concerned = lay_bare(set, epfd, true);
@@ -55,19 +55,19 @@ fn inherit(set: &SetRef, epfd: c_int) {
     }
 }
 
-/// Takes every connection in the set back to TCP, and what the library has put there out of it.
+/// Takes every connection in the set back to TCP, and removes the library's registrations.
 #[cold]
 fn leave_to_kernel(set: &SetRef, epfd: c_int) {
     {
-        // A fork finds both true, or neither.
+        // A fork finds both flags set, or neither.
         let _state = set.state.lock();
         if set.is_left.swap(true, Ordering::AcqRel) {
             return;
         }
         set.is_leaving.store(true, Ordering::Release);
     }
-    // For all connections of the set together: those that wait answer at once, the others are asked
-    // all the same.
+    // One limit for all connections of the set together: peers that are waiting answer at once, and
+    // the others are asked all the same.
     let until = Until::after(Some(Connection::ANSWER_LIMIT));
     let concerned = lay_bare(set, epfd, false);
     if let Some(Some(sharing)) = set.sharing.get()
@@ -81,10 +81,10 @@ fn leave_to_kernel(set: &SetRef, epfd: c_int) {
     set.is_leaving.store(false, Ordering::Release);
 }
 
-/// Has the kernel's set as the application asked for it, as far as this process has the numbers;
-/// the library's own is taken out. Returns numbers of the sockets that are in it, or were; their
-/// registrations are true then. What was put there by a number that this process does not have is
-/// told by one that it has, if the process `is_heir`.
+/// Restores the kernel's set as the application asked, for numbers that this process has, and
+/// removes the library's registrations. Returns numbers of the sockets that are or were in it;
+/// their registrations are correct afterwards. If the process `is_heir`, a registration with a
+/// number that it does not have is replaced by one with a number that it has.
 fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
     let noted = |tag| set.sharing.get()?.as_ref()?.noted(tag);
     let in_kernel: Vec<_> = listed::registrations(epfd)
@@ -98,7 +98,7 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
             is_found: Cell::new(false),
         })
         .collect();
-    // Other processes may have put files of their own there by the same number.
+    // Other processes may have added files of their own with the same number.
     let find = |fd| in_kernel.iter().find(|place| place.entry.number == fd && place.is_of(fd));
     let mut concerned = Vec::new();
     for fd in table::numbers() {
@@ -121,7 +121,7 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
             }
             event.is_some()
         });
-        // Another process has put it there.
+        // Another process has added it.
         if !is_known
             && let Some(place) = find(fd)
             && let Some(event) = place.lay_bare(epfd, None)
@@ -155,7 +155,7 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
                 continue;
             }
             registration.stand_in = Some(stand_in);
-            // What the kernel says of the other one, which nobody can take out, is not told.
+            // Events of the old registration, which this process cannot remove, are not reported.
             if let (Some(Some(sharing)), Some(tag)) = (set.sharing.get(), place.tag) {
                 sharing.strike(tag.watch, tag.generation);
             }
@@ -167,7 +167,7 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
     concerned
 }
 
-/// Takes the watch of a registration out; returns what this process knows of it.
+/// Removes the watch of a registration; returns this process's knowledge about it.
 fn take_out(set: &Set, epfd: c_int, registration: &mut Registration) -> Note {
     let mut state = set.state.lock();
     let parked = registration.parked.take();
@@ -182,13 +182,13 @@ fn take_out(set: &Set, epfd: c_int, registration: &mut Registration) -> Note {
     note.unwrap_or(Note { events, data, generation: 0, parked: is_parked, fired: false })
 }
 
-/// What the kernel has in a set.
+/// A registration in the kernel's set.
 struct Place {
     entry: InKernel,
     tag: Option<Tag>,
-    /// What the one that has put it there wrote down.
+    /// The note of the process that has added it.
     note: Option<Note>,
-    /// It is of a number of this process.
+    /// True if it belongs to a number of this process.
     is_found: Cell<bool>,
 }
 
@@ -200,9 +200,9 @@ impl Place {
         rustix::fs::fstat(fd).is_ok_and(|status| status.st_ino == self.entry.inode)
     }
 
-    /// Has it there as the application asked for it, by what is written down or else by what this
-    /// process knows (`own`). `None` if it is not there for the application, or is of a socket that
-    /// this process does not have.
+    /// Restores it as the application asked, according to the note or else to this process's
+    /// knowledge (`own`). `None` if the application has removed it, or this process does not have
+    /// its socket.
     fn lay_bare(&self, epfd: c_int, own: Option<Note>) -> Option<epoll_event> {
         self.is_found.set(true);
         if self.tag.is_none() {

@@ -1,10 +1,9 @@
-//! What the processes that have a set know in common: who has it, and what the application asked
-//! for where the kernel's set has a [tag](super::tag) instead, so that whoever inherits the set can
-//! tell of it.
+//! Shared memory of the processes that have a set: the owner, and the application's requests for
+//! registrations that have a [tag](super::tag) in the kernel's set instead, so that a process that
+//! inherits the set can report them.
 //!
-//! One process writes the notes, the one that has the set. Of a note there are two copies, of two
-//! words each, which are written in turn: if the process is killed while it writes one, the other
-//! stands.
+//! Only the owner writes the notes. Each note has two copies of two words, which are written in
+//! turn: if the process is killed while it writes one, the other is intact.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,19 +14,19 @@ use super::tag::{self, MAX_WATCHES, Tag};
 use super::watch::ONE_SHOT;
 use crate::process;
 
-/// Where the notes begin.
+/// Offset of the notes.
 const NOTES: usize = 64;
 const NOTE_SIZE: usize = 32;
-/// So many watches have notes, at least. Memory that was never written is not there.
+/// Minimum number of watches that have notes. Memory that was never written takes no space.
 const LEAST_NOTES: usize = 1 << 16;
-/// So often a note is read that somebody changes meanwhile.
+/// Maximum number of attempts to read a note that is being changed.
 const TRIES: u32 = 1000;
 
 const GENERATION_SHIFT: u32 = 32;
 const PARKED: u64 = 1 << 40;
 const FIRED: u64 = 1 << 41;
 const NOTED: u64 = 1 << 42;
-/// Which of the copies was written last: they are counted, and the count wraps.
+/// Position of the counter that tells which copy is newer. It wraps.
 const TURN_SHIFT: u32 = 43;
 const TURNS: u64 = (1 << (64 - TURN_SHIFT)) - 1;
 
@@ -37,14 +36,14 @@ pub(super) struct Note {
     pub(super) events: u32,
     pub(super) data: u64,
     pub(super) generation: u8,
-    /// The application has taken it out, and the kernel was not told.
+    /// The application has removed it, but the kernel does not know.
     pub(super) parked: bool,
-    /// One-shot, and the shot is fired.
+    /// One-shot, and has fired.
     pub(super) fired: bool,
 }
 
 impl Note {
-    /// The events and the data with which the kernel's set is to have it.
+    /// The events and the data to restore in the kernel's set.
     pub(super) fn in_kernel(&self) -> Result<(u32, u64), Errno> {
         Ok(if self.fired { (ONE_SHOT, Tag::FIRED.encode()?) } else { (self.events, self.data) })
     }
@@ -56,9 +55,9 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    /// Of a set that this process has, with so many watches, on which so many threads sleep.
+    /// For a set of this process that has this many watches, on which this many threads sleep.
     pub(super) fn new(watches: usize, asleep: usize) -> Option<Self> {
-        // Tags must mean the same to all of them.
+        // Tags must mean the same in all processes.
         tag::base().ok()?;
         let notes = (2 * watches).clamp(LEAST_NOTES, MAX_WATCHES);
         let sharing = Self { memory: Common::with_forks(NOTES + notes * NOTE_SIZE).ok()?, notes };
@@ -67,12 +66,12 @@ impl Sharing {
         Some(sharing)
     }
 
-    /// The process that has the set; 0: nobody.
+    /// The process that owns the set, or 0.
     pub(super) fn user(&self) -> &AtomicU64 {
         self.memory.word(0)
     }
 
-    /// Whether several use it; and whether the one that had it knows.
+    /// Whether several processes use it; the next word tells whether the owner has noticed.
     pub(super) fn several(&self) -> &AtomicU64 {
         self.memory.word(8)
     }
@@ -81,12 +80,12 @@ impl Sharing {
         self.memory.word(16)
     }
 
-    /// How many threads of the one that has it sleep on it.
+    /// Number of threads of the owner that sleep on it.
     pub(super) fn asleep(&self) -> &AtomicU64 {
         self.memory.word(24)
     }
 
-    /// So many watches have notes.
+    /// Number of watches that have notes.
     pub(super) fn len(&self) -> usize {
         self.notes
     }
@@ -116,7 +115,7 @@ impl Sharing {
         );
     }
 
-    /// What the kernel's set has under `tag`.
+    /// The note for the registration with `tag` in the kernel's set.
     pub(super) fn noted(&self, tag: Tag) -> Option<Note> {
         for _ in 0..TRIES {
             let [_, newer] = in_order(self.copies(tag.watch)?);
@@ -138,10 +137,10 @@ impl Sharing {
         None
     }
 
-    /// The kernel's set has nothing any more of that watch.
+    /// Removes the note of a watch that the kernel's set no longer has.
     pub(super) fn strike(&self, index: u32, generation: u8) {
         let Some(copies) = self.copies(index) else { return };
-        // The older one first, which is never to be taken for the note.
+        // Clears the older copy first, which must never be taken for the note.
         for Slot { head, .. } in in_order(copies) {
             let now = head.load(Ordering::SeqCst);
             if now & NOTED != 0 && (now >> GENERATION_SHIFT) as u8 == generation {
@@ -151,14 +150,14 @@ impl Sharing {
     }
 }
 
-/// One of the two copies of a note. The older one is written, so that the other is whole whenever
-/// the writer is killed.
+/// One of the two copies of a note. Writing goes to the older one, so that the other is intact
+/// whenever the writer is killed.
 struct Slot<'a> {
     head: &'a AtomicU64,
     data: &'a AtomicU64,
 }
 
-/// The copy that was written before, if any, and the one that was written last.
+/// The older copy, then the newer one.
 fn in_order([first, second]: [Slot<'_>; 2]) -> [Slot<'_>; 2] {
     let [of_first, of_second] = [&first, &second].map(|copy| copy.head.load(Ordering::SeqCst));
     let ahead = (of_first >> TURN_SHIFT).wrapping_sub(of_second >> TURN_SHIFT) & TURNS;
@@ -204,12 +203,12 @@ mod tests {
             sharing.note(7, torn);
             assert_eq!(sharing.noted(tag(7, 31)), Some(torn));
         }
-        // The count of turns wraps.
+        // The counter wraps.
         for turn in 0..=2 * TURNS as u32 {
             sharing.note(7, Note { events: turn, ..note });
         }
         assert_eq!(sharing.noted(tag(7, 31)).map(|note| note.events), Some(2 * TURNS as u32));
-        // One that has no place is nobody's business.
+        // A watch without a note has no effect.
         sharing.note(LEAST_NOTES as u32, note);
         assert_eq!(sharing.noted(tag(LEAST_NOTES as u32, 31)), None);
         assert_eq!(sharing.noted(tag(u32::MAX, 31)), None);

@@ -20,45 +20,45 @@ use super::watch::{ALWAYS, EDGE, EXCLUSIVE, Fired, ONE_SHOT, Sends, Share, Watch
 use crate::look;
 use crate::registration::Registration;
 
-/// What the lock of a set guards.
+/// The data under the lock of a set.
 pub(super) struct State<S> {
     pub(super) watches: Vec<Option<Watch<S>>>,
     free: Vec<u32>,
     /// Generations of the free and used indices.
     generations: Vec<u8>,
     pub(super) hot: VecDeque<u32>,
-    /// Watches that are queued, and that are overdue.
+    /// Number of watches that are queued, then of those that are overdue.
     pub(super) queued: usize,
     pub(super) overdue: usize,
-    /// Threads in the kernel's epoll_wait on this set.
+    /// Number of threads in the kernel's epoll_wait on this set.
     pub(super) sleepers: usize,
-    /// Those of them that sleep for a short time only, because of connections that are in doubt.
+    /// Number of those that sleep only briefly, because of uncertain connections.
     pub(super) watchful: usize,
-    /// Threads that ask the kernel without sleeping.
+    /// Number of threads that query the kernel without sleeping.
     pub(super) asking: usize,
     rounds: u64,
-    /// Walks through the kernel's ready list.
+    /// Number of walks through the kernel's ready list.
     pub(super) laps: u64,
-    /// Counts what the kernel was asked for anew because a connection had changed.
+    /// Number of changes to kernel registrations because a connection had changed.
     pub(super) changes: u64,
-    /// Watches that were armed and for which perhaps no doorbell will be rung.
+    /// Armed watches whose events may come without a doorbell.
     pub(super) in_doubt: Vec<u32>,
     pub(super) untaken: Untaken,
-    /// Passes of looks.
+    /// Number of passes of checks.
     pub(super) passes: u64,
-    /// From the first fork on.
+    /// Set at the first fork.
     pub(super) sharing: Option<Arc<Sharing>>,
-    /// Connections that the kernel alone is to tell of, and that still have something to be
-    /// received on the ring.
+    /// Connections whose events only the kernel reports, and that still have unread bytes on the
+    /// ring.
     pub(super) left: Vec<Watch<S>>,
     pub(super) is_left_first: bool,
-    /// Somebody may sleep in the kernel until the set becomes readable, without a call on it.
+    /// A thread may sleep in the kernel until the set becomes readable, without a call on it.
     pub(super) is_watched_by_kernel: bool,
-    /// Numbers of sockets that came into the set before a wait on it was seen.
+    /// Numbers of sockets that entered the set before a wait on it was seen.
     pub(super) early: BTreeSet<c_int>,
-    /// The sets that are in it.
+    /// The sets inside it.
     pub(super) inner: Vec<Inner>,
-    /// From the first doubt on that nobody else would look at again.
+    /// Made for the first uncertain connection that nothing else would check again.
     reminder: Option<Reminder>,
 }
 
@@ -90,7 +90,7 @@ impl<S: Share> State<S> {
         }
     }
 
-    /// For so many watches there were places so far.
+    /// Number of watch indices that have been used so far.
     pub(super) fn places(&self) -> usize {
         self.watches.len()
     }
@@ -110,8 +110,7 @@ impl<S: Share> State<S> {
         }
     }
 
-    /// A watch that leaves the queue of those to be looked at: what it was late with, its doorbell
-    /// tells.
+    /// Removes a watch from the queue of hot ones. If it was overdue, its doorbell reports it.
     pub(super) fn cool(&mut self, index: u32) {
         if let Some(watch) = self.watches.get_mut(index as usize).and_then(Option::as_mut) {
             watch.hot = false;
@@ -119,15 +118,15 @@ impl<S: Share> State<S> {
         }
     }
 
-    /// Has every connection looked at, armed or not.
+    /// Has every connection checked, armed or not.
     pub(super) fn heat_all(&mut self) {
         for index in 0..self.watches.len() as u32 {
             self.heat(index);
         }
     }
 
-    /// Puts the connection of `registration`, which is in the set already, under watch. `sibling`:
-    /// another watch of this connection in this set.
+    /// Puts the connection of `registration`, which is already in the set, under watch. `sibling`
+    /// is another watch of this connection in this set.
     pub(super) fn install(
         &mut self,
         epfd: c_int,
@@ -140,7 +139,7 @@ impl<S: Share> State<S> {
         }
         let index = match self.free.pop() {
             Some(index) => index,
-            // What cannot be noted for other processes is left to the kernel.
+            // Watches that cannot be noted for other processes are left to the kernel.
             None if self.watches.len()
                 == self.sharing.as_ref().map_or(MAX_WATCHES, |sharing| sharing.len()) =>
             {
@@ -157,7 +156,8 @@ impl<S: Share> State<S> {
         if let Some(fired) = listed::fired(epfd, registration) {
             (watch.disabled, watch.is_silent) = (true, fired.is_silent());
         }
-        // Before the kernel has the tag: another process may be told of it.
+        // Written before the kernel has the tag, because another process may receive it in an
+        // event.
         self.note_watch(index, &watch);
         if registration.events & EXCLUSIVE != 0
             && let Err(error) = watch.join_others(epfd, index)
@@ -214,14 +214,14 @@ impl<S: Share> State<S> {
         Ok(())
     }
 
-    /// The number of a watch is about to be closed: `fd` takes its place.
+    /// Called when the number of a watch is about to be closed: `fd` replaces it.
     pub(super) fn replace(&mut self, index: u32, epfd: c_int, fd: c_int) -> Result<(), Errno> {
         self.at(index).ok_or(Errno::NOENT)?.replace(epfd, index, fd)
     }
 
-    /// EPOLL_CTL_DEL, kept from the kernel: many programs take a socket out for every message and
-    /// put it back for the next, and the kernel has nothing to say about one whose bytes travel on
-    /// the ring. False if it has to be told.
+    /// EPOLL_CTL_DEL without telling the kernel: many programs remove a socket for every message
+    /// and add it again for the next, and the kernel has no events for a connection whose bytes
+    /// travel on the ring. Returns false if the kernel has to know.
     pub(super) fn park(&mut self, index: u32) -> bool {
         let Some(watch) = self.at(index) else { return false };
         if !watch.is_lenient() || watch.sibling != index {
@@ -234,40 +234,40 @@ impl<S: Share> State<S> {
         true
     }
 
-    /// The kernel has something to say about a parked socket after all: it is taken out for good.
+    /// Called when the kernel does have an event for a parked socket: removes it for good.
     pub(super) fn evict(&mut self, index: u32, epfd: c_int) {
         let Some(watch) = self.at(index) else { return };
         let _ = tag::control(epfd, Op::Delete, watch.fd, 0, 0);
         self.remove(index, Some(epfd));
     }
 
-    /// Takes a parked socket out for good.
+    /// Removes a parked socket for good.
     pub(super) fn unpark(&mut self, index: u32, fd: c_int, epfd: c_int) {
         if self.is_parked(index, fd) {
             self.evict(index, epfd);
         }
     }
 
-    /// Whether the watch of `fd` still exists, parked; one that was taken out may have left its
-    /// index to another.
+    /// True if the watch of `fd` still exists and is parked. If it was removed, its index may
+    /// belong to another watch.
     pub(super) fn is_parked(&mut self, index: u32, fd: c_int) -> bool {
         self.at(index).is_some_and(|watch| watch.parked && watch.fd == fd)
     }
 
-    /// Keeps EPOLLOUT from the kernel exactly while sends travel on the ring or are held up, and
-    /// asks for it exactly while something is to be retransmitted besides.
+    /// Hides EPOLLOUT from the kernel exactly while sends travel on the ring or are held up, and
+    /// requests it exactly while bytes have to be retransmitted as well.
     pub(super) fn refresh(&mut self, index: u32, epfd: c_int) {
         let Some(watch) = self.at(index) else { return };
         if !watch.is_stale() {
             return;
         }
         watch.sends = Sends::of(&watch.socket.connection);
-        // One that cannot be watched is missed until the next change.
+        // A doorbell that cannot be watched is missing until the next change.
         let _ = watch.change_doorbell(epfd, index);
         if watch.parked {
             return;
         }
-        // Told again, the kernel would report again what was reported.
+        // If the registration were changed, the kernel would repeat earlier reports.
         let is_told = watch.told == watch.wanted() && watch.events & ONE_SHOT == 0;
         if !watch.disabled && !is_told {
             let _ = watch.tell_kernel(epfd, index);
@@ -277,13 +277,13 @@ impl<S: Share> State<S> {
         self.heat(index);
     }
 
-    /// From now on others have the set, too.
+    /// From now on other processes also have the set.
     pub(super) fn share(&mut self, sharing: &Arc<Sharing>) {
         self.sharing = Some(Arc::clone(sharing));
         (0..self.watches.len() as u32).for_each(|index| self.note(index));
     }
 
-    /// Writes down what others have to know of a watch.
+    /// Writes down what others have to know about a watch.
     pub(super) fn note(&self, index: u32) {
         if let Some(watch) = self.watches.get(index as usize).and_then(Option::as_ref) {
             self.note_watch(index, watch);
@@ -296,8 +296,7 @@ impl<S: Share> State<S> {
         }
     }
 
-    /// What the application asked for where the kernel speaks of what another process has put
-    /// there.
+    /// The application's event for a kernel event with another process's tag.
     pub(super) fn as_noted(&self, tag: Tag, events: u32) -> Option<epoll_event> {
         let note = self.sharing.as_ref()?.noted(tag).filter(|note| !note.parked && !note.fired)?;
         let events = events & (note.events | ALWAYS);
@@ -305,7 +304,7 @@ impl<S: Share> State<S> {
             .then_some(epoll_event { events, u64: note.data })
     }
 
-    /// Takes a watch out; with `epfd`, its doorbell too.
+    /// Removes a watch; with `epfd`, also its doorbell.
     pub(super) fn remove(&mut self, index: u32, epfd: Option<c_int>) {
         let Some(mut watch) = self.watches.get_mut(index as usize).and_then(Option::take) else {
             return;
@@ -343,8 +342,8 @@ impl<S: Share> State<S> {
         self.free.push(index);
     }
 
-    /// The kernel has an entry of this tag that nobody can take out: no watch is to get it again.
-    /// The caller has taken out all watches.
+    /// The kernel has an entry with this tag that cannot be removed: no watch may get that tag
+    /// again. The caller has removed all watches.
     pub(super) fn retire(&mut self, tag: Tag) {
         let index = tag.watch as usize;
         if index >= MAX_WATCHES {
@@ -358,7 +357,7 @@ impl<S: Share> State<S> {
         self.free.retain(|&free| free != tag.watch);
     }
 
-    /// The set is closed.
+    /// Called when the set is closed.
     pub(super) fn clear(&mut self) {
         for index in 0..self.watches.len() as u32 {
             self.remove(index, None);
@@ -373,8 +372,8 @@ impl<S: Share> State<S> {
         self.rounds
     }
 
-    /// Arms a watch; true if there is something to report. The look can leave a full ring, whose
-    /// room is the kernel's to tell from then on.
+    /// Arms a watch; returns true if events are ready. The check can move sends off a full ring,
+    /// and from then on the kernel reports room.
     pub(super) fn arm_watch(&mut self, index: u32, epfd: c_int) -> bool {
         let Some(watch) = self.at(index) else { return false };
         let ready = watch.arm();
@@ -385,8 +384,8 @@ impl<S: Share> State<S> {
         self.at(index).is_some_and(Watch::arm)
     }
 
-    /// Notes a watch that is in doubt, or to be looked after; true if a sleep has to be shorter for
-    /// that than before.
+    /// Notes an armed watch that is uncertain or has untaken bytes; returns true if a sleep has to
+    /// become shorter because of it.
     pub(super) fn note_doubt(&mut self, index: u32) -> bool {
         let is_first = self.note_untaken(index);
         let is_new = self.at(index).is_some_and(|watch| watch.doubt().is_some())
@@ -397,14 +396,14 @@ impl<S: Share> State<S> {
         is_new || is_first
     }
 
-    /// Has the watches that are in doubt looked at again.
+    /// Has the uncertain watches checked again.
     pub(super) fn heat_doubtful(&mut self) {
         for index in std::mem::take(&mut self.in_doubt) {
             self.heat(index);
         }
     }
 
-    /// How long a sleep may be, if somebody is in doubt, or to be looked after.
+    /// How long a sleep may be, if a watch is uncertain or has untaken bytes.
     pub(super) fn doubt(&self) -> Option<Duration> {
         let watch = |index: &u32| self.watches.get(*index as usize)?.as_ref();
         let doubts = self.in_doubt.iter().map(|index| watch(index).and_then(Watch::doubt));
@@ -412,15 +411,15 @@ impl<S: Share> State<S> {
         doubts.chain(self.untaken.left()).min()
     }
 
-    /// Has the kernel tell of room from now on where a read is over that kept sends from TCP: of
-    /// that nobody is told.
+    /// Has the kernel report room from now on if a read that kept sends from TCP has ended, because
+    /// that comes without a notification.
     pub(super) fn refresh_doubtful(&mut self, epfd: c_int) {
         for at in 0..self.in_doubt.len() {
             self.refresh(self.in_doubt[at], epfd);
         }
     }
 
-    /// Arms every hot watch; true, and some stay hot, if there is something to report.
+    /// Arms every hot watch. If events are ready, returns true with some watches still hot.
     pub(super) fn arm(&mut self, epfd: c_int) -> bool {
         while let Some(index) = self.hot.pop_front() {
             if self.arm_watch(index, epfd) {
@@ -437,8 +436,8 @@ impl<S: Share> State<S> {
     }
 
     /// Arms every hot watch for the threads that sleep in the kernel. Wakes one of them for each
-    /// watch that has something to report, and one if a watch is in doubt and nobody would look at
-    /// it again.
+    /// watch that has something to report, and one if a watch is uncertain and no thread would
+    /// check it again.
     pub(super) fn arm_for_sleepers(&mut self, epfd: c_int) {
         if self.is_watched_by_kernel && self.sleepers == 0 {
             self.heat_doubtful();
@@ -446,7 +445,7 @@ impl<S: Share> State<S> {
             return self.remind(epfd);
         }
         let has_new_doubt = self.arm_all(epfd);
-        // Those who poll the set are not counted.
+        // Threads that poll the set are not counted.
         let calls = if self.sleepers == 0 { has_new_doubt } else { self.watchful == 0 };
         let last = self.in_doubt.last().copied().or(self.untaken.last());
         if calls && let Some(watch) = last.and_then(|index| self.at(index)) {
@@ -454,7 +453,7 @@ impl<S: Share> State<S> {
         }
     }
 
-    /// Makes the set readable soon, if somebody is in doubt.
+    /// Makes the set readable soon, if a watch is uncertain.
     fn remind(&mut self, epfd: c_int) {
         let Some(doubt) = self.doubt() else { return };
         if self.reminder.is_none() {
@@ -463,13 +462,13 @@ impl<S: Share> State<S> {
         let is_set = self.reminder.as_ref().is_some_and(|reminder| reminder.set(doubt).is_ok());
         let last = self.in_doubt.last().copied().or(self.untaken.last());
         if !is_set && let Some(watch) = last.and_then(|index| self.at(index)) {
-            // Awake until then.
+            // Without the timer, the thread has to stay awake until then.
             watch.socket.connection.ring_own_doorbell();
         }
     }
 
-    /// Arms every hot watch, and rings for each that has something to report; true if one is in
-    /// doubt.
+    /// Arms every hot watch, and rings for each that has something to report; returns true if one
+    /// is uncertain.
     pub(super) fn arm_all(&mut self, epfd: c_int) -> bool {
         let mut has_new_doubt = false;
         while let Some(index) = self.hot.pop_front() {
@@ -494,7 +493,7 @@ impl<S: Share> State<S> {
             })
     }
 
-    /// Whether something is there that the kernel does not know of.
+    /// True if some connection has bytes that the kernel does not know about.
     pub(super) fn has_left(&mut self) -> bool {
         self.left.retain(|watch| watch.socket.is_left());
         !self.left.is_empty()
@@ -504,13 +503,14 @@ impl<S: Share> State<S> {
         self.left.iter().any(|watch| watch.look() != 0)
     }
 
-    /// The number is taken out of the set, or stands for something else.
+    /// The number has left the set, or stands for another file.
     pub(super) fn drop_left(&mut self, number: c_int) {
         self.left.retain(|watch| watch.fd != number);
     }
 
-    /// Silences the doorbells that ring while no connection has anything to report, as the reminder
-    /// is; those connections are to be looked at. And has the kernel speak of no more than is wanted.
+    /// If no connection has anything to report, silences the doorbells that ring, and the reminder;
+    /// those connections will be checked. Also reduces the kernel's registrations to the wanted
+    /// events.
     pub(super) fn silence(&mut self, epfd: c_int) -> bool {
         let is_ready = |watch: &Watch<S>| !watch.parked && watch.look() != 0;
         if self.watches.iter().flatten().any(is_ready) {
@@ -531,8 +531,8 @@ impl<S: Share> State<S> {
                 .iter()
                 .any(|doorbell| watch.doorbell.is_some_and(|own| own.raw() == doorbell.fd))
         };
-        // Disarmed first: a doorbell that is silenced rings again as long as anybody is armed, even
-        // for a record that was reported already.
+        // Disarmed first: a silenced doorbell rings again while any watch is armed, even for a
+        // record that was already reported.
         for index in 0..self.watches.len() as u32 {
             if let Some(watch) = self.at(index).filter(|watch| rings(watch)) {
                 watch.disarm();
@@ -547,8 +547,8 @@ impl<S: Share> State<S> {
         !doorbells.is_empty() || asked || reminded
     }
 
-    /// Takes out of the kernel's set what is parked, shots that were fired without it, and what it
-    /// was asked for the sake of a later change; true if there was any.
+    /// Removes from the kernel's set the parked sockets, one-shot registrations that fired without
+    /// the kernel, and events that were requested only in advance; returns true if there were any.
     fn ask_no_more(&mut self, epfd: c_int) -> bool {
         let mut any = false;
         for index in 0..self.watches.len() as u32 {
@@ -566,7 +566,7 @@ impl<S: Share> State<S> {
         any
     }
 
-    /// Whether a hot watch wants something of a direction that is on TCP.
+    /// True if a hot watch wants events of a direction that is on TCP.
     pub(super) fn is_for_kernel(&self) -> bool {
         self.hot.iter().any(|&index| {
             let watch = self.watches.get(index as usize).and_then(Option::as_ref);
@@ -576,7 +576,7 @@ impl<S: Share> State<S> {
         })
     }
 
-    /// Where the peer of a hot watch runs for which waiting awake can pay, if there is one.
+    /// Where the peer of a hot watch runs, if one exists for which spinning can pay.
     pub(super) fn place_of_peer(&self) -> Option<PeerPlace> {
         self.hot
             .iter()
@@ -584,8 +584,8 @@ impl<S: Share> State<S> {
             .find_map(|watch| watch.socket.connection.place_of_peer())
     }
 
-    /// In the child of a fork: the parent disarms what it has armed, and its sleeping threads are
-    /// not here.
+    /// In the child of a fork: the parent disarms its watches, and its sleeping threads do not
+    /// exist here.
     pub(super) fn after_fork_child(&mut self) {
         (self.sleepers, self.watchful, self.asking) = (0, 0, 0);
         self.reminder = None;

@@ -1,8 +1,8 @@
 //! The data of the library's own registrations in an application's epoll set.
 //!
-//! Applications put pointers, fd numbers, or a generation above an fd number there. A tag is an
-//! address inside a range that this library has reserved, so it is no pointer of the application,
-//! and its lower half is larger than any fd number.
+//! Applications store pointers, fd numbers, or a generation above an fd number there. A tag is an
+//! address inside a range that this library has reserved, so it is not a pointer of the
+//! application, and its lower half is larger than any fd number.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -18,18 +18,18 @@ const INDEX_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 5;
 const SPAN: u64 = 1 << (INDEX_BITS + GENERATION_BITS + 1);
 
-/// More watches than fit into a tag are not made.
+/// Maximum number of watches: as many as fit into a tag.
 pub(super) const MAX_WATCHES: usize = (1 << INDEX_BITS) - 1;
 
 /// First tag; 0 until the range is reserved.
 static BASE: AtomicU64 = AtomicU64::new(0);
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Copy, Clone, Eq, PartialEq, Debug)]
 pub(super) struct Tag {
     pub(super) watch: u32,
-    /// Low bits of the watch's generation: an event can be older than the watch that has its index
-    /// now.
+    /// Low bits of the watch's generation: an event can be older than the watch that now has its
+    /// index.
     pub(super) generation: u8,
     pub(super) subject: Subject,
 }
@@ -45,12 +45,12 @@ pub(super) enum Subject {
 pub(super) const GENERATIONS: u8 = 1 << GENERATION_BITS;
 
 impl Tag {
-    /// Of no watch.
+    /// Belongs to no watch.
     pub(super) const NOTHING: Tag =
         Tag { watch: MAX_WATCHES as u32, generation: 0, subject: Subject::Doorbell };
 
-    /// Of a socket whose one shot is fired. The kernel adds EPOLLERR and EPOLLHUP to whatever it is
-    /// asked for, so it may still report them once, and nobody is to see that.
+    /// For a socket whose one-shot registration has fired. The kernel adds EPOLLERR and EPOLLHUP to
+    /// all requests, so it may still report them once, which must not reach the application.
     pub(super) const FIRED: Tag = Tag { subject: Subject::Socket, ..Tag::NOTHING };
 
     pub(super) fn encode(self) -> Result<u64, Errno> {
@@ -59,7 +59,7 @@ impl Tag {
         Ok(base()? + (u64::from(self.watch) << (GENERATION_BITS + 1) | generation << 1 | doorbell))
     }
 
-    /// `None`: the application's own data.
+    /// `None` for the application's own data.
     #[inline]
     pub(super) fn decode(data: u64) -> Option<Tag> {
         let base = BASE.load(Ordering::Relaxed);
@@ -88,7 +88,7 @@ pub(super) fn base() -> Result<u64, Errno> {
     }
 }
 
-/// Addresses of which the lower half lies above every fd number.
+/// Reserves addresses whose lower half is above every fd number.
 fn reserve() -> Result<u64, Errno> {
     const ABOVE_FDS: u64 = 1 << 28;
     let mut misfits = Vec::new();
@@ -126,7 +126,7 @@ fn release(base: u64) {
     let _ = unsafe { munmap(base as *mut _, SPAN as usize) };
 }
 
-/// What to do with a registration.
+/// An operation on a registration.
 #[derive(Copy, Clone)]
 pub(super) enum Op {
     Add,
@@ -134,7 +134,7 @@ pub(super) enum Op {
     Delete,
 }
 
-/// The kernel is to have the shot of `fd` as fired.
+/// Disables the one-shot registration of `fd` in the kernel, as if it had fired.
 pub(super) fn fire(epfd: c_int, fd: c_int) -> Result<(), Errno> {
     control(epfd, Op::Modify, fd, ONE_SHOT, Tag::FIRED.encode()?)
 }

@@ -1,4 +1,4 @@
-//! Which connections of a set are ready, and whose turn it is.
+//! The ready connections of a set, and the order in which they are reported.
 
 use std::ffi::c_int;
 
@@ -9,29 +9,28 @@ use super::events::Events;
 use super::typed::State;
 use super::watch::{EDGE, ONE_SHOT};
 
-/// A hot watch that had nothing to say so many times in a row is armed.
+/// A hot watch is armed after this many checks in a row without an event.
 pub(super) const IDLE_LOOKS: u8 = 16;
 
 /// Watches that are ready, by index.
 pub(super) type Ready = SmallVec<[u32; 16]>;
 
 impl State {
-    /// The hot watches that are ready and not reported yet, those first that were reported longest
-    /// ago.
+    /// The hot watches that are ready and not reported yet, the least recently reported first.
     ///
-    /// Whatever came before something that is found is found, too: those that were looked at before
-    /// it, and had nothing, are looked at again.
+    /// If a later event is found, earlier ones are also found: watches that were checked before it,
+    /// and had none, are checked again.
     pub(super) fn ready(&mut self, round: u64, epfd: c_int) -> Ready {
         let mut ready = Ready::new();
         self.passes += 1;
         let pass = self.passes;
-        // Those without anything; and those of them that were looked at since something was found.
+        // Watches without an event; then those of them checked since the last event was found.
         let (mut empty, mut since) = (0, 0);
         for _ in 0..self.hot.len() {
             let Some(index) = self.hot.pop_front() else { break };
             if self.at(index).is_some_and(|watch| watch.is_stale()) {
-                // The peer is gone, its wish for TCP was met, or all is retransmitted: room is the
-                // kernel's to tell.
+                // The peer is gone, its wish for TCP was met, or all bytes are retransmitted: the
+                // kernel reports room from now on.
                 self.refresh(index, epfd);
             }
             let Some(watch) = self.at(index) else { continue };
@@ -65,14 +64,14 @@ impl State {
         ready
     }
 
-    /// Reports those that are ready, until there is no room.
+    /// Reports ready watches until there is no room.
     pub(super) fn report_all(&mut self, ready: &Ready, round: u64, epfd: c_int, into: &mut Events) {
         for &index in ready {
             self.report(index, round, epfd, into);
         }
     }
 
-    /// Those of `ready` that were not reported come before whatever the kernel has from now on.
+    /// Watches of `ready` that were not reported come before all later events of the kernel.
     pub(super) fn note_overdue(&mut self, ready: &Ready, round: u64) {
         for &index in ready {
             if let Some(watch) = self.at(index)
@@ -84,7 +83,7 @@ impl State {
         }
     }
 
-    /// Reports those that an earlier wait should have reported.
+    /// Reports watches that an earlier wait should have reported.
     pub(super) fn report_overdue(&mut self, round: u64, epfd: c_int, into: &mut Events) {
         for at in 0..self.hot.len() {
             if self.overdue == 0 || into.room() == 0 {
@@ -100,7 +99,7 @@ impl State {
         }
     }
 
-    /// Reports a watch, if it is ready and there is room.
+    /// Reports a watch if it is ready and there is room.
     pub(super) fn report(&mut self, index: u32, round: u64, epfd: c_int, into: &mut Events) {
         if into.room() == 0 {
             return;
@@ -125,18 +124,17 @@ impl State {
 
     // ---- in the kernel's ready list -----------------------------------------------------------
 
-    /// How many of this set's watches have a place there.
+    /// Number of this set's watches that are in that list.
     pub(super) fn queued(&self) -> usize {
         self.queued
     }
 
-    /// Another thread may know from the kernel what it has not told yet.
+    /// Another thread may have events from the kernel that it has not reported yet.
     pub(super) fn is_somebody_between(&self) -> bool {
         self.sleepers + self.asking > 0
     }
 
-    /// Gives those that are ready places in the kernel's ready list, in this order, behind all that
-    /// is there.
+    /// Appends ready watches to the kernel's ready list, in this order.
     pub(super) fn queue(&mut self, ready: &Ready, epfd: c_int) {
         for &index in ready {
             if !self.at(index).is_some_and(|watch| watch.hot) {
@@ -155,7 +153,8 @@ impl State {
         self.hot.retain(|&hot| watches[hot as usize].as_ref().is_some_and(|watch| watch.hot));
     }
 
-    /// Level-triggered and reported, and still ready: back to the end of the kernel's list.
+    /// Moves level-triggered watches that were reported and are still ready to the end of the
+    /// kernel's list.
     pub(super) fn queue_again(&mut self, round: u64, epfd: c_int) {
         let watches = &self.watches;
         let again = |index: &u32| {
@@ -169,8 +168,8 @@ impl State {
         self.queue(&again, epfd);
     }
 
-    /// The kernel's list is at its end. Those whose places were lost, to another process that
-    /// shares the set for instance, are looked at again; returns whether there are any.
+    /// Called at the end of the kernel's list. Watches that have lost their places, for instance to
+    /// another process that shares the set, are checked again; returns whether there are any.
     pub(super) fn heat_lost(&mut self) -> bool {
         let lost = self.queued > 0;
         if lost {
@@ -183,8 +182,8 @@ impl State {
         lost
     }
 
-    /// The end of a wait: who was reported goes behind those who were not, and who has had nothing
-    /// for long is armed.
+    /// Ends a wait: moves reported watches after the others, and arms those that have been idle for
+    /// long.
     pub(super) fn take_turns(&mut self, round: u64, epfd: c_int) {
         let mut reported = Ready::new();
         for _ in 0..self.hot.len() {

@@ -1,4 +1,4 @@
-//! Sets, and what they are made of, of the table's sockets.
+//! Sets and their parts, with the table's sockets as type parameter.
 
 use crate::table::SharedSocket;
 

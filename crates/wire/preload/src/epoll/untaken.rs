@@ -1,27 +1,27 @@
-//! Connections to other machines that have left something on their rings which the peer has not
-//! taken. Somebody has to look after that now and then
+//! Connections to other machines with bytes on their rings that the peer has not taken. They have
+//! to be checked now and then
 //! ([`Connection::is_untaken`](seekwire_endpoint::Connection::is_untaken)). There may be many, each
-//! for a moment: so they are noted once, and looked at together.
+//! for a short time: so they are noted once, and checked together.
 
 use std::time::{Duration, Instant};
 
 use super::state::State;
 use super::watch::Share;
 
-/// Between two looks.
+/// Time between two checks.
 const PERIOD: Duration = Duration::from_millis(500);
-/// A timer of no time would be none.
+/// Minimum for a timer, since 0 would disarm it.
 const LEAST: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
 pub(super) struct Untaken {
     watches: Vec<u32>,
-    /// When the first of them was noted.
+    /// The time at which the first of them was noted.
     since: Option<Instant>,
 }
 
 impl Untaken {
-    /// How long a sleep may be; `None` if no connection needs a look.
+    /// How long a sleep may be; `None` if no connection needs a check.
     pub(super) fn left(&self) -> Option<Duration> {
         self.since.map(|since| PERIOD.saturating_sub(since.elapsed()).max(LEAST))
     }
@@ -32,7 +32,7 @@ impl Untaken {
 }
 
 impl<S: Share> State<S> {
-    /// Notes a watch that was armed, if it is to be looked after; true if it is the first one.
+    /// Notes an armed watch if it needs checks; returns true if it is the first one.
     pub(super) fn note_untaken(&mut self, index: u32) -> bool {
         let Some(watch) = self.at(index) else { return false };
         if watch.is_untaken || !watch.socket.connection.is_untaken() {
@@ -45,7 +45,7 @@ impl<S: Share> State<S> {
         is_first
     }
 
-    /// Has those looked at again that were noted, if it is time for that.
+    /// Has the noted watches checked again, if it is time for that.
     pub(super) fn heat_untaken(&mut self) {
         if self.untaken.since.is_none_or(|since| since.elapsed() < PERIOD) {
             return;

@@ -1,11 +1,10 @@
 //! Waiting on an epoll set.
 //!
-//! What is ready comes from two sides: the kernel's ready list, and the looks at hot connections. A
-//! wait that reports anything asks both, the kernel after the looks and the connections once more
-//! after the kernel, until neither has news: so whatever was ready before something that is
-//! reported is reported too. Where there is no room for all, the connections that are ready ring
-//! their own doorbells and stand in the kernel's list with the rest: it reports one after the
-//! other.
+//! Events come from two sources: the kernel's ready list, and the checks of hot connections. A wait
+//! that reports anything queries both, the kernel after the checks and the connections once more
+//! after the kernel, until neither has news: so if a later event is reported, all earlier ones are
+//! also reported. If there is no room for all, the ready connections ring their own doorbells and
+//! join the kernel's list, which reports one after the other.
 
 use std::ffi::c_int;
 use std::slice;
@@ -29,29 +28,29 @@ use crate::process;
 use crate::table::SetRef;
 use crate::timeout::Timeout;
 
-/// While a thread waits awake, the kernel is asked once in so many looks: some microseconds.
+/// While a thread spins, the kernel is queried once in this many checks: every few microseconds.
 const LOOKS_PER_QUESTION: u32 = 128;
 
-/// So often one wait asks the kernel, if each time there was news of the other side.
+/// Maximum number of kernel queries per wait while each one turns up new events.
 const MOST_QUESTIONS: u32 = 4;
 
-/// So often one wait walks through the kernel's ready list.
+/// Maximum number of walks through the kernel's ready list per wait.
 const MOST_LAPS: u32 = 8;
 
-/// What a wait found without sleeping.
+/// The result of a wait before sleeping.
 enum Found {
     Events(usize),
-    /// The kernel refused.
+    /// The kernel returned an error.
     Failed(Errno),
-    /// Every connection is armed and this thread is counted among the sleepers.
+    /// Every connection is armed, and this thread counts as a sleeper.
     Nothing {
-        /// It may sleep for so long only, because perhaps no doorbell will be rung for one.
+        /// Limit for the sleep, because an event may come without a doorbell.
         doubt: Option<Duration>,
     },
 }
 
-/// epoll_wait and its relatives. `sleep` sleeps for that time, or for what is left of it; without
-/// signals to be let in, it makes the application's own call.
+/// epoll_wait and its relatives. `sleep` sleeps for the given time, or for the rest of it. If there
+/// are no signals to let in, it makes the application's own call.
 pub(crate) fn wait(
     set: &SetRef,
     epfd: c_int,
@@ -63,8 +62,8 @@ pub(crate) fn wait(
     if max <= 0 || events.is_null() {
         return sleep(&mut timeout, None);
     }
-    // From the first sleep on, or from when the thread stays awake for long: a signal ends the wait
-    // also where the thread is awake in between.
+    // Used from the first sleep on, or when the thread stays awake for long: a signal ends the wait
+    // even if it comes while the thread is awake.
     let mut signals = None;
     let keep_true = |count| {
         if !set.has_inner() {
@@ -112,22 +111,22 @@ pub(crate) fn wait(
         if short.is_some() && result == 0 {
             guarded_raw(|| set.state.lock().heat_doubtful());
         }
-        // Nothing but a doorbell that rang in vain: the wait goes on.
+        // Only a doorbell has rung in vain: the wait continues.
         if count > 0 || timeout.is_over() {
             return count as c_int;
         }
     }
 }
 
-/// Counted among those who sleep on a set; also when the thread is cancelled there.
+/// Counts a thread as a sleeper on a set, also if it is cancelled there.
 struct Sleeping<'a> {
     set: &'a Set,
     is_watchful: bool,
 }
 
 impl<'a> Sleeping<'a> {
-    /// Awake, with what the kernel said still to be told to the state: nobody else sees it in
-    /// between.
+    /// Ends the sleep; the caller still has to pass the kernel's events to the state, which no
+    /// other thread sees in between.
     fn end(self) -> (&'a Set, Guard<'a, State>) {
         let set = self.set;
         let mut state = set.state.lock();
@@ -158,7 +157,7 @@ fn look(
     let mut is_first = true;
     loop {
         let mut state = set.state.lock();
-        // Of a direction that is on TCP only the kernel knows, and mostly at once.
+        // Only the kernel knows about a direction that is on TCP, and mostly at once.
         ask |= std::mem::take(&mut is_first) && state.is_for_kernel();
         state.refresh_doubtful(epfd);
         state.heat_untaken();
@@ -195,8 +194,8 @@ fn look(
     }
 }
 
-/// Reports what is ready, as far as there is room. The kernel is not asked when no connection is
-/// ready, unless `ask`. An error if it refused and there is nothing else to report.
+/// Reports ready events while there is room. If no connection is ready, the kernel is queried only
+/// if `ask`. Returns an error if the kernel did and there is nothing else to report.
 fn gather<'a>(
     set: &'a Set,
     epfd: c_int,
@@ -205,7 +204,7 @@ fn gather<'a>(
     into: &mut Events,
     ask: bool,
 ) -> Result<Guard<'a, State>, Errno> {
-    // They were ready when the kernel had nothing: they come first.
+    // They were ready when the kernel had no events, so they come first.
     state.report_overdue(round, epfd, into);
     if into.room() == 0 {
         return Ok(state);
@@ -232,8 +231,8 @@ fn gather<'a>(
         state.queue(&ready, epfd);
         ready.clear();
     }
-    // So many of the kernel's answers are to come that have to go back to the end of its list
-    // before the next is taken.
+    // Number of coming answers of the kernel after which the reported events must go back to the
+    // end of its list before the next one is taken.
     let mut queued = state.queued();
     let mut exhausted = 0;
     let (mut lap, mut laps) = (Lap::new(&mut state, into), 1);
@@ -275,7 +274,7 @@ fn gather<'a>(
             break;
         }
         if count == room && (!told.again || lap.is_left(&state) && laps < MOST_LAPS) {
-            // What was of no use took the places of others.
+            // Useless events took the places of others.
             continue;
         }
         exhausted += 1;
@@ -286,7 +285,7 @@ fn gather<'a>(
         }
         let late = next(&mut state, round, epfd, into);
         state.report_all(&late, round, epfd, into);
-        // A connection that left the ring meanwhile is the kernel's to tell of.
+        // If a connection has left the ring in the meantime, the kernel reports it.
         if late.is_empty() && state.changes == changes || into.room() == 0 {
             break;
         }
@@ -294,17 +293,17 @@ fn gather<'a>(
     Ok(state)
 }
 
-/// What else is ready after the kernel has answered.
+/// The other connections that are ready after the kernel has answered.
 fn next(state: &mut State, round: u64, epfd: c_int, into: &Events) -> Ready {
     if into.len() == 0 && state.is_somebody_between() {
-        // That a doorbell was rung for an armed connection is known to another thread, which has
-        // not told yet.
+        // Another thread may know that an armed connection's doorbell was rung, and not have
+        // reported it yet.
         state.heat_all();
     }
     state.ready(round, epfd)
 }
 
-/// Lets others have the lock while the kernel is asked.
+/// Releases the lock while the kernel is queried.
 fn asking<'a, T>(
     set: &'a Set,
     mut state: Guard<'a, State>,
@@ -318,7 +317,7 @@ fn asking<'a, T>(
     (state, answer)
 }
 
-/// What came of waiting awake.
+/// The result of spinning.
 enum Awake {
     /// The kernel has something to report.
     Asked,
@@ -327,8 +326,7 @@ enum Awake {
     InVain,
 }
 
-/// Looks at the hot connections for a while, if that is likely to pay, and at the others now and
-/// then.
+/// Checks the hot connections for a while, if that is likely to pay, and the kernel now and then.
 fn stay_awake(
     set: &Set,
     epfd: c_int,
@@ -369,7 +367,7 @@ fn translate(
     let mut lap = Lap::new(&mut state, &events);
     state.translate(round, &mut lap, epfd, count, &mut events);
     if count == max && events.len() > 0 && events.room() > 0 {
-        // What was of no use took the places of others.
+        // Useless events took the places of others.
         state =
             gather(set, epfd, state, round, &mut events, true).unwrap_or_else(|_| set.state.lock());
     } else if count == max {

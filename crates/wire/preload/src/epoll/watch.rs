@@ -1,4 +1,4 @@
-//! A connection in an epoll set, as the set sees it.
+//! A connection in an epoll set, as seen by the set.
 
 use std::ffi::{c_int, c_short};
 use std::ops::Deref;
@@ -25,10 +25,10 @@ pub(super) const WRITE: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
 pub(super) const RDHUP: u32 = EPOLLRDHUP as u32;
 pub(super) const EDGE: u32 = EPOLLET as u32;
 pub(super) const ONE_SHOT: u32 = EPOLLONESHOT as u32;
-/// One or more of the sets that have it are woken; a set whose doorbell rings, like the others, is
-/// one of them.
+/// At least one of the sets with such a registration is woken. A set whose doorbell rings along
+/// with the others counts as one.
 pub(super) const EXCLUSIVE: u32 = EPOLLEXCLUSIVE as u32;
-/// What the kernel reports whether it was asked to or not.
+/// Events that the kernel always reports.
 pub(super) const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
 
 /// A counted reference to a socket.
@@ -38,71 +38,71 @@ pub(crate) trait Share: Deref<Target = Socket> {}
 pub(super) struct Watch<S> {
     pub(super) socket: S,
     pub(super) fd: c_int,
-    /// As the application asked for them.
+    /// The events that the application asked for.
     pub(super) events: u32,
     pub(super) data: u64,
     pub(super) generation: u8,
-    /// Next watch of the same connection in this set, by a duplicate of its fd: a ring, of one
-    /// almost always.
+    /// Next watch of the same connection in this set, under a duplicate of its fd: a circular list,
+    /// almost always of one.
     pub(super) sibling: u32,
-    /// The doorbell, which those of one connection share, carries the tag of this one.
+    /// The doorbell, which all watches of one connection share, carries the tag of this one.
     pub(super) owns_doorbell: bool,
     /// The doorbell that is in the set.
     pub(super) doorbell: Option<Fd>,
-    /// In the queue of those to be looked at.
+    /// In the queue of watches to check.
     pub(super) hot: bool,
-    /// Armed, and its own doorbell was rung to give it a place in the kernel's ready list.
+    /// Armed, and its own doorbell was rung to put it into the kernel's ready list.
     pub(super) queued: bool,
-    /// Was ready in a wait that had no room for it, and in which the kernel had nothing to report.
+    /// Was ready in a wait that had no room for it, and in which the kernel had no events.
     pub(super) overdue: bool,
-    /// The pass of looks that found it ready last.
+    /// The last pass of checks that found it ready.
     pub(super) found: u64,
-    /// What the peer was asked to ring for.
+    /// The events for which the peer was asked to ring.
     armed: Option<Armed>,
-    /// When it was armed, the peer held bytes back until then at most.
+    /// The latest time until which the peer, when this was armed, held bytes back.
     held: Option<Deadline>,
-    /// Among those that are to be looked after.
+    /// Noted because of untaken bytes.
     pub(super) is_untaken: bool,
-    /// One-shot, and the shot is fired.
+    /// One-shot, and has fired.
     pub(super) disabled: bool,
-    /// The kernel has fired it: only then does it report nothing of it any more.
+    /// The kernel itself has fired it, so it reports no more events.
     pub(super) is_silent: bool,
-    /// Just added or changed: everything that is ready is news.
+    /// Just added or changed: all ready events are news.
     pub(super) fresh: bool,
-    /// Edge-triggered: what was reported last.
+    /// Edge-triggered: the mark of the last report.
     pub(super) mark: u64,
     pub(super) starved: u64,
-    /// The ends of the stream that the kernel knew of when one was reported last.
+    /// The ends of the stream that the kernel knew at the last report of one.
     pub(super) ended: u32,
-    /// Edge-triggered: the ends and errors that the kernel has told, and what had arrived there
-    /// when it last told something to read, and how often this end had shut itself down.
+    /// Edge-triggered: the ends and errors that the kernel has reported; the mark of its bytes at
+    /// its last report of something to read; and the number of this end's shutdowns.
     pub(super) known: u32,
     pub(super) arrived: Option<u64>,
     pub(super) shutdowns: u64,
-    /// Edge-triggered: the kernel may tell again what was told, because the registration was
-    /// changed, or because what has arrived there was reported with what lies on the ring.
+    /// Edge-triggered: the kernel may repeat a report, because the registration was changed, or
+    /// because its bytes were reported together with those on the ring.
     pub(super) may_repeat: bool,
-    /// The registration was changed, and nothing was reported since.
+    /// The registration was changed, and nothing has been reported since.
     pub(super) is_unmarked: bool,
-    /// Looks in a row that found nothing.
+    /// Number of checks in a row that found no event.
     pub(super) idle: u8,
-    /// For what the kernel was told when to report EPOLLOUT.
+    /// The carrier state for which the kernel's registration was last chosen.
     pub(super) sends: Sends,
-    /// What the kernel was last asked to report; level-triggered, it may be more than the
+    /// The events in the kernel's registration. If level-triggered, they may include more than the
     /// application wants.
     pub(super) told: u32,
-    /// The application has taken the socket out of the set, and the kernel has not been told: see
+    /// The application has removed the socket from the set, but the kernel does not know: see
     /// [`State::park`].
     pub(super) parked: bool,
-    /// The walks through the kernel's ready list that told of the socket last, and of the
-    /// doorbell.
+    /// The last walks through the kernel's ready list that reported the socket, and the doorbell.
     pub(super) told_of: [u64; 2],
-    /// The wait that reported this watch last, and at which place: one wait reports a watch once.
+    /// The last wait that reported this watch, and the position there: one wait reports a watch
+    /// once.
     pub(super) reported: (u64, usize),
 }
 
 impl<S: Share> Watch<S> {
-    /// Of `registration`, not known to the kernel yet.
+    /// Makes the watch of `registration`, which the kernel does not know yet.
     pub(super) fn new(
         socket: S,
         registration: &Registration,
@@ -146,7 +146,7 @@ impl<S: Share> Watch<S> {
         }
     }
 
-    /// What whoever inherits the set has to know of it.
+    /// The note for a process that inherits the set.
     pub(super) fn note(&self) -> Note {
         Note {
             events: self.events,
@@ -161,7 +161,7 @@ impl<S: Share> Watch<S> {
         Interest { read: self.events & READ != 0, write: self.events & WRITE != 0 }
     }
 
-    /// What user space alone knows to be ready, as events to report.
+    /// The ready events that only user space knows about.
     pub(super) fn look(&self) -> u32 {
         if self.disabled {
             return 0;
@@ -171,7 +171,7 @@ impl<S: Share> Watch<S> {
     }
 
     fn look_closely(&self) -> Look {
-        // Before the readiness: what changes in between is news next time.
+        // Read before the readiness: changes in between are news next time.
         let (mark, starved) = (self.socket.connection.data_mark(), self.socket.starved());
         let ready = self.socket.readiness_for(self.interest());
         let mut events = 0;
@@ -188,7 +188,7 @@ impl<S: Share> Watch<S> {
             && Connection::bytes_of_mark(mark) != Connection::bytes_of_mark(self.mark)
             && connection.carriers().1 == Carrier::Tcp
         {
-            // News on the ring, behind what is still to be received by TCP.
+            // There is news on the ring, after unread bytes that came by TCP.
             events |= look::state(connection.fd(), POLLIN) & self.events & READ;
         }
         let is_news = self.events & EDGE == 0
@@ -200,8 +200,8 @@ impl<S: Share> Watch<S> {
         Look { events, is_news, is_full, ended, mark, starved }
     }
 
-    /// As [`Watch::look`], for somebody who reports what is found; beside what the kernel has to
-    /// report of it, what is no news as well, as the kernel does.
+    /// Like [`Watch::look`], for a caller that reports the events. If the kernel also reports the
+    /// connection, old events are included, as the kernel does.
     pub(super) fn take(&mut self, beside_kernel: bool) -> u32 {
         if self.disabled {
             return 0;
@@ -213,7 +213,7 @@ impl<S: Share> Watch<S> {
             if look.events & WRITE != 0 {
                 self.starved = look.starved;
             } else if look.is_full {
-                // A look that finds no room makes room news, as a send does.
+                // Finding no room makes later room news, as a failed send does.
                 self.starved = look.starved.wrapping_sub(1);
             }
         }
@@ -227,7 +227,7 @@ impl<S: Share> Watch<S> {
         0
     }
 
-    /// What is reported may have come by TCP as well.
+    /// The reported bytes may have come by TCP as well.
     fn mark_kernel(&mut self, events: u32) {
         let connection = &self.socket.connection;
         if self.events & EDGE != 0
@@ -240,8 +240,8 @@ impl<S: Share> Watch<S> {
         }
     }
 
-    /// What the kernel has to add to what user space knows, for one event tells all: of a direction
-    /// that is on TCP, and of the end.
+    /// The events that the kernel has in addition, because one report contains all: for a direction
+    /// that is on TCP, and for the end.
     fn ask_kernel(&mut self, ended: bool) -> u32 {
         let connection = &self.socket.connection;
         let mut open = if connection.carriers().1 == Carrier::Tcp { self.events & READ } else { 0 };
@@ -260,7 +260,7 @@ impl<S: Share> Watch<S> {
         told
     }
 
-    /// Notes what is told of the kernel's, for [`Watch::is_old`].
+    /// Notes a report of the kernel's events, for [`Watch::is_old`].
     pub(super) fn note_told(&mut self, events: u32) {
         if events & ALWAYS != 0 {
             self.socket.connection.heard_of_end();
@@ -279,7 +279,7 @@ impl<S: Share> Watch<S> {
         }
     }
 
-    /// Whether the kernel tells, edge-triggered, what it has told, for the second time.
+    /// True if an edge-triggered event of the kernel repeats an earlier one.
     pub(super) fn is_old(&mut self, events: u32) -> bool {
         let may_repeat = std::mem::take(&mut self.may_repeat);
         let connection = &self.socket.connection;
@@ -295,7 +295,7 @@ impl<S: Share> Watch<S> {
             && (events & (READ | RDHUP) == 0 || !has_arrived())
     }
 
-    /// Whether the kernel tells once more, edge-triggered, of an end that was reported.
+    /// True if an edge-triggered event of the kernel repeats an end that was reported.
     pub(super) fn knows_end(&self, events: u32) -> bool {
         self.events & EDGE != 0
             && !self.fresh
@@ -304,44 +304,46 @@ impl<S: Share> Watch<S> {
             && self.shutdowns == self.socket.shutdowns()
     }
 
-    /// Whether it is ready; noted for this pass of looks.
+    /// True if it is ready; recorded for this pass of checks.
     pub(super) fn is_found(&mut self, pass: u64) -> bool {
         let found = self.look() != 0;
         if found {
             self.found = pass;
-            // Whatever was published before it is seen by the looks that follow.
+            // The following checks see all that was published before this one.
             fence(Ordering::Acquire);
         }
         found
     }
 
-    /// From now on the peer rings; true if there is something to report already.
+    /// Asks the peer to ring from now on; returns true if there is already something to report.
     pub(super) fn arm(&mut self) -> bool {
         if self.disabled || self.parked {
             return false;
         }
         if self.armed.is_none() {
-            // Edge-triggered, room is no news before a send has found none. The peer is not asked
-            // to ring for it until then: it would ring for every message that it takes.
+            // Edge-triggered, room is news only after a send has found none. Until then the peer is
+            // not asked to ring for it, because it would ring for every message that it takes.
             let leaves_room = self.leaves_room();
             let mut interest = self.interest();
             interest.write &= !leaves_room;
             self.socket.connection.arm(interest);
             self.armed = Some(Armed { interest, leaves_room });
         }
-        // Taken before the look: bytes that are held back at the look are visible by then.
+        // Read before the check: bytes that are held back during it become visible within this
+        // time.
         let held = self.socket.connection.held_for(self.interest());
         self.held = held.map(|held| Deadline::after(Some(held)));
         self.look() != 0
     }
 
-    /// Whether this watch is to be armed without the room that it wants; then the socket knows.
+    /// True if this watch is to be armed without the room that it wants; the socket then notes
+    /// that.
     fn leaves_room(&self) -> bool {
         if self.events & WRITE == 0 || self.is_room_news() {
             return false;
         }
         self.socket.leave_room();
-        // A send that found no room meanwhile did not see this watch yet.
+        // A send that found no room in the meantime did not see this watch yet.
         let is_news = self.is_room_news();
         if is_news {
             self.socket.mind_room();
@@ -349,12 +351,12 @@ impl<S: Share> Watch<S> {
         !is_news
     }
 
-    /// Whether room to send is to be reported when there is any.
+    /// True if room to send is to be reported when there is any.
     fn is_room_news(&self) -> bool {
         self.events & EDGE == 0 || self.fresh || self.starved != self.socket.starved()
     }
 
-    /// How long a sleep may be, if perhaps no doorbell will be rung for what it is armed for.
+    /// How long a sleep may be, if an event that it is armed for may come without a doorbell.
     pub(super) fn doubt(&self) -> Option<Duration> {
         let interest = self.armed.as_ref()?.interest;
         let doubt = match self.sends {
@@ -370,8 +372,8 @@ impl<S: Share> Watch<S> {
         }
     }
 
-    /// No longer armed, as far as this process goes. In the child of a fork that is all: the parent
-    /// disarms what it has armed.
+    /// Marks the watch as not armed in this process. In the child of a fork this is enough, because
+    /// the parent disarms its watches.
     pub(super) fn forget_arm(&mut self) -> Option<Interest> {
         let armed = self.armed.take()?;
         if armed.leaves_room {
@@ -380,7 +382,7 @@ impl<S: Share> Watch<S> {
         Some(armed.interest)
     }
 
-    /// What the kernel has to report of the application's fd.
+    /// The events that the kernel has to report for the application's fd.
     pub(super) fn wanted(&self) -> u32 {
         match self.sends {
             Sends { on_ring: true, .. } | Sends { held_up: true, .. } => self.events & !WRITE,
@@ -394,23 +396,23 @@ impl<S: Share> Watch<S> {
             || self.socket.connection.doorbell() != self.doorbell
     }
 
-    /// Whether events beyond [`Watch::wanted`] do no harm: they are dropped when they come.
+    /// True if events beyond [`Watch::wanted`] do no harm, because they are dropped when they come.
     pub(super) fn is_lenient(&self) -> bool {
         self.events & (EDGE | ONE_SHOT) == 0
     }
 
-    /// Makes the kernel's registration of the application's fd that of this watch, unless it covers
-    /// what is wanted.
+    /// Changes the kernel's registration of the application's fd to that of this watch, unless it
+    /// already covers the wanted events.
     pub(super) fn tell_kernel(&mut self, epfd: c_int, index: u32) -> Result<(), Errno> {
         let wanted = self.wanted();
         if self.is_lenient() && self.told & wanted == wanted && self.told & (EDGE | ONE_SHOT) == 0 {
             return Ok(());
         }
-        // The next change is then most likely covered, too.
+        // Then it most likely also covers the next change.
         self.tell(epfd, index, if self.is_lenient() { wanted | READ } else { wanted })
     }
 
-    /// Puts the socket, which is in the set by the number of this watch, there by another.
+    /// Moves the socket, which is in the set under the number of this watch, to another number.
     pub(super) fn replace(&mut self, epfd: c_int, index: u32, fd: c_int) -> Result<(), Errno> {
         let data =
             Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
@@ -423,8 +425,8 @@ impl<S: Share> Watch<S> {
         Ok(())
     }
 
-    /// Takes EPOLLEXCLUSIVE from the registration of the application's fd, which the kernel would
-    /// not change.
+    /// Removes EPOLLEXCLUSIVE from the registration of the application's fd, because the kernel
+    /// does not modify such a registration.
     pub(super) fn join_others(&self, epfd: c_int, index: u32) -> Result<(), Errno> {
         let data =
             Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
@@ -441,7 +443,7 @@ impl<S: Share> Watch<S> {
         Ok(())
     }
 
-    /// Before it is taken out: to the kernel, its socket is in the set as the application asked.
+    /// Called before it is removed: restores the kernel's registration as the application asked.
     pub(super) fn give_back(&self, epfd: c_int, registration: &Registration, fired: Fired) {
         let number = registration.number();
         let modify = |events, data| tag::control(epfd, Op::Modify, number, events, data);
@@ -454,7 +456,7 @@ impl<S: Share> Watch<S> {
         };
     }
 
-    /// Watches the doorbell that the connection has now: one that seeks has another.
+    /// Watches the current doorbell of the connection: seeking uses a different one.
     pub(super) fn change_doorbell(&mut self, epfd: c_int, index: u32) -> Result<(), Errno> {
         let now = self.socket.connection.doorbell();
         if self.doorbell == now {
@@ -482,27 +484,27 @@ impl<S: Share> Watch<S> {
     }
 }
 
-/// When a watch goes, the kernel's entry of a shot that is fired.
+/// The kernel's entry of a fired one-shot registration after its watch is gone.
 #[derive(Copy, Clone)]
 pub(super) enum Fired {
-    /// None: the connection ends.
+    /// No entry: the connection ends.
     Gone,
-    /// It is the library's.
+    /// An entry of the library.
     Kept,
-    /// It is the application's, which goes on without the library. Of a shot that the kernel did not
-    /// fire, it may report EPOLLERR or EPOLLHUP.
+    /// An entry of the application, which goes on without the library. If the kernel did not fire
+    /// it, it may report EPOLLERR or EPOLLHUP.
     Bare,
 }
 
-/// What room in the kernel's socket means to a connection.
+/// The meaning of room in the kernel's socket for a connection.
 #[derive(Copy, Clone, Default, Eq, PartialEq)]
 pub(super) struct Sends {
-    /// Nothing: sends travel on the ring. EPOLLOUT is kept from the kernel.
+    /// None: sends travel on the ring. EPOLLOUT is hidden from the kernel.
     pub(super) on_ring: bool,
-    /// Nothing: a receiver keeps sends from TCP ([`Connection::is_held_up`]). EPOLLOUT is kept from
+    /// None: a receiver keeps sends from TCP ([`Connection::is_held_up`]). EPOLLOUT is hidden from
     /// the kernel.
     pub(super) held_up: bool,
-    /// That it can retransmit. EPOLLOUT is asked of the kernel for the library's own sake: see
+    /// The connection can retransmit. The library requests EPOLLOUT for itself: see
     /// [`seekwire_endpoint::Readiness::retransmits`].
     pub(super) retransmit: bool,
 }
@@ -515,22 +517,22 @@ impl Sends {
     }
 }
 
-/// How a watch is armed.
+/// The way in which a watch is armed.
 struct Armed {
     interest: Interest,
-    /// The application wants to hear of room to send, and the peer was not asked to ring for it:
+    /// The application wants reports of room to send, but the peer was not asked to ring for it:
     /// see [`Socket::note_starved`](crate::socket::Socket::note_starved).
     leaves_room: bool,
 }
 
-/// What a look at a connection says, and the marks that go with it.
+/// The result of checking a connection, with its marks.
 struct Look {
     events: u32,
-    /// Edge-triggered, it may have been reported before.
+    /// False if it is edge-triggered and was reported before.
     is_news: bool,
     /// There is no room on the ring.
     is_full: bool,
-    /// The kernel may have something to add.
+    /// The kernel may have more events.
     ended: bool,
     mark: u64,
     starved: u64,

@@ -1,9 +1,9 @@
-//! Sockets that the library did not track before: made by a raw system call, inherited over exec,
+//! Sockets that the library did not track before: made with a raw system call, inherited over exec,
 //! or made while the library was switched off.
 //!
-//! They are tracked from the first seek on, and never accelerated: somebody may have used them
-//! behind the library's back. Other numbers of the same socket, and the epoll sets that it is in,
-//! are found in /proc (proc_pid_fdinfo(5)).
+//! They are tracked from the first seek on, and never accelerated: they may have been used out of
+//! the library's sight. Other numbers of the same socket, and the epoll sets that contain it, are
+//! found in /proc (proc_pid_fdinfo(5)).
 
 use std::ffi::c_int;
 use std::fs;
@@ -20,14 +20,14 @@ use crate::process::{self, Kind};
 use crate::table::{self, SocketRef};
 use crate::{epoll, real, start, track};
 
-/// Tracks the connected socket `fd`, and by all of its numbers: what is received by another one
-/// must know of the holes, too.
+/// Tracks the connected socket `fd` under all of its numbers, because receives through the others
+/// must also respect the holes.
 pub(super) fn adopt(fd: c_int) -> Result<SocketRef, Errno> {
     /// Two threads must not make two objects of one socket.
     static ADOPTING: Lock<()> = Lock::new(());
     guarded(start::prepare);
     if process::kind() != Kind::Own {
-        // A child that borrows its parent's table, or that no fork handler knows of.
+        // A child that uses its parent's table, or that was created without fork handlers.
         return Err(Errno::OPNOTSUPP);
     }
     guarded(|| {
@@ -44,7 +44,7 @@ pub(super) fn adopt(fd: c_int) -> Result<SocketRef, Errno> {
             epoll::find(is_same);
         }
     });
-    // A number beyond the table.
+    // If it failed, the number is beyond the table.
     table::socket(fd).ok_or(Errno::MFILE)
 }
 
@@ -57,21 +57,20 @@ fn track(fd: c_int) {
         socket.connection.set_shared();
         let _ = socket.fall_back(Reason::Bypassed);
         if let Some(plain) = socket.connection.enter_plain() {
-            // Positions count from the first byte that ever came.
+            // Positions count from the first byte that ever arrived.
             plain.received(kernel::bytes_taken(Fd::new(fd)).unwrap_or(0) as usize);
         }
     }
 }
 
-/// The numbers of this process that stand for the same socket as `fd`, as far as /proc can tell:
-/// itself first.
+/// The numbers of this process for the same socket as `fd`, according to /proc; `fd` first.
 fn same_socket(fd: c_int) -> Vec<c_int> {
     const NUMBERS: &str = "/proc/self/fd";
     let target =
         |number: c_int| fs::read_link(PathBuf::from(NUMBERS).join(number.to_string())).ok();
     let mut same = vec![fd];
     if let (Some(this), Ok(names)) = (target(fd), file::names(NUMBERS.as_ref())) {
-        // It names the socket by its inode.
+        // The link names the socket by its inode.
         let numbers = names.iter().filter_map(|name| name.to_str()?.parse::<c_int>().ok());
         same.extend(
             numbers.filter(|&number| number != fd && target(number).as_ref() == Some(&this)),

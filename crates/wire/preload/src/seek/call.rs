@@ -1,4 +1,4 @@
-//! How a seek is made: on which connection, and how it ends.
+//! How a seek finds its connection, and how it ends.
 
 use std::ffi::c_int;
 
@@ -14,9 +14,9 @@ use crate::table::{self, SocketRef};
 use crate::way::Begun;
 use crate::{cancel, departure, signals};
 
-/// Makes a call on the connection behind `fd`, as a receive is made: it starts again after a signal
-/// whose handler says so, and is a cancellation point. `prepare` looks at the arguments, before
-/// `fd` is looked at; `call` gets the same ones each time.
+/// Makes a call on the connection behind `fd` in the way of a receive: it restarts after a signal
+/// if the handler asks for that, and is a cancellation point. `prepare` checks the arguments before
+/// `fd` is checked; `call` gets the same ones each time.
 pub(super) fn answer<T>(
     fd: c_int,
     prepare: impl FnOnce() -> Result<T, Errno>,
@@ -27,11 +27,10 @@ pub(super) fn answer<T>(
         let socket = find(fd)?;
         if !socket.connection.is_seeking() {
             if socket.connection.has_rest() {
-                // Other programs may receive from it meanwhile.
+                // Other programs may receive from it at the same time.
                 return Err(Errno::BUSY);
             }
-            // The epoll sets that it is in hear of it now, not when the call is over, which may be
-            // long.
+            // The epoll sets that contain it are updated now, because the call may take long.
             guarded(|| socket.connection.begin_to_seek());
             socket.update_sets();
         }
@@ -53,7 +52,7 @@ pub(super) fn answer<T>(
     }
 }
 
-/// Makes a call once; `None`: it is to be made again.
+/// Makes a call once; `None` if it has to be made again.
 fn attempt(
     socket: &SocketRef,
     call: impl FnOnce() -> Result<usize, Errno>,
@@ -80,7 +79,7 @@ pub(super) fn find(fd: c_int) -> Result<SocketRef, Errno> {
     keeping_errno(|| adopt(fd))
 }
 
-/// Whether `fd` is a connected TCP socket: the error of a seek if not.
+/// Checks that `fd` is a connected TCP socket; returns the error of a seek if not.
 pub(super) fn is_connected(fd: c_int) -> Result<(), Errno> {
     keeping_errno(|| ask_whether_connected(fd))
 }
@@ -93,7 +92,7 @@ fn ask_whether_connected(fd: c_int) -> Result<(), Errno> {
     let result = unsafe { libc::getpeername(fd, address.as_mut_ptr().cast(), &raw mut len) };
     match if result == 0 { 0 } else { errno() } {
         0 => Ok(()),
-        // One whose connection has ended has no peer either, but what had arrived can still be
+        // A connection that has ended has no peer either, but bytes that had arrived can still be
         // received.
         libc::ENOTCONN if unread(Fd::new(fd)).is_ok_and(|unread| unread > 0) => Ok(()),
         error => Err(Errno::from_raw_os_error(error)),

@@ -31,7 +31,7 @@ pub(crate) struct SeekwireSpan {
 
 const _: () = assert!(size_of::<SeekwireExtent>() == 32 && size_of::<SeekwireSpan>() == 16);
 
-/// What can be received, and what was taken out of it.
+/// The range of bytes that can be received, and the holes in it.
 ///
 /// # Safety
 ///
@@ -71,7 +71,7 @@ pub(crate) unsafe extern "C-unwind" fn seekwire_avail(
     }))
 }
 
-/// Asks without beginning to seek.
+/// Queries without beginning to seek.
 fn extent_of(fd: c_int) -> Result<Extent, Errno> {
     let Some(socket) = table::socket(fd) else {
         is_connected(fd)?;

@@ -17,11 +17,11 @@ use crate::loan::IovecLoan;
 use crate::pointers;
 use crate::table::SocketRef;
 
-/// Takes bytes from the middle of the stream, and lends them where they are.
+/// Takes bytes from the middle of the stream, and lends them in place.
 ///
 /// # Safety
 ///
-/// As seekwire.h says.
+/// As seekwire.h demands.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn seekwire_recv_borrow(
     fd: c_int,
@@ -75,7 +75,7 @@ fn borrow(
     Ok(taken)
 }
 
-/// Makes one of all pieces from the one at `first` on.
+/// Joins all pieces from the one at `first` on.
 fn join(socket: &SocketRef, pieces: &mut Vec<LoanPiece>, first: usize) {
     let mut bytes = Vec::new();
     let mut loans = Vec::new();
@@ -93,8 +93,8 @@ fn join(socket: &SocketRef, pieces: &mut Vec<LoanPiece>, first: usize) {
     pieces.push(LoanPiece::Copy(bytes));
 }
 
-/// Takes bytes and lends them; no piece is empty. A call that is made again after a signal means
-/// the same bytes as at first.
+/// Takes bytes and lends them; no piece is empty. A call that is repeated after a signal refers to
+/// the same bytes as before.
 pub(super) fn lend(
     socket: &SocketRef,
     len: usize,
@@ -143,11 +143,11 @@ fn lend_what_is_there(
     }
 }
 
-/// Gives bytes back that were lent.
+/// Returns lent bytes.
 ///
 /// # Safety
 ///
-/// As seekwire.h says.
+/// As seekwire.h demands.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn seekwire_recv_return(
     fd: c_int,
@@ -169,7 +169,7 @@ pub(crate) unsafe extern "C-unwind" fn seekwire_recv_return(
     }))
 }
 
-/// All of them, or none if one is not on loan.
+/// Returns all of them, or none if one is not on loan.
 fn return_loans(socket: &SocketRef, pieces: &[iovec]) -> Result<(), Errno> {
     let mut loans = socket.loans().lock();
     let mut found = Vec::with_capacity(pieces.len());
@@ -187,9 +187,9 @@ fn return_loans(socket: &SocketRef, pieces: &[iovec]) -> Result<(), Errno> {
         LoanPiece::Copy(_) => None,
     };
     let lent: Vec<SegmentLoan> = found.iter().filter_map(lent).collect();
-    // What cannot be given back now is still on loan.
+    // Bytes that cannot be returned now are still on loan.
     socket.connection.return_loans(&lent)?;
-    // From the end, so that the places before stay as they are.
+    // From the end, so that the earlier positions stay valid.
     for at in found.into_iter().rev() {
         loans.swap_remove(at);
     }

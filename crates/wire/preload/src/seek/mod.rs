@@ -1,5 +1,5 @@
-//! Receiving out of the middle of a stream (Douglas and Pai, "Seekable sockets"), as
-//! include/seekwire.h declares it.
+//! Receiving out of the middle of a stream (Douglas and Pai, "Seekable sockets"), as declared in
+//! include/seekwire.h.
 //!
 //! ```text
 //!   receive    seek_recv, seekwire_recvmsg

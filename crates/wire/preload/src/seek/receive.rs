@@ -19,7 +19,7 @@ use crate::table::SocketRef;
 ///
 /// # Safety
 ///
-/// As seekwire.h says.
+/// As seekwire.h demands.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn seek_recv(
     fd: c_int,
@@ -28,16 +28,16 @@ pub(crate) unsafe extern "C-unwind" fn seek_recv(
     flags: c_int,
     offset: size_t,
 ) -> ssize_t {
-    // The papers' type; it has as many bits as a position or fewer.
+    // The type is that of the papers; it has at most as many bits as a position.
     let prepare = || Request::new(flags, MSG_PEEK | MSG_TRUNC, offset as u64);
     answer(fd, prepare, |socket, request| take(socket, Buffers::Flat(buf, len), request))
 }
 
-/// As seek_recv, into several buffers.
+/// Like seek_recv, into several buffers.
 ///
 /// # Safety
 ///
-/// As seekwire.h says.
+/// As seekwire.h demands.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn seekwire_recvmsg(
     fd: c_int,
@@ -53,7 +53,7 @@ pub(crate) unsafe extern "C-unwind" fn seekwire_recvmsg(
         let header = unsafe { &mut *message };
         let request = Request::new(flags, MSG_PEEK | MSG_TRUNC | MSG_CMSG_CLOEXEC, offset)?;
         let into = Buffers::message(header.msg_iov, header.msg_iovlen)
-            // The error of recvmsg(2) for too many.
+            // recvmsg(2) has this error for too many buffers.
             .map_err(|error| if error == Errno::INVAL { Errno::MSGSIZE } else { error })?;
         Ok((request, into, header))
     };
@@ -66,7 +66,7 @@ pub(crate) unsafe extern "C-unwind" fn seekwire_recvmsg(
     })
 }
 
-/// What is made again after a signal means the same bytes as at first.
+/// A call that is repeated after a signal refers to the same bytes as before.
 fn take(socket: &SocketRef, into: Buffers, request: &mut Request) -> Result<usize, Errno> {
     // SAFETY: the caller's own array.
     let len = request.most(unsafe { into.asked()? })?;
@@ -85,7 +85,7 @@ fn take(socket: &SocketRef, into: Buffers, request: &mut Request) -> Result<usiz
     }
 }
 
-/// MSG_TRUNC: takes bytes and does nothing with them.
+/// MSG_TRUNC: takes bytes and discards them.
 fn discard(socket: &SocketRef, len: usize, request: &mut Request) -> Result<usize, Errno> {
     if request.options.peek {
         let mut nowhere = zeros(len)?;
@@ -104,7 +104,7 @@ fn discard(socket: &SocketRef, len: usize, request: &mut Request) -> Result<usiz
             LoanPiece::Copy(bytes) => taken += bytes.len(),
         }
     }
-    // They are taken, whatever becomes of the memory.
+    // They are taken, even if returning the memory fails.
     let _ = socket.connection.return_loans(&loans);
     Ok(taken)
 }

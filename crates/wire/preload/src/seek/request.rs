@@ -1,4 +1,4 @@
-//! What a seek asks for, as include/seekwire.h says it.
+//! The request of a seek, as defined in include/seekwire.h.
 
 use std::ffi::c_int;
 
@@ -8,12 +8,12 @@ use seekwire_transport::Errno;
 
 use crate::buffers::MAX_BYTES;
 
-/// Take what has arrived, up to the next hole.
+/// Take the bytes that have arrived, up to the next hole.
 const SEEKWIRE_PARTIAL: c_int = 0x0040_0000;
 /// The offset is a position of the stream.
 const SEEKWIRE_POSITION: c_int = 0x0080_0000;
 
-/// Nothing that recvmsg(2) takes or gives.
+/// No flag of recvmsg(2) has these bits.
 const _: () = {
     let known =
         MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC | MSG_WAITALL | libc::MSG_OOB | libc::MSG_CMSG_CLOEXEC;
@@ -25,7 +25,7 @@ const _: () = {
     assert!((SEEKWIRE_PARTIAL | SEEKWIRE_POSITION) & (known | others | libc::MSG_CTRUNC) == 0);
 };
 
-/// What a caller asks for.
+/// A caller's request.
 #[derive(Clone, Copy)]
 pub(super) struct Request {
     pub(super) at: At,
@@ -35,14 +35,14 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// EINVAL for flags beyond `allowed`, and those that every seek knows.
+    /// EINVAL for flags that are neither `allowed` nor known to every seek.
     pub(super) fn new(flags: c_int, allowed: c_int, offset: u64) -> Result<Request, Errno> {
-        // A seek waits for all in any case.
+        // A seek always waits for all bytes.
         const ALWAYS: c_int = MSG_DONTWAIT | MSG_WAITALL | SEEKWIRE_PARTIAL | SEEKWIRE_POSITION;
         if flags & !(ALWAYS | allowed) != 0 {
             return Err(Errno::INVAL);
         }
-        // No off_t is larger.
+        // off_t is no larger.
         let offset = i64::try_from(offset).map_err(|_| Errno::INVAL)?.unsigned_abs();
         Ok(Request {
             at: if flags & SEEKWIRE_POSITION == 0 {
@@ -58,7 +58,7 @@ impl Request {
         })
     }
 
-    /// How many of `len` bytes to ask for. No call moves more than the kernel's do, and a range
+    /// How many of `len` bytes to request. No call moves more than a kernel call does, and a range
     /// that is taken whole cannot be cut.
     pub(super) fn most(&self, len: usize) -> Result<usize, Errno> {
         match len {
