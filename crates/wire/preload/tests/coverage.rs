@@ -1,5 +1,4 @@
-//! Nothing of what the kernel offers for TCP sockets is forgotten: each number of its headers is in
-//! the library's table.
+//! The table of socket options is complete: it contains each number of the kernel's headers.
 
 use std::collections::HashSet;
 use std::fs;
@@ -8,7 +7,7 @@ use std::fs;
 #[expect(dead_code, reason = "the library's own lookup is not used here")]
 mod options;
 
-/// Names of the headers that are values of options, not options.
+/// Names in the headers that are values of options, not options.
 const VALUES: &[&str] = &[
     "TCP_MSS_",
     "TCP_REPAIR_ON",

@@ -1,5 +1,5 @@
-//! Nothing of what the C library exports is forgotten: each function is one of libseekwire.so's, or
-//! is named in tests/tables/functions with the reason why it need not be.
+//! The treatment of the C library's functions is complete: each one either is a function of
+//! libseekwire.so, or is named in tests/tables/functions with the reason why it need not be.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
@@ -13,7 +13,7 @@ use object::{Endianness, SymbolIndex};
 
 const TABLE: &str = include_str!("tables/functions");
 
-/// The C library's parts beside libc.so.6, where they are files of their own.
+/// The C library's parts beside libc.so.6, if they are separate files.
 const PARTS: [&str; 6] = [
     "libpthread.so.0",
     "librt.so.1",
@@ -23,16 +23,16 @@ const PARTS: [&str; 6] = [
     "libdl.so.2",
 ];
 
-/// The version by whose names the table was made.
+/// The version whose names the table has.
 const WRITTEN_FOR: (u32, u32) = (2, 36);
 
-/// What a declaration says of a parameter that a socket can be, or be in.
+/// Parameter declarations that can stand for or contain a socket.
 const DESCRIPTORS: [&str; 10] =
     ["FILE *", "__fd", "fildes", "__sock", " fd", "pollfd", "fd_set", "msghdr", "aiocb", "epfd"];
 
 struct Entry {
     pattern: &'static str,
-    /// The C library that has it first.
+    /// The first C library that has it.
     since: Option<(u32, u32)>,
 }
 
@@ -62,7 +62,7 @@ fn table() -> Vec<Entry> {
         .collect()
 }
 
-/// Whether `pattern`, in which * stands for anything, is `name`.
+/// True if `name` matches `pattern`, in which * stands for any characters.
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
@@ -90,8 +90,7 @@ fn functions(library: &Path) -> BTreeSet<String> {
             {
                 continue;
             }
-            // Those of the C library's own parts among themselves have a version that nobody else
-            // uses.
+            // Functions that the C library's own parts share have a version that nobody else uses.
             if let Some(versions) = &versions {
                 let index = versions.version_index(endian, SymbolIndex(at)).index();
                 if versions
@@ -190,8 +189,7 @@ fn nothing_is_decided_twice_or_in_vain() {
         unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_str().expect("a version"),
     );
     if !cfg!(target_arch = "x86_64") || here < WRITTEN_FOR {
-        // Older functions are those of this processor, and newer C libraries keep all that there
-        // was.
+        // Older functions depend on this processor, and newer C libraries keep all old ones.
         return;
     }
     let gone = table.iter().filter(|entry| {
@@ -205,7 +203,7 @@ fn nothing_is_decided_twice_or_in_vain() {
     );
 }
 
-/// A pattern stands for functions that nobody has looked at one by one.
+/// A pattern stands for functions that were not examined one by one.
 #[test]
 fn functions_with_descriptors_are_decided_by_their_names() {
     let (table, ours, theirs) = (table(), interposed(), exported());

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use common::{compile, library, output};
 
-/// Random moments of each kind. A seed that finds something is to be kept here.
+/// Number of random moments of each kind. Keep a seed that finds something here.
 const MOMENTS: &str = "60";
 const SEED: &str = "1";
 

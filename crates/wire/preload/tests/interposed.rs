@@ -1,4 +1,4 @@
-//! C programs that print what they observe, each run plain and in several accelerated ways: the
+//! C programs that print what they observe, each run plain and in several accelerated modes: the
 //! outcome must be the same.
 
 mod common;
@@ -12,7 +12,7 @@ use std::thread;
 
 use common::{compile, library, output};
 
-/// A way to run a program: variables, and whether bytes must have gone through the ring.
+/// A mode to run a program in: variables, and whether bytes must have gone through the ring.
 struct Mode {
     name: &'static str,
     accelerated: bool,
@@ -79,7 +79,7 @@ fn same_outcome(name: &str) {
     same_outcome_of(name, &compile(name, &directory, &[]), &directory, false);
 }
 
-/// A directory of a test's own.
+/// An empty directory for a test.
 fn emptied(name: &str) -> PathBuf {
     let directory = Path::new(DIRECTORY).join(name);
     let _ = fs::remove_dir_all(&directory);
@@ -87,7 +87,7 @@ fn emptied(name: &str) -> PathBuf {
     directory
 }
 
-/// `at_once`: in all modes at the same time, where most of the time nothing is done.
+/// `at_once`: in all modes at the same time, for programs that mostly wait.
 fn same_outcome_of(name: &str, program: &Path, directory: &Path, at_once: bool) {
     let plain = run(program, None, directory);
     assert!(
@@ -111,7 +111,7 @@ fn same_outcome_of(name: &str, program: &Path, directory: &Path, at_once: bool) 
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// What is other than plain in a mode.
+/// The differences of a mode from plain.
 fn differences(
     name: &str,
     program: &Path,
@@ -154,7 +154,7 @@ fn difference(expected: &[u8], found: &[u8]) -> String {
     }
 }
 
-/// A directory below `directory` with the names by which programs are linked and then loaded.
+/// A directory below `directory` with the names for linking and for loading programs.
 fn linkable(directory: &Path) -> PathBuf {
     let place = directory.join("lib");
     fs::create_dir_all(&place).unwrap();
@@ -186,7 +186,7 @@ fn api() {
     );
 }
 
-/// A library that makes rings by instructions of its own.
+/// A library that makes rings with instructions of its own.
 #[test]
 fn late() {
     let directory = emptied("late");
@@ -195,8 +195,7 @@ fn late() {
     same_outcome_of("late", &program, &directory, false);
 }
 
-/// A plugin that has a liburing in it, and one that needs one, neither of which the program knows
-/// of.
+/// A plugin that contains a liburing, and one that depends on one, both unknown to the program.
 #[test]
 fn a_liburing_that_only_a_plugin_has() {
     let directory = emptied("plugins");
@@ -208,7 +207,7 @@ fn a_liburing_that_only_a_plugin_has() {
         text(&compile("plugin", &directory, &[&shared, arguments].concat()))
     };
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/liburing.c");
-    // By a call that returns to the plugin, and by a jump, which leaves no trace of it.
+    // With a call that returns to the plugin, and with a jump, which leaves no trace of it.
     let inside = plugin("inside", &["-DMARK=1", source, "-fno-optimize-sibling-calls"]);
     let jumps = plugin("jumps", &["-DMARK=3", source, "-foptimize-sibling-calls"]);
     let needed = text(&compile("liburing", &directory, &["-shared", "-fPIC", "-DMARK=2"]));
@@ -219,7 +218,8 @@ fn a_liburing_that_only_a_plugin_has() {
     same_outcome_of("plugins", &program, &directory, false);
 }
 
-/// Whoever has the old counters open keeps them whole; whoever opens the file finds the new ones.
+/// A reader that has the old counters open keeps them whole; one that opens the file finds the new
+/// ones.
 #[test]
 fn counters_are_replaced_at_once() {
     let directory = Path::new(DIRECTORY).join("counters");
@@ -250,7 +250,7 @@ fn counters_are_replaced_at_once() {
     assert_eq!(left, None);
 }
 
-/// Whenever a process is killed, it leaves no counters without a word in them.
+/// However a process is killed, it never leaves an empty file of counters.
 #[test]
 fn counters_are_never_empty() {
     let directory = emptied("counters-killed");
@@ -270,8 +270,7 @@ fn counters_are_never_empty() {
     assert!(counted(&counters, "tx_ring") > 0);
 }
 
-/// Files of the library's own that may not grow, or that nobody reads, are no reason for a signal
-/// to the program.
+/// The library's own files that may not grow, or that nobody reads, cause no signal to the program.
 #[test]
 fn limits_on_files_and_a_log_that_nobody_reads_end_no_program() {
     let directory = Path::new(DIRECTORY).join("limits");
@@ -300,7 +299,7 @@ fn limits_on_files_and_a_log_that_nobody_reads_end_no_program() {
     }
 }
 
-/// Only the library has a midst that a handler can be called in.
+/// Only the library can be interrupted by a handler in the middle of a call.
 #[test]
 fn a_handler_may_call_what_it_interrupted() {
     let directory = Path::new(DIRECTORY).join("reentry");
@@ -319,7 +318,7 @@ fn a_handler_may_call_what_it_interrupted() {
     }
 }
 
-/// Random operations beside a model.
+/// Random operations compared with a model.
 #[test]
 fn sets() {
     let directory = Path::new(DIRECTORY).join("sets");
@@ -332,14 +331,14 @@ fn sets() {
     }
 }
 
-/// Where both ends send before they read, a full ring is left after 50 ms in which nothing is taken.
+/// If both ends send before they read, a full ring is left after 50 ms without progress.
 #[test]
 fn capacity() {
     let directory = emptied("capacity");
     same_outcome_of("capacity", &compile("capacity", &directory, &[]), &directory, true);
 }
 
-/// With a small ring, or after it was left, it is TCP that finds more room now and then.
+/// With a small ring, or after leaving it, TCP sometimes finds more room.
 #[test]
 fn full() {
     let directory = emptied("full");
@@ -348,7 +347,7 @@ fn full() {
     assert!(plain.status.success(), "{}", String::from_utf8_lossy(&plain.stdout));
     let right = ["way 0: EAGAIN", "way 1: EAGAIN", "way 2: ECONNRESET"];
     for (line, right) in String::from_utf8_lossy(&plain.stdout).lines().zip(right) {
-        // TCP may have found room in all tries.
+        // TCP may have found room in all attempts.
         assert!(line == right || line.ends_with(": 0"), "{line}");
     }
     plain.stdout = right.map(|line| format!("{line}\n")).concat().into_bytes();
@@ -357,7 +356,8 @@ fn full() {
     }
 }
 
-/// Of few descriptors, and no more to be had, the library takes none, and the counters say so.
+/// If descriptors are few and their limit is fixed, the library takes none, and the counters report
+/// it.
 #[test]
 fn few() {
     let directory = emptied("few");
@@ -375,7 +375,7 @@ fn few() {
     assert!(says(&directory, "\"file descriptor limit\":"));
 }
 
-/// Connections that are waited for unseen stay on TCP, and the counters say why.
+/// Connections whose waits are not seen stay on TCP, and the counters name the reason.
 #[test]
 fn outside() {
     same_outcome("outside");
@@ -384,7 +384,7 @@ fn outside() {
     assert!(said, "no connection says that it is waited for outside the C library");
 }
 
-/// Nothing takes more stack than a program that needs little may have left.
+/// No call needs more stack than a small program may have left.
 #[test]
 fn stack() {
     let directory = emptied("stack");

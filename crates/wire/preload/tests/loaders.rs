@@ -1,4 +1,4 @@
-//! Programs that this library cannot be loaded into, started by one that has it.
+//! Programs that cannot load this library, started by one that has loaded it.
 
 mod common;
 
@@ -30,7 +30,7 @@ const WAYS: [&str; 18] = [
     "after-a-failure",
 ];
 
-/// A directory of a test's own, with the program that starts others.
+/// A directory for a test, with the program that starts others.
 fn directory(name: &str) -> (PathBuf, PathBuf) {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("loaders").join(name);
     let _ = fs::remove_dir_all(&directory);
@@ -39,7 +39,7 @@ fn directory(name: &str) -> (PathBuf, PathBuf) {
     (directory, starts)
 }
 
-/// The variables that `program` reports when it is started in that way.
+/// The variables that `program` reports when it is started in this way.
 fn said(starts: &Path, way: &str, program: &Path, variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(starts);
     let path = std::env::var("PATH").unwrap();
@@ -52,7 +52,7 @@ fn said(starts: &Path, way: &str, program: &Path, variables: &[(&str, &str)]) ->
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The GNU C library's loader by the name of another one, and a program that names it.
+/// The GNU C library's loader under another name, and a program that requests it.
 fn with_other_loader(directory: &Path) -> PathBuf {
     let real = if cfg!(target_arch = "x86_64") {
         "/lib64/ld-linux-x86-64.so.2"

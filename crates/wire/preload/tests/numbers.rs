@@ -1,6 +1,6 @@
-//! Nothing of what the kernel does by a number is forgotten: each system call that a program can
-//! make by syscall(), each request of ioctl() and each command of fcntl() in the headers is
-//! followed by the library, or is named in a table with the reason why it need not be.
+//! The treatment of kernel numbers is complete: each system call that a program can make with
+//! syscall(), each request of ioctl() and each command of fcntl() in the headers is followed by the
+//! library, or is named in a table with the reason why it need not be.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -21,7 +21,7 @@ fn named(table: &str) -> BTreeSet<&str> {
     names
 }
 
-/// What the headers define with one of the prefixes.
+/// The names that the headers define with one of the prefixes.
 fn defined(headers: &[&str], prefixes: &[&str]) -> BTreeSet<String> {
     let mut cc = Command::new("cc")
         .args(["-E", "-dM", "-"])
@@ -47,7 +47,7 @@ fn defined(headers: &[&str], prefixes: &[&str]) -> BTreeSet<String> {
     names
 }
 
-/// The words of a file of the library, but those of its comments, and those of its own calls, which
+/// The words of a source file of the library, except those in comments and in its own calls, which
 /// are written `libc::WORD`.
 fn words(source: &str) -> BTreeSet<&str> {
     let lines = source.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -60,7 +60,7 @@ fn words(source: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Holds `names` to what the library follows and what its table says.
+/// Compares `names` with those that the library follows and those in its table.
 fn hold<'a>(
     what: &str,
     names: impl Iterator<Item = &'a str>,

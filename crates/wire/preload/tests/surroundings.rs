@@ -1,5 +1,6 @@
-//! A program in narrow surroundings, plain and accelerated: short of room, within limits, under
-//! tools that watch it. It ends as it does plain, and the log says why it stays on TCP if it does.
+//! A program in a constrained environment, plain and accelerated: short of resources, within
+//! limits, under tools that watch it. It ends as it does plain, and the log names the reason if it
+//! stays on TCP.
 
 mod common;
 
@@ -9,7 +10,7 @@ use std::process::Command;
 
 use common::{compile, library, output};
 
-/// A directory of a test's own.
+/// An empty directory for a test.
 fn emptied(name: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("surroundings").join(name);
     let _ = fs::remove_dir_all(&directory);
@@ -17,7 +18,7 @@ fn emptied(name: &str) -> PathBuf {
     directory
 }
 
-/// Runs `command` plain and accelerated, and compares. Returns the accelerated one's log.
+/// Runs `command` plain and accelerated, and compares. Returns the log of the accelerated run.
 fn log_of(name: &str, command: &dyn Fn() -> Command) -> String {
     let mut plain = command();
     plain.env_remove("LD_PRELOAD");
@@ -33,12 +34,12 @@ fn log_of(name: &str, command: &dyn Fn() -> Command) -> String {
     log
 }
 
-/// How many ends came to the ring.
+/// Number of ends that came to the ring.
 fn attached(log: &str) -> usize {
     log.matches(": attached after").count()
 }
 
-/// A shell's commands, then `program`.
+/// Runs a shell's commands, then `program`.
 fn shell(script: &str, program: &Path, directory: &Path) -> Command {
     let mut command = Command::new("sh");
     command.args(["-ec", &format!("{script}\nexec \"$0\"")]).arg(program);
@@ -73,7 +74,7 @@ fn without_proc_it_is_that_which_is_missing() {
     let program = compile("talk", &directory, &[]);
     let log = log_of("no-proc", &|| {
         let mut command = Command::new("unshare");
-        // Without privileges a user namespace has them.
+        // Without privileges, a user namespace provides them.
         if !rustix::process::geteuid().is_root() {
             command.args(["--user", "--map-root-user"]);
         }
@@ -82,13 +83,13 @@ fn without_proc_it_is_that_which_is_missing() {
         command.env("SEEKWIRE_DIR", directory.join("registry"));
         command
     });
-    // The shell has begun with /proc, the program without.
+    // The shell started with /proc, the program without.
     assert!(log.contains("/proc/self/status cannot be read"), "{log}");
     assert!(!log.contains("are filtered (seccomp)"), "{log}");
     assert_eq!(attached(&log), 0, "{log}");
 }
 
-/// Where nobody may be a real-time process, there is nothing to try.
+/// If real-time processes are not allowed, the test is skipped.
 #[test]
 fn who_must_sleep_now_and_then_does_not_wait_awake() {
     let directory = emptied("realtime");
@@ -109,7 +110,7 @@ fn who_runs_out_of_address_space_does_not_blame_the_peer() {
     let directory = emptied("address-space");
     let program = compile("talk", &directory, &[]);
     let mut attaches = false;
-    // From what the program itself needs, to what two ends need.
+    // From the needs of the program itself to those of two ends.
     for kib in (12_000..60_000).step_by(1_000) {
         let limited = || shell(&format!("ulimit -v {kib}"), &program, &directory);
         let mut plain = limited();
@@ -125,7 +126,7 @@ fn who_runs_out_of_address_space_does_not_blame_the_peer() {
             break;
         }
     }
-    assert!(attaches, "what is enough was not reached");
+    assert!(attaches, "no tried limit was enough");
 }
 
 #[test]
@@ -135,7 +136,7 @@ fn a_full_file_system_of_the_default_directory_keeps_connections_on_tcp() {
     let full = |size: &str, then: &str| {
         let mut command = Command::new("unshare");
         let script = format!("mount -t tmpfs -o size={size} tmpfs /dev/shm; {then} exec \"$0\"");
-        // Without privileges a user namespace has them.
+        // Without privileges, a user namespace provides them.
         if !rustix::process::geteuid().is_root() {
             command.args(["--user", "--map-root-user"]);
         }
@@ -151,7 +152,7 @@ fn a_full_file_system_of_the_default_directory_keeps_connections_on_tcp() {
     assert_eq!(attached(&log), 2, "{log}");
 }
 
-/// All of its tools stand in for the kernel in part, and none has its vDSO.
+/// All of its tools partly stand in for the kernel, and none has its vDSO.
 fn under_valgrind(tool: &str) {
     let directory = emptied(tool);
     let program = compile("talk", &directory, &["-g"]);
@@ -180,7 +181,7 @@ fn tools_of_valgrind_do_not_end_the_program() {
     }
 }
 
-/// They know nothing of atomics, which is what the memory of two processes is made of.
+/// These tools do not support atomics in memory that two processes share.
 #[test]
 fn valgrind_finds_no_race() {
     for tool in ["helgrind", "drd"] {
@@ -188,7 +189,7 @@ fn valgrind_finds_no_race() {
     }
 }
 
-/// `filtered` with these arguments, and perhaps a program that it becomes.
+/// Runs `filtered` with these arguments, and optionally a program that it becomes.
 fn filtered(program: &Path, arguments: &[&str], becomes: Option<&Path>) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).args(becomes);
@@ -228,7 +229,7 @@ fn a_filter_for_all_threads_meets_none_of_them_in_the_library() {
     }
 }
 
-/// What prctl(2) on x86-64 can forbid besides.
+/// The additional restrictions of prctl(2) on x86-64.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_program_that_forbids_calls_from_elsewhere_or_the_clock_meets_neither() {
@@ -251,7 +252,7 @@ fn a_filter_that_lets_the_library_through_changes_nothing() {
     assert!(log.contains("allows all calls that the library needs"), "{log}");
 }
 
-/// What a filter does that was there before cannot be told.
+/// The effect of a filter that was there before is unknown.
 #[test]
 fn under_a_filter_that_was_there_before_nothing_is_done_unless_it_was_tried() {
     let directory = emptied("inherited");

@@ -1,5 +1,5 @@
-//! What libseekwire.so is to the dynamic loader and to a compiler: its name, its symbols, and the
-//! header that declares those of the C API.
+//! The view that the dynamic loader and a compiler have of libseekwire.so: its name, its symbols,
+//! and the header that declares those of the C API.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -13,7 +13,7 @@ use object::{Endianness, StringTable};
 const TABLE: &str = include_str!("tables/exports");
 const HEADER: &str = include_str!("../../../../include/seekwire.h");
 
-/// The name, needs and symbols that the dynamic loader reads from the library.
+/// The name, dependencies and symbols that the dynamic loader reads from the library.
 struct Library {
     name: String,
     needed: BTreeSet<String>,
@@ -57,7 +57,7 @@ fn library() -> Library {
     read().expect("an ELF file")
 }
 
-/// The names of the table, of one group or all.
+/// The names in the table, of one group or of all.
 fn listed(group: Option<&str>) -> BTreeSet<String> {
     let mut of_group = false;
     let mut names = BTreeSet::new();
@@ -71,7 +71,7 @@ fn listed(group: Option<&str>) -> BTreeSet<String> {
     names
 }
 
-/// The functions that seekwire.h declares: what stands before a parenthesis, outside of comments.
+/// The functions that seekwire.h declares: the words before a parenthesis, outside of comments.
 fn declared() -> BTreeSet<String> {
     let code = HEADER.split("*/").map(|part| part.split("/*").next().unwrap_or_default());
     let code: String = code.collect();
@@ -98,14 +98,14 @@ fn the_header_declares_all_of_the_c_api() {
     assert_eq!(declared(), listed(Some("[The C API.]")));
 }
 
-/// What the loader looks for when it starts a program that was linked with the library.
+/// The name that the loader looks for when it starts a program that was linked with the library.
 #[test]
 fn the_loader_knows_it_by_the_version_of_its_interface() {
     assert_eq!(library().name, "libseekwire.so.0");
 }
 
-/// A thread that may be cancelled at any instruction may be in any of them, and a frame with something
-/// to undo can be unwound at its calls only.
+/// A thread that may be cancelled at any instruction may be in any of them, and a frame with
+/// cleanup code can be unwound at its calls only.
 #[test]
 fn no_interposed_function_has_anything_to_undo() {
     let interposed = listed(Some("[The C library's, interposed.]"));
@@ -131,7 +131,7 @@ fn no_interposed_function_has_anything_to_undo() {
         let Some((_, place)) = frame.split_once(" pc=") else { continue };
         let begin = number(place.split("..").next().expect("a range"));
         for name in begins.get(&begin).into_iter().flatten() {
-            // _exit never returns, and is no place where a thread can be cancelled.
+            // _exit never returns, and is not a cancellation point.
             if interposed.contains(*name) && *name != "_exit" {
                 looked_at += 1;
                 let data =
@@ -154,12 +154,12 @@ fn it_needs_the_c_library_alone() {
     assert!(!needed.is_empty() && needed.iter().all(of_c), "{needed:?}");
 }
 
-/// In every order with the headers whose names are like ours, and without any complaint.
+/// In every order with the headers that define similar names, and without any warning.
 #[test]
 fn the_header_goes_with_those_of_the_system() {
     const OTHERS: [&str; 6] =
         ["stdio.h", "unistd.h", "fcntl.h", "sys/socket.h", "linux/fs.h", "linux/tcp.h"];
-    // Each of them before it, and behind it; and the values of the system as they are.
+    // Each of them before it, and after it; the values of the system must stay unchanged.
     let after = OTHERS.map(|other| format!("#include <{other}>\n")).concat();
     let check = "#if SEEK_SET != 0 || SEEK_END != 2 || SEEK_DATA != 3 || SEEK_HOLE != 4\n#error\n#endif\n\
                  int main(void) { return seekwire_version() == NULL || SEEKWIRE_PARTIAL == 0; }\n";
@@ -179,7 +179,7 @@ fn the_header_goes_with_those_of_the_system() {
                 let source = directory.join(format!("{at}.{suffix}"));
                 fs::write(&source, text).unwrap();
                 for defined in [&["-D_GNU_SOURCE"][..], &[]] {
-                    // Without it, the C library does not show the names that are asked for.
+                    // Without it, the C library does not declare the names that the test needs.
                     if defined.is_empty() && at < 2 {
                         continue;
                     }
@@ -193,7 +193,7 @@ fn the_header_goes_with_those_of_the_system() {
     assert_eq!(tried.len(), 2, "a compiler of C and one of C++ are needed, of GNU or LLVM");
 }
 
-/// Whether the compiler is there.
+/// Whether the compiler exists.
 fn compiles(compiler: &str, standard: &str, defined: &[&str], source: &Path) -> bool {
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../include");
     let result = Command::new(compiler)

@@ -1,4 +1,4 @@
-/* Names by which the C library also offers its calls, and what it does with a socket by itself. */
+/* Other names under which the C library offers its calls, and its own operations on a socket. */
 #include "common.h"
 #include <aio.h>
 
@@ -47,7 +47,7 @@ static ssize_t finish(struct aiocb *request)
     return aio_return(request);
 }
 
-/* The other end is alive: where a socket is handed over, it sends again what it had put into shared memory. */
+/* The other end is alive: when a socket is handed over, it sends again the bytes that it had put into shared memory. */
 static void *live(void *argument)
 {
     struct pollfd entry = {*(int *)argument, POLLIN, 0};

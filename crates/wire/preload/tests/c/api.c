@@ -2,7 +2,7 @@
 #include "common.h"
 #include "seekwire.h"
 
-/* A program that was built with a later header, where both structs have become longer. */
+/* A program that was built with a later header, in which both structs are longer. */
 static void a_later_struct_is_filled_as_far_as_it_is_known(int fd)
 {
     struct {

@@ -1,6 +1,6 @@
 /*
- * A filter of system calls for all threads at once, while they sleep in calls on connections: asleep ACTION. Each of these
- * calls ends as it would without the filter, which lets through what the program itself has asked for, and nothing else.
+ * A system call filter for all threads at once, while they sleep in calls on connections: asleep ACTION. Each of these calls ends
+ * as it would without the filter, which allows exactly the calls that the program itself makes.
  */
 #include "common.h"
 #include <linux/filter.h>
@@ -9,7 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-/* What the program does from then on, and the C library for it. */
+/* The calls of the program from then on, and those of the C library for it. */
 static const int allowed[] = {
     SYS_read,       SYS_write,    SYS_readv,       SYS_recvfrom,   SYS_sendto,     SYS_recvmsg,      SYS_recvmmsg,
     SYS_poll,       SYS_ppoll,    SYS_select,      SYS_pselect6,   SYS_epoll_wait, SYS_epoll_pwait,  SYS_epoll_pwait2,
@@ -48,9 +48,9 @@ static void forbid(const char *what)
 /* One thread, asleep in one call. */
 struct sleeper {
     const char *name;
-    /* Returns what is to be compared. */
+    /* Returns the result to compare. */
     long (*call)(struct sleeper *);
-    /* Nothing comes: the call ends by itself. */
+    /* No event comes: the call ends by itself. */
     int ends;
     pthread_t thread;
     volatile pid_t id;
@@ -207,7 +207,7 @@ static long in_epoll_pwait2(struct sleeper *self)
 static long in_write(struct sleeper *self)
 {
     ssize_t sent = 0, n;
-    /* The call may end with what was sent when the connection leaves the ring. */
+    /* If the connection leaves the ring, the call may return what it has sent so far. */
     while (sent < LARGE && (n = write(self->fd, large + sent, LARGE - sent)) > 0)
         sent += n;
     return sent;
@@ -247,7 +247,7 @@ static void *sleeps(void *argument)
 
 static volatile int is_over;
 
-/* Looks into its set all the time, where nothing comes. */
+/* Checks its set all the time, although no event comes. */
 static void *looks(void *argument)
 {
     struct sleeper *self = argument;

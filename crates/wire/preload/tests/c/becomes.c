@@ -1,6 +1,6 @@
 /*
- * A child of a fork becomes another program, which does not get the connections of its parent, or closes them: they end as
- * if it was not there.
+ * A forked child becomes another program, which does not get its parent's connections, or closes them: they end as if the child
+ * did not exist.
  */
 #include "common.h"
 
@@ -8,7 +8,7 @@ enum { UNREAD = 5000 };
 
 static char program[PATH_MAX];
 
-/* What the child is by now, and what it has been told. */
+/* The child's state, and the pipes to and from it. */
 struct child {
     pid_t pid;
     int from, to;
@@ -25,7 +25,7 @@ static void await(int fd)
     read_all(fd, &c, 1);
 }
 
-/* The new program: it closes what it was given, or keeps it, until it is told to end. */
+/* The new program: closes or keeps what it was given, until it is told to end. */
 static int successor(char **argv)
 {
     char c;
@@ -36,7 +36,7 @@ static int successor(char **argv)
     return 0;
 }
 
-/* The child goes on in another program; `loads`: which loads the library as well, if there is one. */
+/* The child becomes another program; `loads`: one that also loads the library, if there is one. */
 static void begin_child(struct child *child, int loads, int closes)
 {
     int there[2], back[2];
@@ -63,7 +63,7 @@ static void end_child(struct child *child)
     CHECK(waitpid(child->pid, &status, 0) == child->pid && status == 0);
 }
 
-/* How a connection ends of which bytes were not received. */
+/* How a connection with unread bytes ends. */
 static void end_of(int fd)
 {
     char c;
@@ -86,7 +86,7 @@ static void close_unread(int loads, int inherits, int early)
     begin_child(&child, loads, inherits ? b : -1);
     if (!early)
         write_all(a, bytes, sizeof bytes);
-    /* All of it has come. */
+    /* All bytes have arrived. */
     CHECK(recv(b, bytes, sizeof bytes, MSG_PEEK | MSG_WAITALL) == sizeof bytes);
     CHECK(close(b) == 0);
     end_of(a);
@@ -94,7 +94,7 @@ static void close_unread(int loads, int inherits, int early)
     end_child(&child);
 }
 
-/* What no program has become holds the connection. */
+/* A child that fails to become another program still holds the connection. */
 static void fail_to_become(void)
 {
     char byte, *argv[] = {"nothing", NULL};

@@ -1,6 +1,6 @@
 /*
- * A program that was started with a connection sends on it, while bytes that its giver sent before are unread. Then the peer
- * becomes another program, which receives them in the order in which they were sent.
+ * A program that was started with a connection sends on it, while earlier bytes of its parent are unread. Then the peer becomes
+ * another program, which receives them in the order in which they were sent.
  */
 #include "common.h"
 #include <spawn.h>
@@ -30,7 +30,7 @@ static void give(struct sockaddr_in *address, enum way way, int loads, int told)
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     write_all(told, "s", 1);
-    /* It goes on to use the connection. */
+    /* It continues to use the connection. */
     CHECK(read(fd, &c, 1) == 1 && c == 'k');
     write_all(fd, "3", 1);
     exit(0);

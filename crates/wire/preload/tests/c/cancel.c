@@ -64,10 +64,10 @@ static void round_of(const char *what, void *(*work)(void *), int moments)
         CHECK(pthread_join(thread, &result) == 0);
         cancelled += result == PTHREAD_CANCELED;
     }
-    /* Asynchronously they may be cancelled before they have a handler. */
+    /* With asynchronous cancellation, a thread may be cancelled before it has a handler. */
     int right = type == PTHREAD_CANCEL_DEFERRED ? cleaned == cancelled : cleaned <= cancelled;
     printf("%s: %d of %d, %d\n", what, cancelled, moments, right);
-    /* Nobody has counted: a byte may have gone when a thread was cancelled. */
+    /* The number is unknown: a byte may have been sent when a thread was cancelled. */
     char junk[65536];
     set_nonblocking(a, 1);
     while (full && read(a, junk, sizeof junk) > 0)

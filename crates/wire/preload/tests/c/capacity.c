@@ -9,7 +9,7 @@ static const struct {
 } cases[] = {{1, 200000}, {10, 200000}, {100, 200000}, {1000, MOST}, {8192, MOST}, {50000, MOST}};
 static char bytes[MOST], got[MOST];
 
-/* By a send that blocks, by poll, by a set, by poll of a set, or by a set on which another thread sleeps. */
+/* Waiting with a blocking send, with poll, with a set, with poll of a set, or with a set on which another thread sleeps. */
 enum room { BLOCK, ASK, WATCH, ASK_SET, SHARE_SET, ROOMS };
 
 static int set;
@@ -82,7 +82,7 @@ static void talk(int size, long all, enum room room)
     close(set);
 }
 
-/* Whoever wants many bytes at once is told when they are there, whatever way each of them has come. */
+/* A receiver that wants many bytes at once is woken when they have arrived, whichever carrier each of them used. */
 static void low_water(int size)
 {
     enum { POLL, EPOLL, SELECT, PEEK, WAYS };

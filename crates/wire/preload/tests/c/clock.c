@@ -1,10 +1,10 @@
-/* A child that has another clock than its parent, by a time namespace: of an earlier time, and of a later one. */
+/* A child in a time namespace whose clock differs from its parent's: earlier or later. */
 #include "common.h"
 #include <sched.h>
 
 enum { TIMES = 100 };
 
-/* The next child's. False where that is not allowed. */
+/* Sets the clock of the next child. Returns false if that is not allowed. */
 static int set_clock(long seconds)
 {
     char text[64];
@@ -16,7 +16,7 @@ static int set_clock(long seconds)
     return 1;
 }
 
-/* Each receive waits for its time, and no longer. */
+/* Each receive waits for its timeout, and no longer. */
 static void wait_in_vain(int fd)
 {
     char byte;

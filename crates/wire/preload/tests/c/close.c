@@ -51,7 +51,7 @@ static void wakes(void)
     close(a), close(b);
 }
 
-/* Waits until TCP has told `fd` of its peer's end. */
+/* Waits until TCP has reported the end of `fd`'s peer. */
 static void await_end(int fd)
 {
     struct pollfd entry = {fd, POLLRDHUP, 0};

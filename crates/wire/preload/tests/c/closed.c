@@ -1,4 +1,5 @@
-/* A send that waits for room ends when the other end is closed: with what it has sent, or an error, and the next one fails. */
+/* A send that waits for room ends when the other end is closed: it returns what it has sent, or an error, and the next one
+   fails. */
 #include "common.h"
 
 struct sender {
@@ -10,7 +11,7 @@ struct sender {
 
 static char junk[64 << 20];
 
-/* Until it has failed twice. */
+/* Sends until it has failed twice. */
 static void *send_in_vain(void *argument)
 {
     struct sender *sender = argument;
@@ -26,12 +27,12 @@ static void *send_in_vain(void *argument)
             failed++;
         }
     }
-    /* Where nothing had room, it may have come to have some. */
+    /* Even without room at first, some may have appeared. */
     printf("a part at most: %d\n", parts <= 1);
     return NULL;
 }
 
-/* The buffers are small; `full`: nothing has room when the first send begins. */
+/* The buffers are small; `full`: there is no room anywhere when the first send begins. */
 static void closes(int full)
 {
     int a, b, size = 8 << 10;

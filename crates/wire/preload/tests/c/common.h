@@ -1,5 +1,5 @@
 /*
- * What the test programs share. Each prints what it observes; the harness compares the output of a plain run with those of
+ * Shared code of the test programs. Each prints what it observes; the harness compares the output of a plain run with those of
  * accelerated runs. A program that hangs is killed by its alarm.
  */
 #ifndef COMMON_H
@@ -43,7 +43,7 @@
         }                                                                                                              \
     } while (0)
 
-/* Numbers that the compiler must not look at: it knows that they are wrong. */
+/* Numbers hidden from the compiler, which would see that they are wrong. */
 __attribute__((unused)) static volatile int too_many = IOV_MAX + 1, negative = -1;
 
 /* Prints a result, with the name of the error if it is one. */
@@ -58,7 +58,7 @@ __attribute__((unused)) static void say(const char *what, long result)
 
 __attribute__((constructor)) static void begin(void)
 {
-    /* A loaded machine takes its time. */
+    /* A loaded machine is slow. */
     alarm(300);
     setvbuf(stdout, NULL, _IOLBF, 0);
 }
@@ -97,7 +97,7 @@ __attribute__((unused)) static int listener_on(struct sockaddr_in *address)
     return fd;
 }
 
-/* Talks until the connection is not a short one any more. */
+/* Exchanges messages until the connection no longer counts as short. */
 __attribute__((unused)) static void warm_up(int a, int b)
 {
     for (int i = 0; i < 32; i++) {
@@ -109,7 +109,7 @@ __attribute__((unused)) static void warm_up(int a, int b)
     }
 }
 
-/* The same between two processes: one asks, and the other one answers. */
+/* The same between two processes: one asks, and the other answers. */
 __attribute__((unused)) static void warm_up_asking(int fd)
 {
     char c = 'w';
@@ -138,14 +138,14 @@ __attribute__((unused)) static void pair_anywhere(int *a, int *b)
     *b = accept(fd, NULL, NULL);
     CHECK(*b >= 0 && close(fd) == 0);
     warm_up(*a, *b);
-    /* It may be waited for by calls that the library sees: otherwise it leaves the ring once it does not block. */
+    /* Waits with calls that the library sees: otherwise the connection would leave the ring once it does not block. */
     struct pollfd entries[] = {{*a, POLLIN, 0}, {*b, POLLIN, 0}};
     CHECK(poll(entries, 2, 0) == 0);
 }
 
 extern int seekwire_status(int, struct seekwire_status *) __attribute__((weak));
 
-/* What is tried is tried on the ring: accelerated, and not sent back after some bytes, both directions are there. */
+/* Makes sure that the test uses the ring: accelerated, and unless it is sent back after some bytes, both directions are there. */
 __attribute__((unused)) static void check_on_ring(int fd)
 {
     struct seekwire_status status = {.size = sizeof status};
@@ -155,7 +155,7 @@ __attribute__((unused)) static void check_on_ring(int fd)
     CHECK(status.tx_carrier == SEEKWIRE_CARRIER_RING && status.rx_carrier == SEEKWIRE_CARRIER_RING);
 }
 
-/* As pair_anywhere, and it has come to the ring. */
+/* Like pair_anywhere, but returns once the connection is on the ring. */
 __attribute__((unused)) static void pair(int *a, int *b)
 {
     pair_anywhere(a, b);
@@ -189,7 +189,7 @@ __attribute__((unused)) static void drain(int fd, size_t len)
     while (len > 0) {
         ssize_t n = read(fd, junk, len < sizeof junk ? len : sizeof junk);
         if (n < 0 && errno == EAGAIN) {
-            /* What was sent may be under way still, and this end may not wait. */
+            /* Sent bytes may still be on their way, and this end may not wait. */
             struct pollfd entry = {fd, POLLIN, 0};
             CHECK(poll(&entry, 1, -1) == 1);
             continue;
@@ -199,7 +199,7 @@ __attribute__((unused)) static void drain(int fd, size_t len)
     }
 }
 
-/* Accepts one connection and sends back what comes, until it ends. */
+/* Accepts one connection and echoes all bytes, until it ends. */
 __attribute__((unused)) static void send_back(int listener)
 {
     static char bytes[65536];
@@ -218,7 +218,7 @@ __attribute__((unused)) static long milliseconds(void)
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Awake, so that whoever waits goes on at once; where there is no processor for both, the other gets it. */
+/* Spins, so that the waiter continues at once; if there is no processor for both, the other one gets it. */
 __attribute__((unused)) static void await_round(atomic_int *rounds, int round)
 {
     for (int turns = 0; atomic_load(rounds) < round; turns++)
@@ -226,7 +226,7 @@ __attribute__((unused)) static void await_round(atomic_int *rounds, int round)
             sched_yield();
 }
 
-/* A thread that does one thing once the others in this process are asleep in a system call. */
+/* A thread that does one thing when the other threads of this process are asleep in a system call. */
 struct later {
     pthread_t thread;
     pid_t caller;

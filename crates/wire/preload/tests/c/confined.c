@@ -1,5 +1,5 @@
-/* confined clock | calls: in the midst of a conversation a program forbids itself to read the clock, or system calls from elsewhere
- * than the C library. */
+/* confined clock | calls: in the middle of a conversation a program forbids itself to read the clock, or to make system calls from
+   elsewhere than the C library. */
 #include "common.h"
 #include <sys/prctl.h>
 
@@ -10,7 +10,7 @@ enum { ROUNDS = 100, CLOCK_ENDS_IT = 2, DISPATCH = 59, ON = 1 };
 
 static char refuses = 1;
 
-/* Lets through what comes from the C library. */
+/* Allows calls from the C library. */
 static void forbid_others_calls(void)
 {
     FILE *maps = fopen("/proc/self/maps", "r");

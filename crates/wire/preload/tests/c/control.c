@@ -1,4 +1,4 @@
-/* What the kernel tells beside the bytes: control messages, and options that change what it does with them. */
+/* The kernel's information besides the bytes: control messages, and options that control them. */
 #include "common.h"
 #include <linux/sockios.h>
 
@@ -14,7 +14,7 @@
 
 static char control[256];
 
-/* Receives, and prints what came with it; returns the last type of message. */
+/* Receives, and prints the messages that came along; returns the type of the last one. */
 static int receive(int fd, size_t len, int flags, size_t room)
 {
     char buf[64];
@@ -67,7 +67,7 @@ static void unread(int a, int b)
     receive(b, 1, 0, sizeof control);
 }
 
-/* The kernel begins to take the time some time later. */
+/* The kernel begins to take time stamps some time later. */
 static void times(int a, int b, const char *what)
 {
     char c;
@@ -100,7 +100,7 @@ static void late(void)
     CHECK(close(a) == 0 && close(b) == 0);
 }
 
-/* Options of the listener, set before and after it listens. */
+/* Options of the listener, set before and after it begins to listen. */
 static void inherited(void)
 {
     struct sockaddr_in address;
@@ -123,7 +123,7 @@ static void inherited(void)
     CHECK(close(a) == 0 && close(b) == 0);
 }
 
-/* Control messages of a send are the kernel's to judge. */
+/* The kernel checks the control messages of a send. */
 static void sent(int a, int b)
 {
     char buf[16], data[CMSG_SPACE(sizeof(int))] = {0};
@@ -140,7 +140,7 @@ static void sent(int a, int b)
     say("nothing came", recv(b, buf, 3, MSG_DONTWAIT));
 }
 
-/* The kernel is to work on the bytes, if it can: those that came before are not its matter. */
+/* Makes the kernel transform the bytes, if it can; earlier bytes are not affected. */
 static void upper(int a, int b)
 {
     char buf[16] = "";
@@ -158,7 +158,7 @@ static void upper(int a, int b)
     say("no such thing", setsockopt(b, IPPROTO_TCP, TCP_ULP, "nothing", 7));
 }
 
-/* As linux/tcp.h has it. */
+/* From linux/tcp.h. */
 struct mapped {
     uint64_t address;
     uint32_t length, recv_skip_hint, inq;
@@ -186,7 +186,7 @@ static void mapped(int a, int b)
     printf("%s\n", buf);
 }
 
-/* Whether the urgent byte is the next one. */
+/* Asks whether the urgent byte is the next one. */
 static void mark(void)
 {
     int a, b, at = -1;

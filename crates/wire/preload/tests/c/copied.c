@@ -1,6 +1,6 @@
 /*
- * A child of clone(2), which no handler of fork knows of, closes its copies of everything: that is nothing to the parent,
- * which sleeps on its epoll set meanwhile.
+ * A child of clone(2), without fork handlers, closes all its descriptors: that does not affect the parent, which sleeps on its
+ * epoll set at the same time.
  */
 #include "common.h"
 #include <sched.h>

@@ -1,4 +1,4 @@
-/* TCP_CORK and MSG_MORE: what is sent is seen once the rest of it is there, or after 200 ms. */
+/* TCP_CORK and MSG_MORE: sent bytes become visible when the rest of them has been sent, or after 200 ms. */
 #include "common.h"
 
 enum { LIMIT = 200 };
@@ -23,7 +23,7 @@ static int epoll_of(int fd, uint32_t events)
     return set;
 }
 
-/* What all ways to ask say of `fd` at once. */
+/* The answers of all ways to query `fd`. */
 struct seen {
     long peeked, unread, polled, selected, waited, nested;
 };
@@ -54,7 +54,7 @@ static void show(const char *what, struct seen seen)
            seen.polled, seen.selected, seen.waited, seen.nested);
 }
 
-/* Who sends what. */
+/* The sender, and what it sends. */
 struct act {
     const char *name;
     void (*hold)(int fd);
@@ -90,7 +90,7 @@ static const struct act ACTS[] = {
     {"more, cork, uncork", more_then_cork, uncork, "abc"},
 };
 
-/* Nothing is seen before the rest is there. Where the machine was so slow that the time was over, it says nothing. */
+/* Nothing is visible before the rest is sent. If the machine was so slow that the limit expired, returns no result. */
 static int hidden_then_seen(const struct act *act)
 {
     int a, b, set_of_b, outer;
@@ -117,7 +117,7 @@ static int hidden_then_seen(const struct act *act)
     return in_time;
 }
 
-/* Who sleeps is woken when the time is over, and not before. */
+/* A sleeping receiver is woken when the limit expires, and not before. */
 enum sleep { RECV, WAITALL, PEEK, POLL, SELECT, EPOLL, EDGE, NESTED, SLEEPS };
 static const char *SLEEP[] = {"recv", "recv all", "peek", "poll", "select", "epoll", "edge-triggered", "nested"};
 
@@ -172,7 +172,7 @@ static void time_over(int how)
     if (how == NESTED)
         outer = epoll_of(set_of_b, EPOLLIN);
     struct sleeper sleeper = {.fd = b, .set = how == NESTED ? outer : set_of_b, .how = how};
-    /* Once with what is held when the sleep begins, once with what comes then. */
+    /* Once with bytes that are held when the sleep begins, once with bytes that come during it. */
     for (int during = 0; during < 2; during++) {
         long begin = milliseconds();
         if (during)
@@ -196,7 +196,7 @@ static void uncork_later(void *argument)
     uncork(*(int *)argument);
 }
 
-/* Who sleeps is woken by the uncork: without it, the first bytes alone would end nobody's sleep for more. */
+/* Uncorking wakes a sleeping receiver: otherwise the first bytes alone would not end a sleep for more. */
 static void woken(void)
 {
     int a, b;
@@ -212,7 +212,7 @@ static void woken(void)
     CHECK(close(a) == 0 && close(b) == 0);
 }
 
-/* Full segments do not wait for the cork. */
+/* Full segments do not wait for the uncorking. */
 static void full_segments(void)
 {
     static char bytes[1 << 20];
@@ -227,7 +227,7 @@ static void full_segments(void)
     uncork(a);
     drain(b, 50);
     say("left", unread(b));
-    /* Many small ones, which fill a ring. */
+    /* Many small sends, which fill a ring. */
     set(a, TCP_CORK, 1);
     for (int i = 0; i < 5000; i++)
         write_all(a, "x", 1);
@@ -237,7 +237,7 @@ static void full_segments(void)
     CHECK(close(a) == 0 && close(b) == 0);
 }
 
-/* What is held comes before the end, however the sender goes. */
+/* Held bytes come before the end, however the sender ends. */
 static void gone(int how)
 {
     struct sockaddr_in address;
@@ -275,7 +275,7 @@ static void gone(int how)
     CHECK(waitpid(child, &status, 0) == child);
     struct pollfd entry = {fd, POLLIN | POLLRDHUP, 0};
     CHECK(poll(&entry, 1, -1) == 1);
-    /* The end is the kernel's to tell, and may come later than what is held. */
+    /* The kernel reports the end, perhaps later than the held bytes. */
     while (!(entry.revents & POLLRDHUP))
         CHECK(poll(&entry, 1, -1) == 1);
     say("unread", unread(fd));
@@ -284,7 +284,7 @@ static void gone(int how)
     CHECK(close(fd) == 0 && close(ready[0]) == 0 && close(ready[1]) == 0);
 }
 
-/* What is held goes to whoever the socket is handed to, in order. */
+/* The holder to which the socket is handed over gets the held bytes, in order. */
 static void handed_over(void)
 {
     int a, b, status;
@@ -327,7 +327,7 @@ static void shared(void)
     CHECK(close(a) == 0 && close(b) == 0);
 }
 
-/* What was seen is not hidden again: TCP may show what is held back for more once it hears from the receiver. */
+/* Visible bytes are not hidden again: TCP may show held bytes early when it gets an acknowledgement. */
 static void not_hidden(void)
 {
     int a, b;

@@ -1,5 +1,5 @@
-/* Runs a program with the library, and says whether the directory of its counters ever holds an empty file: between any two
-   of its system calls, it might be killed. LIBRARY and SEEKWIRE_STATS say where these are. */
+/* Runs a program with the library, and reports whether the directory of its counters ever contains an empty file: the program
+   might be killed between any two of its system calls. LIBRARY and SEEKWIRE_STATS name both. */
 #include "common.h"
 #include <dirent.h>
 #include <sys/ptrace.h>

@@ -20,7 +20,7 @@ int main(void)
     do_later(&later, write_byte, &a[3]);
     say("as many as the limit", poll(fds, N, -1));
     say("more", poll(fds, N, 0));
-    /* What the kernel's socket tells is heard, too. */
+    /* Events of the kernel's socket are also reported. */
     struct pollfd end = {b[5], POLLRDHUP, 0};
     for (int i = 0; i < N; i++)
         fds[i].events = POLLRDHUP;

@@ -1,12 +1,12 @@
-/* What the other end sees of a process that was killed with bytes that it had not received. */
+/* The view of the other end when a process is killed with unread bytes. */
 #include "common.h"
 #include <linux/sockios.h>
 #include <sys/syscall.h>
 
-/* So many sends may succeed after a kill. TCP lets one through. */
+/* Maximum number of sends that may succeed after a kill. TCP lets one through. */
 enum { ROUNDS = 20, FEW = 2 };
 
-/* The child says so many bytes that nobody receives, then reads so many, and waits to be killed. */
+/* The child sends `says` bytes that nobody receives, then reads `reads` bytes, and waits to be killed. */
 static int connection_that_says(pid_t *child, int says, int reads, int shuts, int lingers)
 {
     struct sockaddr_in address;
@@ -35,7 +35,7 @@ static int connection_that_says(pid_t *child, int says, int reads, int shuts, in
     }
     a = accept(listener, NULL, NULL);
     CHECK(a >= 0 && close(listener) == 0);
-    /* Nothing waits for an acknowledgement. */
+    /* No bytes wait for an acknowledgement. */
     CHECK(setsockopt(a, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)) == 0);
     for (int i = 0; i < 32; i++) {
         read_all(a, &c, 1);
@@ -57,7 +57,7 @@ static void die(pid_t child)
     CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
 }
 
-/* The end was told: what comes after it is told to who sends. */
+/* After the end was reported, the sends get the error. */
 static void after_the_end(void)
 {
     char c;
@@ -72,7 +72,7 @@ static void after_the_end(void)
     close(a);
 }
 
-/* Waits until the peer's kernel has answered to what TCP has sent: on a busy machine that takes a while. */
+/* Waits until the peer's kernel has responded to the bytes that TCP has sent, which takes a while on a busy machine. */
 static void be_answered(int a)
 {
     struct tcp_info info;
@@ -83,7 +83,7 @@ static void be_answered(int a)
     } while (info.tcpi_state != TCP_CLOSE && unanswered > 0);
 }
 
-/* Who was told of the end is told by the second send, at the latest the third, that nobody is there. */
+/* After an end was reported, the second or at the latest the third send reports that the peer is gone. */
 static void sends_after_the_end(void)
 {
     char c;
@@ -102,7 +102,7 @@ static void die_later(void *child)
     die(*(pid_t *)child);
 }
 
-/* A send that waits for room returns what it has sent; the reset is for the next call. */
+/* A send that waits for room returns what it has sent; the next call gets the reset. */
 static void blocked(void)
 {
     enum { LOTS = 32 << 20 };
@@ -123,7 +123,7 @@ static void blocked(void)
 
 enum heard { BY_POLL, BY_SELECT, BY_EPOLL, BY_OPTION, BY_RECEIVE, BY_SHUTDOWN, HOWS };
 
-/* However an end hears of a reset, what it sends next is refused. */
+/* After an end has learned about a reset in any way, its next send fails. */
 static void send_after_hearing(enum heard how)
 {
     char c;
@@ -163,7 +163,7 @@ static void send_after_hearing(enum heard how)
     close(a);
 }
 
-/* How many sends succeed after the kill, whatever was sent before. */
+/* Number of sends that succeed after the kill, whatever was sent before. */
 static int sends_after(pid_t child, int a)
 {
     char message[100] = "";

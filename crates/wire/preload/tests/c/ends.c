@@ -1,5 +1,5 @@
-/* A poll that reports the end of one connection while another one, whose reader is slow, has room by TCP alone. A program that
-   sees the end and no room may drop what it has yet to forward, as stunnel does. */
+/* A poll that reports the end of one connection while another one, whose reader is slow, has room only by TCP. A program that
+   sees the end and no room may drop bytes that it has yet to forward, as stunnel does. */
 #include "common.h"
 
 /* Each message takes a segment of the ring, which has 64. */
@@ -7,7 +7,7 @@ enum { MESSAGE = 5000, MOST = 100 };
 
 static const int buffer = 400000;
 
-/* Fills a ring, as a rule; TCP has room for more in buffers of this size. */
+/* Usually fills a ring; with buffers of this size, TCP has room for more. */
 static int fill_ring(int fd)
 {
     static char message[MESSAGE];
@@ -36,7 +36,7 @@ int main(void)
     say("room", both[0].revents);
     say("end", both[1].revents);
 
-    /* The message is on its way behind the others. */
+    /* The message follows the others. */
     char last = 'y', got[MESSAGE];
     long received = 0;
     say("send", send(writer, &last, 1, MSG_DONTWAIT));

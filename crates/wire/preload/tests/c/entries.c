@@ -1,4 +1,4 @@
-/* An accepted connection whose other end makes system calls of its own stays on TCP. It is in the registry, until it is closed. */
+/* An accepted connection whose other end makes raw system calls stays on TCP. It is in the registry until it is closed. */
 #include "common.h"
 #include "raw.h"
 
@@ -9,7 +9,7 @@
 #define SLOT 256
 #define LIVE 2
 
-/* Live entries in the registry; -1 without one. */
+/* Number of live entries in the registry; -1 without one. */
 static int entries(void)
 {
     const char *path = getenv("SEEKWIRE_DIR");

@@ -117,7 +117,7 @@ static void room(int a, int b, uint32_t edge)
     size_t work[2] = {b, 0}, more;
     struct epoll_event event;
     int n;
-    /* A full ring whose receiver stands still for long is left for TCP, which has room. */
+    /* A full ring whose receiver makes no progress is left for TCP, which has room. */
     do
         work[1] += more = fill(a);
     while ((n = epoll_wait(set, &event, 1, 20)) > 0 && more > 0);
@@ -142,7 +142,7 @@ static void fill_and_drain(void *argument)
     drain(full->b, len);
 }
 
-/* One thread sleeps since there was room, and others find none meanwhile. */
+/* One thread sleeps from before, and other threads' sends find no room in the meantime. */
 static void room_meanwhile(int a, int b)
 {
     int set = epoll_create1(0);
@@ -181,7 +181,7 @@ static void one_shot(int a, int b)
     close(set);
 }
 
-/* One that waits for nothing but an urgent byte, or what is always told. */
+/* One that waits only for an urgent byte, or for events that are always reported. */
 static void narrow_shot(uint32_t events)
 {
     int a, b, set = epoll_create1(0);
@@ -331,7 +331,7 @@ static void waiters(int a, int b, uint32_t mode)
     close(ends[0]), close(ends[1]), close(shared_set);
 }
 
-/* Registered before it is connected, and accelerated while it is in the set. */
+/* Registered before connecting, and accelerated while in the set. */
 static void early(void)
 {
     struct sockaddr_in address;

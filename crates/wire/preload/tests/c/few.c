@@ -1,4 +1,4 @@
-/* A process that may have few descriptors, and not one more, has all of them. */
+/* A process whose low descriptor limit is fixed has all of them for itself. */
 #include "common.h"
 #include <sys/resource.h>
 

@@ -1,6 +1,6 @@
 /*
- * A program that forbids itself system calls: filtered LIST ACTION WAY. What it does then, it may do. With a program
- * behind that, it becomes that one under the filter instead.
+ * A program that forbids itself system calls: filtered LIST ACTION WAY [PROGRAM]. Its later calls are all allowed. With a
+ * PROGRAM, it becomes that program under the filter instead.
  */
 #include "common.h"
 #include <linux/audit.h>
@@ -12,7 +12,7 @@
 
 enum { ROUNDS = 50, LARGE = 20000, MOST = 200 };
 
-/* What the program itself does from then on, and the C library for it. */
+/* The calls of the program itself from then on, and those of the C library for it. */
 #define LEAST                                                                                                          \
     SYS_read, SYS_write, SYS_close, SYS_epoll_wait, SYS_epoll_pwait, SYS_wait4, SYS_exit, SYS_exit_group, SYS_rt_sigreturn
 
@@ -31,12 +31,12 @@ static const struct list {
       SYS_accept, SYS_accept4, SYS_bind, SYS_connect, SYS_getpeername, SYS_getsockname, SYS_getsockopt, SYS_listen,
       SYS_recvfrom, SYS_recvmmsg, SYS_recvmsg, SYS_sendmmsg, SYS_sendmsg, SYS_sendto, SYS_setsockopt, SYS_shutdown,
       SYS_socket, SYS_socketpair, SYS_epoll_create1, SYS_epoll_ctl, SYS_eventfd2, SYS_ppoll, SYS_pselect6}},
-    /* As servers of files allow a session that has logged in: no descriptor that is not there. */
+    /* Like file servers for a session that has logged in: no new descriptors. */
     {"session",
      {LEAST, SYS_brk, SYS_mmap, SYS_munmap, SYS_mprotect, SYS_madvise, SYS_lseek, SYS_fstat, SYS_newfstatat, SYS_fcntl,
       SYS_getdents64, SYS_sendfile, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_recvmsg, SYS_sendmsg, SYS_shutdown,
       SYS_getpid, SYS_gettimeofday, SYS_clock_nanosleep, SYS_setsockopt}},
-    /* As programs for remote login allow whoever has not logged in. */
+    /* Like programs for remote login before the login. */
     {"before-login",
      {LEAST, SYS_brk, SYS_mmap, SYS_munmap, SYS_mremap, SYS_madvise, SYS_clock_gettime, SYS_clock_nanosleep,
       SYS_gettimeofday, SYS_futex, SYS_geteuid, SYS_getuid, SYS_getpid, SYS_getrandom, SYS_nanosleep, SYS_ppoll,
@@ -55,7 +55,7 @@ static const struct {
 
 #define STEP(...) program[len++] = (struct sock_filter)__VA_ARGS__
 
-/* `numbers` get `listed`, others `else`. */
+/* `numbers` get `listed`, all others `otherwise`. */
 static unsigned compile(struct sock_filter *program, const int *numbers, uint32_t listed, uint32_t otherwise)
 {
     unsigned len = 0, count = 0;
@@ -123,7 +123,7 @@ int main(int argc, char **argv)
         _exit(126);
     }
     say("begins", 0);
-    /* A process that goes on as it was. */
+    /* A process that continues unchanged. */
     listener = listener_on(&address);
     pid_t child = fork();
     CHECK(child >= 0);
@@ -136,7 +136,7 @@ int main(int argc, char **argv)
     check_on_ring(far);
     pair(&a, &b);
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b, &event) == 0);
-    /* What is under way is not lost. */
+    /* Bytes in flight are not lost. */
     write_all(a, "under way", 9);
     CHECK(epoll_wait(set, &event, 1, -1) == 1 && event.data.u32 == 77);
     memset(bytes, 5, LARGE);

@@ -1,4 +1,4 @@
-/* Every bit of the flags, in both directions: what it does to a connection on which bytes wait, and on an empty one. */
+/* Every bit of the flags, in both directions: its effect on a connection with unread bytes, and on an empty one. */
 #include "common.h"
 
 enum { BITS = 32 };
@@ -8,7 +8,7 @@ static int bit(int at)
     return (int)(1u << at);
 }
 
-/* What waits is received, whatever bits the kernel does not look at. */
+/* Unread bytes are received, whatever ignored bits are set. */
 static void receive(int a, int b)
 {
     char buf[16], control[64];
@@ -39,7 +39,7 @@ static void receive(int a, int b)
     }
 }
 
-/* Waiting for bytes does not depend on bits that mean nothing. */
+/* Waiting for bytes does not depend on ignored bits. */
 static void sleeping(int a, int b)
 {
     for (int at = 0; at < BITS; at++) {
@@ -73,7 +73,7 @@ static void transmit(int a, int b)
             say("result", sent[i]);
         say("sendmmsg", sendmmsg(a, &many, 1, flags));
         printf("length %u\n", many.msg_len);
-        /* What the peer gets is what was said to be sent. */
+        /* The peer gets exactly the bytes that were reported as sent. */
         n = (sent[0] > 0 ? 4 : 0) + (sent[1] > 0 ? 2 : 0) + (sent[2] > 0 ? 3 : 0) + (many.msg_len == 3 ? 3 : 0);
         CHECK(send(a, "!", 1, 0) == 1);
         (void)expected;

@@ -3,7 +3,7 @@
 
 #define LINES 500
 
-/* Whole lines of both processes arrive, each process's in order. */
+/* Whole lines of both processes arrive, in order for each process. */
 static void count_lines(int fd)
 {
     char line[16];
@@ -63,7 +63,7 @@ static void both_write(void)
     close(b);
 }
 
-/* The parent hands its connection to the child, as servers do. */
+/* The parent passes its connection on to the child, as servers do. */
 static void handed_over(void)
 {
     int a, b;
@@ -88,7 +88,7 @@ static void handed_over(void)
     close(a);
 }
 
-/* The child inherits an epoll set and closes everything; the parent must not notice. */
+/* The child inherits an epoll set and closes everything, which must not affect the parent. */
 static void closed_by_child(void)
 {
     int a, b, set = epoll_create1(0);

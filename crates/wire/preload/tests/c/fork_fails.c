@@ -1,4 +1,4 @@
-/* A fork for which the system has no room leaves everything as it was. */
+/* A fork that fails for lack of resources leaves everything unchanged. */
 #include "common.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>

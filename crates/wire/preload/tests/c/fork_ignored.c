@@ -1,6 +1,6 @@
 /*
- * An ignored signal ends no epoll_wait, even if it arrives while another thread forks. It arrives in the middle because a prepare
- * handler sends it, which runs last because it was registered first.
+ * An ignored signal does not end an epoll_wait, even if it arrives while another thread forks. It arrives during the fork because
+ * a prepare handler sends it, which runs last because it was registered first.
  */
 #include "common.h"
 #include <sys/eventfd.h>
@@ -11,7 +11,7 @@ static _Atomic int waiter;
 
 static void prepare(void)
 {
-    /* To the process, but this is its first thread: the kernel asks whether that one blocks the signal. */
+    /* Sent to the process, but this is its first thread: the kernel checks whether that one blocks the signal. */
     if (armed)
         CHECK(kill(getpid(), armed) == 0);
 }

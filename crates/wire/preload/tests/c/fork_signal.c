@@ -1,7 +1,6 @@
 /*
- * A signal that comes while the program forks: its handler may do anything, also to sockets. That it comes in the middle is certain
- * because a thread sends it at the request of a prepare handler, which runs as the last one because it was registered as the
- * first one.
+ * A signal that comes while the program forks: its handler may do anything, even with sockets. It is certain to come during the fork
+ * because a thread sends it at the request of a prepare handler, which runs last because it was registered first.
  */
 #include "common.h"
 #include <semaphore.h>
@@ -69,7 +68,7 @@ static void close_it(void)
     CHECK(close(a) == 0);
 }
 
-/* Enough to be upgraded. */
+/* Enough calls for an upgrade. */
 static void use_it(void)
 {
     warm_up(a, b);
@@ -108,7 +107,7 @@ int main(void)
     fork_with(close_it);
     say("end", recv(b, &c, 1, 0));
 
-    /* What was blocked before still is, and nothing else. */
+    /* Signals that were blocked before still are, and no others. */
     sigset_t mask, after;
     sigemptyset(&mask);
     sigaddset(&mask, SIGUSR2);

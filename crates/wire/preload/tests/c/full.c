@@ -1,4 +1,4 @@
-/* Small buffers that are full stay full until the receiver takes something, or nobody is there. */
+/* Small buffers that are full stay full until the receiver takes something, or is gone. */
 #include "common.h"
 #include <sched.h>
 
@@ -46,7 +46,7 @@ static void await_sender(void)
     } while (sender >= 0 && (line[0] == 0 || strrchr(line, ')')[2] != 'S'));
 }
 
-/* Returns the error of the send that finds no room; 0 if it finds some. */
+/* Returns the error of a send that finds no room; 0 if it finds some. */
 static int attempt(enum way way)
 {
     int size = 1 << 18;

@@ -1,6 +1,6 @@
 /*
- * A connection of which bytes are unread, and whose sender has ended its direction, is given to another program, or would be,
- * and this one goes on with it: neither takes what is the other's, and the peer sees the end when the last of them leaves.
+ * A connection with unread bytes, whose sender has ended its direction, is given to another program, or the attempt fails, and this program goes on with it:
+ * neither takes the other's bytes, and the peer sees the end when the last holder leaves.
  */
 #include "common.h"
 #include <spawn.h>
@@ -17,7 +17,7 @@ static char byte_at(size_t at)
     return (char)(at * 2654435761u >> 24);
 }
 
-/* Sends, ends its direction, and says on `told` how much came back until the end. */
+/* Sends, ends its direction, and reports on `told` how many bytes came back until the end. */
 static int begin_peer(int *told)
 {
     struct sockaddr_in address;
@@ -82,7 +82,7 @@ static ssize_t send_fd(int by, int fd)
     return sendmsg(by, &message, 0);
 }
 
-/* -1 where the other side has left. */
+/* Returns -1 if the other side has left. */
 static int receive_fd(int by)
 {
     int fd;
@@ -95,7 +95,7 @@ static int receive_fd(int by)
     return fd;
 }
 
-/* The message that is to pass it finds no room. */
+/* The message that would pass it finds no room. */
 static void not_passed(void)
 {
     int told, fd = begin_peer(&told), ends[2];
@@ -112,7 +112,7 @@ static void not_passed(void)
     show_peer(told);
 }
 
-/* A child writes to it while this one reads on. */
+/* A child writes to it while this process goes on reading. */
 static void written_to(int by_vfork)
 {
     int told, fd = begin_peer(&told), status;
@@ -144,7 +144,7 @@ static void join(pid_t child)
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
-/* The same memory serves for the actions of two, and is never given back. */
+/* The same memory serves two rounds of actions, without being destroyed. */
 static void by_the_same_actions(posix_spawn_file_actions_t *actions)
 {
     int told, fd = begin_peer(&told);
@@ -155,7 +155,7 @@ static void by_the_same_actions(posix_spawn_file_actions_t *actions)
     show_peer(told);
 }
 
-/* The C library takes no number for the actions that is above this limit, which is a common one. */
+/* The C library accepts for the actions no number above this limit, which is a common one. */
 static void below_a_soft_limit(posix_spawn_file_actions_t *actions)
 {
     struct rlimit before, low, after;
@@ -169,7 +169,7 @@ static void below_a_soft_limit(posix_spawn_file_actions_t *actions)
     CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
-/* The program has it for what it reads and for what it writes. */
+/* The program gets it both for reading and for writing. */
 static void by_two_actions(void)
 {
     posix_spawn_file_actions_t actions;
@@ -184,7 +184,7 @@ static void by_two_actions(void)
     show_peer(told);
 }
 
-/* As above, by a child of vfork, which gets the second number when a relay has taken all that was unread. */
+/* The same in a child of vfork, which gets the second number when a relay has taken all unread bytes. */
 static void by_two_numbers(void)
 {
     struct stat ours, theirs;
@@ -205,14 +205,14 @@ static void by_two_numbers(void)
     show_peer(told);
 }
 
-/* A program gets it as its standard output first, and as its standard input from there. */
+/* A program first gets it as its standard output, and duplicates that to its standard input. */
 static void by_its_output(const char *way)
 {
     posix_spawn_file_actions_t actions;
     char command[64];
     int told, fd = begin_peer(&told), shown = fcntl(1, F_DUPFD_CLOEXEC, 3), is_shell = strcmp(way, "shell") == 0;
     pid_t child;
-    /* A shell takes numbers of one digit. */
+    /* A shell accepts only numbers of one digit. */
     CHECK(shown >= 0 && fd < 9 && fcntl(fd, F_SETFD, is_shell ? 0 : FD_CLOEXEC) == 0);
     printf("standard input from standard output, %s:\n", way);
     fflush(stdout);
@@ -246,7 +246,7 @@ static void by_its_output(const char *way)
 
 enum other { DUPLICATED, OPENED, IN_PLACE };
 
-/* Another file takes the number that stood for the socket, and becomes the standard input from there. */
+/* Another file takes the number that stood for the socket, and is duplicated to the standard input. */
 static void by_another_file(enum other other)
 {
     posix_spawn_file_actions_t actions;
@@ -268,7 +268,7 @@ static void by_another_file(enum other other)
     show_peer(told);
 }
 
-/* More forks have held it than a list has room for, and have ended without closing it. */
+/* More forked children have held it than a list has room for, and have ended without closing it. */
 static void held_by_many(void)
 {
     int told, fd = begin_peer(&told);
@@ -283,7 +283,7 @@ static void held_by_many(void)
     show_peer(told);
 }
 
-/* Whoever holds it last ends without closing it. */
+/* The last holder ends without closing it. */
 static void ended_with_the_last(void)
 {
     int told, go[2], fd = begin_peer(&told);
@@ -300,7 +300,7 @@ static void ended_with_the_last(void)
     show_peer(told);
 }
 
-/* A program has it as its output and, by a relay, as its input, of which it reads a byte. It answers when that is closed. */
+/* A program has it as its output and, through a relay, as its input, of which it reads a byte. It answers when the input is closed. */
 static void answered_after_the_input(void)
 {
     int told, fd = begin_peer(&told);
@@ -317,7 +317,7 @@ static void answered_after_the_input(void)
     show_peer(told);
 }
 
-/* The program leaves with all but one byte unread, after this one has closed it. */
+/* The program ends with all but one byte unread, after this process has closed it. */
 static void left_with_a_reset(void)
 {
     posix_spawn_file_actions_t actions;
@@ -342,7 +342,7 @@ static void *make_actions(void *enough)
     return NULL;
 }
 
-/* A thread is in the midst of actions whenever a child of fork begins, which closes the socket. */
+/* A thread is adding actions whenever a forked child, which closes the socket, starts. */
 static void forked_meanwhile(void)
 {
     posix_spawn_file_actions_t actions;
@@ -383,7 +383,7 @@ static void take_all(int fd, FILE *stream)
 
 enum giving { BY_MESSAGE, BY_STDIO, BY_STDIO_IN_A_SET };
 
-/* No relay can begin without descriptors, or take the place of what is in a set. Refused or not, all bytes come, either to the new holder or to this one. */
+/* No relay can begin without descriptors, or replace a socket that is in a set. Refused or not, all bytes come, either to the new holder or to this process. */
 static void where_none_can_begin(enum giving how)
 {
     int told, ends[2];

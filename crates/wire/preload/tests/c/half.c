@@ -1,4 +1,4 @@
-/* A connection of which one direction ends before it is known to be long, and the other goes on. */
+/* A connection of which one direction ends before it counts as long, while the other continues. */
 #include "common.h"
 
 enum { PERIOD = 251, ROUNDS = 40 };
@@ -40,7 +40,7 @@ int main(void)
     for (ssize_t n; (n = recv(a, buf, sizeof buf, 0)) > 0; received += n)
         CHECK(memcmp(buf, pattern + received % PERIOD, n) == 0);
     say("all of the answer", sent == received);
-    /* What is shut before is shut after. */
+    /* A direction that was shut down before stays shut down. */
     int c, d;
     c = socket(AF_INET, SOCK_STREAM, 0);
     CHECK(connect(c, (struct sockaddr *)&address, sizeof address) == 0);

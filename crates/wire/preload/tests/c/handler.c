@@ -1,4 +1,4 @@
-/* All that a signal handler may do with sockets, in one that may have interrupted malloc: nobody calls malloc there. */
+/* All that a signal handler may do with sockets, in one that may have interrupted malloc: nothing calls malloc there. */
 #include "common.h"
 
 static volatile sig_atomic_t inside;
@@ -20,7 +20,7 @@ void *calloc(size_t number, size_t size) { return count(), __libc_calloc(number,
 void *realloc(void *old, size_t size) { return count(), __libc_realloc(old, size); }
 void free(void *old) { count(), __libc_free(old); }
 
-/* The whole life of a connection; what is not async-signal-safe is left out. */
+/* The whole life of a connection, without calls that are not async-signal-safe. */
 static void life(int signal)
 {
     char bytes[3000] = {0};

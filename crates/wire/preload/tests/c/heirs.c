@@ -1,6 +1,7 @@
 /*
- * What somebody has put into an epoll set since a fork is told to the other process that has the set, also once the first
- * one is killed; and what is unread when a second one begins to use the set is told although its sender makes no call.
+ * The other process that has an epoll set gets events of a socket that was added after a fork, even if the process that added it
+ * is killed; and events for bytes that are unread when a second process begins to use the set, although their sender makes no
+ * call.
  */
 #include "common.h"
 
@@ -32,7 +33,7 @@ static void wait_for(const char *what, int set, int timeout)
     printf("\n");
 }
 
-/* A connection `a` - `b`, of which this process keeps `a`, and a child that has `b` alone. */
+/* A connection `a` - `b`, of which this process keeps `a`, and a child has only `b`. */
 static pid_t split(int *a, int *b)
 {
     pair(a, b);
@@ -48,7 +49,7 @@ static pid_t split(int *a, int *b)
     return child;
 }
 
-/* What the child does with the set that it shares with a child of its own, before it is killed. */
+/* The child's change to the set that it shares with a child of its own, before it is killed. */
 static void change(int which, int set, int b)
 {
     int copy;

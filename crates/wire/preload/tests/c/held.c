@@ -1,7 +1,7 @@
 /*
- * A receiver that stays inside a read of TCP, where the kernel copies. Its sender, which was back on the ring meanwhile,
- * may not send by TCP before the read is over. The kernel has room all the time, and nobody tells when it is over: the
- * sender sleeps until then, however it waits, and goes on afterwards.
+ * A receiver that stays inside a read of TCP, where the kernel copies. Its sender, which was back on the ring in the meantime,
+ * may not send by TCP before the read has ended. The kernel has room all the time, and the end of the read comes without a
+ * notification: the sender sleeps until then, in any way of waiting, and continues afterwards.
  */
 #include "common.h"
 #include "room.h"
@@ -11,12 +11,12 @@
 
 /* More than a ring and the kernel's buffers take. */
 #define TOTAL (32 << 20)
-/* How long nothing is to happen until it is taken that nothing will, in ms. */
+/* How long, in ms, nothing has to happen until the test concludes that nothing will. */
 #define PAUSE 150
 
 static char message[TOTAL];
 
-/* A page that is not there, and whom to tell when somebody waits for it. */
+/* A page that is missing, and the pipe that reports a fault on it. */
 struct fault {
     int faults, told, go;
     char *page;
@@ -66,7 +66,7 @@ static void serve(int listener, int told, int go)
     exit(0);
 }
 
-/* Sends until there has been no room for a while, or everything is sent; returns how often there was said to be room. */
+/* Sends until there has been no room for a while, or everything is sent; returns how often room was reported. */
 static int send_what_fits(enum how how, int set, int fd, size_t *sent)
 {
     int said = 0;
@@ -111,7 +111,7 @@ static void send_to_one_inside(enum how how)
     CHECK(sent < TOTAL);
     write_all(go[1], &sent, sizeof sent);
     read_all(told[0], &c, 1);
-    /* The receiver is inside: there may be room, but not for ever. */
+    /* The receiver is inside the read: there may be room, but not for ever. */
     int said = send_what_fits(how, set, fd, &sent);
     printf("%s: %s, %s\n", names[how], sent < TOTAL ? "waits" : "all sent", said < 1000 ? "asleep" : "awake");
     write_all(go[1], "!", 1);

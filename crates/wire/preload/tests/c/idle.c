@@ -1,6 +1,6 @@
 /*
- * A connection is handed to somebody who knows nothing of the ring while the other end makes no call on it: it is this very
- * thread's, or its process does something else. What was sent before comes all the same, and in order.
+ * A connection is handed over to a holder that does not know about the ring while the other end makes no call on it: the other
+ * end belongs to this very thread, or its process does something else. Earlier bytes arrive nevertheless, and in order.
  */
 #include "common.h"
 #include <spawn.h>
@@ -31,7 +31,7 @@ static int receive_fd(int by)
     return fd;
 }
 
-/* A process that says what it reads from the socket that it is given, until the stream ends. */
+/* A process that prints what it reads from the socket that it is given, until the stream ends. */
 static pid_t reader(int by, int tells)
 {
     pid_t child = fork();
@@ -94,7 +94,7 @@ static void to_a_program(void)
 enum leaving { SENDS, SHUTS, CLOSES, EXITS, LEAVINGS };
 static const char *const names[LEAVINGS] = {"sends", "shuts", "closes", "exits"};
 
-/* The other end is a process that waits for something else; then it does one more thing. */
+/* The other end is a process that waits for something else; then it makes one more call. */
 static void from_a_process(enum leaving how)
 {
     struct sockaddr_in address;
@@ -135,7 +135,7 @@ static void from_a_process(enum leaving how)
     printf("%s: done\n", names[how]);
 }
 
-/* This end reads some of it after it has given the socket away: it gets them, and the new holder the others. */
+/* This end reads some bytes after it has given the socket away; the new holder gets the others. */
 static void both_read(void)
 {
     struct sockaddr_in address;

@@ -1,4 +1,4 @@
-/* Signals that are ignored, while a thread waits: they end nothing. */
+/* Ignored signals do not end the waits of a thread. */
 #include "common.h"
 
 static atomic_int has_ended;
@@ -27,7 +27,7 @@ int main(void)
     pair(&a, &b);
     struct epoll_event event = {.events = EPOLLIN};
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, a, &event) == 0 && epoll_wait(set, &event, 1, 1) == 0);
-    /* After the library has waited, too. */
+    /* Also after the library has waited. */
     struct sigaction action = {.sa_handler = SIG_IGN};
     CHECK(sigaction(SIGUSR2, &action, NULL) == 0);
     CHECK(pthread_create(&sender, NULL, send_signals, NULL) == 0);

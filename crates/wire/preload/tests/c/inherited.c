@@ -1,4 +1,4 @@
-/* An epoll set that a fork has left to two processes: what either does with it holds for both, and nobody sleeps on. */
+/* An epoll set that two processes have after a fork: the changes of either apply to both, and no process misses an event. */
 #include "common.h"
 
 static int to_child[2], to_parent[2];
@@ -21,7 +21,7 @@ static void await(pid_t child)
     printf("child: %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
 }
 
-/* Until the process sleeps. */
+/* Waits until the process sleeps. */
 static void await_sleeping(pid_t id)
 {
     char path[64], line[512];
@@ -50,7 +50,7 @@ static void wait_for(const char *what, int set, int timeout)
     printf("\n");
 }
 
-/* The child goes on with a connection that was in the set before, whatever the parent closes. */
+/* The child continues with a connection that was in the set before, whatever the parent closes. */
 static void parent_leaves(int closes_connection, int closes_set)
 {
     int a, b, set = epoll_create1(0);
@@ -88,7 +88,7 @@ static void parent_leaves(int closes_connection, int closes_set)
         close(set);
 }
 
-/* What the child does with the set holds for the parent. */
+/* The child's changes to the set apply to the parent. */
 static void child_changes(int op)
 {
     int a, b, set = epoll_create1(0);
@@ -174,7 +174,7 @@ static void both_wait(void)
     close(a), close(b), close(set);
 }
 
-/* The parent is gone, as that of a daemon: the child has the set to itself. */
+/* The parent is gone, like that of a daemon: the child has the set to itself. */
 static void parent_is_gone(void)
 {
     int set = epoll_create1(0);

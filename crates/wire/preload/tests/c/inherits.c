@@ -1,7 +1,7 @@
 /*
- * A program inherits a connection of which bytes are unread, without being given it, while the program that has started it
- * holds it, too. Its sender has ended its direction, is gone, was killed, or makes no call. All bytes come, to whichever of
- * the two asks first, and then the end.
+ * A program inherits a connection with unread bytes, without being given it, while the program that has started it also holds it.
+ * Its sender has ended its direction, is gone, was killed, or makes no call. All bytes arrive, at whichever of the two asks
+ * first, and then the end.
  */
 #include "common.h"
 #include <spawn.h>
@@ -17,7 +17,7 @@ enum way { SYSTEM, POPEN, SPAWN, FORK, CLEARED, VFORK, CLOSING, EXEC, WAYS };
 static const char *const ways[WAYS] = {"system", "popen", "posix_spawn", "fork", "fork, then inheritable",
                                         "vfork", "vfork, all others closed", "exec"};
 
-/* So much is sent before anybody reads. */
+/* Number of bytes that can be sent before anybody reads. */
 static const size_t fits = 100 << 10;
 
 static char program[PATH_MAX];
@@ -27,7 +27,7 @@ static char byte_at(size_t at)
     return (char)(at * 2654435761u >> 24);
 }
 
-/* A sender: what it says comes by `told`, and it goes on when `go` is closed. */
+/* A sender: `told` carries its reports, and it continues when `go` is closed. */
 struct peer {
     pid_t pid;
     int told, go;
@@ -49,7 +49,7 @@ static void send_and(struct sockaddr_in *address, size_t size, enum sender sende
         raise(SIGKILL);
     if (sender == EXITED)
         exit(0);
-    /* Nobody waits for it where more was sent than fits. */
+    /* If more was sent than fits, nobody waits for it. */
     if (write(told, "s", 1) < 0)
         CHECK(errno == EPIPE);
     if (sender == SILENT) {
@@ -61,7 +61,7 @@ static void send_and(struct sockaddr_in *address, size_t size, enum sender sende
     exit(0);
 }
 
-/* Returns the connection; what was sent is unread, if it fits. */
+/* Returns the connection, with unread bytes if they fit. */
 static int begin_peer(struct peer *peer, size_t size, enum sender sender, int flags)
 {
     struct sockaddr_in address;
@@ -79,7 +79,7 @@ static int begin_peer(struct peer *peer, size_t size, enum sender sender, int fl
     warm_up_answering(fd);
     check_on_ring(fd);
     peer->told = told[0], peer->go = go[1];
-    /* Until it has come so far, or is gone. */
+    /* Waits until it has come this far, or is gone. */
     if (size <= fits)
         CHECK(read(peer->told, &c, 1) == (sender == HALF || sender == SILENT));
     return fd;
@@ -96,7 +96,7 @@ static void end_peer(struct peer *peer, int shows)
     CHECK(waitpid(peer->pid, NULL, 0) == peer->pid);
 }
 
-/* Reads until the end. A killed or silent sender ends as TCP has it, which depends on what it has read. */
+/* Reads until the end. The end of a killed or silent sender is that of TCP, which depends on what it has read. */
 static void read_rest(const char *who, int fd, size_t from, size_t size)
 {
     static char bytes[65536];
@@ -134,7 +134,7 @@ static void sum_up(int fd, unsigned long *len, unsigned long *sum)
     }
 }
 
-/* What the new program does. */
+/* The actions of the new program. */
 static int successor(char **argv)
 {
     const char *what = argv[1];
@@ -147,7 +147,7 @@ static int successor(char **argv)
         end_of(fd);
     }
     if (!strcmp(what, "silent")) {
-        /* The sender is killed once this one has begun. */
+        /* The sender is killed once this program has started. */
         close(atoi(argv[5]));
         read_rest("the new program", fd, from, size);
     }
@@ -157,7 +157,7 @@ static int successor(char **argv)
         for (size_t at = 0; at < sizeof some; at++)
             CHECK(some[at] == byte_at(from + at));
         sprintf(next, "%zu", from + sizeof some);
-        /* By another program, which a shell becomes, and one that is started beside it. */
+        /* Another program that a shell becomes, and one that is started beside it. */
         char command[PATH_MAX + 128];
         sprintf(command, "exec %s read-some %d %s %zu", argv[0], fd, next, size);
         CHECK(system(command) == 0);
@@ -220,7 +220,7 @@ static int successor(char **argv)
     if (!strcmp(what, "write"))
         write_all(fd, "hello from the new program", 26);
     if (!strcmp(what, "leave")) {
-        /* For a program without the library. */
+        /* A program without the library. */
         execle("/bin/true", "true", NULL, (char *[]){NULL});
         return 9;
     }
@@ -309,7 +309,7 @@ static void inherit(enum way way, enum sender sender, size_t size)
     exit(0);
 }
 
-/* The new program does something else with what it inherits. */
+/* The new program uses the connection that it inherits in another way. */
 static void with(const char *what, size_t size, int forks)
 {
     struct peer peer;
@@ -334,7 +334,7 @@ static void with(const char *what, size_t size, int forks)
     end_peer(&peer, 1);
 }
 
-/* Both receive in turns, by 1000 bytes each. */
+/* Both receive in turns, 1000 bytes each. */
 static void in_turns(int forks)
 {
     enum { size = 60000 };
@@ -373,7 +373,7 @@ static int count_numbers(void)
     return count;
 }
 
-/* No program is started: this one goes on as it was. */
+/* No program is started: this one continues unchanged. */
 static void failed(void)
 {
     struct peer peer;
@@ -436,7 +436,7 @@ static void *start_reader(void *argument)
     return NULL;
 }
 
-/* Threads start programs that receive at the same time as this one, while the sender goes on: each byte comes once. */
+/* Threads start programs that receive at the same time as this one, while the sender continues: each byte comes once. */
 static void all_at_once(void)
 {
     enum { size = 1 << 20, READERS = 4 };
@@ -464,7 +464,7 @@ static void all_at_once(void)
     }
 }
 
-/* Files that are no rest, whatever they say, change nothing. */
+/* Files that are not rests, whatever they contain, change nothing. */
 static void forged(int how)
 {
     struct {

@@ -1,4 +1,4 @@
-/* What the C library does with a socket by itself: streams that stand at its number, and programs that it starts. */
+/* The C library's own uses of a socket: streams at its number, and programs that it starts. */
 #include "common.h"
 #include "waiting.h"
 #include <execinfo.h>
@@ -17,7 +17,7 @@ static void put_back(int number, int aside)
     CHECK(dup2(aside, number) == number && close(aside) == 0);
 }
 
-/* As inetd does it, and by a number that was closed before. */
+/* As inetd does it, and with a number that was closed before. */
 static void standard_streams(int by_closing)
 {
     struct waiting waiting;
@@ -40,7 +40,7 @@ static void standard_streams(int by_closing)
     put_back(1, out), put_back(0, in);
     show("answer", &waiting);
     printf("%s%c\n", got ? got : "(nothing)", next);
-    /* What it had read ahead belongs to the old stream. */
+    /* Bytes that it had read ahead belong to the old stream. */
     __fpurge(stdin);
     say("end", recv(a, &byte, 1, 0));
     close(a);

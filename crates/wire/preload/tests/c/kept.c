@@ -1,13 +1,12 @@
 /*
- * A receiver that stands still for so long that its sender leaves the full ring, and the kernel takes as much as it can:
- * however the sender waits. Nothing is lost if the receiver then goes on, or hands its socket to libc, which knows nothing
- * of the ring.
+ * A receiver that pauses until its sender leaves the full ring, and the kernel has taken all it can, with any way of waiting in
+ * the sender. Nothing is lost if the receiver then continues, or hands its socket to libc, which does not know about the ring.
  */
 #include "common.h"
 #include "room.h"
 
 #define TOTAL (16 << 20)
-/* More than a ring takes, and less than the kernel does, as it is by default (tcp_wmem, 4 MiB). */
+/* More than a ring takes, and less than the kernel does by default (tcp_wmem, 4 MiB). */
 #define MOST_OF_TCP (3 << 20)
 
 static char message[TOTAL];
@@ -76,7 +75,7 @@ static void send_to_nobody(enum how how, int hands_over)
     printf("%s: done\n", names[how]);
 }
 
-/* They wait for seconds each, so all of them do at once; what they say comes in order. */
+/* Each waits for seconds, so all of them run at once; their output comes in order. */
 int main(void)
 {
     struct {

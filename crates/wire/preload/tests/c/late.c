@@ -1,4 +1,4 @@
-/* A ring of liburing that is made when connections are in use already, and moves their bytes. */
+/* A ring of liburing that is made when connections are already in use, and moves their bytes. */
 #include "common.h"
 #include "raw.h"
 #include <linux/io_uring.h>

@@ -1,10 +1,11 @@
-/* Connections that leave the library's sight: passed, inherited, used by libc itself, or by means only the kernel has. */
+/* Connections that leave the library's sight: passed on, inherited, used by libc itself, or with operations that only the
+   kernel has. */
 #include "common.h"
 #include <spawn.h>
 
 extern char **environ;
 
-/* Waits for an answer from before the other end is given away: it takes part in that while it waits. */
+/* Waits for an answer since before the other end is given away, and takes part in that while it waits. */
 struct answer {
     pthread_t thread;
     int fd;
@@ -71,7 +72,7 @@ static void passed(void)
     close(a), close(ends[0]), close(ends[1]);
 }
 
-/* A program that knows nothing of the library gets the connection as its standard input and output. */
+/* A program without the library gets the connection as its standard input and output. */
 static void inherited(int how)
 {
     int a, b;
@@ -103,7 +104,7 @@ static void inherited(int how)
                 execvp("cat", (char *[]){"cat", NULL});
             _exit(9);
         }
-        /* Until it has become the other program. */
+        /* Waits until it has become the other program. */
         close(ends[1]);
         CHECK(read(ends[0], buf, 1) == 0);
         close(ends[0]);

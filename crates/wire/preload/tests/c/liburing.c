@@ -1,8 +1,8 @@
-/* A stand-in for liburing: it makes a ring by an instruction. */
+/* A stand-in for liburing: makes a ring with an instruction of its own. */
 #include "raw.h"
 #include <linux/io_uring.h>
 
-/* Which one it is. */
+/* Identifies the copy. */
 #ifndef MARK
 #define MARK 0
 #endif

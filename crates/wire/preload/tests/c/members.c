@@ -1,7 +1,7 @@
-/* Who is in an epoll set, by which number, and for how long. */
+/* The members of an epoll set, their numbers, and how long they stay. */
 #include "common.h"
 
-/* The compiler must not know it. */
+/* Hidden from the compiler. */
 static volatile int too_many_events = INT_MAX / (int)sizeof(struct epoll_event) + 1;
 
 static int ctl(int set, int op, int fd, uint32_t events, uint64_t data)
@@ -15,7 +15,7 @@ static int by_data(const void *a, const void *b)
     return x->data.u64 < y->data.u64 ? -1 : x->data.u64 > y->data.u64;
 }
 
-/* What a wait that does not sleep says, ordered by data. */
+/* The result of a wait that does not sleep, ordered by data. */
 static void look(const char *what, int set)
 {
     struct epoll_event events[16];
@@ -32,7 +32,7 @@ static void look(const char *what, int set)
     printf("\n");
 }
 
-/* A connection by which small messages travel at once. */
+/* A connection on which small messages travel at once. */
 static void open_pair(int *a, int *b)
 {
     pair(a, b);
@@ -45,7 +45,7 @@ static void arrive(int fd, int at, const char *text)
     CHECK(poll(&(struct pollfd){at, POLLIN, 0}, 1, -1) == 1);
 }
 
-/* The registered number is closed, a duplicate is not: the registration goes on under the old number. */
+/* The registered number is closed, a duplicate is not: the registration continues under the old number. */
 static void closed_number(uint32_t how)
 {
     int a, b, set = epoll_create1(0);
@@ -79,7 +79,7 @@ static void closed_number(uint32_t how)
     close(a), close(set);
 }
 
-/* Something else gets the number meanwhile. */
+/* Another file gets the number in the meantime. */
 static void reused_number(void)
 {
     int a, b, c, d, set = epoll_create1(0);
@@ -201,7 +201,7 @@ static void strange(void)
     close(b), close(set);
 }
 
-/* The number was closed before the connection was worth anything. */
+/* The number was closed before the connection was accelerated. */
 static void closed_early(void)
 {
     struct sockaddr_in address;
@@ -220,11 +220,11 @@ static void closed_early(void)
     close(a), close(other), close(fd), close(set);
 }
 
-/* To whom polls a set, what is not in it, or not wanted there, is nothing, whichever way it comes. */
+/* A poll of a set ignores connections that are not in it, or whose events are not wanted, on either carrier. */
 static void unwanted(void)
 {
     static const char text[] = "more than a hundred bytes, so that what follows them may have to come by TCP, which is the "
-                               "kernel's to tell of, if it was asked";
+                               "reported by the kernel, if it was asked";
     int a, b, set = epoll_create1(0);
     char c;
     open_pair(&a, &b);
@@ -266,7 +266,7 @@ static void *close_duplicates(void *rounds)
     return NULL;
 }
 
-/* Another thread closes the number that is in the set, not the last one, as the first wait on the set begins. */
+/* Another thread closes the number in the set, but not the last number, as the first wait on the set begins. */
 static void closed_meanwhile(void)
 {
     int b, rounds = 400;

@@ -17,7 +17,7 @@ static void limit(rlim_t bytes)
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
 }
 
-/* The stack grows, too. */
+/* The stack also grows. */
 static void touch_stack(void)
 {
     char pages[STACK];
@@ -44,7 +44,7 @@ static void need_much(int from, int to)
     }
     for (int at = 0; at < AGAIN; at++) {
         off_t begin = 0;
-        /* As much as there is room for. */
+        /* As many bytes as there is room for. */
         set_nonblocking(from, 1);
         ssize_t n = sendfile(from, file, &begin, LARGE);
         CHECK(n > 0);

@@ -1,4 +1,4 @@
-/* recvmsg with arguments that are no good, and what it leaves in errno when they are. */
+/* recvmsg with invalid arguments, and the value of errno with valid ones. */
 #include "common.h"
 
 static char bytes[64];
@@ -29,7 +29,7 @@ static void receive(int fd, const struct attempt *attempt)
            (unsigned)message.msg_flags);
 }
 
-/* A new connection for each, which has talked before or not. */
+/* A new connection for each, which has exchanged bytes before or not. */
 static void each(int warm)
 {
     static struct sockaddr_in from;

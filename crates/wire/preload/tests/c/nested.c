@@ -1,4 +1,4 @@
-/* Sets inside sets, one to three levels deep: a message wakes the outermost one once, and what was received wakes nobody. */
+/* Sets inside sets, one to three levels deep: a message wakes the outermost one once, and received messages wake nobody. */
 #include "common.h"
 
 #define MESSAGES 200
@@ -21,7 +21,7 @@ static void enter(int set, int fd, uint32_t events)
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &(struct epoll_event){events, {.fd = fd}}) == 0);
 }
 
-/* Goes on asking as a program does, from the outermost set to the connection; whether that is ready. */
+/* Queries like a program, from the outermost set to the connection; returns whether that is ready. */
 static int is_ready(const int *sets, int level, int fd, int timeout)
 {
     struct epoll_event event;
@@ -61,7 +61,7 @@ static void try(int levels, uint32_t events, int nonblocking)
         }
     }
     CHECK(pthread_join(peer, NULL) == 0);
-    /* The peer may be stopped before it rings for what was received meanwhile. */
+    /* The peer may be stopped before it rings for a message that is received in the meantime. */
     if (wakes > MESSAGES + FEW)
         printf("%d wake-ups for %d messages\n", wakes, messages);
     printf("%d levels, events %x: %d messages, at rest %d\n", levels, events, messages, is_ready(sets, levels, b, 100));
@@ -81,7 +81,8 @@ static void take_and_tell(void *unused)
     write_all(end_of_pipe, "p", 1);
 }
 
-/* The two sets inside share one word of data: what was received in one does not hide what the other tells only once. */
+/* The two inner sets have the same data: after one message was received, the other set's event, reported only once, must not
+   be hidden. */
 static void one_word(void)
 {
     int sets[3], tube[2], rounds = 100;
@@ -115,7 +116,7 @@ static void send_urgent(void *fd)
     CHECK(send(*(int *)fd, "!", 1, MSG_OOB) == 1);
 }
 
-/* The connection goes back to TCP, and nothing is to be read. */
+/* The connection goes back to TCP, and there are no bytes to read. */
 static void urgent(int levels)
 {
     int a, b, sets[4];

@@ -1,4 +1,4 @@
-/* A process that may open nothing any more, by a limit of 0, receives, sends and sees ends as before. */
+/* A process that may open no more files, because of a limit of 0, receives, sends and sees ends as before. */
 #include "common.h"
 #include <sys/resource.h>
 
@@ -22,7 +22,7 @@ static void *echo(void *unused)
     return NULL;
 }
 
-/* The limit bounds what may be asked for, whatever is ready. */
+/* The limit bounds the list, whatever is ready. */
 static void lists(void)
 {
     struct rlimit limit, low;

@@ -1,4 +1,4 @@
-/* A call that sleeps goes on with its connection when another thread closes the number, whatever gets the number next. */
+/* A sleeping call continues with its connection when another thread closes the number, whatever gets the number next. */
 #include "common.h"
 #include <sys/sendfile.h>
 
@@ -26,7 +26,7 @@ static void *send_lots(void *argument)
     return NULL;
 }
 
-/* Calls that the library makes of several. */
+/* Calls for which the library makes several. */
 static void *send_file(void *argument)
 {
     char path[] = "/tmp/seekwire-number-XXXXXX";
@@ -79,7 +79,7 @@ static pthread_t start(void *(*call)(void *))
     return thread;
 }
 
-/* A new connection, of which the accepted end gets the number that was closed. */
+/* A new connection, whose accepted end gets the closed number. */
 static int connect_anew(int number)
 {
     int other = socket(AF_INET, SOCK_STREAM, 0);
@@ -106,7 +106,7 @@ static void interrupt(int signal)
     (void)signal;
 }
 
-/* As runtimes end a receive of another thread: another file takes the number, and a signal ends what sleeps on the old one. */
+/* As runtimes end a receive of another thread: another file takes the number, and a signal ends the sleep on the old one. */
 static void interrupted(void)
 {
     struct sigaction action = {.sa_handler = interrupt};
@@ -121,7 +121,7 @@ static void interrupted(void)
         clock_gettime(CLOCK_REALTIME, &limit);
         limit.tv_sec += 10;
         if (pthread_timedjoin_np(thread, NULL, &limit) != 0) {
-            /* It sleeps on, and holds up all that follows. */
+            /* It continues to sleep, and blocks all that follows. */
             say("not interrupted in round", round);
             _exit(1);
         }
@@ -152,7 +152,7 @@ int main(void)
         wrong += shut ? result != 0 : result != 3 || strcmp(got, "old") != 0;
         ask(other, b, "one");
         ask(b, other, "two");
-        /* The call is over, and with it the connection. */
+        /* The call has ended, and with it the connection. */
         wrong += read(a, &c, 1) != 0;
         close(a);
         close(b);

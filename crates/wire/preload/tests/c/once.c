@@ -1,6 +1,6 @@
 /*
- * A signal that is sent once, after its thread's call can be seen to have begun, ends the call wherever it finds it: asleep,
- * or awake on the way to its next sleep.
+ * A signal that is sent once, after its thread's call has visibly begun, ends the call wherever it is: asleep, or awake on the
+ * way to its next sleep.
  */
 #include "common.h"
 
@@ -53,7 +53,7 @@ static void begin_call(struct call *call, int fd, void *(*function)(void *))
     CHECK(pthread_create(&call->thread, NULL, function, call) == 0);
 }
 
-/* Whether the signal has ended it. */
+/* Returns whether the signal has ended it. */
 static void interrupt(struct call *call)
 {
     struct timespec limit;
@@ -71,7 +71,7 @@ static int unread(int fd)
     return n;
 }
 
-/* Some time, each round another one, in which the other thread gets as far as it likes. */
+/* Waits for a while, different in each round, so that the other thread gets to different points. */
 static void linger(unsigned round)
 {
     for (volatile unsigned i = 0; i < round * 97 % 40000; i++)
@@ -86,7 +86,7 @@ int main(void)
     struct sigaction action = {.sa_handler = on_signal};
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
 
-    /* On one processor, on which it runs behind all others, the sender is found where it rings the doorbell or gives bytes to TCP. */
+    /* On a single processor, with the lowest priority, the sender is found where it rings the doorbell or gives bytes to TCP. */
     cpu_set_t all, first;
     CPU_ZERO(&first);
     CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
@@ -126,7 +126,7 @@ int main(void)
     close(a);
     close(b);
 
-    /* As the JVM closes a socket: the number is made to stand for another file, and who sleeps is told by a signal. */
+    /* As the JVM closes a socket: another file takes the number, and a signal wakes the sleeping thread. */
     int marker[2], over = 0;
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, marker) == 0 && close(marker[1]) == 0);
     for (unsigned round = 0; round < ROUNDS; round++) {

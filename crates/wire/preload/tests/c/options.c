@@ -1,4 +1,4 @@
-/* Options that make no difference to a stream of bytes keep nobody from the ring. */
+/* Options that do not affect a byte stream keep no connection from the ring. */
 #include "common.h"
 #include <sched.h>
 
@@ -25,7 +25,7 @@ static int plainly(int a, int b)
     return message.msg_flags;
 }
 
-/* The kernel begins to take the time some time later, and says from then on that there was no room for it. */
+/* The kernel begins to take time stamps some time later, and from then on reports that there was no room for them. */
 static void stamps(int a, int b)
 {
     while (plainly(a, b) != MSG_CTRUNC)
@@ -48,7 +48,7 @@ static void harmless(void)
             warm_up(a, b);
             check_on_ring(a);
             check_on_ring(b);
-            /* A call that tells of more than bytes has nothing to tell, or tells what the kernel does. */
+            /* A call that returns more than bytes returns no messages, or those of the kernel. */
             if (options[at].number == SO_TIMESTAMP || options[at].number == SO_TIMESTAMPNS)
                 stamps(a, b);
             else
@@ -63,7 +63,7 @@ static void await_unread(int fd, int wanted)
         CHECK(ioctl(fd, FIONREAD, &unread) == 0);
 }
 
-/* A receive ends before the urgent byte, wherever the bytes before it came from. */
+/* A receive ends before the urgent byte, whichever carrier the bytes before it used. */
 static void urgent(int in_line, int way)
 {
     char buf[16];
@@ -81,7 +81,7 @@ static void urgent(int in_line, int way)
     CHECK(poll(&entry, 1, -1) == 1 && entry.revents == POLLPRI);
     write_all(a, "ef", 2);
     for (int behind = 0; behind < 2; behind++) {
-        /* Before the mark, more is wanted than there is. */
+        /* Requests more bytes than there are before the mark. */
         size_t wanted = !behind ? 5 : in_line ? 3 : 2;
         switch (way) {
         case 0:

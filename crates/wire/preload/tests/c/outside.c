@@ -1,12 +1,12 @@
 /*
- * Programs that wait by system calls of their own, past the C library: each connection has all of its bytes, no wait tells
- * data that the program has not given, and only connections whose waits are seen come to the ring.
+ * Programs that wait with system calls of their own, bypassing the C library: each connection gets all of its bytes, no wait
+ * reports data that the program has not set, and only connections whose waits are seen come to the ring.
  */
 #include "common.h"
 #include "raw.h"
 #include <sys/mman.h>
 
-/* Nothing of the library's, and no address of the program's. */
+/* Not a tag of the library, and not an address of the program. */
 #define DATA(fd) (0xabcd000000000000 | (uint64_t)(fd) << 8)
 #define ROUNDS 200
 #define CONNECTIONS 100
@@ -116,7 +116,7 @@ static void by_libc_select(int fd)
 static const struct way {
     const char *name;
     void (*wait)(int);
-    /* Whether the connections are in a set all the time, and whether the wait is a call of libc's. */
+    /* Whether the connections are in a set all the time, and whether the wait is a call of libc. */
     int has_set, is_seen;
 } ways[] = {
     {"epoll_wait", by_epoll_wait, 1, 0},    {"epoll_pwait", by_epoll_pwait, 1, 0}, {"epoll_pwait2", by_epoll_pwait2, 1, 0},
@@ -142,7 +142,7 @@ static void open_pair(int *a, int *b, int nonblocking)
     set_nonblocking(*b, nonblocking);
 }
 
-/* Receives exactly `len` bytes that begin with `first`, and nothing else. */
+/* Receives exactly `len` bytes that begin with `first`. */
 static void take(const struct way *way, int fd, char first, size_t len)
 {
     char bytes[8192], more;
@@ -214,7 +214,7 @@ static void try(const struct way *way)
     CHECK(close(set) == 0);
 }
 
-/* Connections that block, and so come to the ring, and are waited for by system calls afterwards. */
+/* Connections that block, and so come to the ring, and are then waited for with raw system calls. */
 static void switched(const struct way *way)
 {
     int a, b;
@@ -238,7 +238,7 @@ static void switched(const struct way *way)
     CHECK(close(set) == 0);
 }
 
-/* A wait with a limit, as for a connect, is not how the program waits afterwards. */
+/* A wait with a timeout, as for a connect, does not count as the program's way of waiting. */
 static void connected_by_libc(void)
 {
     struct sockaddr_in address;
@@ -255,7 +255,7 @@ static void connected_by_libc(void)
     CHECK(close(a) == 0 && close(b) == 0 && close(set) == 0);
 }
 
-/* A set in which they were before was closed, and nobody has waited for it. */
+/* An earlier set of the connections was closed, and nobody has waited on it. */
 static void after_another_set(void)
 {
     const struct way *libc_epoll = &ways[7];
@@ -312,7 +312,7 @@ static void by_spinning(void)
     printf("spinning: done\n");
 }
 
-/* A byte arrives while a receive says that there is none and leaves the ring; the wait for it is not seen. */
+/* A byte arrives while a receive finds none and leaves the ring; the wait for it is not seen. */
 static void arrives_meanwhile(void)
 {
     struct sockaddr_in address;
@@ -340,11 +340,11 @@ static void arrives_meanwhile(void)
         atomic_store(&rounds[peer == 0], i);
         await_round(&rounds[peer > 0], i);
         if (peer == 0) {
-            /* As long as the receive takes, about. */
+            /* About as long as the receive takes. */
             for (volatile int delay = 2000 + i * 37 % 4000; delay > 0; delay--)
                 ;
             write_all(fd, "y", 1);
-            /* No call that could bring the byte after all. */
+            /* Without a call that could still fetch the byte. */
             poll->wait(fd);
         } else {
             ssize_t n = read(fd, &c, 1);

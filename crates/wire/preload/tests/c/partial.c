@@ -12,7 +12,7 @@ static void *send_twice(void *argument)
     ssize_t sent = send(fd, bytes, sizeof bytes, 0);
     begun += sent > 0 && sent < (ssize_t)sizeof bytes;
     if (send(fd, bytes, 10, MSG_NOSIGNAL) < 0)
-        /* If the reset comes in the midst of the first send, that may have got ECONNRESET. */
+        /* If the reset comes during the first send, that may have got ECONNRESET. */
         next_error += errno == ECONNRESET || errno == EPIPE;
     return NULL;
 }

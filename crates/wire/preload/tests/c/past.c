@@ -1,4 +1,4 @@
-/* Ways to a socket past the functions for sockets: requests to the kernel, numbers of one thread alone, remote procedure calls. */
+/* Ways to a socket without the socket functions: requests to the kernel, a thread's own descriptor table, remote procedure calls. */
 #include "common.h"
 #include "waiting.h"
 #include <linux/aio_abi.h>
@@ -160,7 +160,7 @@ int main(void)
     sent_to_a_pipe();
     duplicated();
     remote_call();
-    /* The last: the library does nothing more in such a process. */
+    /* Last, because the library does nothing more in such a process. */
     numbers_of_a_thread();
     return 0;
 }

@@ -1,4 +1,4 @@
-/* TCP_USER_TIMEOUT: how long a send waits for a peer that lives and takes nothing. */
+/* TCP_USER_TIMEOUT: how long a send waits for a peer that is alive and takes nothing. */
 #include "common.h"
 
 static void send_in_vain(int blocks, int size)

@@ -1,4 +1,4 @@
-/* Waits with a mask of their own, of which some have no time: whether a signal is let in that is pending before. */
+/* Waits with a signal mask of their own, some with a timeout of 0: whether a pending signal is let in. */
 #include "common.h"
 
 static volatile int handled;
@@ -11,7 +11,7 @@ static void handle(int signal)
 
 static sigset_t blocked, none;
 
-/* As `say`, and whether the handler has run; what still waits is taken. */
+/* Like `say`, and whether the handler has run; a signal that is still pending is consumed. */
 static void told(const char *what, long result)
 {
     struct timespec now = {0, 0};

@@ -1,4 +1,4 @@
-/* An object that is opened at run time, and makes a ring by the liburing that is linked into it or that it needs. */
+/* An object that is opened at run time, and makes a ring with the liburing that is linked into it or that it depends on. */
 struct ring;
 
 int io_uring_queue_init(unsigned entries, struct ring *ring, unsigned flags);

@@ -1,4 +1,4 @@
-/* Rings that are made in objects that have a liburing to themselves. */
+/* Rings made in objects that have their own liburing. */
 #include "common.h"
 #include "raw.h"
 #include <dlfcn.h>
@@ -42,7 +42,7 @@ int main(void)
     CHECK(recv(b, buf, 3, MSG_PEEK | MSG_WAITALL) == 3);
     void *inside = opened(INSIDE);
     int is_allowed = make("linked in", inside);
-    /* Where there is a ring, what it moves comes by the kernel. */
+    /* If there is a ring, its bytes come through the kernel. */
     if (is_allowed)
         say("from the kernel", raw6(SYS_recvfrom, b, (long)buf, sizeof buf, 0, 0, 0));
     void *needs = opened(NEEDS);

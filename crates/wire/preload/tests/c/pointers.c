@@ -1,18 +1,18 @@
-/* Bad pointers: what the kernel answers with EFAULT does not kill the program, and moves no byte. */
+/* Bad pointers, for which the kernel returns EFAULT, do not kill the program, and move no byte. */
 #include "common.h"
 #include <linux/io_uring.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
 
-/* Of a kind each: nowhere, a page that cannot be touched, one that can only be read, and addresses that no memory has. */
+/* One of each kind: nowhere, an inaccessible page, a read-only page, and addresses that no memory has. */
 static struct place {
     const char *name;
     char *at;
 } places[] = {{"null", NULL}, {"one", (char *)1}, {"unmapped", NULL}, {"read-only", NULL}, {"kernel", (char *)-4096ul}, {"nobody", (char *)(1ul << 60)}};
 enum { UNMAPPED = 2, READ_ONLY, PLACES = sizeof places / sizeof *places };
 
-/* The end of a page that can be used, before one that cannot. */
+/* The end of an accessible page, before an inaccessible one. */
 static char *edge;
 
 static char *volatile address;
@@ -36,7 +36,7 @@ static void give(int a, int b, const char *bytes)
     CHECK(recv(b, buf, len, MSG_PEEK | MSG_WAITALL) == (ssize_t)len);
 }
 
-/* What is left on a connection on which nothing was to be moved. */
+/* The remaining bytes of a connection on which no bytes were to be moved. */
 static void left(int b)
 {
     char buf[64] = "";
@@ -44,7 +44,7 @@ static void left(int b)
     printf("%s\n", buf);
 }
 
-/* Bytes are copied without asking first, so only addresses that are clearly none. */
+/* Bytes are copied without checking first, so only clearly invalid addresses qualify. */
 static int is_clear(int which)
 {
     return which != UNMAPPED && which != READ_ONLY;
@@ -151,7 +151,7 @@ static void headers(int a, int b)
     say("an address too long", sendto(a, "klmno", 5, 0, (struct sockaddr *)&address, 4096));
     say("an address of negative length", sendto(a, "klmno", 5, 0, (struct sockaddr *)&address, negative));
     left(b);
-    /* One message of two can be read. */
+    /* One message of two is readable. */
     struct mmsghdr *last = (struct mmsghdr *)edge - 1;
     memset(last, 0, sizeof *last);
     iov = (struct iovec){"pqr", 3};
@@ -165,7 +165,7 @@ static void headers(int a, int b)
     left(b);
 }
 
-/* Where recvfrom puts the address, and its length. */
+/* The address and length arguments of recvfrom. */
 static void addresses(int a, int b)
 {
     char buf[16];
@@ -193,7 +193,7 @@ static void addresses(int a, int b)
     left(b);
 }
 
-/* The kernel looks at a mask of signals whether there is something to wait for or not. */
+/* The kernel checks a signal mask whether there is something to wait for or not. */
 static void masks(int epfd, int fd, sigset_t *mask)
 {
     struct epoll_event event;
@@ -208,7 +208,7 @@ static void masks(int epfd, int fd, sigset_t *mask)
     say("epoll_pwait2, mask", epoll_pwait2(epfd, &event, 1, &none, mask));
 }
 
-/* Calls by number: what the C library would look at itself is the kernel's to look at. */
+/* Calls by number: arguments that the C library would check itself are left to the kernel. */
 static void by_number(int b)
 {
     for (int i = 0; i < PLACES; i++) {
@@ -235,7 +235,7 @@ static void by_number(int b)
     }
 }
 
-/* Whatever the kernel says where it has none. */
+/* Any result if the kernel has no io_uring. */
 static void rings(void)
 {
     struct io_uring_params params = {0};
@@ -255,7 +255,7 @@ static void rings(void)
     close(ring);
 }
 
-/* Messages that are longer than all of them together, and shorter than a header. */
+/* Lengths that exceed the total, and that are shorter than a header. */
 static void lengths_of_control_messages(int fd)
 {
     static const size_t lengths[] = {0, 1, 15, 16, 17, 20, 24, 25, 1000, 1ul << 20, 1ul << 40, SIZE_MAX - 8, SIZE_MAX};
@@ -275,7 +275,7 @@ static void lengths_of_control_messages(int fd)
     }
 }
 
-/* The kernel takes the bytes, and tells nothing. */
+/* The kernel takes the bytes, and returns no messages. */
 static void room_for_control_messages(int a, int b)
 {
     char buf[16];
@@ -333,7 +333,7 @@ static void waiting(int a, int b)
         say("poll beyond the edge", poll(list, 2, 0));
         say("poll up to the edge", poll(list, 1, 0));
         printf("%x\n", (unsigned)list->revents);
-        /* The event is there still. */
+        /* The event is still there. */
         say("epoll_wait", epoll_wait(epfd, &event, 1, 0));
         if (!empty)
             left(b);

@@ -150,7 +150,7 @@ static void ends(int a, int b)
     close(a);
 }
 
-/* The peer closes while the sender waits for room; or closed before. */
+/* The peer closes while the sender waits for room, or has closed before. */
 static void close_peer(void *argument)
 {
     CHECK(close(*(int *)argument) == 0);

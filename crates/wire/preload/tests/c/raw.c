@@ -1,4 +1,4 @@
-/* Waits by number: unlike the functions of these names, they say how much time is left, and take the size of a mask. */
+/* Waits by number: unlike the functions of these names, they return the remaining time, and take the size of a mask. */
 #include "common.h"
 #include <sys/syscall.h>
 
@@ -11,7 +11,7 @@ static struct timespec left;
 
 static void begin_time(void) { left = (struct timespec){LONG, 0}; }
 
-/* Some of the time has passed, and most has not. */
+/* Some of the time has passed, but most of it is left. */
 static void told(const char *what, long result)
 {
     say(what, result);

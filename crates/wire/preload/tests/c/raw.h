@@ -1,10 +1,10 @@
-/* System calls that do not come through the C library. */
+/* System calls that bypass the C library. */
 #ifndef RAW_H
 #define RAW_H
 
 #include <sys/syscall.h>
 
-/* As the kernel answers: minus an error number on failure. */
+/* Returns the kernel's result: minus an error number on failure. */
 __attribute__((unused)) static long raw6(long number, long a, long b, long c, long d, long e, long f)
 {
 #if defined(__x86_64__)

@@ -1,4 +1,4 @@
-/* Two real-time processes that are ended if they do not sleep now and then: a receive from a socket sleeps. */
+/* Two real-time processes that are killed if they never sleep: a receive from a socket sleeps. */
 #include "common.h"
 #include <sched.h>
 #include <sys/resource.h>
@@ -16,7 +16,7 @@ static void ask(const struct sockaddr_in *address)
     }
     struct rusage usage;
     CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
-    /* An answer may be there before a receive sleeps. Who waits awake sleeps in none. */
+    /* An answer may arrive before a receive sleeps. A spinning receiver would sleep in none. */
     say("it slept in one of a hundred receives", usage.ru_nvcsw >= ROUNDS / 100);
     CHECK(close(fd) == 0);
 }

@@ -1,4 +1,4 @@
-/* recv and its relatives: flags, limits, what they say about the sender, and errors. */
+/* recv and its relatives: flags, limits, the sender's address, and errors. */
 #include "common.h"
 
 static void flags(int a, int b)
@@ -24,7 +24,7 @@ static void flags(int a, int b)
     pthread_join(later.thread, NULL);
 }
 
-/* MSG_TRUNC: what is received, or looked at, is only counted. */
+/* MSG_TRUNC: bytes that are received, or peeked at, are only counted. */
 static void truncated(int a, int b)
 {
     static char many[20000], none[20000];
@@ -90,7 +90,7 @@ static void unread(int a, int b)
     printf("%d\n", n);
     drain(b, 10);
 
-    /* The kernel takes any address. */
+    /* The kernel accepts any address. */
     char room[2 * sizeof(int)] = {0};
     say("FIONBIO by an odd address", ioctl(b, FIONBIO, room + 1));
     write_all(a, "01234", 5);
@@ -120,13 +120,13 @@ static void vectors(int a, int b)
     say("readv of a negative length", readv(b, iov, 4));
 }
 
-/* Lengths that no memory has. Nothing is taken. */
+/* Lengths that no memory has. No bytes are taken. */
 static void impossible(int a, int b)
 {
     static volatile size_t lengths[] = {SSIZE_MAX, (size_t)SSIZE_MAX + 1, SIZE_MAX, 1ul << 62};
     static struct iovec many[IOV_MAX + 1];
     char buf[16] = "";
-    /* Of a size that the compiler does not know: its checks come before the call. */
+    /* Of a size hidden from the compiler, whose checks come before the call. */
     char *volatile somewhere = buf;
     write_all(a, "0123456789", 10);
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
@@ -208,7 +208,7 @@ static void timeouts(int a, int b)
     CHECK(setsockopt(a, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){0, 60000}, sizeof limit) == 0);
     size_t sent = fill(a);
     ssize_t more;
-    /* What is still under way may make room. */
+    /* Bytes still on their way may make room. */
     while ((more = send(a, buf, 1, 0)) > 0)
         sent += more;
     say("no room in time", more);
@@ -216,7 +216,7 @@ static void timeouts(int a, int b)
     CHECK(setsockopt(a, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0);
 }
 
-/* What is left of some time may be less than nothing. */
+/* The remainder of a timeout may be negative. */
 static void no_time(int a, int b)
 {
     static const struct timeval odd[] = {{-1, 0}, {-5, 999999}, {LONG_MIN, 0}, {0, -1}, {-1, -1}, {0, 1000000}};
@@ -242,7 +242,7 @@ static void no_time(int a, int b)
             write_all(a, "ab", 2);
             CHECK(recv(b, buf, 2, MSG_PEEK | MSG_DONTWAIT) == 2);
             say("a part", recv(b, buf, 3, MSG_WAITALL));
-            /* How much room there is changes. */
+            /* The amount of room changes. */
             size_t sent = fill(a);
             ssize_t moved;
             while ((moved = send(a, buf, 1, 0)) > 0)
@@ -258,7 +258,7 @@ static void no_time(int a, int b)
     CHECK(setsockopt(a, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){0, 0}, sizeof *odd) == 0);
 }
 
-/* Set before the connection is one that is accelerated, and inherited from the listener. */
+/* Set before the connection is accelerated, and inherited from the listener. */
 static void no_time_from_the_beginning(void)
 {
     struct timeval limit = {-1, 0};
@@ -304,7 +304,7 @@ static void nonblocking(int a, int b)
     pthread_join(later.thread, NULL);
 }
 
-/* recvmmsg tells an error before the bytes, and keeps for the next call what comes after some. */
+/* recvmmsg returns an error before the bytes, and keeps one after some messages for the next call. */
 static void many_and_an_error(void)
 {
     int a, b;

@@ -1,6 +1,6 @@
 /*
- * A signal handler makes the very calls that it interrupted, or waits for a program that inherits the connection. That it
- * runs in their midst is certain because the buffer cannot be touched before it has run: the copy itself raises the signal.
+ * A signal handler makes the very calls that it interrupted, or waits for a program that inherits the connection. It is certain
+ * to run during the calls because the buffer is inaccessible before: the copy itself raises the signal.
  */
 #include "common.h"
 #include <spawn.h>
@@ -68,7 +68,7 @@ static void during_wait(void)
     CHECK(close(d) == 0);
 }
 
-/* One connection of a set is shut down while a wait looks at the set, and another one closed. */
+/* During a wait on a set, one of its connections is shut down, and another one closed. */
 static void in_the_midst_of_a_wait(void)
 {
     struct epoll_event event = {EPOLLIN | EPOLLRDHUP, {0}};
@@ -87,7 +87,7 @@ static void in_the_midst_of_a_wait(void)
     CHECK(epoll_wait(set, events, 4, -1) == 1 && events[0].data.fd == b);
     CHECK(read(a, buf, 1) == 0 && read(c, buf, 1) == 0);
 
-    /* The set goes on, also with who has the number now. */
+    /* The set continues, also for the new file at the number. */
     read_all(b, buf, 1);
     CHECK(epoll_wait(set, events, 4, 0) == 0);
     close(c);
@@ -108,7 +108,7 @@ static enum way way;
 static int fd;
 static char program[PATH_MAX];
 
-/* The program that inherits the connection gets an error, since nobody can say what comes next; it may not wait. */
+/* The program that inherits the connection gets an error, because the next bytes are unknown; it may not wait. */
 static int successor(const char *number)
 {
     char byte;
@@ -135,7 +135,7 @@ static void wait_for_a_program(void)
     CHECK(status == 0);
 }
 
-/* Nothing is lost to the one that was interrupted, nor to its peer. */
+/* The interrupted call and its peer lose no bytes. */
 static void wait_in_the_midst(int sends)
 {
     char buf[3004];

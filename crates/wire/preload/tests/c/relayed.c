@@ -1,7 +1,7 @@
 /*
- * Another program gets a connection of which bytes are unread, and the sender does not send them again: it makes no call, has
- * ended its direction, has closed the socket, is gone, or is another program by now. The new holder reads every byte, in order,
- * and then the end.
+ * Another program gets a connection with unread bytes, and the sender does not send them again: it makes no call, has ended its
+ * direction, has closed the socket, is gone, or has become another program. The new holder reads every byte, in order, and then
+ * the end.
  */
 #include "common.h"
 #include <spawn.h>
@@ -16,10 +16,10 @@ enum way { EXEC, EXEC_AS_INPUT, FORK, FORK_SAME_NUMBER, VFORK, SPAWN, PASSED, ST
 static const char *const ways[WAYS] = {"exec", "exec as input", "fork", "fork, same number",
                                         "vfork", "posix_spawn", "passed", "fdopen"};
 
-/* So much is sent before anybody reads. */
+/* Number of bytes that can be sent before anybody reads. */
 static const size_t fits = 100 << 10;
 
-/* Pipes: `done` tells that the sender has come so far, `go` that it may go on. */
+/* Pipes: `done` reports that the sender has come this far, `go` lets it continue. */
 static int done[2], go[2];
 
 static char byte_at(size_t at)
@@ -65,7 +65,7 @@ static void send_and(struct sockaddr_in *address, size_t size, enum sender sende
         CHECK(close(fd) == 0);
     if (sender == REPLACED) {
         CHECK(dup2(go[0], 0) == 0 && dup2(done[1], 1) == 1);
-        /* It tells by its standard output, and ends by its standard input. */
+        /* It reports through its standard output, and ends with its standard input. */
         execlp("sh", "sh", "-c", "echo done 2>/dev/null; exec cat >/dev/null", NULL);
         _exit(9);
     }
@@ -73,7 +73,7 @@ static void send_and(struct sockaddr_in *address, size_t size, enum sender sende
         raise(SIGKILL);
     if (sender == EXITED)
         exit(0);
-    /* Nobody waits for it where more was sent than fits. */
+    /* If more was sent than fits, nobody waits for it. */
     if (write(done[1], "d", 1) < 0)
         CHECK(errno == EPIPE);
     if (sender == SILENT) {
@@ -182,7 +182,7 @@ static void serve(int listener, const char *program, enum way way, size_t size, 
     warm_up_answering(fd);
     check_on_ring(fd);
     close(done[1]);
-    /* What does not fit is sent while the new holder reads. */
+    /* Bytes that do not fit are sent while the new holder reads. */
     if (size <= fits) {
         if (sender == EXITED || sender == KILLED)
             CHECK(read(done[0], &c, 1) == 0);
@@ -228,14 +228,14 @@ static int port_of(int fd)
     return getsockname(fd, (struct sockaddr *)&address, &len) == 0 ? ntohs(address.sin_port) : -1;
 }
 
-/* It is for writing that a program gets the socket which does not load the library: no relay delays what it writes. */
+/* A program without the library gets the socket for writing: no relay delays its writes. */
 static void written_to(const char *program, int flags)
 {
     struct sockaddr_in address;
     int listener = listener_on(&address), status;
     char port[16], c;
     CHECK(pipe2(done, O_CLOEXEC) == 0);
-    /* A relay would be a child of this one. */
+    /* A relay would be a child of this process. */
     CHECK(prctl(PR_SET_CHILD_SUBREAPER, flags != 0) == 0);
     pid_t client = fork();
     if (client == 0) {
@@ -287,10 +287,11 @@ int main(int argc, char **argv)
             for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
                 if (argc == 4 && (way != atoi(argv[1]) || sender != atoi(argv[2]) || i != (size_t)atoi(argv[3])))
                     continue;
-                /* Whoever inherits it perhaps unknowingly gets what is unread when the sender makes its next call, if it does. */
+                /* A program that may not know that it inherits it gets the unread bytes when the sender makes its next call,
+                   if it does. */
                 if (way == FORK_SAME_NUMBER && (sender == SILENT || (sender == KILLED && sizes[i] > fits)))
                     continue;
-                /* Programs that load the library, and such as do not. */
+                /* Programs that load the library, and others that do not. */
                 try(i % 2 ? unaware : self, way, sizes[i], sender);
             }
     return 0;

@@ -1,4 +1,4 @@
-/* Epoll sets that another program would get if the exec did not fail, or gets: they tell what they told before. */
+/* Epoll sets that another program gets, or would get if the exec did not fail: they report the same events as before. */
 #include "common.h"
 
 static int next_of(int set, int timeout)
@@ -41,7 +41,7 @@ static void try_with(unsigned how, const char *name)
             CHECK(epoll_ctl(set, EPOLL_CTL_MOD, b, &event) == 0);
         }
     }
-    /* One that was there before, and is not received. */
+    /* A byte that was there before, and is not received. */
     write_all(a, "x", 1);
     try_to_leave();
     say("unread", next_of(set, 60000));
@@ -62,7 +62,7 @@ static void try_with(unsigned how, const char *name)
     close(a), close(b), close(set);
 }
 
-/* One by which nothing has come yet: it becomes worth watching only later. */
+/* A connection without traffic so far: it is watched only later. */
 static void try_fresh(unsigned how, const char *name)
 {
     struct sockaddr_in address;
@@ -100,7 +100,8 @@ static void end_both(int a, int b)
     CHECK(poll(&(struct pollfd){b, 0, 0}, 1, -1) == 1);
 }
 
-/* A shot that waits for no more than what is always told, and one that is fired: of both, the kernel has nothing else. */
+/* A one-shot registration that waits only for events that are always reported, and one that has fired: the kernel has nothing
+   else of either. */
 static void try_end(unsigned events)
 {
     int a, b, set = epoll_create1(0);
@@ -169,7 +170,7 @@ static void try_exclusive(void)
     close(a), close(b), close(set);
 }
 
-/* A child that leaves, or closes what it has, changes no set of its parent, where connections come and go. */
+/* A child that leaves, or closes its files, changes no set of its parent, in which connections come and go. */
 static void try_in_child(int leaves)
 {
     int a, b, status, set = epoll_create1(0);
@@ -197,7 +198,7 @@ static void try_in_child(int leaves)
     close(a), close(b), close(set);
 }
 
-/* What comes by `from` is told by the set also in another program, though the registered number is closed. */
+/* The set also reports bytes that come through `from` in another program, although the registered number is closed. */
 static void try_kept(void)
 {
     int a, b, status;

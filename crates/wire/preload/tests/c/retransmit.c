@@ -1,6 +1,6 @@
 /*
- * A sender whose peer hands its socket to libc, which knows nothing of the ring. The socket buffers are small, so what is
- * sent again goes out while the sender waits for something else.
+ * A sender whose peer hands its socket to libc, which does not know about the ring. The socket buffers are small, so the
+ * retransmitted bytes go out while the sender waits for something else.
  */
 #include "common.h"
 #include <sys/prctl.h>
@@ -13,7 +13,7 @@ static const char *const names[HOWS] = {"poll", "select", "level", "edge", "one 
 
 static char message[TOTAL];
 
-/* Reads what has come by the ring until the client has done what it can without waiting, and the rest through libc. */
+/* Reads bytes from the ring until the client has done what it can without waiting, and the rest through libc. */
 static void serve(enum how how, int listener, int told, int tells)
 {
     int fd = accept(listener, NULL, NULL);
@@ -39,7 +39,7 @@ static void serve(enum how how, int listener, int told, int tells)
     exit(0);
 }
 
-/* Waits for the answer, or for room too; returns what is ready. */
+/* Waits for the answer, or also for room; returns what is ready. */
 static int wait_for(enum how how, int set, int fd, int room)
 {
     struct epoll_event event = {.events = EPOLLIN | (room ? EPOLLOUT : 0)};
@@ -103,7 +103,7 @@ static void send_while_waiting(enum how how)
         }
     }
     if (how == LEAVE || how == QUIT) {
-        /* Closed as soon as the peer has handed over, with most of it still to be sent again. */
+        /* Closed when the peer has just handed over, with most bytes still to be sent again. */
         struct pollfd entries[] = {{.fd = fd, .events = POLLIN}, {.fd = tells[0], .events = POLLIN}};
         CHECK(poll(entries, 2, -1) > 0 && entries[1].revents == POLLIN);
         if (how == QUIT)
@@ -127,7 +127,7 @@ int main(void)
         message[i] = i * 2654435761u >> 24;
     for (enum how how = POLL; how < QUIT; how++)
         send_while_waiting(how);
-    /* A process that leaves in a hurry; the one that receives is then a child of this one. */
+    /* A process that leaves in a hurry; the receiving process then becomes a child of this one. */
     CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
     pid_t child = fork();
     if (child == 0)

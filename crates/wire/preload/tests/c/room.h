@@ -4,11 +4,11 @@
 
 #include "common.h"
 
-/* LOOKS: after many waits that did not sleep, since something else was ready. NESTED: in another set. */
+/* LOOKS: after many waits that did not sleep, because something else was ready. NESTED: in another set. */
 enum how { BLOCK, POLL, SELECT, LEVEL, EDGE, LOOKS, NESTED, HOWS };
 static const char *const names[HOWS] = {"block", "poll", "select", "level", "edge", "looks", "nested"};
 
-/* A set for one of the ways, with `fd` in it. */
+/* A set for one of the ways, containing `fd`. */
 static int set_with(enum how how, int fd)
 {
     int set = epoll_create1(0);
@@ -24,7 +24,7 @@ static long long now(void)
     return time.tv_sec * 1000LL + time.tv_nsec / 1000000;
 }
 
-/* Waits on a set beside something that is always ready. */
+/* Waits on a set along with something that is always ready. */
 static int look_and_wait(int set, int fd, int timeout)
 {
     int ready[2], found = 0;
@@ -41,7 +41,7 @@ static int look_and_wait(int set, int fd, int timeout)
     return found ? 1 : epoll_wait(set, events, 1, timeout);
 }
 
-/* Waits on a set that has the set. It may be called although nothing is there. */
+/* Waits on a set that contains the set. It may be reported as readable without an event. */
 static int wait_in_another(int set, int timeout)
 {
     int outer = epoll_create1(0), n = 0;
@@ -59,7 +59,7 @@ static int wait_in_another(int set, int timeout)
     return n;
 }
 
-/* Waits for room, for ever if `timeout` (ms) is negative; 0 if there is none for a while. */
+/* Waits for room, for ever if `timeout` (ms) is negative; returns 0 if there is none for that long. */
 static int wait_for_room(enum how how, int set, int fd, int timeout)
 {
     struct pollfd entry = {.fd = fd, .events = POLLOUT};

@@ -1,4 +1,4 @@
-/* send and its relatives: everything arrives once and in order, whatever it was sent with. */
+/* send and its relatives: everything arrives once and in order, whichever call sent it. */
 #include "common.h"
 #include <linux/sockios.h>
 #include <sys/sendfile.h>

@@ -1,6 +1,6 @@
 /*
- * Random operations on streams of several kinds and on one epoll set that they are in, in one thread, beside a model of what
- * the kernel may answer: epoll_wait, poll and select say exactly what is readable, and nobody who is ready is passed over
+ * Random operations on streams of several kinds and on an epoll set that contains them, in one thread, compared with a model of
+ * the kernel's possible answers: epoll_wait, poll and select report exactly what is readable, and no ready stream is passed over
  * for long.
  */
 #include "common.h"
@@ -20,7 +20,7 @@ static unsigned below(unsigned bound)
 
 enum kind { RING, FRESH, PIPE, EVENT, LOCAL, KINDS };
 
-/* Both ends of something that bytes go through. */
+/* Both ends of a stream of some kind. */
 static struct stream {
     enum kind kind;
     int in, out;
@@ -28,15 +28,15 @@ static struct stream {
     int ended;
 } streams[STREAMS];
 
-/* A place in the set. */
+/* A registration in the set. */
 static struct entry {
     struct stream *stream;
     int fd;
     uint32_t events;
     uint64_t data;
-    /* News for an edge-triggered one; a one-shot one that may fire. */
+    /* Edge-triggered: whether there is news. One-shot: whether it may fire. */
     int news, live;
-    /* How many others were reported while it was ready and had to wait. */
+    /* Number of others that were reported while it was ready and had to wait. */
     int passed_over;
 } entries[ENTRIES];
 
@@ -76,7 +76,7 @@ static int is_connection(const struct stream *stream)
     return stream->kind == RING || stream->kind == FRESH;
 }
 
-/* What poll says of it. */
+/* The answer of poll. */
 static uint32_t state(const struct stream *stream)
 {
     uint32_t events = stream->bytes || stream->ended ? EPOLLIN : 0;
@@ -139,7 +139,7 @@ static void open_stream(struct stream *stream)
         CHECK(setsockopt(stream->out, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)) == 0);
 }
 
-/* Something happens that wakes those who wait to read. */
+/* Notes an event that wakes readers. */
 static void wake(struct stream *stream)
 {
     for (struct entry *entry = entries; entry < entries + ENTRIES; entry++)
@@ -155,7 +155,7 @@ static void write_some(struct stream *stream)
     size_t len = stream->kind == EVENT ? 8 : 1 + below(below(4) ? 16 : 400);
     snprintf(last, sizeof last, "writing %zu", len);
     write_all(stream->out, one, len);
-    /* It has arrived. */
+    /* Waits until it has arrived. */
     CHECK(poll(&(struct pollfd){stream->in, POLLIN, 0}, 1, -1) == 1);
     wake(stream);
     stream->bytes += stream->kind == EVENT ? 1 : len;

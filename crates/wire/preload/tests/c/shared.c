@@ -1,10 +1,10 @@
 /*
  * O_NONBLOCK, SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVLOWAT, TCP_INQ and SO_TIMESTAMP belong to the socket: another process that has it may set
- * them, and what this one does next goes by them.
+ * them, and the next calls of this process follow them.
  */
 #include "common.h"
 
-/* One call of a child on a socket that it shares with this process; done when this returns. */
+/* Makes one call in a child, on a socket that it shares with this process; done when this returns. */
 static void in_child(int fd, void (*work)(int))
 {
     pid_t child = fork();
@@ -87,7 +87,7 @@ static int told(int b, int *value)
     return at ? at->cmsg_type : -1;
 }
 
-/* What is told beside the bytes. */
+/* The messages that come with the bytes. */
 static void messages(int a, int b)
 {
     int unread = -1;
@@ -102,7 +102,7 @@ static void messages(int a, int b)
     printf("nothing: %d\n", told(b, &unread));
     printf("nothing: %d\n", told(b, &unread));
     in_child(b, tells_times);
-    /* The kernel begins to take the time some time later. */
+    /* The kernel begins to take time stamps some time later. */
     do
         write_all(a, "x", 1);
     while (told(b, &unread) < 0);
@@ -110,7 +110,7 @@ static void messages(int a, int b)
     printf("SO_TIMESTAMP: %d\n", told(b, &unread));
 }
 
-/* Everything that may wait, in vain. */
+/* All calls that may wait, in vain. */
 static void in_vain(int a, int b)
 {
     char buf[16] = "";
@@ -125,7 +125,7 @@ static void in_vain(int a, int b)
     for (int there = 0; there < 2;)
         CHECK(ioctl(b, FIONREAD, &there) == 0);
     say("a part", recv(b, buf, 3, MSG_WAITALL));
-    /* How much room there is changes. */
+    /* The amount of room changes. */
     size_t room = fill(b);
     ssize_t n;
     while ((n = send(b, buf, 1, 0)) > 0)
@@ -140,7 +140,7 @@ static void in_vain(int a, int b)
     drain(a, room);
 }
 
-/* Somebody answers once this process sleeps. */
+/* Another process answers once this one sleeps. */
 static void waits(int a, int b, const char *what)
 {
     char buf[4];
@@ -177,7 +177,7 @@ int main(void)
     write_all(a, "1234", 4);
     for (int there = 0; there < 4;)
         CHECK(ioctl(b, FIONREAD, &there) == 0);
-    /* More than this process has asked for. */
+    /* More bytes than this process has asked for. */
     char four[4];
     struct epoll_event event = {EPOLLIN, {.u64 = 1}};
     int set = epoll_create1(0);
@@ -188,7 +188,7 @@ int main(void)
     close(set);
     in_child(b, one);
     say("poll", poll(&entry, 1, -1));
-    /* As this process sets it, so that it knows of it. */
+    /* Set by this process, so that it knows. */
     many(b);
     in_child(b, one);
     say("poll knows", poll(&entry, 1, -1));

@@ -1,4 +1,4 @@
-/* shutdown() beside sends: what was sent before it arrives, what comes after it is refused. */
+/* shutdown() at the same time as sends: bytes sent before it arrive, later sends fail. */
 #include "common.h"
 #include <sys/sendfile.h>
 
@@ -75,7 +75,7 @@ static void of_a_blocked_send(void)
     free(bytes);
 }
 
-/* As the last one; a message of which a part was sent is the last one. */
+/* Like the last one; a message that was sent in part is the last message. */
 static void of_blocked_messages(void)
 {
     char *bytes = calloc(1, LOTS);
@@ -96,7 +96,7 @@ static void of_blocked_messages(void)
     free(bytes);
 }
 
-/* The same of what the library moves from a file. A signal comes if the kernel was between two pieces of it. */
+/* The same for bytes that the library sends from a file. A signal comes if the kernel was between two pieces of it. */
 static void of_a_blocked_sendfile(void)
 {
     char path[] = "/tmp/seekwire-shut-XXXXXX", byte;

@@ -1,4 +1,4 @@
-/* What signals do to calls that sleep. */
+/* The effect of signals on sleeping calls. */
 #include "common.h"
 
 static volatile sig_atomic_t caught;
@@ -58,7 +58,7 @@ int main(void)
     size_t filled = fill(a);
     do_later(&later, kill_caller, &self);
     ssize_t sent;
-    /* What is still under way may make room. */
+    /* Bytes still on their way may make room. */
     while ((sent = send(a, buf, 1, 0)) > 0)
         filled += sent;
     say("send is interrupted", sent);

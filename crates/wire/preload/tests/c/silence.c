@@ -1,4 +1,4 @@
-/* TCP_USER_TIMEOUT ends a connection whose receiver takes nothing, though the sender makes no call that moves bytes. */
+/* TCP_USER_TIMEOUT ends a connection whose receiver takes nothing, even though the sender makes no call that moves bytes. */
 #include "common.h"
 
 int main(void)
@@ -8,7 +8,7 @@ int main(void)
     pair(&a, &b);
     CHECK(setsockopt(a, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof limit) == 0);
     CHECK(fill(a) > 0);
-    /* Nothing but an end is waited for. */
+    /* Waits only for an end. */
     struct pollfd entry = {a, 0, 0};
     say("poll", poll(&entry, 1, -1));
     printf("error %d, hangup %d\n", (entry.revents & POLLERR) != 0, (entry.revents & POLLHUP) != 0);

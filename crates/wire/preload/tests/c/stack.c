@@ -1,8 +1,8 @@
-/* Calls on little stack: in a thread with the least that there may be, and in a handler with an alternate stack. */
+/* Calls with a small stack: in a thread with the minimum, and in a handler with an alternate stack. */
 #include "common.h"
 #include <sys/mman.h>
 
-/* What a build that is not optimised takes besides. */
+/* The additional stack of a build without optimisation. */
 #ifndef MORE
 #define MORE 0
 #endif
@@ -76,7 +76,7 @@ static void end(void) { say("shutdown", shutdown(a, SHUT_WR)); }
 
 static const struct {
     void (*call)(void);
-    /* Whether something has to come before it returns. */
+    /* Whether an event has to come before it returns. */
     int waits;
 } calls[] = {
     {plainly, 1}, {into_vector, 1}, {with_message, 1}, {with_messages, 1}, {peek, 1}, {skip, 1}, {count, 1},
@@ -84,7 +84,7 @@ static const struct {
     {set_an_option, 0}, {end, 0},
 };
 
-/* Memory below which nothing may be touched. */
+/* Memory with an inaccessible page below. */
 static void *room(size_t size)
 {
     size_t guard = 1 << 16;
@@ -100,7 +100,7 @@ static void *in_thread(void *call)
     return NULL;
 }
 
-/* With bytes that are there before, or with some that come while the thread sleeps. */
+/* With bytes that arrived before, or while the thread sleeps. */
 static void try(int which, int asleep)
 {
     pthread_attr_t attributes;
@@ -121,7 +121,7 @@ static void try(int which, int asleep)
         write_all(b, "abc", 3);
     }
     CHECK(pthread_join(thread, NULL) == 0);
-    /* Whatever the call has left. */
+    /* Any bytes that the call has left. */
     while (recv(a, large, 3, MSG_DONTWAIT) > 0)
         ;
 }

@@ -1,4 +1,4 @@
-/* Reports two variables. Needs nothing but a C library. */
+/* Reports two variables. Needs only a C library. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Starts a program in one of many ways: `starts WAY PROGRAM`. What it prints is what this prints, and so is its status. */
+/* Starts a program in one of many ways: `starts WAY PROGRAM`. Passes on its output and its exit status. */
 #include "common.h"
 
 #include <spawn.h>
@@ -7,7 +7,7 @@
 extern char **environ;
 
 static char *program, *name;
-/* Nothing is mapped there, which the compiler must not see. */
+/* No memory is mapped there, which is hidden from the compiler. */
 static void *volatile nothing = (void *)8;
 static int status;
 
@@ -48,7 +48,7 @@ int main(int count, char **words)
     CHECK(count == 3);
     char *way = words[1], *arguments[] = {words[2], NULL}, *slash = strrchr(words[2], '/');
     program = words[2];
-    /* PATH has its directory. */
+    /* PATH contains its directory. */
     name = slash + 1;
     pthread_t thread;
     pid_t child;

@@ -1,4 +1,4 @@
-/* Two ends of which neither can see whether the other's process lives: each is in a namespace of process numbers of its own. */
+/* Two ends that cannot see whether the other's process is alive: each is in a PID namespace of its own. */
 #include "common.h"
 #include <sched.h>
 
@@ -30,7 +30,7 @@ static int hear(int listener)
     return fd;
 }
 
-/* Leaves what has come to another program, which has it from the kernel alone. */
+/* Passes a connection with unread bytes on to another program, which gets them from the kernel alone. */
 static void hand_over(const struct sockaddr_in *address)
 {
     int fd = talk_to(address);
@@ -42,7 +42,7 @@ static void hand_over(const struct sockaddr_in *address)
     _exit(127);
 }
 
-/* Says its end, and takes what comes so slowly that the sender stands still again and again. */
+/* Ends its direction, and reads so slowly that the sender has to wait again and again. */
 static void receive_slowly(const struct sockaddr_in *address)
 {
     static char piece[PIECE];
@@ -69,7 +69,7 @@ int main(void)
     struct sockaddr_in address;
     char c;
     int listener = listener_on(&address), fd, status;
-    /* Where it is not allowed, they see each other. */
+    /* If this is not allowed, they see each other. */
     if (unshare(CLONE_NEWPID) != 0)
         CHECK(errno == EPERM);
     pid_t child = fork();
@@ -87,7 +87,7 @@ int main(void)
     CHECK(close(fd) == 0);
     fd = hear(listener);
     write_all(fd, bytes, UNREAD);
-    /* The other end has it sent again while this one waits. */
+    /* The other end sends it again while this one waits. */
     say("the end of who took over", recv(fd, &c, 1, 0));
     CHECK(close(fd) == 0);
     CHECK(waitpid(child, &status, 0) == child);

@@ -1,11 +1,11 @@
-/* select() of as many descriptors as there may be, more than a set has bits for: the kernel looks no further than its table. */
+/* select() with the maximum number of descriptors, more than a set has bits for: the kernel stops at the end of its table. */
 #include "common.h"
 #include <sys/resource.h>
 #include <sys/select.h>
 
 static struct {
     fd_set set;
-    /* What happens to lie behind it. */
+    /* The memory after the set. */
     unsigned char behind[4096];
 } sets;
 
@@ -29,7 +29,7 @@ int main(int argc, char **argv)
 {
     struct rlimit limit;
     int a, b, ends[2];
-    /* The library takes its numbers when the program begins. */
+    /* The library reserves its numbers when the program starts. */
     if (argc == 1) {
         CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max >= 2048);
         limit.rlim_cur = 2048;
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
         only(fds[at]);
         told("pselect", pselect(most, &sets.set, NULL, NULL, &time, NULL), fds[at]);
     }
-    /* A number above those that a set has bits for: now the table is as long. */
+    /* A number above those that a set has bits for: now the table is that long. */
     CHECK(dup2(a, 1030) == 1030);
     fd_set *large = calloc(1, 4096);
     unsigned long *words = (void *)large;

@@ -1,4 +1,4 @@
-/* Two processes that talk: the child has connected, the parent accepts. */
+/* Two processes that exchange bytes: the child has connected, the parent accepts. */
 #include "common.h"
 
 enum { ROUNDS = 100, LARGE = 20000 };

@@ -1,4 +1,4 @@
-/* Full duplex by several threads, close and cancellation while others sleep, and many connections at once. */
+/* Full duplex with several threads, close and cancellation while others sleep, and many connections at once. */
 #include "common.h"
 
 #define BYTES (16u << 20)
@@ -97,7 +97,7 @@ static void cancelled_often(void)
     close(a), close(b);
 }
 
-/* Fds are closed and reused while other threads send: nothing may be mixed up, and nothing may crash. */
+/* Fds are closed and reused while other threads send: nothing may be mixed up or crash. */
 static void *churn(void *argument)
 {
     (void)argument;

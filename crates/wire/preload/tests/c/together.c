@@ -1,6 +1,6 @@
 /*
- * Two processes use an epoll set, each puts in what the other does not have: each connection is told with its own data, also
- * to a thread that has slept since before, and a shot that has fired stays fired.
+ * Two processes use an epoll set, and each adds sockets that the other does not have: each connection is reported with its own
+ * data, even to a thread that was already asleep, and a fired one-shot registration stays fired.
  */
 #include "common.h"
 
@@ -44,7 +44,7 @@ static void end(pid_t child)
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
-/* Each has files of its own in the set by the numbers of the other's. */
+/* Each process has files of its own in the set with the same numbers as the other's. */
 static void same_numbers(void)
 {
     int set = epoll_create1(0), a[MANY], b;
@@ -98,7 +98,7 @@ static void put_in(void *argument)
     CHECK(ctl(set_of_sleeper, EPOLL_CTL_ADD, fd_of_sleeper, EPOLLIN, 0x300) == 0);
 }
 
-/* A thread sleeps on the set when another one puts in what has bytes to read, whose sender sleeps elsewhere. */
+/* A thread sleeps on the set when another one adds a connection with unread bytes, whose sender sleeps elsewhere. */
 static void while_asleep(void)
 {
     int a, b, set = epoll_create1(0);
@@ -129,7 +129,7 @@ static void while_asleep(void)
     close(set);
 }
 
-/* A shot that fired before the fork. */
+/* A one-shot registration that fired before the fork. */
 static void fired(void)
 {
     int a, b, set = epoll_create1(0);
@@ -157,8 +157,8 @@ static void fired(void)
     close(set);
 }
 
-/* The connection of a fired shot ends in both directions. Its number is closed here, and another process has it; or that
- * uses the set. */
+/* The connection of a fired one-shot registration ends in both directions. Its number is closed here, and another process has
+   it, or that process uses the set. */
 static void fired_and_ended(int is_used)
 {
     int a, b, set = epoll_create1(0);
@@ -210,7 +210,7 @@ static void idle_sender(void)
     enum { ROUNDS = 10 };
     printf("idle sender\n");
     fflush(stdout);
-    /* Each round is over in no time, unless it waits for the sender. */
+    /* Each round ends immediately, unless it waits for the sender. */
     alarm(40);
     for (int round = 0; round < ROUNDS; round++) {
         int a, b, set = epoll_create1(0);
@@ -254,7 +254,7 @@ static void write_one(void *argument)
     write_all(*(int *)argument, "x", 1);
 }
 
-/* A thread sleeps in poll on a set on which another process waits, of connections that this one alone has. */
+/* A thread sleeps in poll on a set on which another process waits, with connections that only this process has. */
 static void polled(void)
 {
     enum { ROUNDS = 20 };

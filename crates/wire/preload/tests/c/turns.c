@@ -1,4 +1,4 @@
-/* In which order, and how fairly, an epoll set reports connections, pipes and eventfds that are ready together. */
+/* The order and fairness with which an epoll set reports connections, pipes and eventfds that are ready together. */
 #include "common.h"
 
 #include <sys/eventfd.h>
@@ -8,7 +8,7 @@ static int add(int set, int fd, uint32_t events, uint64_t data)
     return epoll_ctl(set, EPOLL_CTL_ADD, fd, &(struct epoll_event){events, {.u64 = data}});
 }
 
-/* Some connections and some pipes, all of them readable all the time. */
+/* Some connections and some pipes, all of them always readable. */
 #define CONNECTIONS 5
 #define PIPES 3
 #define MEMBERS (CONNECTIONS + PIPES)
@@ -34,7 +34,7 @@ static void fair(int connections, int pipes, int max)
             CHECK(events[i].events == EPOLLIN);
             at++;
             reports[which]++;
-            /* How many others were reported between two reports of one. */
+            /* Number of others that were reported between two reports of one. */
             if (last[which] != 0 && at - last[which] > most)
                 most = at - last[which];
             last[which] = at;
@@ -43,7 +43,7 @@ static void fair(int connections, int pipes, int max)
     int least = at;
     for (int i = 0; i < members; i++)
         least = reports[i] < least ? reports[i] : least;
-    /* What is reported goes behind all others; which of those that a wait found together comes first is open. */
+    /* Reported members move behind all others; the order among those that a wait found together is unspecified. */
     printf("%d and %d, %d at a time: fair %d, in turn %d\n", connections, pipes, max, at / members - least <= 2,
            most < 2 * members);
     for (int i = 0; i < members; i++)
@@ -81,7 +81,7 @@ static void busy(int max)
     close(a), close(b), close(ends[0]), close(ends[1]), close(set);
 }
 
-/* A thread writes to one member and then to another: whoever is told of the second was told of the first. */
+/* A thread writes to one member and then to another: a waiter that gets the second has also got the first. */
 #define TRIES 120
 
 struct writer {
@@ -112,7 +112,7 @@ static void open_member(enum kind kind, int ends[2])
     switch (kind) {
     case CONNECTION:
         pair(&ends[1], &ends[0]);
-        /* Otherwise it waits until what was sent before is acknowledged. */
+        /* Otherwise it waits until earlier bytes are acknowledged. */
         CHECK(setsockopt(ends[1], IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)) == 0);
         break;
     case PIPE:
@@ -137,12 +137,12 @@ static void in_order(const char *what, enum kind first, enum kind second, int ti
     for (int i = 1; i <= TRIES; i++) {
         int seen = 0;
         struct epoll_event events[2];
-        /* What is still in the ready list from the last time would be looked at again, in its old place. */
+        /* A member that is still in the ready list from the last time would be checked again, in its old position. */
         CHECK(epoll_wait(set, events, 2, 0) == 0);
         __atomic_store_n(&writer.turn, i, __ATOMIC_RELEASE);
         while (!(seen & 2)) {
             if (by_poll) {
-                /* The kernel looks at one after the other: the second comes first in the list. */
+                /* The kernel checks one after the other: the second comes first in the list. */
                 struct pollfd fds[2] = {{ends[1][0], POLLIN, 0}, {ends[0][0], POLLIN, 0}};
                 CHECK(poll(fds, 2, timeout) >= 0);
                 seen |= (fds[1].revents ? 1 : 0) | (fds[0].revents ? 2 : 0);
@@ -168,7 +168,7 @@ static void in_order(const char *what, enum kind first, enum kind second, int ti
     close(set);
 }
 
-/* A new client of a server with a busy connection, one event at a time, as the kernel's socket tells it. */
+/* A new client of a server with a busy connection, one event at a time, as the kernel's socket reports it. */
 static void newcomer(void)
 {
     struct sockaddr_in address;

@@ -1,6 +1,6 @@
 /*
- * A program inherits a connection of which bytes are unread, and does not load the library although LD_PRELOAD names it: it begins
- * with two users, a later LD_PRELOAD counts, or the path leads nowhere from where it begins. All bytes come, and then the end.
+ * A program inherits a connection with unread bytes, and does not load the library although LD_PRELOAD names it: it starts with different
+ * real and effective users, a later LD_PRELOAD counts, or the path is invalid in its directory. All bytes arrive, and then the end.
  */
 #include "common.h"
 
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
         if (child == 0) {
             char *slash = strrchr(library, '/'), relative[sizeof library + 16];
             if (!strcmp(ways[at], "elsewhere") && slash) {
-                /* Loaded by a relative path. */
+                /* Loaded with a relative path. */
                 snprintf(relative, sizeof relative, "./%s", slash + 1);
                 *slash = 0;
                 CHECK(chdir(library + strlen("LD_PRELOAD=")) == 0 && setenv("LD_PRELOAD", relative, 1) == 0);

@@ -1,4 +1,4 @@
-/* Numbers that are closed where the library cannot see it, and what gets them next. */
+/* Numbers that are closed out of the library's sight, and the files that get them next. */
 #include "common.h"
 #include "raw.h"
 #include <linux/close_range.h>
@@ -10,7 +10,7 @@
 #include <sys/timerfd.h>
 #include <dirent.h>
 
-/* The library's own descriptors, too, begin at such numbers. */
+/* The library's own descriptors also begin at such numbers. */
 static void many_at_once(void)
 {
     enum { COUNT = 150 };
@@ -84,7 +84,7 @@ static int by_mkstemp(void)
     return fd;
 }
 
-/* Closed by what has opened them: a connection at the number of a stream stays on TCP. */
+/* Closed by the function that opened them: a connection at the number of a stream stays on TCP. */
 static FILE *stream;
 static DIR *directory;
 
@@ -157,7 +157,7 @@ static const struct closer {
     {"dup3 by number", syscall_dup2},
 };
 
-/* The number of a closed connection comes to stand for something else. */
+/* The number of a closed connection is reused for another file. */
 static void reused(const struct closer *closer, const struct opener *opener)
 {
     char bytes[16] = "secret";
@@ -174,7 +174,7 @@ static void reused(const struct closer *closer, const struct opener *opener)
     say("read", read(fd, bytes, 0));
     say("send", send(fd, bytes, 6, MSG_NOSIGNAL));
     set_nonblocking(peer, 1);
-    /* The kernel tells of the end by itself. */
+    /* The kernel reports the end by itself. */
     struct pollfd entry = {peer, POLLIN, 0};
     CHECK(poll(&entry, 1, -1) == 1);
     say("the peer reads", read(peer, bytes, sizeof bytes));
@@ -195,7 +195,7 @@ static void reused(const struct closer *closer, const struct opener *opener)
         close(other);
 }
 
-/* A close that is seen is one: what lies on the ring unread resets the connection. */
+/* A close that the library sees counts: unread bytes on the ring reset the connection. */
 static void unread(const struct closer *closer)
 {
     int peer;
@@ -216,8 +216,7 @@ static void say_more(void *argument)
     CHECK(raw(SYS_write, *(int *)argument, (long)"later", 5) == 5);
 }
 
-/* Nobody of the C library is asked, neither to close nor to open: what is found when there is nothing to do but sleep, and
-   by the peer. */
+/* Neither closing nor opening calls the C library: noticed when there is nothing to do but sleep, and by the peer. */
 static void inline_reuse(void)
 {
     int peer, ends[2];
@@ -289,7 +288,7 @@ int main(void)
     for (size_t c = 0; c < sizeof closers / sizeof *closers; c++)
         for (size_t o = 0; o < sizeof openers / sizeof *openers; o++)
             reused(&closers[c], &openers[o]);
-    /* Not the first: of an instruction nobody hears in time. */
+    /* Not the first: a close by an instruction is noticed too late. */
     for (size_t c = 1; c < sizeof closers / sizeof *closers; c++)
         unread(&closers[c]);
     by_number();

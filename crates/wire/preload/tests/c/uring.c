@@ -23,7 +23,7 @@ static unsigned *word(struct ring *ring, unsigned offset)
     return (unsigned *)(ring->ring + offset);
 }
 
-/* False where the kernel or a sandbox has none. */
+/* Returns false if the kernel or a sandbox has none. */
 static int open_ring(struct ring *ring, unsigned flags, long (*call)(long, long, long, long, long, long, long))
 {
     memset(ring, 0, sizeof *ring);
@@ -44,7 +44,7 @@ static int open_ring(struct ring *ring, unsigned flags, long (*call)(long, long,
     return 1;
 }
 
-/* Puts an entry at the end. */
+/* Appends an entry. */
 static void prepare(struct ring *ring, struct io_uring_sqe entry)
 {
     unsigned *tail = word(ring, ring->params.sq_off.tail), at = *tail, mask = *word(ring, ring->params.sq_off.ring_mask);
@@ -53,7 +53,7 @@ static void prepare(struct ring *ring, struct io_uring_sqe entry)
     __atomic_store_n(tail, at + 1, __ATOMIC_RELEASE);
 }
 
-/* Submits all that was prepared and waits for the results; that of the last one. */
+/* Submits all prepared entries and waits for the results; returns the last one. */
 static long results(struct ring *ring, unsigned count)
 {
     long result = 0;
@@ -97,7 +97,7 @@ static struct io_uring_sqe move(int operation, int fd, void *place, unsigned len
     return (struct io_uring_sqe){.opcode = operation, .fd = fd, .addr = (uintptr_t)place, .len = len, .user_data = 17};
 }
 
-/* What libuv does: sets are changed by the ring alone. */
+/* As libuv does: sets are changed only through the ring. */
 static void registrations(struct ring *ring, int early)
 {
     struct epoll_event in = {.events = EPOLLIN, .data.u64 = 5}, both = {.events = EPOLLIN | EPOLLOUT, .data.u64 = 6}, found;
@@ -150,7 +150,7 @@ static void closing(struct ring *ring)
     say("write", write(file, bytes, 6));
     say("the peer reads", read(b, bytes, sizeof bytes));
     close(b), close(file), close(filler);
-    /* With bytes unread. */
+    /* With unread bytes. */
     pair(&a, &b);
     write_all(b, bytes, 6);
     CHECK(recv(a, bytes, 6, MSG_PEEK | MSG_WAITALL) == 6);
@@ -199,7 +199,7 @@ int main(void)
         close(ring.fd);
     }
     close(a), close(b);
-    /* Not by a call to the C library: nobody can know what it is used for. */
+    /* Made without the C library: its use is unknown. */
     if (open_ring(&ring, 0, raw6)) {
         registrations(&ring, 1);
         bytes(&ring);

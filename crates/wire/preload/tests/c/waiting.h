@@ -1,4 +1,4 @@
-/* A thread that waits for bytes: the end that takes part where the other one leaves shared memory. */
+/* A thread that waits for bytes: the end that takes part when the other one leaves shared memory. */
 struct waiting {
     pthread_t thread;
     int fd;

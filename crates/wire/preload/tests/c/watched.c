@@ -1,6 +1,6 @@
 /*
- * A program inherits a connection of which bytes are unread, and waits for it by epoll: the set has them at once, others
- * that hold the socket still get what it leaves, and what it ends has ended.
+ * A program inherits a connection with unread bytes, and waits for it with epoll: the set reports them at once, other holders of
+ * the socket still get the bytes that it leaves, and its shutdowns take effect.
  */
 #include "common.h"
 #include <spawn.h>
@@ -22,7 +22,7 @@ struct order {
     int count;
 };
 
-/* Sends, ends its direction, and receives up to the end, as it is told. */
+/* Sends, ends its direction, and receives until the end, as instructed. */
 static void peer(struct sockaddr_in *address, int from, int to)
 {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -62,7 +62,7 @@ static long ask(char what, int count)
     return result;
 }
 
-/* Returns a connection that has SIZE bytes to be received. */
+/* Returns a connection with SIZE unread bytes. */
 static int begin_peer(void)
 {
     struct sockaddr_in address;
@@ -103,7 +103,7 @@ static void change(int set, int fd, uint32_t events)
     CHECK(epoll_ctl(set, EPOLL_CTL_MOD, fd, &(struct epoll_event){events, {.fd = fd}}) == 0);
 }
 
-/* With a timeout of -1 there must be an event. */
+/* With a timeout of -1 an event is required. */
 static void wait_for(const char *what, int set, int timeout)
 {
     struct epoll_event event = {0};
@@ -114,7 +114,7 @@ static void wait_for(const char *what, int set, int timeout)
 
 static const uint32_t kinds[] = {EPOLLIN, EPOLLIN | EPOLLET, EPOLLIN | EPOLLONESHOT, EPOLLIN | EPOLLEXCLUSIVE};
 
-/* Ends what it has inherited, in one way or another, before or while it ends. */
+/* Ends what it has inherited, in different ways, before or while it exits. */
 static void heir_ends(int fd, const char *how, uint32_t events)
 {
     char c;
@@ -141,7 +141,7 @@ static void heir_ends(int fd, const char *how, uint32_t events)
     }
 }
 
-/* Receives a part of it, and leaves the rest to the program that has started this one. */
+/* Receives a part, and leaves the rest to the program that has started this one. */
 static void heir_shares(int fd, const char *how, int to, int by)
 {
     char c;
@@ -197,7 +197,7 @@ static void heir_one_shot(int fd)
     wait_for("again", set, 0);
 }
 
-/* In and out, by two numbers, with a change of what is asked. */
+/* In and out, through two numbers, with a change of the requested events. */
 static void heir_level(int fd)
 {
     int set = new_set(fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP), other = dup(fd);
@@ -234,7 +234,7 @@ static void *sleep_on(void *unused)
     return NULL;
 }
 
-/* A thread sleeps, perhaps already, while the socket comes into the set, or is asked for more. */
+/* A thread sleeps, or is about to, while the socket is added to the set, or its events change. */
 static void heir_asleep(int fd)
 {
     pthread_t thread;
@@ -253,7 +253,7 @@ static void heir_asleep(int fd)
     receive(fd, 0, SIZE + 10);
 }
 
-/* In a set that is in another one, and is polled. */
+/* In a set that is inside another one, and is polled. */
 static void heir_nested(int fd)
 {
     int inner = new_set(fd, EPOLLIN), outer = new_set(inner, EPOLLIN);

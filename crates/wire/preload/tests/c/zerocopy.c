@@ -1,8 +1,8 @@
-/* SO_ZEROCOPY, which some set in case they send without a copy, and MSG_ZEROCOPY, of which the kernel tells in its error queue. */
+/* SO_ZEROCOPY, which some programs set in advance, and MSG_ZEROCOPY, whose completions the kernel reports in its error queue. */
 #include "common.h"
 #include <linux/errqueue.h>
 
-/* Reads what the kernel tells until it has told of the sends from `next` to `last`. */
+/* Reads the kernel's reports until they cover the sends from `next` to `last`. */
 static void told(int fd, unsigned next, unsigned last)
 {
     for (;;) {
@@ -61,7 +61,7 @@ int main(void)
 {
     int a, b, on = -1;
     socklen_t len = sizeof on;
-    /* The option means nothing. */
+    /* The option alone has no effect. */
     pair(&a, &b);
     say("flag alone", send(a, "x", 1, MSG_ZEROCOPY));
     read_all(b, &(char){0}, 1);
@@ -79,7 +79,7 @@ int main(void)
     close(a);
     close(b);
 
-    /* What a listener has is passed on, and does not keep connections from shared memory. */
+    /* A listener passes its options on, which does not keep connections from shared memory. */
     struct sockaddr_in address;
     int fd = listener_on(&address);
     CHECK(setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &(int){1}, sizeof(int)) == 0);

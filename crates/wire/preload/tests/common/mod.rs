@@ -1,4 +1,4 @@
-//! C programs that are run with and without the library.
+//! Runs C programs with and without the library.
 
 #[path = "../../../../../tests/current.rs"]
 mod current;
@@ -15,10 +15,10 @@ use std::time::Duration;
 use current::is_current;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// A program that has not ended by then never does: the longest take four minutes on a busy machine.
+/// A program that runs longer than this is considered to hang: the longest take four minutes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// The library that belongs to this build. Cargo does not build it for the tests.
+/// The library of this build. Cargo does not build it for the tests.
 pub(crate) fn library() -> PathBuf {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     let library = LIBRARY.get_or_init(|| {
@@ -37,7 +37,7 @@ pub(crate) fn library() -> PathBuf {
     library.clone()
 }
 
-/// Compiles a program of `tests/c`, where it is one file, or all those in a directory.
+/// Compiles a program of `tests/c` from its single file, or from all files in its directory.
 pub(crate) fn compile(name: &str, directory: &Path, arguments: &[&str]) -> PathBuf {
     let crate_directory = Path::new(env!("CARGO_MANIFEST_DIR"));
     let place = crate_directory.join("tests/c").join(name);
@@ -62,8 +62,8 @@ pub(crate) fn compile(name: &str, directory: &Path, arguments: &[&str]) -> PathB
     program
 }
 
-/// As `Command::output`, without input, but the output ends with the program: a process that it leaves behind when it
-/// fails would keep the pipes open. One that does not end is killed, and this tells where it was.
+/// Like `Command::output`, without input, but the output ends with the program: a process that it leaves behind when it
+/// fails would keep the pipes open. A program that does not end is killed, and the output includes where it was.
 pub(crate) fn output(mut command: Command) -> Output {
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut program = command.spawn().expect("the program starts");
@@ -91,14 +91,14 @@ pub(crate) fn output(mut command: Command) -> Output {
     })
 }
 
-/// Where each thread of these processes is, by the kernel's files (proc(5)).
+/// Where each thread of these processes is, according to proc(5).
 fn whereabouts(group: Pid) -> String {
     let said = |path: PathBuf| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let group = group.as_raw_nonzero().to_string();
     let mut lines = String::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let stat = said(process.path().join("stat"));
-        // Behind the name in parentheses: state, parent, group.
+        // After the name in parentheses: state, parent, group.
         let is_in_group =
             stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(2)) == Some(&group);
         let threads = fs::read_dir(process.path().join("task")).into_iter().flatten().flatten();

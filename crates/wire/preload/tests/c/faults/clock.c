@@ -1,4 +1,4 @@
-/* Processes with clocks of their own: time namespaces, of which each has its CLOCK_MONOTONIC. */
+/* Processes with their own clocks: time namespaces, each of which has its own CLOCK_MONOTONIC. */
 #include "faults.h"
 
 #include <fcntl.h>
@@ -8,10 +8,10 @@
 #define CLONE_NEWTIME 0x80
 #endif
 
-/* Of the namespaces between which the clock jumps. */
+/* The namespaces between which the clock jumps. */
 static int spaces[2];
 
-/* The children of this process have another clock from now on, and so has this one after an exec. */
+/* From now on the children of this process have another clock, and so has this process after an exec. */
 void other_clock(uint64_t *random)
 {
     char text[64];
@@ -19,7 +19,7 @@ void other_clock(uint64_t *random)
     long seconds = 1 + roll(random, 100000);
     if (unshare(CLONE_NEWTIME) != 0 || (fd = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC)) < 0)
         return;
-    /* No clock goes back beyond its beginning. */
+    /* No clock goes back past its start. */
     do {
         int length = sprintf(text, "monotonic %s%ld 0\n", backward ? "-" : "", seconds);
         if (write(fd, text, length) == length)
@@ -47,7 +47,7 @@ static void jump(int signal)
     errno = error;
 }
 
-/* From now on the clock of this process, which has no second thread, jumps at SIGUSR1. */
+/* From now on SIGUSR1 makes the clock of this process, which has a single thread, jump. */
 void let_clock_jump(void)
 {
     char path[64];

@@ -1,4 +1,4 @@
-/* An end of the conversations: what it sends, and the checks of what comes. */
+/* An end of the conversations: sends bytes, and checks those that it receives. */
 #include "faults.h"
 
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 
 static int role;
 
-/* The bytes of a stream from `offset` on; `check` compares instead. */
+/* Generates the bytes of a stream from `offset` on, or with `check` compares them. */
 static int stream(uint64_t key, uint64_t offset, char *bytes, size_t length, int check)
 {
     while (length > 0) {
@@ -77,7 +77,7 @@ static ssize_t give(int fd, int number, char *buffer, size_t length, int flags)
     return n;
 }
 
-/* After the other end has gone: how many sends still succeed. */
+/* Counts how many sends still succeed after the other end has gone. */
 static void send_late(int fd, int number)
 {
     struct flow *flow = &shared->flow[role][number];
@@ -106,7 +106,7 @@ static void receive_rest(int fd, int number, char *buffer)
     }
 }
 
-/* One speaks, and the other one answers with as much. */
+/* One end sends, and the other answers with as many bytes. */
 static void turn_by_turn(int fd, int number, char *buffer)
 {
     size_t each = shared->total[0][number] / TURNS;
@@ -156,7 +156,7 @@ struct job {
     int fd, number;
 };
 
-/* That there is none for a while is the fault, not the finding. */
+/* Being out of memory for a while is the injected fault, not a finding. */
 static char *some_memory(void)
 {
     char *memory;
@@ -184,7 +184,7 @@ static void *sender(void *argument)
     return NULL;
 }
 
-/* So it is with threads. */
+/* Likewise for threads. */
 static void start_thread(pthread_t *thread, void *(*body)(void *), void *argument)
 {
     while (pthread_create(thread, NULL, body, argument) != 0)
@@ -215,7 +215,7 @@ static void *serve(void *argument)
         if (!may_break())
             complain(role, "connection %d: ended after %lu bytes", job->number, (uint64_t)flow->received);
     }
-    /* So many connections would leave no port to others for a minute. */
+    /* In TIME_WAIT, this many connections would leave no free port for a minute. */
     if (role == 1 && flow->outcome != WHOLE)
         setsockopt(job->fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
     free(buffer);
@@ -263,7 +263,7 @@ static void round_of(int listener, int number)
     for (; count < shared->connections; count++) {
         jobs[count].number = count;
         for (;;) {
-            /* The victim may be dead before it has connected; asked before, since one that has connected by then is accepted. */
+            /* The victim may be dead before it has connected; checked first, because a connection made by then is accepted. */
             int dead = shared->connected[1 - role] == -number || shared->done[1 - role] == -number;
             if (one_connection(listener, &jobs[count].fd))
                 break;
@@ -302,7 +302,7 @@ all:
             int status;
             while (waitpid(children[at], &status, 0) < 0 && errno == EINTR)
                 continue;
-            /* Whom the kernel kills for want of memory, it kills alone. */
+            /* A process killed by the kernel's out-of-memory killer is killed alone. */
             if (status != 0 && !(traced && shared->fault == GROUP && status == SIGKILL))
                 complain(role, "a child ended with status %#x", status);
         }

@@ -1,4 +1,4 @@
-/* What the parts of this program share; main.c says what it does. */
+/* Shared declarations of this program's parts; main.c describes the program. */
 #ifndef FAULTS_H
 #define FAULTS_H
 
@@ -21,14 +21,14 @@
 #include "../raw.h"
 
 enum { MOST = 4, LARGEST = 1 << 16, TURNS = 12, LATE = 17, HANG_SECONDS = 20 };
-/* A call of no such number marks where the steps begin. */
+/* A system call with this invalid number marks where the steps begin. */
 enum { BEGIN = 0x7000001 };
 enum style { TURN_BY_TURN, POLLING, THREADS, STYLES };
 enum outcome { NOTHING, WHOLE, ENDED, RESET };
 enum cut { KILL, STOP, FAIL, CUTS };
 enum fault { NONE, KILLED, STOPPED, DESCRIPTORS, MEMORY, REGISTRY, FULL, SPARSE, COW, GROUP, CLOCK, FAULTS };
 
-/* What one end does on one connection, for the driver to see. */
+/* The actions of one end on one connection, visible to the driver. */
 struct flow {
     _Atomic uint64_t sending, sent, received;
     _Atomic int receiving, outcome, late;
@@ -39,15 +39,15 @@ struct shared {
     _Atomic int round;
     _Atomic int port, connected[2], done[2], descriptors[2], mappings[2];
     int victim, connections;
-    /* Whether the victim alone has the library, so that no connection comes to the ring. */
+    /* Whether only the victim has the library, so that no connection comes to the ring. */
     int alone;
-    /* What the victim meets at random moments. */
+    /* The fault that the victim meets at random moments. */
     enum fault fault;
-    /* Whether an end serves each connection by a process of its own. */
+    /* Whether an end serves each connection in a process of its own. */
     int forks[2];
     uint64_t seed;
     enum style style[MOST];
-    /* Bytes that this end sends on this connection. */
+    /* Number of bytes that this end sends on this connection. */
     uint64_t total[2][MOST];
     struct flow flow[2][MOST];
     char complaint[2][200];
@@ -85,7 +85,7 @@ void finish(pid_t pid);
 void count_left(const char *what, int other, int round);
 void clear_up(const char *what);
 
-/* places.c: each gives NULL, or why it cannot be. */
+/* places.c: each returns NULL, or the reason why it is impossible. */
 const char *enter_small_place(enum fault fault);
 void leave_small_place(void);
 void fill_place(void);

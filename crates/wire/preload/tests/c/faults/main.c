@@ -1,18 +1,18 @@
 /*
- * Two processes exchange bytes over TCP while one of them meets a fault: it is killed, stopped, or a system call fails. Each
- * byte is checked by its position, and what was sent against what has come; what is left behind is counted.
+ * Two processes exchange bytes over TCP while one of them meets a fault: it is killed, stopped, or a system call fails. Each byte
+ * is checked by its position, and sent bytes against received ones; files left behind are counted.
  *
  * usage: faults [-l LIBRARY] [-d DIRECTORY] [-s SEED] [-n MOMENTS] FAULT...
  *
- * Without a LIBRARY to preload this is plain TCP, which has to pass, too. DIRECTORY is that of the registry. Faults by steps
- * come at each system call of the victim, from the moment in which it connects or accepts to its end, once on each side,
- * and once more where the other end has not the library, so that nothing comes to the ring:
+ * Without a LIBRARY to preload this is plain TCP, which also has to pass. DIRECTORY is that of the registry. Faults in steps come
+ * at each system call of the victim, from the connect or accept to its end, once on each side, and once more with the other end
+ * lacking the library, so that nothing comes to the ring:
  *
  *   kill-steps   it is killed before the call, and after it
  *   stop-steps   it stands still there until the other one sleeps
- *   fail-steps   the call fails for want of descriptors, memory or room, if it is one that can
+ *   fail-steps   the call fails for lack of descriptors, memory or room, if it can
  *
- * Faults at MOMENTS random moments (SEED is printed) come under the load of several connections, by threads, forked processes,
+ * Faults at MOMENTS random moments (SEED is printed) come under the load of several connections, with threads, forked processes,
  * polling and sleeping, some of which only send one way:
  *
  *   kill         the victim and all its children are killed
@@ -23,11 +23,11 @@
  *   full         its file system is full, for a while, again and again
  *   sparse       so is one that cannot promise room for a file
  *   cow          so is one that writes changes to another place: copy on write
- *   group        the memory of the victim's control group is used up: the kernel kills whom it likes there
+ *   group        the memory of the victim's control group is used up: the kernel picks the process to kill
  *   clock        the victim's processes have each a clock of their own, which jumps forward and back
  *
- * The other end lives through all of it; its descriptors and mappings are counted before and after. The last five take rights
- * that not everybody has: where one cannot be had, it is said why, and the fault is left out.
+ * The other end survives all of it; its descriptors and mappings are counted before and after. The last five need privileges that
+ * not everybody has: without them, the reason is printed, and the fault is skipped.
  */
 #include "faults.h"
 
@@ -38,7 +38,7 @@ static const char *const names[FAULTS] = {NULL,   "kill",   "stop",  "descriptor
                                           "full", "sparse", "cow",   "group",       "clock"};
 static const char *const cuts[CUTS] = {"kill-steps", "stop-steps", "fail-steps"};
 
-/* NULL, or why it cannot be. */
+/* NULL, or the reason why it is impossible. */
 static const char *prepare(enum fault fault)
 {
     switch (fault) {

@@ -16,7 +16,7 @@ static void set_limit(pid_t pid, int which, rlim_t soft)
 static void remove_registry(void)
 {
     char command[LONGEST + 40];
-    /* Whoever uses it may make another one meanwhile. */
+    /* Processes that use it may create another one in the meantime. */
     snprintf(command, sizeof command, "rm -rf '%s' 2>/dev/null", directory);
     if (system(command) != 0)
         return;
@@ -51,13 +51,13 @@ static void disturb_place(uint64_t *random)
 {
     switch (roll(random, 3)) {
     case 0:
-        /* There is less room than a registry takes. */
+        /* There is less room than a registry needs. */
         empty_place();
         fill_place();
         leave_room(roll(random, 4 << 20));
         break;
     case 1:
-        /* Whoever comes next makes another one. */
+        /* The next process creates another one. */
         remove_registry();
         fill_place();
         break;
@@ -128,7 +128,7 @@ void at_moments(const char *name, enum fault fault, uint64_t seed, int wanted)
                 other = start(1 - victim, 1, INT_MAX / 2, 0);
             }
             shared->connections = 1 + roll(&random, MOST);
-            /* What a fork without memory does is the C library's. */
+            /* A fork without memory is the C library's concern. */
             int forks = roll(&random, 3) == 0 && fault != MEMORY;
             shared->forks[0] = fault == CLOCK && victim == 0;
             shared->forks[1] = forks || (fault == CLOCK && victim == 1);

@@ -10,7 +10,7 @@
 
 static char place[64], usual[LONGEST];
 
-/* Mounts it where nobody else sees it, and has the registry there. */
+/* Mounts it where no other process sees it, and puts the registry there. */
 const char *enter_small_place(enum fault fault)
 {
     static int apart;
@@ -27,7 +27,7 @@ const char *enter_small_place(enum fault fault)
             return "no tmpfs can be mounted";
         }
     } else {
-        /* As NFS 3 and FAT: no fallocate(2). The other one cannot be smaller. */
+        /* Like NFS 3 and FAT: no fallocate(2). The other one cannot be smaller. */
         const char *megabytes = fault == SPARSE ? "10" : "160", *make = fault == SPARSE ? "ext2 -q -F" : "btrfs -q";
         snprintf(command, sizeof command,
                  "{ truncate -s %sm %s.image && mkfs.%s %s.image && mount -o loop %s.image %s; } >/dev/null 2>&1", megabytes,
@@ -66,7 +66,7 @@ void fill_place(void)
     for (size_t piece = sizeof zeros; fd >= 0 && piece >= 512;)
         if (write(fd, zeros, piece) <= 0)
             piece /= 2;
-    /* What waits to be written has its room, what was written has not when it changes. */
+    /* Dirty pages have their room reserved; written ones need new room when they change. */
     syncfs(fd);
     close(fd);
 }
@@ -76,7 +76,7 @@ void empty_place(void)
     close(filling(O_TRUNC));
 }
 
-/* Of what was filled. */
+/* Frees room that the filling took. */
 void leave_room(size_t length)
 {
     int fd = filling(0);
@@ -90,10 +90,10 @@ void leave_room(size_t length)
 /* ---- the control group ---- */
 
 static char group[LONGEST];
-/* Whether it is of the second version. */
+/* Whether it is version 2. */
 static int unified;
 
-/* False when it cannot be written. */
+/* Returns false if it cannot be written. */
 static int put(const char *name, const char *text)
 {
     char path[LONGEST + 40];
@@ -105,7 +105,7 @@ static int put(const char *name, const char *text)
     return done;
 }
 
-/* The number behind `key`, or the only one. */
+/* The number after `key`, or the only one. */
 static long number(const char *name, const char *key)
 {
     char path[LONGEST + 40], line[256];
@@ -120,7 +120,7 @@ static long number(const char *name, const char *key)
     return found;
 }
 
-/* Looks for the group of this process below one of the places where groups are mounted. */
+/* Looks for the group of this process below one of the mount points of groups. */
 static int find_own(const char *entry, const char *const *mounts)
 {
     char line[PATH_MAX];
@@ -143,7 +143,7 @@ static int find_own(const char *entry, const char *const *mounts)
     return found;
 }
 
-/* A group below that of this process. */
+/* Makes a group below that of this process. */
 const char *make_group(void)
 {
     static const char *const first[] = {"/sys/fs/cgroup/memory", NULL};
@@ -153,7 +153,7 @@ const char *make_group(void)
         unified = 1;
         if (!find_own("0::", second))
             return "this process may not make control groups";
-        /* Where processes are in the group itself, this takes somebody above who does it. */
+        /* If processes are in the group itself, a process above has to do this. */
         put("cgroup.subtree_control", "+memory");
     }
     snprintf(group + strlen(group), sizeof group - strlen(group), "/seekwire-faults-%d", getpid());
@@ -166,7 +166,7 @@ const char *make_group(void)
     return NULL;
 }
 
-/* In a new process. */
+/* Called in a new process. */
 void join_group(void)
 {
     if (!put("cgroup.procs", "0"))
@@ -187,11 +187,11 @@ void free_group(void)
     put(unified ? "memory.max" : "memory.limit_in_bytes", unified ? "max" : "-1");
 }
 
-/* Returns how many processes the kernel has killed there. */
+/* Returns the number of processes that the kernel has killed there. */
 int remove_group(void)
 {
     int kills = number(unified ? "memory.events" : "memory.oom_control", "oom_kill ");
-    /* Who was killed is not gone at once. */
+    /* A killed process does not disappear at once. */
     for (int tries = 0; tries < 1000 && rmdir(group) != 0; tries++)
         nap(1000);
     return kills;

@@ -1,4 +1,4 @@
-/* Rounds of conversations, seen from without: begun, judged, and counted what is left of them. */
+/* Rounds of conversations, seen from outside: starts them, judges them, and counts what they leave behind. */
 #include "faults.h"
 
 #include <fcntl.h>
@@ -57,7 +57,7 @@ void put_round(int victim, uint64_t seed)
     shared->seed = seed;
 }
 
-/* Looks at what became of a round. `killed`: the victim was. */
+/* Checks the result of a round. `killed`: the victim was killed. */
 void judge(const char *what, int killed)
 {
     int victim = shared->victim, other = 1 - victim;
@@ -70,7 +70,7 @@ void judge(const char *what, int killed)
             int one_way = shared->total[other][at] == 0;
             if ((one_way || shared->style[at] == TURN_BY_TURN) && left->received < dead->sent)
                 complain(other, "connection %d: %lu bytes came, and %lu were sent", at, (uint64_t)left->received, (uint64_t)dead->sent);
-            /* Whoever was not accepted yet is reset. */
+            /* Connections that were not accepted yet are reset. */
             if (one_way && left->outcome == RESET && shared->connected[victim] == shared->round)
                 complain(other, "connection %d: reset, and nothing was unread", at);
             if (left->late > most_late)
@@ -89,7 +89,7 @@ void judge(const char *what, int killed)
         }
 }
 
-/* The other end has to come to the end of its round. False when it hangs. */
+/* Waits until the other end has finished its round. Returns false if it hangs. */
 int await_other(const char *what, int other, int number, pid_t pid)
 {
     for (int looks = 0; shared->done[other] != number; looks++) {
@@ -123,7 +123,7 @@ void finish(pid_t pid)
     waitpid(pid, NULL, 0);
 }
 
-/* A process keeps a few files open once it has had a use for them; what is kept in each round is a leak. */
+/* A process keeps a few files open once it has needed them; files kept anew in each round are a leak. */
 void count_left(const char *what, int other, int round)
 {
     enum { ONCE = 6 };
@@ -152,7 +152,7 @@ static void count_registry(int *slots, int *sockets)
     *sockets = count_files(directory, ".sock");
 }
 
-/* Two more processes talk, undisturbed, and then nothing is left of those before. */
+/* Lets two more processes talk undisturbed; then nothing is left of earlier ones. */
 void clear_up(const char *what)
 {
     int slots, sockets;

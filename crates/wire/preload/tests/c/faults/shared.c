@@ -1,4 +1,4 @@
-/* What both the ends and their driver use. */
+/* Code that both the ends and their driver use. */
 #include "faults.h"
 
 #include <dirent.h>

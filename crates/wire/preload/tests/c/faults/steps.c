@@ -1,4 +1,4 @@
-/* Faults at each system call of a victim that is traced. */
+/* Faults at each system call of a traced victim. */
 #include "faults.h"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@ static long trace(int request, pid_t pid, long address, void *data)
     return raw6(SYS_ptrace, request, pid, address, (long)data, 0, 0);
 }
 
-/* What a system call can be told: errors of want, each in turn; 0 when there are no more. */
+/* The errors of scarcity that a system call can return, one after the other; 0 when there are no more. */
 static int want(const struct ptrace_syscall_info *call, int which)
 {
     static const struct {
@@ -73,14 +73,14 @@ static int sleeps(pid_t pid)
 
 struct step {
     enum cut cut;
-    /* Of the system call; whether after it, or with which error. */
+    /* Number of the system call; then whether the cut is after it, or the index of the error. */
     int number, which;
-    /* What was cut. */
+    /* The system call at the cut. */
     long call;
     int error, reached;
 };
 
-/* Runs the traced victim to the end of its round, or of its life. */
+/* Follows the traced victim to the end of its round, or of its life. */
 static void follow(pid_t victim, pid_t other, struct step *step)
 {
     int status, inside = 0, number = 0, entered = 0, failing = 0;
@@ -165,7 +165,7 @@ void by_steps(enum cut cut, uint64_t seed)
             pid_t traced = start(victim, round, 1, 1);
             if (other == 0)
                 other = start(0, 1, INT_MAX / 2, 0);
-            /* The one who connects comes once the port is known. */
+            /* The connecting process starts once the port is known. */
             if (victim == 1)
                 shared->port = 0;
             late = 0;
