@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Seekwire: ask about and control the connections of this process, and receive out of the middle of
- * a stream.
+ * Seekwire: query and control the connections of this process, and receive out of the middle of a
+ * stream.
  *
  * Seekwire accelerates programs without any of this; `seekwire run PROGRAM` is enough. To use these
  * functions, link with -lseekwire (pkg-config seekwire). Or look them up with dlsym(3), and do
@@ -33,7 +33,7 @@
 extern "C" {
 #endif
 
-/* What moves the bytes of one direction of a connection. */
+/* The carrier of one direction of a connection. */
 #define SEEKWIRE_CARRIER_TCP 0u
 #define SEEKWIRE_CARRIER_RING 1u
 
@@ -86,37 +86,37 @@ int seekwire_fall_back(int fd);
  * seek_recv(3).
  *
  * This works on any connected TCP socket, with any peer. Offsets count from the head: the first
- * byte of the stream that was neither received nor taken. Bytes taken behind the head leave a hole,
+ * byte of the stream that was neither received nor taken. Bytes taken past the head leave a hole,
  * and offsets count its bytes, too. recv(2), read(2) and the like go on at the head and skip holes.
  * poll(2), select(2), epoll_wait(2) and FIONREAD do not count holes. A hole at the head vanishes.
  *
  * Once a program has called seek_recv() on a socket, every receive from it must come through this
- * library. As long as there are holes, or seekwire_avail() shows bytes to receive, do not receive
- * by raw system calls, by io_uring or in another program.
+ * library. While there are holes, or seekwire_avail() shows bytes to receive, do not receive by raw
+ * system calls, by io_uring or in another program.
  */
 
-/* Type for socket(2): a TCP socket for seek_recv(). Without this library, socket(2) says EINVAL. */
+/* Type for socket(2): a TCP socket for seek_recv(). Without this library, this is EINVAL. */
 #define SOCK_SEEK_STREAM 15
 
 /*
  * Flags of the functions below, in addition to MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC and MSG_WAITALL
- * (which is implied). PARTIAL: take what has arrived, at least one byte, up to the next hole.
+ * (which is implied). PARTIAL: take the bytes that have arrived, at least one, up to the next hole.
  * POSITION: the offset is a position; the first byte of the stream has position 0.
  */
 #define SEEKWIRE_PARTIAL 0x00400000
 #define SEEKWIRE_POSITION 0x00800000
 
 /*
- * Takes the `len` bytes that begin `offset` bytes behind the head, all or none. Waits until they
+ * Takes the `len` bytes that begin `offset` bytes after the head, all or none. Waits until they
  * have arrived, unless the call is nonblocking (O_NONBLOCK, MSG_DONTWAIT) or SO_RCVTIMEO expires.
- * MSG_PEEK leaves them where they are. MSG_TRUNC takes them without storing them, and `buf` may be
+ * MSG_PEEK leaves them in the stream. MSG_TRUNC takes them without storing them, and `buf` may be
  * NULL.
  *
  * Returns the number of bytes: `len`; fewer only at the end of the stream or with SEEKWIRE_PARTIAL;
- * 0 behind the end of the stream. Or returns -1 with errno:
+ * 0 past the end of the stream. Or returns -1 with errno:
  *   EAGAIN      they have not all arrived, and the call is nonblocking or the timeout has expired
  *   ENXIO       some of them were already taken or received (with SEEKWIRE_PARTIAL: the first)
- *   ENOBUFS     they cannot arrive until something is received, because the memory for what comes
+ *   ENOBUFS     they cannot arrive until something is received, because the memory for the bytes
  *               before them is used up (SEEKWIRE_SEEK_MEMORY); or there would be more than 1024
  *               holes; or `len` is more than a call can take (0x7ffff000), or more than there is
  *               memory for
@@ -149,7 +149,7 @@ ssize_t seekwire_recvmsg(int fd, struct msghdr *msg, int flags, uint64_t offset)
  * memory after that.
  *
  * The memory is read-only. It may belong to the peer, and a hostile peer can change it at any time:
- * read each byte only once, or copy what has to stay as it was.
+ * read each byte only once, or copy bytes that have to stay unchanged.
  *
  * Returns the number of bytes, or -1 with errno: as seek_recv(); EINVAL also for MSG_PEEK,
  * MSG_TRUNC and count < 1.
@@ -172,13 +172,13 @@ struct seekwire_span {
     uint64_t end;
 };
 
-/* What can be received. */
+/* The range of bytes that can be received. */
 struct seekwire_extent {
     uint32_t size;     /* bytes in this struct: see above */
     uint32_t holes;    /* number of holes */
     uint64_t head;     /* position of the first byte neither received nor taken: offset 0 */
     uint64_t readable; /* bytes from the head on that have arrived, up to the first hole */
-    uint64_t arrived;  /* position behind the last byte that has arrived */
+    uint64_t arrived;  /* position after the last byte that has arrived */
 };
 
 /*
@@ -196,7 +196,7 @@ int seekwire_avail(int fd, struct seekwire_extent *st, struct seekwire_span *hol
 
 /*
  * Does socket(domain, SOCK_SEEK_STREAM | type_flags, protocol), which makes a TCP socket for
- * seek_recv(). Sockets accepted from it are such sockets, too. Any other connected TCP socket works
+ * seek_recv(). Sockets accepted from it are also of this kind. Any other connected TCP socket works
  * with seek_recv() as well, but its first seek waits for receives that other threads began before.
  * `type_flags` is 0, or a combination of SOCK_NONBLOCK and SOCK_CLOEXEC.
  *

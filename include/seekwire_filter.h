@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Seekwire: filters in C and C++ for `seekwire flow`, as programs of their own.
+ * Seekwire: filters in C and C++ for `seekwire flow`, as separate programs.
  *
- * A pipeline names the program by `run = "framed"`. It is given blocks on standard input and answers
- * on standard output, by the filter protocol of docs/filter-protocol.md. This file is all that it
- * needs: it is for C99 and C++ on POSIX systems, and there is no library to link with.
+ * A pipeline names the program by `run = "framed"`. The program reads blocks from standard input and answers
+ * on standard output, in the filter protocol of docs/filter-protocol.md. It needs nothing but this file,
+ * which is for C99 and C++ on POSIX systems: there is no library to link with.
  *
  *     static const char *process(void *state, const struct seekwire_filter_block *block,
  *                                struct seekwire_filter_output *out)
@@ -20,11 +20,11 @@
  *         return seekwire_filter_run(&filter, NULL);
  *     }
  *
- * Every callback returns NULL, or a text that says what went wrong. The text ends the unit of work and
- * this program; another process is started for the next unit. Callbacks may print: standard output is
- * led to standard error while the filter runs.
+ * Every callback returns NULL, or a text that describes an error. The text ends the unit of work and this
+ * program; another process is started for the next unit. Callbacks may print: standard output is redirected
+ * to standard error while the filter runs.
  *
- * No callback is called from two threads, and none while another one is called.
+ * Callbacks are called from one thread only, one at a time.
  */
 #ifndef SEEKWIRE_FILTER_H
 #define SEEKWIRE_FILTER_H
@@ -45,7 +45,7 @@ extern "C" {
 /* Version of the filter protocol. */
 #define SEEKWIRE_FILTER_VERSION 1u
 
-/* A block. Its bytes are the callback's to read, and to change, until it returns. */
+/* A block. The callback may read and change its bytes until it returns. */
 struct seekwire_filter_block {
     unsigned char *bytes; /* never NULL */
     size_t length;
@@ -53,27 +53,27 @@ struct seekwire_filter_block {
     uint64_t sequence; /* of the block in the unit, on its stream, from 0 */
 };
 
-/* Where a callback sends to. Its members are not for callbacks. */
+/* The destination of a callback's blocks. Callbacks must not use its members. */
 struct seekwire_filter_output {
     int fd;
     uint64_t number;
     int error; /* errno of what could not be written */
 };
 
-/* A filter. A callback that is NULL does nothing, and that is no error, except `process` where blocks
- * come, and `generate` in a source. */
+/* A filter. A callback that is NULL does nothing, which is not an error, except `process` if blocks come,
+ * and `generate` in a source. */
 struct seekwire_filter {
-    /* A unit of work begins. `argument` is what it was asked for with, until the callback returns. */
+    /* A unit of work begins. `argument` is the argument of its request, valid until the callback returns. */
     const char *(*init)(void *state, const char *argument, uint64_t unit, struct seekwire_filter_output *out);
-    /* A block has come. */
+    /* A block has arrived. */
     const char *(*process)(void *state, const struct seekwire_filter_block *block,
                            struct seekwire_filter_output *out);
-    /* A source gives some of its blocks. It sets *more to 1 if it is to be called again. */
+    /* A source sends some of its blocks. It sets *more to 1 if it is to be called again. */
     const char *(*generate)(void *state, int *more, struct seekwire_filter_output *out);
     /* The unit has no more blocks. */
     const char *(*finalize)(void *state, struct seekwire_filter_output *out);
-    /* Where blocks and arguments are put. NULL: memory from malloc(3), as much as the largest one needs, and
-     * no other memory is ever asked for. */
+    /* Memory for blocks and arguments. NULL: memory from malloc(3), as much as the largest one needs; no
+     * other memory is allocated. */
     unsigned char *buffer;
     size_t buffer_size;
 };
@@ -105,7 +105,7 @@ static inline uint64_t seekwire_filter_get(const unsigned char *at, size_t bytes
     return value;
 }
 
-/* How many bytes came before the end; -1 with errno. */
+/* Number of bytes before the end; -1 with errno. */
 static inline ssize_t seekwire_filter_read(int fd, unsigned char *to, size_t length)
 {
     size_t have = 0;
@@ -152,10 +152,10 @@ static inline int seekwire_filter_frame(struct seekwire_filter_output *out, enum
 }
 
 /*
- * Sends a block of `length` bytes to the output port `port`, from 0. It may wait, for as long as the
- * filter behind has no room. `bytes` may be NULL if `length` is 0, and is the caller's again afterwards.
+ * Sends a block of `length` bytes to the output port `port`, from 0. May wait while the next filter has no
+ * room. `bytes` may be NULL if `length` is 0; the caller may reuse it afterwards.
  *
- * Returns 0, or -1 with errno if nobody reads any more. The callback should return then; it need not.
+ * Returns 0, or -1 with errno if the output has been closed. The callback should return then, but need not.
  */
 static inline int seekwire_filter_send(struct seekwire_filter_output *out, uint32_t port, const void *bytes,
                                        size_t length)
@@ -166,7 +166,7 @@ static inline int seekwire_filter_send(struct seekwire_filter_output *out, uint3
     return result;
 }
 
-/* Complains to people. */
+/* Prints an error for the user. */
 static inline int seekwire_filter_fail(const char *what)
 {
     fprintf(stderr, "filter: %s\n", what);
@@ -243,10 +243,10 @@ static inline int seekwire_filter_serve(const struct seekwire_filter *filter, vo
 }
 
 /*
- * Serves unit after unit until standard input ends. `state` is what the callbacks get.
+ * Serves one unit after another until standard input ends. The callbacks get `state`.
  *
- * Returns what main() is to return: 0, or 1 if a callback has failed, or if what comes is not the filter
- * protocol; a line on standard error says so.
+ * Returns the exit status for main(): 0, or 1 if a callback failed or the input is not the filter protocol;
+ * then a line on standard error reports it.
  */
 static inline int seekwire_filter_run(const struct seekwire_filter *filter, void *state)
 {

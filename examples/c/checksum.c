@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A filter for `seekwire flow` in C: it sends a line with the CRC-32 of each block, and at the end of a unit of work how many
- * bytes there were.
+ * A filter for `seekwire flow` in C: for each block it sends a line with its CRC-32, and at the end of a unit of work the number
+ * of bytes.
  *
  *     cc checksum.c $(pkg-config --cflags seekwire) -o checksum
  *

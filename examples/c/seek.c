@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Three messages A, B and C come in this order, and the receiver wants B first: it takes it out of the middle of the stream,
- * where it leaves a hole, and reads on as if it had never been there.
+ * Three messages A, B and C come in this order, and the receiver wants B first: it takes B out of the middle of the stream, which
+ * leaves a hole, and reads on as if B had never been there.
  *
  *     cc seek.c $(pkg-config --cflags --libs seekwire) -o seek && ./seek
  *
@@ -76,7 +76,7 @@ int main(void)
     int fd = accept(listener, NULL, NULL);
     char message[A + C];
     check(fd >= 0, "accept");
-    /* All of B, wherever A is by then. */
+    /* All of B, whether or not A has been received. */
     show("seek_recv, behind A", message, seek_recv(fd, message, B, 0, A));
     show_stream(fd);
     show("recv", message, recv(fd, message, A + C, MSG_WAITALL));

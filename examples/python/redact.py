@@ -30,7 +30,7 @@ class Redact:
         send(block.translate(DIGITS_TO_X) if digits else block)
 
     def finalize(self, send):
-        # Standard error is for people. Other copies use it, too: a line is written at once.
+        # Standard error is for people. Other copies also use it, so each line is a single write.
         sys.stderr.write(f"unit {self.unit}: {self.hidden} digits hidden\n")
 
 
@@ -47,7 +47,7 @@ def serve(filter):
     whether it has more to give."""
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
-    # What is printed by mistake must not come between the frames.
+    # Text printed by mistake must not come between the frames.
     os.dup2(2, 1)
 
     def read(length):
