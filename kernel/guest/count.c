@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Whether processor time counts instructions here: with -icount shift=0 an
- * emulated machine makes its clock go on by a nanosecond with each. A loop of
- * a known number has to take that long, but for the timer's interrupts.
+ * Checks that processor time counts instructions here: with -icount shift=0 an
+ * emulated machine advances its clock by a nanosecond with each one. A loop
+ * with a known number of them has to take that long, except for the timer's
+ * interrupts.
  */
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What the papers promise: messages A, B, C, of which B is received first. */
+/* What the papers promise: of messages A, B, C, B is received first. */
 #include <netinet/tcp.h>
 
 #include "net.h"
@@ -127,7 +127,7 @@ TEST(basic_holes)
 	ASSERT_EQ(seek_recv(pair.rx, buf, 20, 0, 0), 20);
 	ASSERT_EQ(extent(pair.rx).head, 50);
 	ASSERT_EQ(extent(pair.rx).holes, 1);
-	/* The last bytes are gone; those that come next are not. */
+	/* The last bytes are gone; the next ones are not. */
 	send_stream(pair.tx, 100, 10);
 	await_arrived(pair.rx, 110);
 	ASSERT_EQ(seek_recv(pair.rx, buf, 10, 0, 50), 10);
@@ -161,7 +161,7 @@ TEST(basic_flags)
 	ASSERT_EQ(extent(pair.rx).holes, 1);
 	ASSERT_ERRNO(seek_recv(pair.rx, buf, 10, TCP_SEEK_PEEK, 30), ENXIO);
 
-	/* Parts: up to a hole, up to what has arrived, not into a hole. */
+	/* Parts: up to a hole, up to the last byte, not into a hole. */
 	ASSERT_ERRNO(seek_recv(pair.rx, buf, 40, TCP_SEEK_PEEK, 20), ENXIO);
 	ASSERT_EQ(seek_recv(pair.rx, buf, 40, TCP_SEEK_PEEK | TCP_SEEK_PARTIAL, 20), 10);
 	ASSERT_STREAM(buf, 20, 10);
@@ -191,7 +191,7 @@ TEST(basic_flags)
 	ASSERT_ERRNO(seek_recv(pair.rx, buf, 2, TCP_SEEK_POSITION, UINT64_MAX - 1), EINVAL);
 	ASSERT_ERRNO(seek_recv(pair.rx, buf, SIZE_MAX, 0, 0), EINVAL);
 	ASSERT_ERRNO(seek_recv(pair.rx, NULL, SIZE_MAX, TCP_SEEK_TRUNC, 0), EINVAL);
-	/* More than one call can move: what there is of it, or never. */
+	/* More than one call can move: the part that exists, or never. */
 	ASSERT_EQ(seek_recv(pair.rx, low, 3ull << 30, TCP_SEEK_PARTIAL | TCP_SEEK_PEEK, 0), 10);
 	ASSERT_ERRNO(seek_recv(pair.rx, low, 3ull << 30, TCP_SEEK_DONTWAIT | TCP_SEEK_POSITION, 100), ENOBUFS);
 	ASSERT_ERRNO(seek_recv(pair.rx, (void *)8, 5, TCP_SEEK_POSITION, 60), EFAULT);

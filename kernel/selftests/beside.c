@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Sockets that seek, beside what else a kernel does with sockets of TCP. */
+/* Sockets that seek, along with the kernel's other uses of TCP sockets. */
 #include <arpa/inet.h>
 #include <linux/inet_diag.h>
 #include <linux/io_uring.h>
@@ -25,8 +25,8 @@
 #endif
 
 /*
- * A socket has one protocol on top of TCP. Beside one with kTLS, a seeker takes
- * a record out of the middle of what that has sent.
+ * A socket has one protocol on top of TCP. Next to a socket with kTLS, a seeker
+ * takes a record out of the middle of that socket's output.
  */
 TEST(beside_tls)
 {
@@ -85,8 +85,8 @@ static struct pair connect_to(int listener, const struct sockaddr_in *address, i
 }
 
 /*
- * A socket of MPTCP refuses, and goes on. From a client of TCP its listener
- * gets a socket of TCP, which seeks or refuses.
+ * An MPTCP socket refuses, and continues. From a TCP client its listener gets a
+ * TCP socket, which seeks or refuses.
  */
 TEST(beside_mptcp)
 {
@@ -119,7 +119,7 @@ TEST(beside_mptcp)
 	close(listener);
 }
 
-/* As `ss -K` does: aborts the connection of a socket. */
+/* Aborts the connection of a socket, as `ss -K` does. */
 static void destroy(int fd)
 {
 	struct {
@@ -270,7 +270,7 @@ static void ring_await(struct ring *ring, int *result, uint32_t *flags)
 	__atomic_store_n(head, *head + 1, __ATOMIC_RELEASE);
 }
 
-/* Its receives skip holes, whether the bytes are there or are waited for. */
+/* Its receives skip holes, whether the bytes have arrived or not. */
 TEST(beside_uring)
 {
 	struct pair pair = pair_default();
@@ -304,7 +304,7 @@ TEST(beside_uring)
 	ASSERT_STREAM(buf, 300, 50);
 	ASSERT_STREAM(buf + 50, 400, 100);
 
-	/* One request for all that comes. */
+	/* One request for all bytes. */
 	ring_submit(&ring, (struct io_uring_sqe){
 		.opcode = IORING_OP_PROVIDE_BUFFERS, .fd = 4, .addr = (uintptr_t)pool,
 		.len = sizeof(pool[0]), .buf_group = 7,
@@ -405,7 +405,7 @@ static void leave_holes(int end)
 		ASSERT(wait_for(pair.rx, POLLRDHUP, 5000));
 		break;
 	case 2:
-		/* A FIN that gets no answer keeps the socket for some time. */
+		/* An unanswered FIN keeps the socket for some time. */
 		ASSERT_EQ(recv(pair.rx, NULL, 300, MSG_TRUNC), 200);
 		set_loopback(0);
 		close(pair.rx);

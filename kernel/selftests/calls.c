@@ -142,7 +142,7 @@ TEST(calls_urgent)
 	ASSERT_STREAM(buf, 0, 40);
 	ASSERT_STREAM(buf + 40, 70, 30);
 
-	/* Whoever switches it off all the same gets at worst a hole. */
+	/* If a program switches it off nevertheless, it gets a hole at worst. */
 	set_option(pair.rx, SOL_SOCKET, SO_OOBINLINE, 0);
 	for (int i = 0; i < 20; i++) {
 		ASSERT_EQ(send(pair.tx, "abc", 3, MSG_OOB), 3);
@@ -205,7 +205,7 @@ static int sockmap_put(int map, int fd)
 	return syscall(SYS_bpf, 2, &update, sizeof(update));
 }
 
-/* Both want the receive queue; the first one has it. */
+/* Both need the receive queue; the first one has it. */
 TEST(calls_sockmap)
 {
 	struct pair pair = with_hole();
@@ -298,7 +298,7 @@ TEST(calls_other_options)
 	set_option(pair.rx, SOL_SOCKET, SO_KEEPALIVE, 1);
 	size = sizeof(address);
 	ASSERT_EQ(getpeername(pair.rx, (void *)&address, &size), 0);
-	/* Sending is as ever. */
+	/* Sending works as before. */
 	send_stream(pair.rx, 0, 1000);
 	{
 		uint8_t buf[1000];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The cost of calls in instructions, measured in a guest whose clock goes on by
- * a nanosecond with each instruction (vmtest --count).
+ * The cost of calls in instructions, measured in a guest whose clock advances
+ * by a nanosecond with each instruction (vmtest --count).
  */
 #include <arpa/inet.h>
 #include <linux/if_ether.h>
@@ -67,7 +67,7 @@ TEST(cost_of_many_buffers)
 
 	if (!is_counted())
 		test_skip("the clock does not count instructions");
-	/* TCP does not merge buffers of which somebody else has a copy. */
+	/* TCP does not merge buffers of which others have a copy. */
 	tap = socket(AF_PACKET, SOCK_RAW, htons(ETH_P_IP));
 	ASSERT(tap >= 0);
 	ASSERT_EQ(setsockopt(tap, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof(size)), 0);

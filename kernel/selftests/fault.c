@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Memory runs out at each place where some is asked for, one after the other
- * (the kernel's fail-nth): the call says so or does without, and nothing is lost.
+ * Memory runs out at each place that allocates some, one after the other (the
+ * kernel's fail-nth): the call reports it or does without, and nothing is lost.
  */
 #include <fcntl.h>
 #include <sys/mount.h>
@@ -25,7 +25,7 @@ static void prepare(void)
 	if (fail_nth < 0)
 		test_skip("this kernel injects no faults");
 	mount("debug", "/sys/kernel/debug", "debugfs", 0, NULL);
-	/* Also where the kernel could wait for memory; and quietly. */
+	/* Also for allocations that could wait; and without messages. */
 	write_file("/sys/kernel/debug/failslab/ignore-gfp-wait", "N");
 	write_file("/sys/kernel/debug/failslab/verbose", "0");
 }
@@ -38,7 +38,7 @@ static void fail_at(int n)
 	ASSERT(pwrite(fail_nth, text, strlen(text), 0) > 0);
 }
 
-/* Whether the call asked for memory that often. */
+/* Returns whether the call allocated memory that often. */
 static bool has_failed(void)
 {
 	char text[16] = {};
@@ -81,7 +81,7 @@ static bool seek_without(int n)
 		ASSERT_STREAM(buf, ranges[i].at, got);
 		memset(gone + ranges[i].at, 1, got);
 	}
-	/* One that has to wait makes room by all means. */
+	/* A call that has to wait makes room by all means. */
 	got = seek_recv(pair.rx, buf, 1, TCP_SEEK_DONTWAIT, 90000);
 	ASSERT(got == -1);
 	failed = has_failed();

@@ -32,7 +32,7 @@ static void say(const char *file, int line, const char *format, va_list args)
 		n = snprintf(text, sizeof(text), "# ");
 	vsnprintf(text + n, sizeof(text) - n - 1, format, args);
 	strcat(text, "\n");
-	/* One call, so that what two processes say does not mix. */
+	/* One call, so that the output of two processes does not mix. */
 	if (write(STDOUT_FILENO, text, strlen(text)) < 0)
 		_exit(EXIT_FAIL);
 }

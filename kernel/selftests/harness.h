@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Tests register themselves and run one after the other, each in a process of
- * its own with a limit of time. The report is in TAP.
+ * its own with a time limit. The report is in TAP.
  */
 #ifndef HARNESS_H
 #define HARNESS_H
@@ -22,7 +22,7 @@ struct test {
 
 void test_register(struct test *test);
 
-/* Says why and ends the test, in whatever thread or child it is noticed. */
+/* Prints the reason and ends the test, from any thread or child. */
 __attribute__((noreturn, format(printf, 1, 2)))
 void test_skip(const char *format, ...);
 __attribute__((noreturn, format(printf, 3, 4)))
@@ -37,7 +37,7 @@ void test_fail(const char *file, int line, const char *format, ...);
 	}								\
 	static void id(void)
 
-/* Under emulation everything takes long; the limit is for hangs. */
+/* Everything is slow under emulation; the limit is for hangs. */
 #define TEST(id) TEST_SECONDS(id, 30)
 
 #define FAIL(...) test_fail(__FILE__, __LINE__, __VA_ARGS__)
@@ -56,7 +56,7 @@ void test_fail(const char *file, int line, const char *format, ...);
 			     #a, a_, #b, b_);				\
 	} while (0)
 
-/* The call fails with this error. */
+/* The call must fail with this error. */
 #define ASSERT_ERRNO(call, error)					\
 	do {								\
 		errno = 0;						\

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A peer that keeps to no rule: tiny segments, any order, overlaps, repeats,
+ * A peer that breaks every rule: tiny segments, any order, overlaps, repeats,
  * urgent pointers, flags, beyond the window. Whatever it does, the program gets
  * the right bytes, and memory stays bounded.
  */
@@ -15,7 +15,7 @@ static uint32_t roll(uint64_t *state, uint32_t below)
 	return (*state >> 33) % below;
 }
 
-/* Bytes that this rcvbuf may keep busy: twice as much as TCP itself allows. */
+/* Limit for the memory with this rcvbuf: twice as much as TCP itself allows. */
 static uint32_t bound(int fd)
 {
 	return 2 * get_option(fd, SOL_SOCKET, SO_RCVBUF) + 1100 * 1024;
@@ -34,7 +34,7 @@ static void tiny(int rcvbuf, uint32_t count)
 
 	peer_open(&peer, rcvbuf);
 	for (uint32_t i = 0; i < count; i++) {
-		/* It does not look at the window. */
+		/* It ignores the window. */
 		peer_send(&peer, at++, 1, PEER_ACK | PEER_PSH, 0);
 		if (!(i % 64)) {
 			peer_hear(&peer);
@@ -159,7 +159,7 @@ static void disorder(int rcvbuf, uint64_t seed)
 	       (unsigned long long)peer.acked, (unsigned long long)steps);
 	ASSERT(peer.acked > 2000);
 
-	/* A FIN, ahead of its time and then in time; the rest in order. */
+	/* A FIN, first too early and then in time; the rest in order. */
 	peer_send(&peer, STREAM, 0, PEER_FIN | PEER_ACK, 0);
 	for (steps = 0; extent(peer.socket).arrived < STREAM; steps++) {
 		uint64_t at = extent(peer.socket).arrived;
@@ -205,7 +205,7 @@ TEST_SECONDS(hostile_disorder, 60)
 	disorder(20000, seed + 2);
 }
 
-/* Sends what the window allows; returns how much in all. */
+/* Sends as much as the window allows; returns the total number of bytes. */
 static uint64_t fill(struct peer *peer)
 {
 	uint64_t at = 100;
@@ -227,9 +227,9 @@ static uint64_t fill(struct peer *peer)
 }
 
 /*
- * Not hostile at all: it has filled the window and waits. Taking bytes out of
- * the middle must make us say that there is room again, whether they lie in
- * TCP's queue or have left it before.
+ * Not hostile at all: the peer has filled the window and waits. When bytes are
+ * taken out of the middle, the peer must get a window update, whether they were
+ * in TCP's queue or had left it before.
  */
 TEST(hostile_window_update)
 {
@@ -283,9 +283,9 @@ static void *wait_for_range(void *arg)
 }
 
 /*
- * A peer that keeps to the window, and a seeker: the bytes come, or they cannot
- * and the call says so. A window of some bytes that TCP does not open further
- * must not make both wait for each other.
+ * A peer that obeys the window, and a seeker: the bytes come, or they cannot
+ * and the call reports that. A window of some bytes that TCP does not open
+ * further must not make both wait for each other.
  */
 static bool arrives(int rcvbuf, uint32_t segment, uint64_t at, size_t len)
 {
@@ -309,7 +309,7 @@ static bool arrives(int rcvbuf, uint32_t segment, uint64_t at, size_t len)
 			peer_send(&peer, sent, n, PEER_ACK, 0);
 			sent += n;
 		} else if (!wait_for(peer.tun, POLLIN, 5)) {
-			/* Lost for want of memory. */
+			/* Lost for lack of memory. */
 			peer_hear(&peer);
 			sent = peer.acked;
 		}
@@ -388,7 +388,7 @@ TEST(hostile_reset_anywhere)
 	}
 }
 
-/* What comes behind a FIN is not part of the stream, even with another FIN. */
+/* Bytes after a FIN are not part of the stream, even with another FIN. */
 TEST(hostile_behind_fin)
 {
 	for (int i = 0; i < 4; i++) {
@@ -398,7 +398,7 @@ TEST(hostile_behind_fin)
 
 		peer_open(&peer, 0);
 		peer_send(&peer, 0, 100, PEER_FIN | PEER_ACK, 0);
-		/* One octet more each: that where the last FIN was. */
+		/* One octet more each: the one where the last FIN was. */
 		for (int j = 0; j < 3; j++)
 			peer_send(&peer, 100 + j, 1, PEER_FIN | PEER_ACK, 0);
 		while (peer.acked < 104) {
@@ -424,8 +424,8 @@ TEST(hostile_behind_fin)
 }
 
 /*
- * Other sockets have used up the memory of TCP, so that it drops what comes to
- * a queue with something in it: a seeker must not wait for it.
+ * Other sockets have used up the memory of TCP, so that it drops segments for a
+ * queue that is not empty: a seeker must not wait for them.
  */
 TEST(hostile_memory_of_others)
 {

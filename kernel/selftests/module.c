@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The module cannot go while a socket lives, and goes cleanly afterwards. */
+/* The module unloads cleanly, but not while a socket lives. */
 #include <fcntl.h>
 #include <sys/syscall.h>
 
@@ -19,7 +19,7 @@ static void load(void)
 	close(fd);
 }
 
-/* Until the last sockets of others are gone, which close() leaves behind. */
+/* Retries until the last sockets that close() leaves behind are gone. */
 static void unload_soon(void)
 {
 	for (int i = 0; i < 10000; i++) {

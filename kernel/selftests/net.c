@@ -81,7 +81,7 @@ void send_all(int fd, const void *buf, size_t len)
 	}
 }
 
-/* Differs between positions that are near to each other or a power of two apart. */
+/* Differs between positions that are close together or a power of two apart. */
 uint8_t stream_byte(uint64_t at)
 {
 	return (at * 0x9e3779b97f4a7c15ull) >> 56 ^ (at >> 13);

@@ -40,7 +40,7 @@ int attach(int fd);
 
 /* Both end the test if not all of it can be sent. */
 void send_all(int fd, const void *buf, size_t len);
-/* Bytes [at, at + len) of the stream whose bytes stream_byte() says. */
+/* Bytes [at, at + len) of the stream that stream_byte() defines. */
 void send_stream(int fd, uint64_t at, size_t len);
 uint8_t stream_byte(uint64_t at);
 void assert_stream(const uint8_t *buf, uint64_t at, size_t len,
@@ -48,9 +48,9 @@ void assert_stream(const uint8_t *buf, uint64_t at, size_t len,
 #define ASSERT_STREAM(buf, at, len)					\
 	assert_stream(buf, at, len, __FILE__, __LINE__)
 
-/* As seek_recv(3): flags are TCP_SEEK_*. */
+/* Like seek_recv(3): flags are TCP_SEEK_*. */
 ssize_t seek_recv(int fd, void *buf, size_t len, uint32_t flags, uint64_t at);
-/* The same; the struct as it is after the call. */
+/* The same, and returns the struct after the call. */
 ssize_t seek_recv_out(int fd, void *buf, size_t len, uint32_t flags,
 		      uint64_t at, struct tcp_seek_recv *out);
 struct tcp_seek_extent extent(int fd);
@@ -62,7 +62,7 @@ void await_arrived(int fd, uint64_t position);
 uint32_t rmem(int fd);
 /* A file below /proc/sys. */
 void set_sysctl(const char *name, const char *value);
-/* Pages that all sockets of TCP may have: low, under pressure, at most. */
+/* Pages that all TCP sockets may have: low, under pressure, at most. */
 struct tcp_mem {
 	long limits[3];
 };
@@ -71,11 +71,11 @@ struct tcp_mem get_tcp_mem(void);
 void set_tcp_mem(struct tcp_mem mem);
 int get_option(int fd, int level, int name);
 void set_option(int fd, int level, int name, int value);
-/* Milliseconds; for what must not wait for ever. */
+/* Timeout in milliseconds; for events that must not take for ever. */
 bool wait_for(int fd, short events, int timeout);
 void set_timeout(int fd, int milliseconds);
 void set_nonblocking(int fd);
-/* Waits until a thread or process of that id sleeps. */
+/* Waits until the thread or process with that id sleeps. */
 void await_sleep(pid_t id);
 
 #endif

@@ -40,7 +40,7 @@ static int ask(struct request *request)
 	return answer.error.error;
 }
 
-/* Percent; a delay that varies changes the order. */
+/* In percent; a varying delay changes the order. */
 static void disturb(uint32_t loss, uint32_t duplicate)
 {
 	struct request request = {
@@ -87,7 +87,7 @@ static void leave_alone(void)
 	ASSERT_EQ(ask(&request), 0);
 }
 
-/* Small packets, or there is little to change the order of. */
+/* Small packets, otherwise there is little to reorder. */
 static void segmentation(uint32_t command, uint32_t on)
 {
 	struct ethtool_value value = { .cmd = command, .data = on };

@@ -53,7 +53,7 @@ static void *seek_100(void *arg)
 	return (void *)(n < 0 ? -(ssize_t)errno : n);
 }
 
-/* A seeker that sleeps learns of the end. */
+/* A sleeping seeker learns about the end. */
 static ssize_t ends_while_asleep(void (*end)(struct pair), int after)
 {
 	struct pair pair = pair_default();
@@ -96,7 +96,7 @@ TEST(order_end_wakes_seeker)
 	ASSERT_EQ(ends_while_asleep(by_shutdown, 80), 30);
 }
 
-/* What arrived before a reset can still be taken, as with plain TCP. */
+/* Bytes that arrived before a reset can still be taken, as with plain TCP. */
 TEST(order_reset)
 {
 	struct pair pair = pair_default();
@@ -119,7 +119,7 @@ TEST(order_reset)
 	close(pair.rx);
 }
 
-/* Throwing data away resets the connection, wherever the data was. */
+/* Discarding data resets the connection, wherever the data was. */
 TEST(order_close_unread)
 {
 	struct pair pair = pair_default();
@@ -162,7 +162,7 @@ TEST(order_close_unread)
 	close(pair.tx);
 }
 
-/* Nothing was thrown away: an orderly end. */
+/* Nothing was discarded: an orderly end. */
 TEST(order_close_read)
 {
 	struct pair pair = pair_default();
@@ -177,7 +177,7 @@ TEST(order_close_read)
 	close(pair.tx);
 }
 
-/* The process ends; nobody calls close(). */
+/* The process ends without calling close(). */
 TEST(order_exit)
 {
 	for (int i = 0; i < 3; i++) {
@@ -208,7 +208,7 @@ TEST(order_exit)
 	}
 }
 
-/* Attached when both directions are closed already, and the data is there. */
+/* Attached when both directions are closed and the data has arrived. */
 TEST(order_attach_late)
 {
 	struct pair pair = pair_open(&(struct pair_options){ .plain = true });

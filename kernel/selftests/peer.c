@@ -77,7 +77,7 @@ void peer_send(struct peer *peer, uint64_t at, size_t len, uint8_t flags,
 	transmit(peer, peer->isn + 1 + at, NULL, 0, data, len, flags, urgent);
 }
 
-/* The scale of our TCP's windows stands in its SYN. */
+/* The scale of our TCP's windows is in its SYN. */
 static uint8_t find_scale(const struct packet *packet)
 {
 	const uint8_t *option = packet->rest;

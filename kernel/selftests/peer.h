@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The other end of a TCP connection, without a TCP: it sends whatever segments
- * it is told to, through a tun device.
+ * The other end of a TCP connection, without a TCP: it sends the segments that
+ * a test asks for, through a tun device.
  */
 #ifndef PEER_H
 #define PEER_H
@@ -22,7 +22,7 @@ struct peer {
 	uint8_t scale;
 };
 
-/* Skips the test where there is no tun device. */
+/* Skips the test if there is no tun device. */
 void peer_open(struct peer *peer, int rcvbuf);
 /*
  * The peer sends stream bytes [0, len) with its SYN (TCP Fast Open), and has not
@@ -32,7 +32,7 @@ void peer_open_fast(struct peer *peer, size_t len);
 void peer_close(struct peer *peer);
 /* Sends stream bytes [at, at + len). */
 void peer_send(struct peer *peer, uint64_t at, size_t len, uint8_t flags, uint16_t urgent);
-/* Takes in what our TCP has sent. */
+/* Processes the segments that our TCP has sent. */
 void peer_hear(struct peer *peer);
 
 #endif

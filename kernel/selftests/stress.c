@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Random sequences against a model: one flag for each byte of the stream that
- * says whether it was received. Every byte that comes out is compared, and at
- * the end nothing is charged to the socket.
+ * Random sequences compared with a model: one flag for each byte of the stream,
+ * set when it was received. Every received byte is compared, and at the end
+ * nothing is charged to the socket.
  */
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -169,7 +169,7 @@ static void step_recv(struct model *m)
 		if (!peek)
 			m->gone[at] = 1;
 	}
-	/* All that had arrived and fits. */
+	/* All bytes that had arrived and fit. */
 	if (n < (ssize_t)len)
 		for (; at < before; at++)
 			ASSERT(m->gone[at]);
@@ -283,7 +283,7 @@ TEST_SECONDS(stress_model, 60)
 	ASSERT(steps > 16000);
 }
 
-/* Several threads take from one stream: each byte comes out once. */
+/* Several threads take from one stream: each byte is received once. */
 enum { SHARED = 2000000, SEEKERS = 3 };
 
 static struct {
@@ -354,7 +354,7 @@ static void *shared_recv(void *unused)
 		for (ssize_t i = 0; i < n; i++)
 			shared.plain_count[buf[i]]++;
 		shared.plain += n;
-		/* The others shall get something, too. */
+		/* Lets the others also get something. */
 		usleep(200);
 	}
 	ASSERT_EQ(n, 0);

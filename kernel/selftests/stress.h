@@ -4,7 +4,7 @@
 
 #include "net.h"
 
-/* Several threads take all bytes of one stream; each comes out once. */
+/* Several threads take all bytes of one stream; each is received once. */
 void stress_share(const struct pair_options *options, size_t total);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Sleeping and being woken: readers, seekers, poll, signals, limits of time. */
+/* Sleeping and waking: readers, seekers, poll, signals, time limits. */
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -96,7 +96,7 @@ TEST(wait_reader_and_seeker)
 	}
 }
 
-/* What a seeker waits for is received by somebody else. */
+/* The bytes that a seeker waits for are received by another thread. */
 TEST(wait_range_taken)
 {
 	struct pair pair = pair_default();
@@ -125,7 +125,7 @@ TEST(wait_range_taken)
 	pair_close(pair);
 }
 
-/* Bytes that a seeker has moved are still seen by a reader who slept. */
+/* A reader that slept still sees bytes that a seeker has moved. */
 TEST(wait_peek_and_trunc)
 {
 	struct pair pair = pair_default();
@@ -150,8 +150,8 @@ TEST(wait_peek_and_trunc)
 }
 
 /*
- * A reader who slept when the socket was attached is TCP's. Whatever it gets,
- * nothing is lost and nothing comes twice.
+ * A reader that slept when the socket was attached is inside TCP. Whatever it
+ * gets, nothing is lost and nothing comes twice.
  */
 TEST(wait_reader_from_before)
 {
@@ -225,7 +225,7 @@ TEST(wait_signals)
 	ASSERT_EQ(s.result, -1);
 	ASSERT_EQ(s.error, EINTR);
 
-	/* Restarted, and the offset is as the program gave it. */
+	/* Restarted, and the offset is as the program passed it. */
 	s = (struct sleeper){ .fd = pair.rx, .len = 10, .at = 10 };
 	start(&s);
 	for (int i = 0; i < 10; i++) {
@@ -237,7 +237,7 @@ TEST(wait_signals)
 	ASSERT_EQ(s.result, 10);
 	ASSERT_STREAM(s.buf, 10, 10);
 
-	/* With a limit of time it is not. */
+	/* With a time limit it is not. */
 	set_timeout(pair.rx, 20000);
 	s = (struct sleeper){ .fd = pair.rx, .plain = true, .len = 100, .recv_flags = MSG_WAITALL };
 	start(&s);
@@ -265,7 +265,7 @@ static void take_head(int signal)
 }
 
 /*
- * The head moves on between a signal and the restart of the call that it ended:
+ * The head moves on between a signal and the restart of the interrupted call:
  * the offset counts from the head as it was at the call.
  */
 TEST(wait_restart_behind_moved_head)
@@ -291,11 +291,11 @@ TEST(wait_restart_behind_moved_head)
 	ASSERT_EQ(s.result, 10);
 	ASSERT_EQ(s.out.position, 60);
 	ASSERT_STREAM(s.buf, 60, 10);
-	/* As the program has filled it in. */
+	/* As the program filled it in. */
 	ASSERT_EQ(s.out.at, 60);
 	ASSERT_EQ(s.out.flags, 0);
 
-	/* Bytes that somebody else has taken meanwhile are gone. */
+	/* Bytes that another thread has taken in the meantime are gone. */
 	ASSERT_EQ(recv(pair.rx, s.buf, 20, 0), 20);
 	s = (struct sleeper){ .fd = pair.rx, .len = 100 };
 	start(&s);
@@ -306,7 +306,7 @@ TEST(wait_restart_behind_moved_head)
 	pair_close(pair);
 }
 
-/* A program that makes the call again goes on with it; another call is new. */
+/* A program that repeats the call continues it; a different call is new. */
 TEST(wait_call_again)
 {
 	struct sigaction action = { .sa_handler = take_head };
@@ -392,7 +392,7 @@ static void *poll_in(void *fd)
 	return (void *)(intptr_t)wait_for((int)(intptr_t)fd, POLLIN, 20000);
 }
 
-/* While bytes move from TCP's queue to segments, poll() sees them all the same. */
+/* While bytes move from TCP's queue to segments, poll() still sees them. */
 TEST(wait_poll_during_seek)
 {
 	struct pair pair = pair_default();
@@ -436,7 +436,7 @@ TEST(wait_low_water)
 	join(&s);
 	ASSERT_EQ(s.result, 100);
 
-	/* A poller is woken for the sum, too. */
+	/* A poller is also woken for the sum. */
 	send_stream(pair.tx, 101, 80);
 	await_arrived(pair.rx, 181);
 	ASSERT_EQ(seek_recv(pair.rx, buf, 1, 0, 79), 1);
@@ -446,13 +446,13 @@ TEST(wait_low_water)
 	ASSERT_EQ(recv(pair.rx, buf, 1000, 0), 100);
 	ASSERT_EQ(get_option(pair.rx, SOL_SOCKET, SO_RCVLOWAT), 100);
 
-	/* A seeker is not held up by it. */
+	/* It does not delay a seeker. */
 	s = (struct sleeper){ .fd = pair.rx, .len = 10 };
 	start(&s);
 	send_stream(pair.tx, 202, 10);
 	join(&s);
 	ASSERT_EQ(s.result, 10);
-	/* Lowered, it lets a poller go on. */
+	/* When lowered, it lets a poller continue. */
 	send_stream(pair.tx, 212, 10);
 	await_arrived(pair.rx, 222);
 	ASSERT(!wait_for(pair.rx, POLLIN, 0));
@@ -469,7 +469,7 @@ static void skip_all(int fd)
 	ASSERT_ERRNO(seek_recv(fd, &byte, 1, TCP_SEEK_DONTWAIT, 1000000000), ENOBUFS);
 }
 
-/* A reader whose memory ends has taken something all the same. */
+/* A reader whose memory ends has still taken something. */
 TEST(wait_range_taken_in_part)
 {
 	struct pair pair = pair_default();
@@ -493,7 +493,7 @@ TEST(wait_range_taken_in_part)
 	pair_close(pair);
 }
 
-/* A call that fails may have moved bytes; those who wait for more are woken. */
+/* A failed call may have moved bytes; sleepers that need more are woken. */
 TEST(wait_low_water_after_failure)
 {
 	for (int i = 0; i < 2; i++) {
@@ -534,7 +534,7 @@ static void *watch(void *arg)
 	return NULL;
 }
 
-/* Bytes that stay are there all the time, while others are taken. */
+/* Bytes that stay remain visible while others are taken. */
 TEST(wait_poll_steady)
 {
 	struct watcher w = {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Memory: what was taken out of the middle goes back to the sender. */
+/* Memory: bytes taken out of the middle make room for the sender. */
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -8,7 +8,7 @@
 
 #include "net.h"
 
-/* Writes until nothing more goes; returns how much was sent in all. */
+/* Writes until there is no room; returns the total number of bytes. */
 static uint64_t fill(struct pair pair, size_t piece)
 {
 	uint8_t buf[65536];
@@ -26,7 +26,7 @@ static uint64_t fill(struct pair pair, size_t piece)
 			continue;
 		}
 		ASSERT_EQ(errno, EAGAIN);
-		/* Full, and the receiver gets nothing more. */
+		/* Full, and the receiver makes no progress. */
 		if (!wait_for(pair.tx, POLLOUT, 300) &&
 		    extent(pair.rx).arrived == before)
 			return sent;
@@ -83,7 +83,7 @@ TEST(window_reopens)
 	reopens(200000, 30000);
 }
 
-/* One buffer of 64 KiB, of which little is left: its memory goes back. */
+/* One buffer of 64 KiB, of which little is left: its memory is freed. */
 TEST(window_pinned_memory)
 {
 	struct pair pair = pair_default();
@@ -138,7 +138,7 @@ static void *flood(void *fd)
 	return NULL;
 }
 
-/* A range that cannot arrive is an error at once, not a hang. */
+/* A range that cannot arrive gives an error at once, not a hang. */
 TEST(window_enobufs)
 {
 	static const int rcvbufs[] = { 2304, 8192, 65536 };
@@ -154,7 +154,7 @@ TEST(window_enobufs)
 		ASSERT_ERRNO(seek_recv(pair.rx, buf, 150000, 0, 0), ENOBUFS);
 		ASSERT_ERRNO(seek_recv(pair.rx, buf, 10, TCP_SEEK_PARTIAL, 150000), ENOBUFS);
 		ASSERT_ERRNO(seek_recv(pair.rx, buf, 10, TCP_SEEK_DONTWAIT, 150000), ENOBUFS);
-		/* After something was taken out, more comes. */
+		/* After some bytes were taken out, more come. */
 		for (int j = 0; j < 200000; ) {
 			ssize_t n = recv(pair.rx, buf, 5000, 0);
 
@@ -239,7 +239,7 @@ TEST(window_tiny_segments)
 	}
 }
 
-/* The number of holes has a limit; what makes no new one still goes. */
+/* The number of holes has a limit; seeks that make no new one still work. */
 TEST(window_too_many_holes)
 {
 	struct pair pair = pair_default();
@@ -279,7 +279,7 @@ static long pages(void)
 
 enum { CROWD = 200, LIMIT = 1024 };
 
-/* As much as goes to many sockets; returns the most memory that TCP ever had. */
+/* Sends as much as possible to many sockets; returns the peak memory of TCP. */
 static long crowd(bool seeking)
 {
 	struct pair pairs[CROWD];
@@ -308,9 +308,10 @@ static long crowd(bool seeking)
 }
 
 /*
- * TCP takes what comes to an empty queue whatever its memory; ours is not empty.
- * Without a limit all that was sent would be here, 8000 pages. Each processor
- * counts up to 256 pages of its own, so equal amounts can look unlike.
+ * TCP accepts segments for an empty queue whatever its memory; ours is not
+ * empty. Without a limit all sent bytes would be here, 8000 pages. Each
+ * processor counts up to 256 pages separately, so equal amounts can look
+ * different.
  */
 TEST_SECONDS(window_memory_of_all, 60)
 {

@@ -2,7 +2,7 @@
 /*
  * Buffers keep their charge to the socket until their bytes are taken, so the
  * window is as if they were still in TCP's queue. A buffer of which little is
- * left is replaced by a small copy; else one byte would keep the 64 KiB busy
+ * left is replaced by a small copy; otherwise one byte would occupy the 64 KiB
  * with which it came. Small buffers that follow each other become one, so that
  * tiny segments gain a peer nothing.
  */
@@ -12,7 +12,7 @@
 /* The largest buffer whose memory is one page. */
 #define DENSE_MAX	((u32)SKB_MAX_ORDER(0, 0))
 
-/* A buffer of our own, charged to the socket as a received one is. */
+/* A buffer of our own, charged to the socket like a received one. */
 static struct sk_buff *dense_skb(struct sock *sk, u32 size)
 {
 	struct sk_buff *skb = alloc_skb(size, seek_gfp(sk));
@@ -27,7 +27,7 @@ static struct sk_buff *dense_skb(struct sock *sk, u32 size)
 	return skb;
 }
 
-/* What dense_skb(size) will be charged, about. */
+/* Roughly the charge of dense_skb(size). */
 static u32 dense_truesize(u32 size)
 {
 	return SKB_TRUESIZE(0) + roundup_pow_of_two(size + 1);
@@ -127,8 +127,8 @@ bool seek_same_buffer(const struct seek_stream *st,
 }
 
 /*
- * Gives the memory of a buffer back of which little is left. Segments of one
- * buffer are neighbours. Without memory for the copy, all stays as it is.
+ * Frees the memory of a buffer of which little is left. Segments of one buffer
+ * are neighbours. Without memory for the copy, nothing changes.
  */
 void seek_compact(struct sock *sk, struct seek_stream *st,
 		  struct seek_segment *seg, int shift)
@@ -157,9 +157,8 @@ void seek_compact(struct sock *sk, struct seek_stream *st,
 }
 
 /*
- * Makes all memory free that can be had by copying. Segments before squeezed
- * are as they were left by this: whoever asks again and again walks over what
- * is new.
+ * Frees all memory that copying can free. Segments before squeezed have not
+ * changed since: repeated calls walk only over new ones.
  */
 void seek_squeeze(struct sock *sk, struct seek_stream *st)
 {

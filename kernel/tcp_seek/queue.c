@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What a seek skips leaves sk_receive_queue (Douglas and Pai, "Seekable
+ * Bytes that a seek skips leave sk_receive_queue (Douglas and Pai, "Seekable
  * sockets"): at its head only, in order, so that TCP never sees a gap there.
  * tcp_collapse() would panic.
  */
 #include "stream.h"
 
 /*
- * The sequence number behind the last byte. The stream ends at a FIN: TCP lets
- * a peer repeat it one octet further on, with the octets before it, as often as
- * memory allows, but gives them to nobody. All buffers behind the first FIN
+ * The sequence number after the last byte. The stream ends at a FIN: TCP lets a
+ * peer repeat it one octet further on, with the octets before it, as often as
+ * memory allows, but delivers them to nobody. All buffers after the first FIN
  * have one.
  */
 static u32 end_of_queue(const struct sock *sk, struct seek_stream *st)
@@ -31,7 +31,7 @@ static u32 end_of_queue(const struct sock *sk, struct seek_stream *st)
 	return st->end_seq;
 }
 
-/* Bytes in sk_receive_queue that were not read. */
+/* Number of unread bytes in sk_receive_queue. */
 u32 seek_queued(const struct sock *sk)
 {
 	u32 end = end_of_queue(sk, seek_stream(sk));
@@ -59,8 +59,8 @@ static void seek_advanced(struct sock *sk, struct seek_stream *st, u64 pos)
 }
 
 /*
- * Somebody else may have read from TCP: a call that began before we were
- * attached, or the kernel, which drops an urgent byte when a newer one comes.
+ * Others may have read from TCP: a call that began before we were attached, or
+ * the kernel, which drops an urgent byte when a newer one comes.
  */
 void seek_sync(struct sock *sk, struct seek_stream *st)
 {
@@ -81,7 +81,7 @@ void seek_eat_fin(struct sock *sk, struct seek_stream *st)
 	if (!sock_flag(sk, SOCK_DONE) || seek_queued(sk) ||
 	    skb_queue_empty(&sk->sk_receive_queue))
 		return;
-	/* tcp_read_done() stops behind each FIN. */
+	/* tcp_read_done() stops after each FIN. */
 	while (!skb_queue_empty(&sk->sk_receive_queue))
 		tcp_read_done(sk, 1);
 	seek_advanced(sk, st, st->front);
@@ -124,7 +124,7 @@ static int adopt(struct sock *sk, struct seek_stream *st, struct sk_buff *skb,
 
 /*
  * Moves buffers from TCP's queue until all bytes before limit are in segments;
- * that which holds the last one moves as a whole.
+ * the buffer with the last one moves as a whole.
  */
 int seek_drain(struct sock *sk, struct seek_stream *st, u64 limit)
 {
@@ -139,7 +139,7 @@ int seek_drain(struct sock *sk, struct seek_stream *st, u64 limit)
 		u32 len, fin;
 		bool kept;
 
-		/* Nothing but a FIN, which is left where it is. */
+		/* Only a FIN, which stays in place. */
 		if (off >= skb->len)
 			break;
 		len = skb->len - off;
@@ -161,7 +161,7 @@ int seek_drain(struct sock *sk, struct seek_stream *st, u64 limit)
 			consume_skb(skb);
 	}
 	if (st->front != from) {
-		/* The caller may yet fail, and take nothing. */
+		/* The caller may still fail, and take nothing. */
 		seek_set_lowat(sk, st);
 		/* As after a read, TCP may let the receive buffer grow. */
 		tcp_read_done(sk, 0);
@@ -193,8 +193,8 @@ size_t seek_queue_copy(struct sock *sk, u32 seq, size_t len,
 }
 
 /*
- * What is left of the buffer at the head of TCP's queue can be made small only
- * after it has left the queue. A reader in order would come back for it soon.
+ * The rest of the buffer at the head of TCP's queue can be made small only
+ * after it has left the queue. A reader in order would soon need it.
  */
 static void compact_head(struct sock *sk, struct seek_stream *st)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Receiving at the head: recv() and read(), which skip holes, and what says
- * that something can be received. As tcp_recvmsg(), tcp_poll() and tcp_ioctl(),
- * but for the bytes in segments. A reader must not sleep in tcp_recvmsg(),
- * which does not know that somebody else may move what it waits for.
+ * Receiving at the head: recv() and read(), which skip holes, and the calls
+ * that report readiness. Like tcp_recvmsg(), tcp_poll() and tcp_ioctl(), except
+ * for the bytes in segments. A reader must not sleep in tcp_recvmsg(), which
+ * does not know that others may move the bytes it waits for.
  */
 #include <linux/sched/signal.h>
 #include <net/busy_poll.h>
@@ -11,8 +11,8 @@
 
 /*
  * TCP wakes nobody before sk_rcvlowat bytes are in its queue. The bytes in
- * segments count, too: they lower it. While somebody sleeps it is 1, since the
- * sleeper may need less than a reader in order.
+ * segments also count, so they lower it. While a thread sleeps it is 1, because
+ * the sleeper may need less than a reader in order.
  */
 void seek_set_lowat(struct sock *sk, struct seek_stream *st)
 {
@@ -35,7 +35,7 @@ int seek_wait(struct sock *sk, struct seek_stream *st, long *timeo)
 	return err;
 }
 
-/* Bytes were taken: wakes sleepers, which may have waited for those. */
+/* Bytes were taken: wakes sleepers, which may have waited for them. */
 void seek_taken(struct sock *sk, struct seek_stream *st)
 {
 	seek_set_lowat(sk, st);
@@ -50,7 +50,8 @@ static u32 unread(const struct sock *sk, const struct seek_stream *st)
 
 /*
  * Whether a reader gets no more: because it would have to wait and may not, or
- * the stream ends. *err says why, unless it has something to return (have).
+ * the stream ends. *err has the reason, unless the reader has bytes to return
+ * (have).
  */
 static bool is_stopped(struct sock *sk, struct seek_stream *st, long timeo,
 		       bool have, int *err)
@@ -76,7 +77,7 @@ static bool is_stopped(struct sock *sk, struct seek_stream *st, long timeo,
 	return *err;
 }
 
-/* Position of the first byte that can be received, at or behind pos. */
+/* Position of the first byte that can be received, at or after pos. */
 static u64 next_live(const struct seek_stream *st, u64 pos)
 {
 	const struct seek_segment *seg = seek_find(st, pos);
@@ -170,7 +171,7 @@ static int inq_hint(struct sock *sk)
 {
 	int inq = seek_unread(sk);
 
-	/* At the end of the stream 1, as TCP says: read on to learn of it. */
+	/* At the end of the stream 1, as TCP reports it: read on to see it. */
 	return inq ?: sock_flag(sk, SOCK_DONE);
 }
 
@@ -180,7 +181,7 @@ int seek_receive(struct sock *sk, struct msghdr *msg, size_t len, int flags)
 	struct seek_stream *st = seek_stream(sk);
 	int ret;
 
-	/* The urgent byte is one of the stream. */
+	/* The urgent byte is part of the stream. */
 	if (flags & MSG_OOB)
 		return -EOPNOTSUPP;
 
@@ -206,7 +207,7 @@ int seek_receive(struct sock *sk, struct msghdr *msg, size_t len, int flags)
 /*
  * Does not lock. Bytes that seek_drain() is moving from the queue to a segment
  * may be counted twice, but not missed. After a FIN the answer does not matter:
- * tcp_poll() says that the socket is readable.
+ * tcp_poll() reports that the socket is readable.
  */
 static bool is_readable(const struct sock *sk)
 {
@@ -222,7 +223,7 @@ static bool is_readable(const struct sock *sk)
 	n += READ_ONCE(st->bytes);
 	if (!n)
 		return false;
-	/* Where no more has room, the program must not wait for more. */
+	/* If there is no room for more, the program must not wait for more. */
 	return n >= READ_ONCE(st->lowat) || tcp_rmem_pressure(sk) ||
 	       tcp_receive_window(tp) <= inet_csk(sk)->icsk_ack.rcv_mss;
 }

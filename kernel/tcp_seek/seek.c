@@ -68,7 +68,7 @@ static int take_range(struct sock *sk, struct seek_stream *st, u64 end,
 	return 0;
 }
 
-/* The lock is held, and given up only while asleep. */
+/* The lock is held, and released only while asleep. */
 ssize_t seek_range(struct sock *sk, struct seek_stream *st,
 		   struct seek_request *req)
 {

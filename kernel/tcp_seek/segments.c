@@ -3,7 +3,7 @@
  * The bytes that were moved off TCP's queue, in segments; holes are the gaps
  * between them. The peer decides how many segments there are, so a call walks
  * over those of its range at most: a tree finds the first one, and knows which
- * of its parts have gaps.
+ * of its subtrees have gaps.
  */
 #include <linux/rbtree_augmented.h>
 #include <linux/slab.h>
@@ -85,7 +85,7 @@ static void changed(struct seek_stream *st, const struct seek_segment *seg)
 	st->squeezed = min(st->squeezed, seg->pos);
 }
 
-/* Right behind prev, or as the first one. */
+/* Inserts directly after prev, or first. */
 static void plant(struct seek_stream *st, struct seek_segment *seg,
 		  struct rb_node *prev)
 {
@@ -127,7 +127,7 @@ void seek_unlink(struct seek_stream *st, struct seek_segment *seg)
 	seek_segment_free(seg);
 }
 
-/* Leaves len bytes of it, skip bytes behind its beginning; or adds some. */
+/* Leaves len bytes of it, from skip bytes after its beginning; or adds some. */
 void seek_resize(struct seek_stream *st, struct seek_segment *seg, u32 skip,
 		 u32 len)
 {
@@ -155,7 +155,7 @@ u32 seek_holes(const struct seek_stream *st)
 	return gaps_below(st->tree.rb_node) + seek_tail_gap(st);
 }
 
-/* The first segment that ends behind pos; it may begin behind it, too. */
+/* The first segment that ends after pos; it may also begin after it. */
 struct seek_segment *seek_find(const struct seek_stream *st, u64 pos)
 {
 	struct seek_segment *seg = of_tree(st->tree.rb_node), *found = NULL;
@@ -171,12 +171,12 @@ struct seek_segment *seek_find(const struct seek_stream *st, u64 pos)
 	return found;
 }
 
-/* The first segment behind this one that has a gap before it. */
+/* The first segment after this one that has a gap before it. */
 struct seek_segment *seek_next_gap(const struct seek_segment *seg)
 {
 	const struct rb_node *node = &seg->tree, *parent;
 
-	/* Up, to where there is one on the right. */
+	/* Up, until there is one on the right. */
 	while (!gaps_below(node->rb_right)) {
 		while ((parent = rb_parent(node)) && node == parent->rb_right)
 			node = parent;
@@ -195,7 +195,7 @@ struct seek_segment *seek_next_gap(const struct seek_segment *seg)
 	}
 }
 
-/* The first position at or behind from whose byte cannot be received. */
+/* The first position at or after from whose byte cannot be received. */
 u64 seek_contiguous(const struct sock *sk, const struct seek_stream *st,
 		    u64 from)
 {

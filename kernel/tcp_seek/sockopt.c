@@ -2,7 +2,7 @@
 /*
  * The interface of uapi/tcp_seek.h. getsockopt() is the only call that carries
  * a struct in both directions to a protocol, with one layout for 32-bit and
- * 64-bit programs; TCP_ZEROCOPY_RECEIVE does so, too.
+ * 64-bit programs; TCP_ZEROCOPY_RECEIVE also uses it.
  */
 #include <linux/file.h>
 #include <linux/jiffies.h>
@@ -20,7 +20,7 @@ static int get_struct(void *to, int known, const char __user *from, int given)
 
 	if (given < known)
 		return -EINVAL;
-	/* As in bpf(2) and others: no program makes us compare gigabytes. */
+	/* As in bpf(2): no program may make us compare gigabytes. */
 	if (given > PAGE_SIZE)
 		return -E2BIG;
 	if (given > known) {
@@ -41,12 +41,12 @@ static long timeout_of(const struct sock *sk, const struct tcp_seek_recv *recv)
 		return 0;
 	if (!(recv->flags & TCP_SEEK_TIMEOUT))
 		return sock_rcvtimeo(sk, false);
-	/* Never shorter than what was asked for. */
+	/* Never shorter than requested. */
 	jiffies = nsecs_to_jiffies64(recv->timeout) + !!recv->timeout;
 	return min_t(u64, jiffies, MAX_SCHEDULE_TIMEOUT - 1);
 }
 
-/* Whether this is a call that a signal has ended, made again. */
+/* Whether this call repeats one that a signal has ended. */
 static bool is_resumed(const struct seek_stream *st,
 		       const struct tcp_seek_recv *recv)
 {
@@ -57,8 +57,8 @@ static bool is_resumed(const struct seek_stream *st,
 }
 
 /*
- * A signal came, and the kernel, or the program, will make the call again. The
- * head may be another one then, so the position is kept with the program.
+ * A signal came, and the kernel or the program will repeat the call. The head
+ * may have moved by then, so the program keeps the position.
  */
 static int interrupt(const struct seek_stream *st,
 		     struct tcp_seek_recv __user *user,
@@ -164,7 +164,7 @@ static int do_recv(struct sock *sk, char __user *optval, int size)
 	return copy_to_user(user, &recv, sizeof(recv)) ? -EFAULT : 0;
 }
 
-/* The holes, of which there are no more than seek_max_holes. */
+/* Stores the holes, at most seek_max_holes. */
 static int put_spans(const struct seek_stream *st,
 		     struct tcp_seek_span __user *spans, u32 capacity)
 {
@@ -239,7 +239,7 @@ int seek_getsockopt(struct sock *sk, int level, int optname,
 int seek_setsockopt(struct sock *sk, int level, int optname, sockptr_t optval,
 		    unsigned int optlen)
 {
-	/* Would replace the receive queue and its sequence numbers. */
+	/* It would replace the receive queue and its sequence numbers. */
 	if (level == SOL_TCP && optname == TCP_REPAIR)
 		return -EOPNOTSUPP;
 	return seek_stream(sk)->proto->setsockopt(sk, level, optname, optval,

@@ -6,18 +6,18 @@
  *   ulp.c	the protocol seen by the socket layer, attach and detach
  *   sockopt.c	the interface: TCP_SEEK_RECV, TCP_SEEK_EXTENT
  *   seek.c	taking a range		recv.c	taking at the head, poll, FIONREAD
- *   take.c	copying and taking bytes that are there
- *   queue.c	moving what is skipped off TCP's receive queue
+ *   take.c	copying and taking arrived bytes
+ *   queue.c	moving skipped bytes off TCP's receive queue
  *   segments.c	the list of that		memory.c	its buffers
- *   window.c	what the peer may send: window updates, ENOBUFS
+ *   window.c	the receive window: window updates, ENOBUFS
  *
  *   head                      front                       arrived
  *    | segments and gaps       | sk_receive_queue          |
  *    [seg][seg]....[seg][seg]..[skb][skb][skb][skb][skb][skb]
  *               hole         hole
  *
- * Everything in struct seek_stream is protected by lock_sock(); what poll
- * reads without it is read and written once.
+ * Everything in struct seek_stream is protected by lock_sock(); values that
+ * poll reads without it are read and written once.
  */
 #ifndef _TCP_SEEK_STREAM_H
 #define _TCP_SEEK_STREAM_H

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Bytes that are there: copying them to the program, and taking them out. */
+/* Bytes that have arrived: copying them to the program, and taking them out. */
 #include "stream.h"
 
 /*
- * Copies live bytes, wherever they are. Returns how many; fewer only when the
- * user's memory ends.
+ * Copies live bytes, wherever they are. Returns their number; fewer only when
+ * the user's memory ends.
  */
 size_t seek_copy(struct sock *sk, const struct seek_stream *st, u64 pos,
 		 size_t len, struct iov_iter *to)
@@ -100,7 +100,7 @@ static void take_from(struct sock *sk, struct seek_stream *st,
 		split(st, seg, *spare, start, end);
 		*spare = NULL;
 	}
-	/* Not where a reader in order is: TCP keeps such a buffer, too. */
+	/* Not where a reader in order is: TCP also keeps such a buffer. */
 	if (!head || seg != seek_first(st))
 		seek_compact(sk, st, seg, SEEK_WASTE_USUAL);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Seekable sockets for unmodified kernels: an upper-layer protocol of TCP
- * (Douglas and Pai, "Seekable sockets", have them as a kind of socket).
+ * (Douglas and Pai, "Seekable sockets", have them as a socket type).
  *
  *	setsockopt(fd, SOL_TCP, TCP_ULP, "seek", sizeof("seek"));
  *
- * A socket that has it takes struct proto and struct proto_ops from us, which
- * are TCP's but for the calls that receive.
+ * A socket with it gets struct proto and struct proto_ops from us, which are
+ * TCP's except for the calls that receive.
  */
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -22,7 +22,7 @@ MODULE_PARM_DESC(max_holes, "Holes that one socket may have (1024)");
 
 enum { FAMILY_INET, FAMILY_INET6, FAMILIES };
 
-/* What TCP uses for a family, and ours made from it. */
+/* TCP's tables for a family, and ours made from them. */
 static struct seek_family {
 	struct proto *tcp_proto;
 	const struct proto_ops *tcp_ops;
@@ -62,7 +62,7 @@ static int seek_disconnect(struct sock *sk, int flags)
 	return -EOPNOTSUPP;
 }
 
-/* What TCP answers from its own queue alone; false: its answer holds. */
+/* Corrects TCP's answer from its own queue; false: its answer is right. */
 static bool answer_ioctl(struct sock *sk, int cmd, int *answer)
 {
 	switch (cmd) {
@@ -70,7 +70,7 @@ static bool answer_ioctl(struct sock *sk, int cmd, int *answer)
 		*answer = seek_unread(sk);
 		return true;
 	case SIOCATMARK:
-		/* The mark is behind what is in segments. */
+		/* The mark is after the bytes in segments. */
 		*answer = 0;
 		return READ_ONCE(seek_stream(sk)->bytes);
 	default:
@@ -116,8 +116,8 @@ static int seek_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 #endif
 
 /*
- * The socket layer gives back the reference to the owner of the operations
- * after this, so that our code cannot go away under close().
+ * The socket layer drops the reference to the owner of the operations after
+ * this, so that our code cannot go away during close().
  */
 static int seek_release(struct socket *sock)
 {
@@ -146,7 +146,7 @@ static void build_family(struct seek_family *family, struct proto *proto,
 	family->ops.release = seek_release;
 	family->ops.poll = seek_poll;
 	family->ops.set_rcvlowat = seek_set_rcvlowat;
-	/* Through recvmsg() then. */
+	/* recvmsg() does it then. */
 	family->ops.splice_read = NULL;
 	/* These read sk_receive_queue; without them callers refuse. */
 	family->ops.set_peek_off = NULL;
@@ -160,7 +160,7 @@ static void build_family(struct seek_family *family, struct proto *proto,
 
 /*
  * TCP's tables for IPv6 are known only when a socket comes with them. A socket
- * with other ones belongs to somebody else (sockmap, SMC).
+ * with other ones belongs to another user (sockmap, SMC).
  */
 static struct seek_family *find_family(struct sock *sk)
 {
@@ -198,7 +198,7 @@ static bool is_connected(const struct sock *sk)
 	case TCP_LAST_ACK:
 		return true;
 	case TCP_CLOSE:
-		/* Both ends are closed, but it cannot be connected anew. */
+		/* Both ends are closed, but it cannot be connected again. */
 		return sk->sk_socket->state == SS_CONNECTED;
 	default:
 		return false;
@@ -232,7 +232,7 @@ static int seek_init(struct sock *sk)
 	st->ops = family->tcp_ops;
 
 #ifdef SOCK_SUPPORT_ZC
-	/* TCP takes it away with a protocol; sending is as ever here. */
+	/* TCP clears it for a protocol; sending is unchanged here. */
 	set_bit(SOCK_SUPPORT_ZC, &sk->sk_socket->flags);
 #endif
 	/* Urgent bytes stay in the stream, so that no position shifts. */
@@ -241,14 +241,14 @@ static int seek_init(struct sock *sk)
 	/* Dropped by the socket layer: see seek_release(). */
 	__module_get(THIS_MODULE);
 	rcu_assign_pointer(icsk->icsk_ulp_data, (__force void __rcu *)st);
-	/* Whoever sees the new operations sees the stream, too. */
+	/* Code that sees the new operations also sees the stream. */
 	smp_wmb();
 	WRITE_ONCE(sk->sk_prot, &family->proto);
 	WRITE_ONCE(sk->sk_socket->ops, &family->ops);
 	return 0;
 }
 
-/* The socket is being destroyed; nobody else has it. */
+/* The socket is being destroyed; nothing else uses it. */
 static void seek_destroy(struct sock *sk)
 {
 	struct inet_connection_sock *icsk = inet_csk(sk);

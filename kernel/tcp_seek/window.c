@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the peer may send. TCP computes the window from the memory charged to
- * the socket, so taking bytes out of the middle opens it; somebody must say so
- * to the peer, as TCP's readers do.
+ * The receive window. TCP computes it from the memory charged to the socket, so
+ * taking bytes out of the middle opens it; the peer must get a window update,
+ * as TCP's readers send it.
  */
 #include "stream.h"
 
 /*
  * The bytes that the memory has room for, or 0 if so few that TCP would close
- * the window. As __tcp_select_window(), but without the limits of the window
+ * the window. Like __tcp_select_window(), but without the limits of the window
  * itself, which moves on while bytes arrive.
  */
 static u32 room(const struct sock *sk)
@@ -55,7 +55,7 @@ static bool ack_is_due(const struct sock *sk)
 }
 
 /*
- * After bytes were taken that TCP had already been told of. As
+ * Called after bytes were taken that TCP already counts as read. Like
  * tcp_cleanup_rbuf(), which is not exported.
  */
 void seek_window_update(struct sock *sk)
@@ -77,8 +77,8 @@ void seek_window_update(struct sock *sk)
 }
 
 /*
- * A range that lies far ahead is a reason to grow the buffer, up to what
- * tcp_rmem allows: TCP itself grows it for programs that read fast.
+ * A range that lies far ahead is a reason to grow the buffer, up to the limit
+ * of tcp_rmem: TCP itself grows it for programs that read fast.
  */
 static void grow(struct sock *sk, u64 need)
 {
@@ -110,13 +110,13 @@ static void grow(struct sock *sk, u64 need)
 		   max_t(u32, tp->window_clamp, tcp_win_from_space(sk, want)));
 }
 
-/* Whether TCP drops what comes, for want of memory here or of all sockets. */
+/* Whether TCP drops segments, for lack of memory here or of all sockets. */
 static bool is_overfull(struct sock *sk)
 {
 	struct sk_buff *last = skb_peek_tail(&sk->sk_receive_queue);
 
 	return atomic_read(&sk->sk_rmem_alloc) > READ_ONCE(sk->sk_rcvbuf) ||
-	       /* What comes to an empty queue is taken all the same. */
+	       /* Segments for an empty queue are still accepted. */
 	       (last && !sk_rmem_schedule(sk, last, PAGE_SIZE));
 }
 
@@ -128,9 +128,9 @@ static bool has_room(struct sock *sk, u64 need)
 }
 
 /*
- * Whether the peer might: TCP reckons with small buffers, and large ones take
- * less memory, which shows only when the bytes are there. So some must have
- * room, and all of them must not be more than the free memory.
+ * Whether the peer might: TCP assumes small buffers, and large ones take less
+ * memory, which shows only when the bytes have arrived. So some must have room,
+ * and all of them must not be more than the free memory.
  */
 static bool may_have_room(struct sock *sk, u64 need)
 {
@@ -140,7 +140,7 @@ static bool may_have_room(struct sock *sk, u64 need)
 			atomic_read(&sk->sk_rmem_alloc));
 }
 
-/* Tells the peer of a larger window, for which it may be waiting. */
+/* Announces a larger window to the peer, which may be waiting for it. */
 static void offer_window(struct sock *sk, u64 need)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
@@ -153,8 +153,8 @@ static void offer_window(struct sock *sk, u64 need)
 }
 
 /*
- * Before waiting for bytes up to end, which have not all arrived: -ENOBUFS if
- * they cannot, because what came before them has used up the memory.
+ * Called before waiting for bytes up to end that have not all arrived: -ENOBUFS
+ * if they cannot, because earlier bytes have used up the memory.
  */
 int seek_make_room(struct sock *sk, struct seek_stream *st, u64 end)
 {
@@ -168,9 +168,9 @@ int seek_make_room(struct sock *sk, struct seek_stream *st, u64 end)
 	if (!may_have_room(sk, need)) {
 		seek_squeeze(sk, st);
 		/*
-		 * TCP drops what came out of order to make room for what is
-		 * missing before it, and the peer is sending that: wait for
-		 * it, and look again then.
+		 * TCP drops out-of-order segments to make room for the
+		 * missing ones before them, which the peer is sending:
+		 * wait for those, and check again then.
 		 */
 		if (!may_have_room(sk, need) &&
 		    RB_EMPTY_ROOT(&tp->out_of_order_queue))

@@ -6,10 +6,10 @@
  *	setsockopt(fd, SOL_TCP, TCP_ULP, "seek", sizeof("seek"));
  *	getsockopt(fd, SOL_TCP_SEEK, TCP_SEEK_RECV, &recv, &size);
  *
- * Each byte of the stream has a position; that of the first byte received
- * after the first setsockopt() is 0. The head is the position of the first
- * byte that was neither received nor taken. What is taken behind the head
- * leaves a hole. An offset counts from the head, holes included.
+ * Each byte of the stream has a position; that of the first byte received after
+ * the first setsockopt() is 0. The head is the position of the first byte that
+ * was neither received nor taken. Bytes taken past the head leave a hole. An
+ * offset counts from the head, holes included.
  */
 #ifndef _UAPI_TCP_SEEK_H
 #define _UAPI_TCP_SEEK_H
@@ -27,8 +27,8 @@
 
 #define TCP_SEEK_PEEK		0x01	/* the bytes stay */
 #define TCP_SEEK_DONTWAIT	0x02	/* EAGAIN instead of waiting */
-#define TCP_SEEK_WAITALL	0x04	/* so without the flag */
-#define TCP_SEEK_PARTIAL	0x08	/* what has arrived, up to a hole */
+#define TCP_SEEK_WAITALL	0x04	/* implied */
+#define TCP_SEEK_PARTIAL	0x08	/* arrived bytes, up to a hole */
 #define TCP_SEEK_TRUNC		0x10	/* the bytes are not stored */
 #define TCP_SEEK_POSITION	0x20	/* at is a position, not an offset */
 #define TCP_SEEK_IOVEC		0x40	/* buf and len are an array of iovec */
@@ -38,14 +38,14 @@
 
 /*
  * Takes the bytes [at, at + len), all or none, and waits for them; fewer only
- * where the stream ends (0 behind its end) or with TCP_SEEK_PARTIAL.
- * An offset counts from the head as it was when the call began, even if the
- * call waits and the head moves on. A call that a signal ends leaves
- * TCP_SEEK_RESUME in flags, and in the fields marked "out" the position that it
- * waited for: if the call is made again with this struct, it goes on with that
- * position. The flag has no effect with another at or on another socket.
+ * at the end of the stream (0 past it) or with TCP_SEEK_PARTIAL. An offset
+ * counts from the head as it was when the call began, even if the call waits
+ * and the head moves on. A call that a signal ends leaves TCP_SEEK_RESUME in
+ * flags, and in the fields marked "out" the position that it waited for: if the
+ * call is repeated with this struct, it continues with that position. The flag
+ * has no effect with another at or on another socket.
  *
- * On an error nothing is taken and the fields marked "out" mean nothing:
+ * On an error nothing is taken and the fields marked "out" are undefined:
  *
  * EAGAIN	not all have arrived (with TCP_SEEK_PARTIAL: not one), and the
  *		call does not wait, or no longer
@@ -55,7 +55,7 @@
  *		buffer has no room; or there would be too many holes; or TCP
  *		has used up its memory (tcp_mem, cgroup)
  * EINVAL	a flag is unknown, or TCP_SEEK_TRUNC and TCP_SEEK_IOVEC come
- *		together; len is more than SSIZE_MAX; the range ends behind
+ *		together; len is more than SSIZE_MAX; the range ends past
  *		position 2^64 - 1; the struct is too short
  * E2BIG	the struct is longer than the module knows and the rest is not 0,
  *		or it is longer than a page
@@ -66,7 +66,7 @@
 struct tcp_seek_recv {
 	__u32 version;
 	__u32 flags;
-	__u64 at;		/* offset behind the head, or position */
+	__u64 at;		/* offset from the head, or position */
 	__u64 buf;		/* pointer */
 	__u64 len;		/* bytes, or number of struct iovec */
 	__u64 timeout;		/* nanoseconds */
@@ -74,7 +74,7 @@ struct tcp_seek_recv {
 	__u64 position;		/* out: of the first of them */
 	__u64 head;		/* out: as after the call */
 	__u64 contiguous;	/* out: position of the first hole, or arrived */
-	__u64 arrived;		/* out: position behind the last byte */
+	__u64 arrived;		/* out: position after the last byte */
 	__u32 holes;		/* out: number of holes */
 	__u32 reserved;		/* 0 */
 };
@@ -84,7 +84,7 @@ struct tcp_seek_span {
 	__u64 end;
 };
 
-/* What can be received. Takes nothing and does not wait. */
+/* The range of bytes that can be received. Takes nothing and does not wait. */
 struct tcp_seek_extent {
 	__u32 version;
 	__u32 capacity;		/* number of spans that fit */
