@@ -1,5 +1,6 @@
-//! Slides from anybody: opened and read within small limits, or refused. What is small and right is
-//! made here; an input says which of that is changed where, or is a file of its own.
+//! Slides from untrusted sources: opened and read within small limits, or refused. The target
+//! generates small valid slides; an input selects one of them and the bytes to change, or is a file
+//! of its own.
 #![no_main]
 
 #[path = "../../crates/slides/image/tests/common/seeds.rs"]
@@ -14,7 +15,7 @@ use seekwire_slides_image::{
 use std::panic::{set_hook, take_hook};
 use std::sync::{Arc, Once, OnceLock};
 
-/// Enough for what is made here, and little enough for many a second.
+/// Enough for the generated slides, and small enough for many executions per second.
 fn limits() -> Limits {
     Limits {
         directories: 16,
@@ -81,7 +82,7 @@ fn stores() -> &'static [Files] {
     })
 }
 
-/// Puts each third byte of the edits to the place that the two before say.
+/// Writes each third byte of the edits to the place that the preceding two give.
 fn edit(bytes: &mut [u8], edits: &[u8]) {
     for edit in edits.chunks_exact(3) {
         let place = usize::from(u16::from_le_bytes([edit[0], edit[1]]));
@@ -131,7 +132,7 @@ fn open(bytes: Vec<u8>) {
     }
 }
 
-/// A panic ends the run, but for those in the decoder of JPEG 2000, which become the error of a tile.
+/// A panic ends the run, except those in the JPEG 2000 decoder, which become errors of a tile.
 fn let_the_decoder_panic() {
     static SET: Once = Once::new();
     SET.call_once(|| {
@@ -154,7 +155,7 @@ fuzz_target!(|bytes: &[u8]| {
         open(file);
     } else if let Some(files) = which.checked_sub(64).and_then(|which| stores().get(which)) {
         let mut files = files.clone();
-        // The next byte says in which file.
+        // The next byte selects the file.
         let Some((file, rest)) = rest.split_first() else { return };
         let number = usize::from(*file) % files.len();
         if let Some(bytes) = files.values_mut().nth(number) {
@@ -166,7 +167,7 @@ fuzz_target!(|bytes: &[u8]| {
     } else if which % 2 == 0 {
         open(rest.to_vec());
     } else {
-        // One chunk, of each compression that has frames.
+        // One chunk with each compression that has frames.
         for compressor in ["blosc", "zstd", "lz4", "zlib"] {
             let files = seeds::zarr_2(&format!("{{\"id\": \"{compressor}\"}}"), rest);
             if let Ok(slide) = Slide::from_store(Memory(files), limits()) {

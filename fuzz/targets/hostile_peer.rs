@@ -1,4 +1,4 @@
-//! A peer that writes anything anywhere in its memory: no panic, no access outside, no endless
+//! A peer that writes anything anywhere in its memory: no panic, no access outside it, no endless
 //! loop.
 #![no_main]
 
@@ -12,7 +12,8 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let Some((which, rest)) = bytes.split_first() else { return };
     let geometries = common::geometries();
-    // As many operations as there are bytes for; a `Vec` of them would end at half of its elements.
+    // As many operations as there are bytes for; decoding a `Vec` would stop at half of its
+    // elements.
     let mut rest = Unstructured::new(rest);
     let more =
         std::iter::from_fn(|| (!rest.is_empty()).then(|| Operation::arbitrary(&mut rest).ok())?);

@@ -1,5 +1,5 @@
-//! A machine that writes anything anywhere into the memory that it shares with another one: nothing
-//! there panics, and no place is outside its half, or that of two connections.
+//! A machine that writes anything anywhere into the memory that it shares with another one: the
+//! other one does not panic, and no place is outside its half, or belongs to two connections.
 #![no_main]
 
 #[path = "../../crates/wire/link/tests/common/mod.rs"]
@@ -12,13 +12,13 @@ use common::hostile::{Store, play};
 use common::{Bed, MIB};
 use libfuzzer_sys::fuzz_target;
 
-/// Both machines attach anew each time.
+/// Both machines attach again for each input.
 static BED: OnceLock<Bed> = OnceLock::new();
 
 const ROUNDS: usize = 3;
 
 fuzz_target!(|bytes: &[u8]| {
-    // As many stores as there are bytes for; a `Vec` of them would end at half of its elements.
+    // As many stores as there are bytes for; decoding a `Vec` would stop at half of its elements.
     let mut rest = Unstructured::new(bytes);
     let more =
         std::iter::from_fn(|| (!rest.is_empty()).then(|| Store::arbitrary(&mut rest).ok())?);

@@ -1,4 +1,4 @@
-//! Two honest ends on both carriers: what goes in comes out.
+//! Two honest ends on both carriers: the received bytes are those that were sent.
 #![no_main]
 
 #[path = "../../crates/wire/transport/tests/common/mod.rs"]
@@ -11,7 +11,8 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let Some((which, rest)) = bytes.split_first() else { return };
     let geometries = common::geometries();
-    // As many operations as there are bytes for; a `Vec` of them would end at half of its elements.
+    // As many operations as there are bytes for; decoding a `Vec` would stop at half of its
+    // elements.
     let mut rest = Unstructured::new(rest);
     let more =
         std::iter::from_fn(|| (!rest.is_empty()).then(|| Operation::arbitrary(&mut rest).ok())?);
