@@ -1,4 +1,4 @@
-// A server that sends back what it gets, and a client that compares: net and net/http, without the C library.
+// A server that echoes, and a client that compares: net and net/http, without the C library.
 package main
 
 import (

@@ -14,7 +14,7 @@ KINDS = {"sync": [], "gthread": ["--threads", "8"], "gevent": []}
 
 
 def application(environ, start_response):
-    """What gunicorn serves: the body of the request."""
+    """The application for gunicorn: returns the body of the request."""
     data = environ["wsgi.input"].read()
     start_response("200 OK", [("Content-Length", str(len(data)))])
     return [data[at : at + 4096] for at in range(0, len(data), 4096)]

@@ -1,4 +1,4 @@
-// Requests and messages of many sizes, by Node's own http and net, by undici and by ws, between two processes: the server is a child.
+// Requests and messages of many sizes, with Node's own http and net, with undici and with ws, between two processes: the server is a child.
 "use strict";
 const assert = require("node:assert");
 const { fork } = require("node:child_process");
@@ -42,7 +42,7 @@ function serve() {
     socket.on("message", (data, binary) => socket.send(data, { binary }));
   });
   const echo = net.createServer({ allowHalfOpen: true }, (socket) => socket.on("error", () => {}).pipe(socket));
-  // In a network of its own any port is free; fetch() refuses many of those that the kernel might pick.
+  // In a separate network namespace any port is free; fetch() refuses many ports that the kernel might pick.
   server.listen(18080, "127.0.0.1", () =>
     echo.listen(0, "127.0.0.1", () => process.send({ http: server.address().port, echo: echo.address().port })));
   process.on("disconnect", () => process.exit(0));
@@ -220,7 +220,7 @@ async function main() {
   for (const [name, part] of Object.entries(parts)) {
     if (only && !only.includes(name)) continue;
     let outcome = "passed";
-    // A part that hangs is given up; what it leaves behind ends with the process.
+    // A part that hangs is abandoned; the process's end cleans up the rest.
     const patience = new AbortController();
     const late = new Promise((_, reject) => {
       const timer = setTimeout(() => reject(new Error("hangs")), 30_000);

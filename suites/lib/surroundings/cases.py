@@ -20,7 +20,7 @@ from conversation import ACCELERATED, COUNTERS, END, LIBRARY, PATIENCE, ROLES, F
 LIBC = ctypes.CDLL(None, use_errno=True)
 MNT_DETACH = 2
 
-# The cases: a name, and what runs it.
+# The cases: a name, and the function that runs it.
 CASES = {}
 
 
@@ -48,7 +48,7 @@ def nothing():
 
 case("nothing", nothing, fast=True)
 
-# Limits. From the start on a program needs more: its libraries, its descriptors.
+# Limits. From the start, a program needs more of each: for its libraries, and its descriptors.
 
 LIMITS = {
     "fsize": (("0", "4096", "3000000"), ("0", "4096", "3000000")),
@@ -82,7 +82,7 @@ def group(bytes_):
         directory = os.path.join(place, f"seekwire-surroundings-{os.getpid()}-{bytes_}")
         try:
             os.mkdir(directory)
-            # Where no controller is, a file of this name would be a file and no limit.
+            # Without the controller, opening would create a file that limits nothing.
             with open(os.path.join(directory, name), "r+", encoding="ascii") as file:
                 file.write(str(bytes_))
         except OSError:
@@ -119,7 +119,7 @@ def file_system(options, place=None):
     try:
         yield place
     finally:
-        # By umount(8) a hidden /proc could not be found.
+        # umount(8) would not find a hidden /proc.
         if LIBC.umount2(place.encode(), MNT_DETACH):
             raise OSError(ctypes.get_errno(), place)
 
@@ -131,7 +131,7 @@ def fill(place):
 
 
 def remount(options):
-    # Refused, and so never the case, where a file is open for writing.
+    # The kernel refuses this, so that the case does not apply, while a file is open for writing.
     return lambda place: subprocess.run(["mount", "-o", f"remount,{options}", place], check=False, stderr=subprocess.DEVNULL)
 
 
@@ -205,12 +205,12 @@ case("empty /sys", hidden("/sys", lambda: converse({})))
 case("empty /tmp", hidden("/tmp", lambda: converse({})) if not os.getcwd().startswith("/tmp") else lambda: skip("the case itself is there"))
 
 
-# Filters of system calls, as of sandboxes.
+# System call filters, as in sandboxes.
 
 CALLS = ("memfd_create", "eventfd2", "socketpair", "sendmsg", "recvmsg", "epoll_create1,epoll_ctl", "pidfd_open", "futex", "bind",
          "ftruncate,fallocate", "kcmp", "getdents64", "getrandom", "clone", "unlinkat", "ppoll", "prlimit64", "ioctl", "openat", "mmap",
          "fcntl", "getsockopt", "rt_sigprocmask", "readlinkat,newfstatat")
-# Without these no program starts, or no connection is made, with or without the library.
+# Without these calls no program starts, or no connection is made, with or without the library.
 LATE = {"openat", "mmap", "epoll_create1,epoll_ctl", "prlimit64", "getrandom", "readlinkat,newfstatat", "rt_sigprocmask", "bind"}
 
 for calls_ in CALLS:
@@ -225,7 +225,7 @@ for action_ in ("kill", "errno", "trap"):
     on_each_side(f"filter {action_} of all but the conversation's own calls in the midst",
                  lambda a=action_: Side(orders=[f"filter {a}:only", "alone"], silent=True), fast=action_ == "kill")
 
-# Tools that run a program, or attach to one that runs.
+# Tools that run a program, or attach to a running one.
 
 
 def tool(name, prefix, environment=None, fast=False, needs=None, silent=False):
@@ -301,7 +301,7 @@ def sanitized(name):
             path = subprocess.run(["gcc", f"-print-file-name={runtime}"], env={**os.environ, "LD_PRELOAD": ""}, check=True,
                                   capture_output=True, text=True).stdout.strip()
             environment["LD_PRELOAD"] = f"{os.path.realpath(path)}:{LIBRARY}"
-        # Where addresses are too random for it, TSan begins itself anew; older ones fail.
+        # If addresses are too random, TSan restarts itself; older versions fail.
         return Side(["setarch", "-R"] if name == "thread" else [], environment=environment, program=program)
     return make
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 
-# Seconds: a case that takes longer hangs. Programs under valgrind on a busy machine are slow.
+# Limit in seconds for a case before it counts as hanging. Programs under valgrind on a busy machine are slow.
 PATIENCE = 120
 
 END = os.path.join(os.environ["CACHE"], "end")
@@ -47,7 +47,7 @@ class Process:
         self.pid = None
         self.errors = []
         self.lines = queue.Queue()
-        # In a session of its own, so that all of it can be ended.
+        # In a session of its own, so that all of its processes can be ended.
         self.process = subprocess.Popen(
             [*side.prefix, program, role, *arguments], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, start_new_session=True)
@@ -112,10 +112,10 @@ class Side:
         self.prefix = list(prefix)
         self.environment = environment or {}
         self.program = program
-        # What the end itself is to do in the midst, and what is done to the process then; that may return something to end it.
+        # Orders to the end itself during the pause, then an action on its process, which may return a function that ends the action.
         self.orders = list(orders)
         self.midst = midst
-        # It may be kept from writing its counters.
+        # It may be unable to write its counters.
         self.silent = silent
 
 
@@ -144,7 +144,7 @@ def converse(sides, between=None, midst=None):
                 leave = side.midst(int(end.pid))
                 if leave:
                     stack.callback(leave)
-        # Both must have changed before either goes on.
+        # Both must have changed before either continues.
         for role in ROLES:
             ends[role].say([*sides.get(role, ORDINARY).orders, "go"])
         for end in ends.values():

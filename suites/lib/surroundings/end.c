@@ -1,5 +1,5 @@
 /*
- * Either end of a conversation of which each byte is compared, in surroundings that change in its midst.
+ * Either end of a conversation in which each byte is compared, while its surroundings change.
  *
  *   end server                    says "port N pid P", serves one client
  *   end client PORT               says "pid P"
@@ -39,10 +39,10 @@
 
 enum { ROUNDS = 200, BLOCKS = 40, LARGEST = 100000, NEW_CONNECTIONS = 3 };
 
-/* What a message begins with. */
+/* The beginning of a message. */
 struct header {
     uint32_t length;
-    /* From which its bytes follow. */
+    /* Seed of its bytes. */
     uint32_t seed;
     uint32_t kind;
 };
@@ -59,7 +59,7 @@ static void fail(const char *what)
     _exit(1);
 }
 
-/* Without stdio, whose buffers are allocated when they are first used. */
+/* Without stdio, which allocates its buffers at their first use. */
 __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
 {
     char text[200];
@@ -88,7 +88,7 @@ static const struct {
     { "sched_yield", SYS_sched_yield }, { "clock_gettime", SYS_clock_gettime },
 };
 
-/* All that the conversation calls after the pause, without new connections. */
+/* All calls of the conversation after the pause, without new connections. */
 static const int needed[] = {
     SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_sendto, SYS_recvfrom, SYS_poll, SYS_epoll_wait,
     SYS_shutdown, SYS_close, SYS_exit_group, SYS_restart_syscall, SYS_rt_sigreturn, SYS_brk,
@@ -131,7 +131,7 @@ static void filter(char *text)
         fail("prctl");
 }
 
-/* What is asked for while it is paused */
+/* The requests during the pause */
 
 static void limit(const char *resource, const char *value)
 {
@@ -180,7 +180,7 @@ static int pause_here(void)
     }
 }
 
-/* The conversation. Each end waits by poll, by an epoll set, or asleep in the call, in turns. */
+/* The conversation. Each end waits with poll, with an epoll set, or asleep in the call, in turns. */
 
 struct connection {
     int fd;
@@ -205,7 +205,7 @@ static void wait_readable(const struct connection *connection)
         fail("wait");
 }
 
-/* In two parts, of which one may be empty. */
+/* Splits into two parts, of which one may be empty. */
 static void halve(struct iovec parts[2], void *at, size_t length)
 {
     parts[0] = (struct iovec){ at, length / 2 };
@@ -309,7 +309,7 @@ static struct connection connected(int port)
     return watched(fd);
 }
 
-/* The largest fill more than one segment, the smallest lie in a descriptor. */
+/* The largest messages fill more than one segment, the smallest fit into a descriptor. */
 static void ask(const struct connection *connection, uint32_t seed)
 {
     static const uint32_t lengths[] = { 1, 64, 1000, 1016, 1017, 4096, 64, 20000, 200, 0, LARGEST };
