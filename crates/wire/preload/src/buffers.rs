@@ -76,7 +76,7 @@ impl Buffers {
             Buffers::Vector(iov, count) => {
                 let (mut total, mut possible) = (0usize, true);
                 for at in 0..count {
-                    // SAFETY: the caller says so.
+                    // SAFETY: as the caller says.
                     let piece = unsafe { *iov.add(at) };
                     if piece.iov_len > isize::MAX as usize {
                         return Err(Errno::INVAL);
@@ -170,9 +170,8 @@ impl Buffers {
                 // SAFETY: as the caller says.
                 let pieces = unsafe { self.pieces(pointers::writable, extent)? };
                 let slice = |piece: &(_, _)| {
-                    // SAFETY: as above, piece by piece. Pieces that overlap are an error of the
-                    // application; their bytes come out in an order that nobody relies on, as with
-                    // the kernel.
+                    // SAFETY: as above, piece by piece. Overlapping pieces are an error of the
+                    // application; their bytes end up in an unspecified order, as with the kernel.
                     IoSliceMut::new(unsafe { slice::from_raw_parts_mut(piece.0, piece.1) })
                 };
                 let mut slices: Pieces<_> = pieces.iter().map(slice).collect();

@@ -30,7 +30,7 @@ pub(crate) fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: writes the state before to a live integer.
     unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
     let result = work();
-    // SAFETY: as above; null: nobody asks.
+    // SAFETY: as above; null means that the old state is not wanted.
     unsafe { pthread_setcancelstate(before, std::ptr::null_mut()) };
     result
 }

@@ -78,8 +78,8 @@ unsafe fn is_harmless(program: *const sock_fprog) -> bool {
     if !pointers::can_read(first, len) {
         return true;
     }
-    // SAFETY: so many can be read. Should another thread change them meanwhile, the kernel may see
-    // others than this does.
+    // SAFETY: this many can be read. If another thread changes them in the meantime, the kernel may
+    // see others than this code.
     let all = (0..len).map(|at| unsafe { first.add(at).read_unaligned() });
     filter::is_harmless(&all.collect::<Vec<_>>())
 }

@@ -181,8 +181,8 @@ pub(crate) fn beside(socket: &Socket, kept: &[Fd], works: &[&dyn Fn()]) -> Resul
     std::mem::forget(hold_all().ok_or(Errno::IO)?);
     seekwire_endpoint::fork::before_fork();
     works.iter().for_each(|_| socket.connection.before_fork());
-    // SAFETY: this thread holds all locks of the library, whose memory knows no others. What is run
-    // there ends by exit.
+    // SAFETY: this thread holds all locks of the library, whose memory knows no others. The code
+    // that runs in the copy ends with exit.
     let between = unsafe { beside::copy() };
     if between == Ok(0) {
         // The child of a process that is gone has no parent here that waits for it.
@@ -214,7 +214,7 @@ fn be_beside(socket: &Socket, kept: &[Fd], work: &dyn Fn()) {
     hazard::after_fork_child();
     thread::forget_id();
     seekwire_endpoint::fork::after_fork_child();
-    // SAFETY: `beside`, which ran in this thread, left it held. Its mask is of no matter here.
+    // SAFETY: `beside`, which ran in this thread, left it held. Its mask does not matter here.
     let mut fork = unsafe { FORK.adopt() };
     locks(&fork.objects).into_iter().for_each(RawLock::release);
     fork.objects.clear();

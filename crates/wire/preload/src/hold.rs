@@ -57,7 +57,7 @@ pub(crate) fn leave_behind(task: &'static Task) {
 #[cold]
 fn finish() {
     let left = LEFT.with(|left| left.swap(ptr::null_mut(), Ordering::Relaxed));
-    // SAFETY: null, or what `leave_behind` was given, which lives for ever and never changes.
+    // SAFETY: null, or the argument of `leave_behind`, which lives for ever and never changes.
     if let Some(task) = unsafe { left.as_ref() } {
         (task.0)();
     }

@@ -33,8 +33,8 @@ pub(crate) fn function(name: &CStr) -> *mut c_void {
 /// loaded, or if the function found is in a copy of this library.
 fn function_in(file: &CStr, name: &CStr) -> *mut c_void {
     // SAFETY: they take C strings, and the handle while it is open. Nothing is loaded, so no code
-    // of the program's runs; in dlclose it does if another thread closed the object meanwhile, for
-    // the last time but for this: what it would have run there.
+    // of the program runs. Only if another thread has closed the object in the meantime, dlclose
+    // runs the code that would otherwise have run in that thread.
     unsafe {
         let handle = libc::dlopen(file.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
         if handle.is_null() {
@@ -69,8 +69,8 @@ pub(crate) fn object_of(address: *const c_void) -> libc::Dl_info {
 /// The file of the object at `address`, which this thread is about to return to.
 fn file_of(address: *const c_void) -> Option<CString> {
     let file = object_of(address).dli_fname;
-    // SAFETY: a C string of the dynamic linker's, which is there for as long as the object is open.
-    // Whoever closed it now could not have this call return.
+    // SAFETY: a C string of the dynamic linker, which exists while the object is open. If it were
+    // closed now, this call could not return to it.
     let file = (!file.is_null()).then(|| unsafe { CStr::from_ptr(file) });
     file.filter(|file| is_path(file)).map(CStr::to_owned)
 }
@@ -88,8 +88,8 @@ fn files() -> Vec<CString> {
         _: usize,
         files: *mut c_void,
     ) -> c_int {
-        // SAFETY: what the linker says of an object, with a C string, and the list below, which
-        // nobody else uses meanwhile.
+        // SAFETY: the linker's data about an object, with a C string, and the list below, which
+        // nothing else uses during the call.
         let (name, files) = unsafe { ((*info).dlpi_name, &mut *files.cast::<Vec<CString>>()) };
         // SAFETY: as above.
         let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) });
@@ -128,8 +128,8 @@ fn caller() -> *const c_void {
     }
 
     unsafe extern "C" fn step(context: *mut Context, search: *mut c_void) -> c_int {
-        // SAFETY: the unwinder's own context, and the value below, which nobody else uses
-        // meanwhile.
+        // SAFETY: the unwinder's own context, and the value below, which nothing else uses during
+        // the call.
         let (at, search) = unsafe { (_Unwind_GetIP(context), &mut *search.cast::<Search>()) };
         let at = ptr::without_provenance(at);
         if object_of(at).dli_fbase == search.ours {

@@ -149,7 +149,7 @@ fn open(directory: c_int, path: *const c_char) -> Option<Opened> {
         [directory as usize, path.expose_provenance(), flags.cast_unsigned() as usize, 0, 0, 0];
     // SAFETY: the kernel reads a C string.
     let number = unsafe { call(libc::SYS_openat, arguments) }.ok()?;
-    // SAFETY: a new descriptor, which nobody else knows of.
+    // SAFETY: a new descriptor, which nothing else uses.
     Some(Opened::from(unsafe { OwnedFd::from_raw_fd(number as c_int) }))
 }
 
@@ -164,7 +164,7 @@ unsafe fn search(name: *const c_char) -> Option<Opened> {
     if bytes.contains(&b'/') {
         return open(AT_FDCWD, name);
     }
-    // SAFETY: a C string. That nobody changes the environment meanwhile is up to the program.
+    // SAFETY: a C string. The program must not change the environment at the same time.
     let places = unsafe { libc::getenv(c"PATH".as_ptr()) };
     let places = if places.is_null() {
         &b"/bin:/usr/bin"[..]
@@ -349,7 +349,7 @@ unsafe fn without_library<T>(environment: Strings, start: impl FnOnce(Strings) -
     let Some((list, mut text)) = rooms.flatten() else { return start(environment) };
     let mut end = 0;
     for at in 0..count {
-        // SAFETY: the list has so many C strings.
+        // SAFETY: the list has this many C strings.
         let (entry, string) = unsafe {
             let entry = *environment.add(at);
             (entry, CStr::from_ptr(entry).to_bytes())

@@ -152,7 +152,7 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard is the only one, so nobody holds a mutable reference.
+        // SAFETY: this guard is the only one, so there is no mutable reference.
         unsafe { &*self.lock.value.get() }
     }
 }

@@ -53,7 +53,7 @@ struct Blocks {
     end: usize,
 }
 
-// SAFETY: `blocks` is used by the one who has set `busy`; the rest is atomic.
+// SAFETY: only the thread that has set `busy` uses `blocks`; the rest is atomic.
 unsafe impl Sync for Arena {}
 
 impl Arena {
@@ -120,7 +120,7 @@ pub(crate) fn is_scarce() -> bool {
     if trial.is_null() {
         return true;
     }
-    // SAFETY: just mapped, and known to nobody else.
+    // SAFETY: just mapped, and unknown to others.
     let _ = unsafe { munmap(trial.cast(), CHUNK) };
     reserve.is_needed.store(false, Ordering::Relaxed);
     false
@@ -175,7 +175,7 @@ impl Memory {
             if arena.busy.swap(true, Ordering::Acquire) {
                 continue;
             }
-            // SAFETY: `busy` was free and is ours.
+            // SAFETY: this thread has set `busy`.
             let block = unsafe { self.take(&mut *arena.blocks.get(), class) };
             arena.busy.store(false, Ordering::Release);
             return Some(block);
@@ -203,7 +203,7 @@ impl Memory {
             }
         }
         if let Some(block) = NonNull::new(blocks.free[class]) {
-            // SAFETY: a block that nobody uses, which `give` has written.
+            // SAFETY: a free block, written by `give`.
             blocks.free[class] = unsafe { block.as_ref() }.next;
             return block.as_ptr().cast();
         }
@@ -229,7 +229,7 @@ impl Memory {
         let freed = &self.arenas[first()].freed[class];
         let mut head = freed.load(Ordering::Relaxed);
         loop {
-            // SAFETY: large enough, aligned, and nobody's until it is on the list.
+            // SAFETY: large enough, aligned, and unused until it is on the list.
             unsafe { block.write(Block { next: head }) };
             match freed.compare_exchange_weak(head, block, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,

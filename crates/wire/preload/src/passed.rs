@@ -97,8 +97,8 @@ unsafe fn prepare_control(mut header: msghdr) -> Result<Option<Replaced>, Errno>
     }
     // Not in the application's own memory, which may be read-only.
     let mut control = vec![0u64; header.msg_controllen.div_ceil(mem::size_of::<u64>())];
-    // SAFETY: so many bytes can be read, and there is room for them; the places of the numbers are
-    // within them.
+    // SAFETY: this many bytes can be read, and there is room for them; the places of the numbers
+    // are within them.
     unsafe {
         let copy = control.as_mut_ptr().cast::<u8>();
         copy.copy_from_nonoverlapping(header.msg_control.cast(), header.msg_controllen);

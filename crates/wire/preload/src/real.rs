@@ -40,8 +40,7 @@ impl Next {
 
     #[cold]
     fn look_up(&self) -> *mut c_void {
-        // SAFETY: they take a handle and C strings that are static. Storing what it returns twice
-        // is harmless.
+        // SAFETY: they take a handle and static C strings. Storing the result twice is harmless.
         let address = ffi::keeping_errno(|| unsafe {
             let address = libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr());
             if !address.is_null() {

@@ -85,7 +85,7 @@ type Call = unsafe extern "C-unwind" fn(c_long, usize, usize, usize, usize, usiz
 ///
 /// As the manual page of the call says.
 pub(crate) unsafe fn next(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> c_long {
-    // SAFETY: what NEXT holds takes so many at most; the caller's own arguments.
+    // SAFETY: the function in NEXT takes at most this many; the caller's own arguments.
     unsafe {
         let next: Call = std::mem::transmute(NEXT.load(Ordering::Acquire));
         next(number, a, b, c, d, e, f)

@@ -152,7 +152,7 @@ extern "C" fn find_object(address: *mut c_void, result: *mut Found) -> c_int {
         return newer(address, result);
     }
     let mut sought = (address.addr(), ptr::null_mut::<c_void>());
-    // SAFETY: `look` takes what is passed to it here, and keeps nothing.
+    // SAFETY: `look` takes the arguments passed here, and keeps none.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut sought).cast()) };
     if sought.1.is_null() {
         return -1;
@@ -168,9 +168,9 @@ unsafe extern "C" fn look(
     _size: libc::size_t,
     sought: *mut c_void,
 ) -> c_int {
-    // SAFETY: what dl_iterate_phdr(3) passes, and the pair of `find_object`.
+    // SAFETY: the arguments of dl_iterate_phdr(3), and the pair of `find_object`.
     let (info, sought) = unsafe { (&*info, &mut *sought.cast::<(usize, *mut c_void)>()) };
-    // SAFETY: as many headers as it says.
+    // SAFETY: the number of headers is the one stated.
     let headers =
         unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
     let begin =

@@ -108,7 +108,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this value's own mapping, which nobody uses any more.
+        // SAFETY: this value's own mapping, which is no longer used.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

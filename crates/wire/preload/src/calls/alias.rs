@@ -106,7 +106,7 @@ fn before_aio(request: *const aiocb) -> Option<c_int> {
 /// Like [`before_aio`], for a list.
 fn before_list(list: *const *mut aiocb, count: c_int) -> Option<c_int> {
     let count = usize::try_from(count).ok().filter(|&count| pointers::can_read(list, count))?;
-    // SAFETY: so many pointers can be read.
+    // SAFETY: this many pointers can be read.
     (0..count).find_map(|at| before_aio(unsafe { list.add(at).read_unaligned() }))
 }
 

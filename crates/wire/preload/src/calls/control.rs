@@ -71,8 +71,8 @@ impl Messages {
             // The kernel does not report cut-off messages if the memory is merely inaccessible.
             let cut = if self.room < self.said { 0 } else { control.flags() & MSG_CTRUNC };
             told = Told { len: messages.len(), flags: cut };
-            // SAFETY: the kernel was given no more room than there is, which nobody else uses
-            // during the call.
+            // SAFETY: the kernel got no more room than exists, and nothing else uses it during the
+            // call.
             unsafe { std::ptr::copy_nonoverlapping(messages.as_ptr(), self.place, messages.len()) };
         }
         if self.tells_unread { self.put_unread(unread(socket, came), told) } else { told }
@@ -84,7 +84,7 @@ impl Messages {
         const BYTES: c_uint = size_of::<c_int>() as c_uint;
         const HEAD: usize = size_of::<cmsghdr>();
         // SAFETY: the macros of cmsg(3) stay within the room, of which `told.len` bytes are
-        // messages; it may begin anywhere.
+        // messages; it may be unaligned.
         unsafe {
             let whole = CMSG_LEN(BYTES) as usize;
             let mut header: msghdr = std::mem::zeroed();

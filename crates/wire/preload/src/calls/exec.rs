@@ -24,7 +24,7 @@ use crate::{passed, process, real, spawned, stats, table};
 fn before_exec(program: Program, envp: Strings) {
     keeping_errno(|| {
         guarded(|| {
-            // SAFETY: callers pass what the program has passed to them.
+            // SAFETY: callers pass the program's own arguments.
             passed::prepare_exec(|| unsafe { program.loads_library(envp) });
             // The new program would lose them.
             if process::kind() == process::Kind::Own {
@@ -58,7 +58,7 @@ pub(super) fn before_shell() {
 
 /// Starts a program by calling `start`, with an environment that suits its loader.
 fn started(program: Program, envp: Strings, start: impl FnOnce(Strings) -> c_int) -> c_int {
-    // SAFETY: callers pass what the program has passed to them.
+    // SAFETY: callers pass the program's own arguments.
     unsafe { with_environment(program, envp, |envp| outside(|| start(envp))) }
 }
 
@@ -68,8 +68,8 @@ unsafe extern "C" {
 
 /// The environment of the calling program.
 fn environment() -> Strings {
-    // SAFETY: reads one pointer; that nobody changes the environment meanwhile is up to the
-    // program, as for execv itself.
+    // SAFETY: reads one pointer; the program must not change the environment at the same time, as
+    // for execv itself.
     unsafe { environ }
 }
 

@@ -94,8 +94,8 @@ pub(crate) fn read_inherited(socket: &Socket, fd: c_int) {
         for (level, name) in names.into_iter().chain([(IPPROTO_TCP, TCP_INQ)]) {
             let mut value = [0u64; 2];
             let mut len = size_of_val(&value) as socklen_t;
-            // SAFETY: room for the largest of them, and its size; the kernel sets `len` to what it
-            // has written.
+            // SAFETY: room for the largest of them, and its size; the kernel sets `len` to the
+            // length that it has written.
             unsafe {
                 if real::getsockopt(fd, level, name, value.as_mut_ptr().cast(), &raw mut len) == 0 {
                     remember(socket, level, name, value.as_ptr().cast(), len);
@@ -244,7 +244,7 @@ fn nothing_mapped(socket: &SocketRef, place: *mut u8, len: *mut socklen_t) -> Re
     if unread == 0 && end > 0 {
         return Err(Errno::IO);
     }
-    // SAFETY: so many bytes can be read and written, and every pattern of them is valid.
+    // SAFETY: this many bytes can be read and written, and every pattern of them is valid.
     unsafe {
         let mut answer: Mapped = std::mem::zeroed();
         std::ptr::copy_nonoverlapping(place.cast_const(), (&raw mut answer).cast(), room);

@@ -28,8 +28,8 @@ fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
     if table::is_unused() || !pointers::can_write(fds, count) {
         return None;
     }
-    // SAFETY: there is memory; the application passes `count` entries, which nobody else uses
-    // during the call.
+    // SAFETY: the memory is accessible; the application passes `count` entries, which nothing else
+    // uses during the call.
     Some(unsafe { slice::from_raw_parts_mut(fds, count) })
 }
 

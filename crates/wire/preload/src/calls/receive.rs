@@ -455,7 +455,7 @@ interpose! {
         let Some(socket) = socket else {
             let result = kernel();
             for at in 0..usize::try_from(result).unwrap_or(0) {
-                // SAFETY: the caller's own messages, of which the kernel has filled in so many.
+                // SAFETY: the caller's own messages, of which the kernel has filled in this many.
                 unsafe { passed::arrived(0, &raw mut (*messages.add(at)).msg_hdr) };
             }
             return result;

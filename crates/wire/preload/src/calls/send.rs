@@ -240,7 +240,7 @@ unsafe fn send_replaced(
     flags: c_int,
 ) -> c_int {
     let count = replaced.last().map_or(0, |(at, _)| at + 1);
-    // SAFETY: so many messages can be read, and those that were sent can be written to.
+    // SAFETY: this many messages can be read, and those that were sent can be written to.
     unsafe {
         let mut copies: Vec<_> = (0..count).map(|at| messages.add(at).read_unaligned()).collect();
         for (at, message) in &replaced {

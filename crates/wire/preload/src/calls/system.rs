@@ -257,7 +257,7 @@ unsafe fn submit(
 ) -> c_long {
     let count = if pointers::can_read(requests, count) { count } else { 0 };
     for at in 0..count {
-        // SAFETY: so many pointers can be read.
+        // SAFETY: this many pointers can be read.
         let request = unsafe { requests.add(at).read_unaligned() };
         if pointers::can_read(request, 1) {
             // SAFETY: it can be read.

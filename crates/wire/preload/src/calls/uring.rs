@@ -130,7 +130,7 @@ pub(crate) unsafe fn enter(arguments: [usize; 6], next: Next) -> c_long {
     let (wanted, mut flags) = (wanted as u32, flags as u32);
     let enter = |submit: u32, least, flags: u32, argument, size| {
         let arguments = [fd, submit as usize, least, flags as usize, argument, size];
-        // SAFETY: the caller's own arguments, or a part of what they ask for.
+        // SAFETY: the caller's own arguments, or those for a part of the request.
         unsafe { next(libc::SYS_io_uring_enter, arguments) }
     };
     let uring = table::uring(fd as c_int).filter(|_| flags & ENTER_REGISTERED_RING == 0);

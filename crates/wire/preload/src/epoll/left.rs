@@ -125,8 +125,8 @@ impl State {
     fn report_kernels(&self, count: usize, into: &mut Events) {
         let (tail, before) = (into.tail(), into.len());
         for at in 0..count {
-            // SAFETY: the kernel has written so many events there, and `into` does not overtake the
-            // reader.
+            // SAFETY: the kernel has written this many events there, and `into` does not overtake
+            // the reader.
             let event = unsafe { tail.add(at).read() };
             let event = match Tag::decode(event.u64) {
                 None => Some(event),
@@ -145,7 +145,7 @@ impl State {
 /// True if the number belongs to this process and stands for the socket: another process may have
 /// added it to the set.
 fn is_of(number: c_int, socket: &Socket) -> bool {
-    // SAFETY: a number that is closed meanwhile gives EBADF, or another inode.
+    // SAFETY: a number that is closed in the meantime gives EBADF, or another inode.
     let [number, own] =
         [number, socket.connection.fd().raw()].map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
     let inode = |fd| rustix::fs::fstat(fd).map(|status| status.st_ino);

@@ -36,7 +36,7 @@ impl<S: Share> Set<S> {
     /// The caller holds the lock of the state.
     pub(crate) fn before_fork(&self) {
         self.sharing.get_or_init(|| {
-            // SAFETY: this thread holds it, and goes on to.
+            // SAFETY: this thread holds the lock, and keeps holding it.
             let mut state = ManuallyDrop::new(unsafe { self.state.adopt() });
             let sharing = Arc::new(Sharing::new(state.places(), state.sleepers)?);
             state.share(&sharing);

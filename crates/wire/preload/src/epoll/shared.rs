@@ -194,8 +194,8 @@ struct Place {
 
 impl Place {
     fn is_of(&self, fd: c_int) -> bool {
-        // SAFETY: a number of the application; one that is closed meanwhile gives EBADF, or another
-        // inode.
+        // SAFETY: a number of the application; one that is closed in the meantime gives EBADF, or
+        // another inode.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         rustix::fs::fstat(fd).is_ok_and(|status| status.st_ino == self.entry.inode)
     }

@@ -122,7 +122,7 @@ fn reserve() -> Result<u64, Errno> {
 }
 
 fn release(base: u64) {
-    // SAFETY: `base` is a mapping of this length which `reserve` made and nobody uses.
+    // SAFETY: `base` is an unused mapping of this length, made by `reserve`.
     let _ = unsafe { munmap(base as *mut _, SPAN as usize) };
 }
 
@@ -141,10 +141,10 @@ pub(super) fn fire(epfd: c_int, fd: c_int) -> Result<(), Errno> {
 
 /// epoll_ctl without libc, so that errno stays as it is.
 pub(super) fn control(epfd: c_int, op: Op, fd: c_int, events: u32, data: u64) -> Result<(), Errno> {
-    // SAFETY: both numbers are open fds of the application or of the connection as long as the
-    // caller holds the lock of the socket's registrations: closing them goes through `forget`,
-    // which takes it. A number that was closed behind the library's back gives EBADF, or touches a
-    // registration that carries a tag nobody has any more.
+    // SAFETY: both numbers are open fds of the application or of the connection while the caller
+    // holds the lock of the socket's registrations: closing them goes through `forget`, which takes
+    // it. A number that was closed out of the library's sight gives EBADF, or touches a
+    // registration with a tag that no watch has any more.
     let (epfd, fd) = unsafe { (BorrowedFd::borrow_raw(epfd), BorrowedFd::borrow_raw(fd)) };
     let events = EventFlags::from_bits_retain(events);
     match op {

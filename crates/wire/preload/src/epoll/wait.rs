@@ -69,7 +69,7 @@ pub(crate) fn wait(
         if !set.has_inner() {
             return count;
         }
-        // SAFETY: the application passes room for `max` events, of which so many were written.
+        // SAFETY: the application passes room for `max` events, of which this many were written.
         let told = unsafe { slice::from_raw_parts_mut(events, count) };
         guarded_raw(|| seen::keep_true(set, told)).unwrap_or(count)
     };
