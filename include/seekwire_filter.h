@@ -181,7 +181,7 @@ static inline int seekwire_filter_serve(const struct seekwire_filter *filter, vo
     ssize_t count = seekwire_filter_read(fd, head, sizeof hello);
     if (count != (ssize_t)sizeof hello || memcmp(head, "seekflt>", 8) != 0 ||
         seekwire_filter_get(head + 8, 4) != SEEKWIRE_FILTER_VERSION)
-        return seekwire_filter_fail("this program is for pipelines of `seekwire flow`, by run = \"framed\"");
+        return seekwire_filter_fail("this program is a filter for `seekwire flow`: use it with run = \"framed\"");
     seekwire_filter_put(hello + 8, SEEKWIRE_FILTER_VERSION, 4);
     if (seekwire_filter_write(out, hello, sizeof hello) != 0)
         return seekwire_filter_fail("cannot write to standard output");
@@ -199,7 +199,7 @@ static inline int seekwire_filter_serve(const struct seekwire_filter *filter, vo
                 larger = (unsigned char *)realloc(*buffer, (size_t)length + 1);
             if (larger == NULL) {
                 error = filter->buffer == NULL ? "no memory for a block as large as this one"
-                                               : "a block is larger than the buffer: have the stream cut it";
+                                               : "a block is larger than the buffer: let the stream cut it";
                 seekwire_filter_frame(out, SEEKWIRE_FILTER_ERROR, 0, error, strlen(error));
                 return seekwire_filter_fail(error);
             }
@@ -222,14 +222,14 @@ static inline int seekwire_filter_serve(const struct seekwire_filter *filter, vo
             error = filter->process != NULL ? filter->process(state, &block, out) : "this filter takes no blocks";
             break;
         case SEEKWIRE_FILTER_GENERATE:
-            error = filter->generate != NULL ? filter->generate(state, &more, out) : "this filter is no source";
+            error = filter->generate != NULL ? filter->generate(state, &more, out) : "this filter is not a source";
             break;
         case SEEKWIRE_FILTER_END:
             if (filter->finalize != NULL)
                 error = filter->finalize(state, out);
             break;
         default:
-            error = "a request of a kind that is not known";
+            error = "a request of an unknown kind";
         }
         if (error != NULL) {
             size_t text = strlen(error);

@@ -77,7 +77,7 @@ int main(void)
     char message[A + C];
     check(fd >= 0, "accept");
     /* All of B, whether or not A has been received. */
-    show("seek_recv, behind A", message, seek_recv(fd, message, B, 0, A));
+    show("seek_recv, after A", message, seek_recv(fd, message, B, 0, A));
     show_stream(fd);
     show("recv", message, recv(fd, message, A + C, MSG_WAITALL));
     show_stream(fd);

@@ -53,7 +53,7 @@ fn ask(address: &str, rounds: u32) -> io::Result<()> {
         stream.write_all(&question)?;
         stream.read_exact(&mut answer)?;
         if answer != question {
-            return Err(io::Error::other("the echo is not what was sent"));
+            return Err(io::Error::other("the echo differs from the sent bytes"));
         }
     }
     let status = stream.status()?;

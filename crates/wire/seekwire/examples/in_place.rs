@@ -20,7 +20,7 @@ fn main() -> io::Result<()> {
     let (stream, _) = listener.accept()?;
     let sum = consume(&stream)?;
     let sent = producer.join().map_err(|_| io::Error::other("the producer panicked"))??;
-    println!("sum of what was sent {sent}, of what was received {sum}");
+    println!("sum of the sent numbers {sent}, of the received ones {sum}");
     println!("{:?}", stream.status().map(|status| status.totals));
     Ok(())
 }

@@ -73,7 +73,7 @@ async fn ask(mut stream: Stream, rounds: u32) -> io::Result<String> {
         stream.write_all(&question).await?;
         stream.read_exact(&mut answer).await?;
         if answer != question {
-            return Err(io::Error::other("the echo is not what was sent"));
+            return Err(io::Error::other("the echo differs from the sent bytes"));
         }
     }
     Ok(format!("sent by {}", stream.status()?.tx))

@@ -9,24 +9,24 @@ use seekwire_transport::Errno;
 #[non_exhaustive]
 pub enum SeekError {
     /// EAGAIN: the stream is nonblocking, or its read timeout expired.
-    #[error("the bytes have not all arrived: wait until more have, and try again")]
+    #[error("not all of the bytes have arrived: wait for more, and try again")]
     WouldBlock,
     /// ENXIO: some of the bytes were already received.
     #[error(
-        "some of the bytes were taken before: ask for none that lie in a hole or were received"
+        "some of the bytes were already taken: do not ask for bytes in a hole, or received ones"
     )]
     Taken,
     /// ENOBUFS: library memory is full of bytes that keep the wanted ones from arriving, or there
     /// would be too many holes.
     #[error(
-        "there is no room for the bytes, or for another hole, before something is taken out: \
-         receive what is at the front, or allow more memory with SEEKWIRE_SEEK_MEMORY"
+        "there is no room for the bytes, or for another hole: receive bytes at the head, or allow \
+         more memory with SEEKWIRE_SEEK_MEMORY"
     )]
     NoRoom,
     /// EBUSY: after a fork, another process goes on with the stream; only it knows the holes.
     #[error(
-        "another process, forked from this one or its parent, goes on with the stream: \
-         receive in that one"
+        "another process, forked from this one or its parent, has taken over the stream: \
+         receive there"
     )]
     OtherProcess,
     /// EINVAL: the sum of offset and length does not fit into 64 bits.

@@ -115,7 +115,7 @@ int main(int count, char **arguments)
         assert!(said.contains("a block is larger than the buffer"), "{said}");
         let alone = Command::new(&program).arg("1").current_dir(directory.path()).output().unwrap();
         assert_eq!(alone.status.code(), Some(1));
-        assert!(text(&alone.stderr).starts_with("filter: this program is for pipelines"));
+        assert!(text(&alone.stderr).starts_with("filter: this program is a filter"));
     }
     // As C++, too.
     fs::write(directory.path().join("own.cc"), SOURCE).unwrap();

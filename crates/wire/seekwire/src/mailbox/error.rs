@@ -45,8 +45,8 @@ pub enum RecvError {
     /// Messages that nobody has asked for fill their memory, and the wanted message comes after
     /// them. Nothing is lost. Receiving works again once some of them have been received.
     #[error(
-        "{messages} messages of {bytes} bytes that nobody has asked for are in the way: \
-         receive some of them, for example with recv_any, and try again"
+        "{messages} unexpected messages with {bytes} bytes fill the memory: receive some of them, \
+         for example with recv_any, and try again"
     )]
     Full {
         /// Number of waiting messages.
@@ -61,7 +61,7 @@ pub enum RecvError {
     #[error(transparent)]
     Misbehaved(#[from] PeerMisbehaved),
     /// There is no receive with this ticket: it was already waited for, or cancelled.
-    #[error("no posted receive is known as {0:?}: it was completed or cancelled before")]
+    #[error("there is no posted receive {0:?}: it has completed or was cancelled")]
     UnknownTicket(Ticket),
     /// The stream failed.
     #[error("the stream failed: {0}")]
@@ -74,7 +74,7 @@ pub enum RecvError {
 pub enum SendError {
     /// The message is longer than [`Limits::message`](super::Limits::message).
     #[error(
-        "a message of {len} bytes, and the limit is {most}: send it in parts, or raise the limit at both ends"
+        "a message of {len} bytes exceeds the limit of {most}: send it in parts, or raise the limit at both ends"
     )]
     TooLong {
         /// Bytes of the message.
@@ -85,8 +85,8 @@ pub enum SendError {
     /// Both ends wait for each other. The peer does not receive, and at this end messages that
     /// nobody has asked for fill their memory.
     #[error(
-        "the peer does not receive, and {messages} messages that nobody has asked for fill the memory of this \
-         end: receive some of them{}", if *begun { " (this message goes out by itself)" } else { ", then send again" }
+        "the peer does not receive, and {messages} unexpected messages fill the memory of this end: \
+         receive some of them{}", if *begun { " (later calls send the rest of this message)" } else { ", then send again" }
     )]
     Full {
         /// Number of waiting messages.
