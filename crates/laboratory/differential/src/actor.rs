@@ -1,4 +1,4 @@
-//! A process of a program: each thread makes the calls that it is told to make.
+//! A process of a program: each thread makes the calls it is ordered to make.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use crate::program::{Answer, Call, Fresh, OptionValue, SLOTS, Slot, payload};
 use crate::sys::{self, Outcome, message, process, raw, readiness, signal};
 use crate::wire::{self, Order, Report, SPEC, Spec};
 
-/// The number in a slot that was never used: not a descriptor, but one that could be.
+/// The number in a slot that was never used: no descriptor has it, though one could.
 pub(crate) const NONE: i32 = wire::FLOOR - 1;
 
 static SLOT: [AtomicI32; SLOTS] = [const { AtomicI32::new(NONE) }; SLOTS];
@@ -19,9 +19,9 @@ static PROCESS: AtomicUsize = AtomicUsize::new(0);
 static FILES: AtomicU32 = AtomicU32::new(0);
 static SIGNALS: AtomicU32 = AtomicU32::new(0);
 static DIRECTORY: Mutex<String> = Mutex::new(String::new());
-/// The sockets by which calls on slots have moved bytes last.
+/// The socket through which calls on each slot last moved bytes.
 static LAST: Mutex<[Identity; SLOTS]> = Mutex::new([None; SLOTS]);
-/// What a handler does, and what came of it.
+/// The call that signal handlers make, and the results of those made.
 static HANDLER: Mutex<Option<Call>> = Mutex::new(None);
 static HANDLED: Mutex<Vec<(String, i64)>> = Mutex::new(Vec::new());
 
@@ -44,7 +44,7 @@ pub(crate) fn main() -> Result<()> {
     Ok(())
 }
 
-/// The sockets that have come into the place of others since an exec began: before, and now.
+/// The sockets that replaced others since an exec began: old and new.
 fn replaced(spec: &Spec) -> Vec<(u64, u64)> {
     let pairs = spec.slots.iter().zip(&spec.sockets);
     let pairs = pairs.filter_map(|(number, before)| Some(((*before)?, raw::cookie(*number)?)));
@@ -122,7 +122,7 @@ fn identity(fd: i32) -> Identity {
     Some((raw::cookie(fd)?, raw::name(fd, false)?, raw::name(fd, true).unwrap_or(0)))
 }
 
-/// Adds whose connection a number is.
+/// Adds to an answer which connection a number stands for.
 fn about(fd: i32, answer: Answer) -> Answer {
     Answer { connection: identity(fd), ..answer }
 }
@@ -198,7 +198,7 @@ fn transfer(order: &Order) -> Answer {
             Answer { bytes, ..plain(done) }
         }),
         Call::Receive { length, flags, way, .. } => {
-            // What the call leaves alone shows as zeros.
+            // Bytes that the call does not write stay zero.
             let mut room = vec![0; *length];
             let (done, told) = message::receive(fd, &mut room, *flags, *way);
             room.truncate(usize::try_from(done.0).unwrap_or(0));
@@ -224,24 +224,24 @@ fn transfer(order: &Order) -> Answer {
         _ => unreachable!("transfer() asks for these only"),
     };
     answer.moved = raw::cookie(fd) != whose.map(|(cookie, ..)| cookie);
-    // To a library that has not seen it closed, a number may be its connection for a while.
+    // A library that did not see the close may take the number for its connection for a while.
     let is_closed = || !raw::is_open(fd);
     answer.connection = whose.or_else(|| last.filter(|_| answer.value > 0 && is_closed()));
     answer
 }
 
-/// Does on plain TCP as seek_recv at offset 0: receives all the bytes or none, and fewer at the end
-/// of the stream.
+/// Does on plain TCP what seek_recv does at offset 0: receives all the bytes or none, or fewer at
+/// the end of the stream.
 fn seek_on_tcp(fd: i32, room: &mut [u8], flags: i32) -> Outcome {
     let receive = |room: &mut [u8], flags| {
         message::receive(fd, room, flags, crate::program::ReceiveWay::Recv).0
     };
     let there = receive(room, flags | libc::MSG_PEEK);
     if there.0 < 0 {
-        // The kernel tells an error once.
+        // The kernel reports an error once.
         return there;
     }
-    // In order: behind a reset it is an error that fewer come.
+    // In order: after a reset, fewer bytes are an error.
     let has_ended = || {
         let way = crate::program::PollWay::Poll;
         readiness::poll(&[(fd, libc::POLLRDHUP)], 0, way).1 == [libc::POLLRDHUP]
@@ -383,7 +383,7 @@ fn manage(call: &Call, port: u16) -> Answer {
     }
 }
 
-/// Runs in a handler.
+/// Runs in a signal handler.
 fn handle() {
     let Ok(call) = HANDLER.try_lock() else { return };
     let Some(call) = call.clone() else { return };
@@ -447,7 +447,7 @@ fn exec(there: bool) -> Answer {
     Answer { replaced: replaced(&spec), ..failed }
 }
 
-/// The descriptors of the process that are the program's, each with its kind.
+/// The descriptors of the process that belong to the program, each with its kind.
 fn left() -> Answer {
     let mut answer = Answer::default();
     for number in 0..wire::FLOOR {

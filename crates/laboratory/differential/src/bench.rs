@@ -19,13 +19,13 @@ use crate::{BLOCKED_AFTER, sys};
 /// How often a failing program is run again, each way.
 const AGAIN: usize = 4;
 
-/// So many of them have to fail.
+/// Number of these runs that must fail.
 const ENOUGH: usize = 3;
 
-/// Longer a program is not made smaller: while others are to be run, and where nothing else is.
+/// Time limit for making a program smaller: while other programs wait, and when none do.
 pub(crate) const SHRINKING: [Duration; 2] = [Duration::from_secs(25), Duration::from_secs(300)];
 
-/// What became of all runs.
+/// Outcome of all runs.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     /// By kind of call.
@@ -45,13 +45,13 @@ impl Totals {
     }
 }
 
-/// What came of running a failing program again.
+/// Result of running a failing program again.
 pub(crate) enum Confirmed {
-    /// So many of [`AGAIN`] accelerated runs are like none of the plain ones.
+    /// This many of the [`AGAIN`] accelerated runs match none of the plain ones.
     Real(usize, Failure),
-    /// Some are, but not enough to tell it from chance.
+    /// Some do, but too few to rule out chance.
     Sometimes(usize, Failure),
-    /// TCP answers in several ways, or it did not come again.
+    /// TCP itself answers in several ways, or the failure did not recur.
     Chance,
 }
 
@@ -119,8 +119,8 @@ impl Bench {
         Ok(comparison.failure)
     }
 
-    /// Runs a failing program again, patiently. What a plain run shows, too, is no difference: TCP
-    /// does so at times.
+    /// Runs a failing program again, patiently. Behaviour that a plain run also shows is no
+    /// difference: TCP does so at times.
     pub(crate) fn confirm(&self, program: &Program) -> Result<Confirmed> {
         let runs = |accelerated| {
             (0..AGAIN)
@@ -141,7 +141,7 @@ impl Bench {
         })
     }
 
-    /// The smallest program that is found to fail in the same way.
+    /// The smallest program found that fails in the same way.
     pub(crate) fn smaller(&self, program: &Program, failure: &Failure, limit: Duration) -> Program {
         let deadline = Instant::now() + limit;
         let fails = |candidate: &Program| {
@@ -160,7 +160,7 @@ impl Bench {
 }
 
 impl Confirmed {
-    /// How many of how many.
+    /// A count of runs, for people.
     pub(crate) fn share(count: usize) -> String {
         format!("{count} of {AGAIN}")
     }

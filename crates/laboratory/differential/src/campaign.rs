@@ -17,41 +17,41 @@ use crate::program::Program;
 
 #[derive(Args)]
 pub(crate) struct Settings {
-    /// The first program's; the others follow
+    /// Seed of the first program; the others follow it
     #[arg(long)]
     seed: Option<u64>,
-    /// How many programs
+    /// Number of programs to run
     #[arg(long, default_value_t = u64::MAX)]
     programs: u64,
-    /// For how long
+    /// Number of hours to run
     #[arg(long, default_value_t = f64::INFINITY)]
     hours: f64,
-    /// How many programs run at a time; by default three for each processor
+    /// Number of programs that run at a time; by default three for each processor
     #[arg(long)]
     jobs: Option<usize>,
     /// libseekwire.so; by default the one beside this program
     #[arg(long)]
     library: Option<PathBuf>,
-    /// Where small programs that fail are written
+    /// Directory for small programs that fail
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Kinds of failures that are known, a line each, in which * stands for anything
+    /// File of known kinds of failures, one a line, in which * matches anything
     #[arg(long)]
     expected: Option<PathBuf>,
-    /// Does not make failing programs smaller
+    /// Do not make failing programs smaller
     #[arg(long)]
     no_shrink: bool,
-    /// Ends after so many failures that are not expected
+    /// Stop after this many unexpected failures
     #[arg(long, default_value_t = usize::MAX)]
     failures: usize,
 }
 
-/// Whatever the circumstances, bytes are as they were sent.
+/// Whether a kind of failure is expected. Wrong bytes never are.
 fn is_expected(expected: &[String], kind: &str) -> bool {
     !kind.ends_with(": wrong bytes") && expected.iter().any(|pattern| matches(pattern, kind))
 }
 
-/// Whether a pattern stands for a text: each * for any part of it.
+/// Whether a pattern matches a text: each * matches any part of it.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
@@ -70,7 +70,7 @@ fn expectations(file: Option<&Path>) -> Result<Vec<String>> {
     Ok(lines.map(str::to_owned).collect())
 }
 
-/// What was found, in all programs.
+/// Failures found in all programs.
 #[derive(Default)]
 struct Findings {
     /// Kinds that are known by now: the first seed, and how many programs failed in this way.
@@ -93,8 +93,8 @@ struct Campaign<'a> {
     findings: Mutex<Findings>,
 }
 
-/// Runs programs until there are enough; false if one could tell the difference in a way that is
-/// not expected.
+/// Runs programs until there are enough; false if one could tell the difference in an unexpected
+/// way.
 pub(crate) fn run_many(settings: &Settings) -> Result<bool> {
     let campaign = Campaign {
         settings,
@@ -229,7 +229,7 @@ impl Campaign<'_> {
     }
 }
 
-/// How often each kind of call was compared, and what came of it.
+/// Prints how often each kind of call was compared, and with what result.
 fn print_table(totals: &Totals) {
     println!("{:<34} {:>9} {:>9} {:>9}", "call", "compared", "blocked", "failed");
     for (name, tally) in &totals.calls {
@@ -237,7 +237,7 @@ fn print_table(totals: &Totals) {
     }
 }
 
-/// A program as a file has it.
+/// A program in the form in which files hold it.
 fn text(program: &Program) -> Result<String> {
     Ok(serde_json::to_string(program)?.replace("{\"by\"", "\n{\"by\""))
 }

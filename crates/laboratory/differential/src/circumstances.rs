@@ -5,7 +5,7 @@ use crate::program::{Call, CloseWay, OptionValue, Program, Step};
 use crate::streams::MUCH;
 use crate::trace::{Event, Failure, Fate, Trace, blocks};
 
-/// What the kind of a failure is to begin with.
+/// The circumstance that the kind of a failure begins with; empty if none is known.
 pub(crate) fn of(program: &Program, plain: &Trace, failure: &Failure) -> &'static str {
     let unseen = |step: &Step| matches!(step.call, Call::Close { way: CloseWay::Inline, .. });
     let step = failure.step;
@@ -77,8 +77,8 @@ fn was_handed_over_unread(plain: &Trace, step: usize) -> bool {
     })
 }
 
-/// Whether, up to a step, bytes were sought, be it in vain, after sockets had come to be held by
-/// several processes, or before.
+/// Whether, up to a step, bytes were sought, successfully or not, and sockets had been shared by
+/// several processes before or were later.
 fn is_sought_and_shared(plain: &Trace, step: usize) -> bool {
     let any = |wanted: fn(&Call, i64) -> bool| {
         plain.events.iter().take(step.saturating_add(1)).any(|event| match &event.fate {
@@ -90,8 +90,7 @@ fn is_sought_and_shared(plain: &Trace, step: usize) -> bool {
         && any(|call, value| matches!(call, Call::Fork { .. } | Call::Pass { .. }) && value > 0)
 }
 
-/// Whether in a process that has sought, a step has to do with an epoll set that was there before
-/// its exec.
+/// Whether a process has sought, and a step concerns an epoll set that it had before its exec.
 fn is_set_from_before(plain: &Trace, step: usize) -> bool {
     let Some(Call::EpollControl { epoll, .. }) =
         plain.events.get(step).map(|event| &event.step.call)
@@ -109,8 +108,8 @@ fn is_set_from_before(plain: &Trace, step: usize) -> bool {
     exec.is_some() && made <= exec && last(&|call| matches!(call, Call::Seek { .. })) > exec
 }
 
-/// Whether, in a step, a signal interrupts a call of which the number was closed, or stands for
-/// something else, meanwhile: the kernel begins the call again with what the number stands for now.
+/// Whether, in a step, a signal interrupts a call whose number was closed or replaced meanwhile:
+/// the kernel restarts the call on what the number stands for now.
 fn begins_again_without_number(plain: &Trace, step: usize) -> bool {
     let Some(Call::Signal { to, .. }) = plain.events.get(step).map(|event| &event.step.call) else {
         return false;
@@ -135,8 +134,7 @@ fn begins_again_without_number(plain: &Trace, step: usize) -> bool {
     })
 }
 
-/// Whether, up to a step, a number was closed, or made to stand for something else, that another
-/// thread's poll slept on.
+/// Whether, up to a step, a number on which another thread's poll slept was closed or replaced.
 fn was_closed_while_polled(plain: &Trace, step: usize) -> bool {
     let events = &plain.events[..plain.events.len().min(step.saturating_add(1))];
     events.iter().enumerate().any(|(at, event)| {
@@ -156,7 +154,7 @@ fn was_closed_while_polled(plain: &Trace, step: usize) -> bool {
     })
 }
 
-/// Whether a receive in a step comes beside one that sleeps, where SO_RCVLOWAT was set.
+/// Whether a receive in a step runs beside one that sleeps, where SO_RCVLOWAT was set.
 fn is_kept_from_low_water(plain: &Trace, failure: &Failure) -> bool {
     let events = &plain.events[..plain.events.len().min(failure.step)];
     let sets = |event: &Event| {
@@ -180,8 +178,8 @@ fn sleeps_for_nothing(plain: &Trace, step: usize) -> bool {
     })
 }
 
-/// Whether, up to a step, bytes were sought while a peek slept that had seen some and waits for
-/// more: the first seek waits until such a call has returned, and receives after it wait as well.
+/// Whether, up to a step, bytes were sought while a peek that had seen some slept, waiting for
+/// more: the first seek waits until such a call has returned, and later receives wait as well.
 fn is_sought_beside_peek(plain: &Trace, step: usize) -> bool {
     let events = &plain.events[..plain.events.len().min(step.saturating_add(1))];
     let peeks = |event: &(usize, &Event)| {
@@ -198,7 +196,7 @@ fn is_sought_beside_peek(plain: &Trace, step: usize) -> bool {
     })
 }
 
-/// Whether a peek that waits for all ends in a step, after somebody else has received.
+/// Whether a peek that waits for all its bytes ends in a step, after another call has received.
 fn is_raced_peek(plain: &Trace, failure: &Failure) -> bool {
     let events = &plain.events[..plain.events.len().min(failure.step.saturating_add(1))];
     let peeks =
@@ -221,8 +219,8 @@ fn was_killed(plain: &Trace, step: usize) -> bool {
     plain.events.iter().take(step).any(|event| matches!(event.step.call, Call::Kill { .. }))
 }
 
-/// Whether the bytes that were sent last in a direction before a step, or that are sent in it for a
-/// sleeper, were sent with MSG_MORE or are behind a cork: TCP waits for more, for a while.
+/// Whether the bytes last sent in a direction before a step, or sent in it for a sleeper, were sent
+/// with MSG_MORE or under a cork: TCP waits for more, for a while.
 fn is_held_back(plain: &Trace, failure: &Failure) -> bool {
     let wakes = failure.kind.contains(" ended by Send");
     let before = &plain.events[..plain.events.len().min(failure.step.saturating_add(wakes.into()))];
@@ -230,7 +228,7 @@ fn is_held_back(plain: &Trace, failure: &Failure) -> bool {
         Fate::Done(answer) => plain.streams.direction(answer),
         _ => None,
     };
-    // A cork counts until it is taken out; what it held back is sent then.
+    // A cork counts until it is removed; the bytes it held back are sent then.
     let mut corked = Vec::new();
     let mut held = Vec::new();
     let mut was_held = false;
@@ -260,13 +258,13 @@ fn is_held_back(plain: &Trace, failure: &Failure) -> bool {
             _ => {}
         }
     }
-    // A reset has taken them, whatever was sent since.
+    // A reset has discarded them, whatever was sent since.
     if failure.kind.ends_with("ECONNRESET became n") { was_held } else { !held.is_empty() }
 }
 
-/// Whether, up to a step, an end was shut down for reading for which more was on its way than it
-/// may have had room for. Once so much was, the rest, with the end of the stream, comes when TCP
-/// finds that there is room.
+/// Whether, up to a step, an end was shut down for reading while more was on its way to it than it
+/// may have had room for. The rest, and the end of the stream, then arrive when TCP finds that
+/// there is room.
 fn was_shut_behind_much(plain: &Trace, step: usize) -> bool {
     let events = &plain.events[..plain.events.len().min(step.saturating_add(1))];
     events.iter().enumerate().any(|(at, event)| match (&event.step.call, &event.fate) {
@@ -281,8 +279,8 @@ fn was_shut_behind_much(plain: &Trace, step: usize) -> bool {
     })
 }
 
-/// Whether, up to a step, SO_RCVLOWAT was set, before or while a receive sleeps that wants less:
-/// the kernel wakes nobody before so much is there.
+/// Whether, up to a step, SO_RCVLOWAT was set, before or while a receive slept that wants less: the
+/// kernel wakes no thread until that many bytes are there.
 fn was_to_want_more(plain: &Trace, step: usize) -> bool {
     let events = &plain.events[..plain.events.len().min(step.saturating_add(1))];
     let any = |wanted: fn(&Event) -> bool| events.iter().any(wanted);
@@ -297,8 +295,8 @@ fn was_to_want_more(plain: &Trace, step: usize) -> bool {
     })
 }
 
-/// Whether a time limit was over before it began, and a process that did not set it may have the
-/// socket: the kernel does not tell such a limit from none.
+/// Whether a negative time limit was set, and a process that did not set it may have the socket:
+/// the kernel does not distinguish such a limit from none.
 fn has_shared_negative_limit(program: &Program) -> bool {
     let any = |wanted: fn(&Call) -> bool| program.steps.iter().any(|step| wanted(&step.call));
     any(|call| {

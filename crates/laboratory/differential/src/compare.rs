@@ -1,6 +1,6 @@
 //! Decides whether TCP allows what an accelerated run shows. The plain run is the control. Where
-//! the kernel is free, in how much a call moves and in the consequences, this file says what else
-//! is allowed.
+//! the kernel is free, in how much a call moves and in the consequences, this file defines what
+//! else is allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ impl Tally {
     }
 }
 
-/// What a comparison gives.
+/// Result of a comparison.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
     pub(crate) failure: Option<Failure>,
@@ -48,7 +48,7 @@ pub(crate) struct Comparison {
 pub(crate) fn compare(program: &Program, plain: &Trace, accelerated: &Trace) -> Comparison {
     let mut calls = BTreeMap::new();
     let (failure, loose) = compare_runs(program, plain, accelerated, &mut calls);
-    // Whatever else may be different, and expected.
+    // Wrong bytes come first, whatever else differs and is expected.
     let failure = wrong_bytes(plain, accelerated).or(failure);
     let circumstances = failure.as_ref().map(|failure| circumstances::of(program, plain, failure));
     let prefix = circumstances.unwrap_or_default();
@@ -76,17 +76,17 @@ fn compare_runs(
                 show_event(tried)
             ),
         };
-        // Whatever a program does, these do not happen.
+        // These never happen, whatever a program does.
         if let Some(what) = impossible(tried).filter(|_| impossible(control).is_none()) {
             return (Some(fail(format!("{}: {what}", control.step.call.name()))), diverged);
         }
         if impossible(control).is_some() {
-            // Not the plain run's either: the machine was too slow for it.
+            // The plain run shows it as well: the machine was too slow for this program.
             diverged = true;
             continue;
         }
         if control.step.beside.is_some() {
-            // Whom two calls at a time wake, and for what, is not said.
+            // Two concurrent calls wake unspecified threads, for unspecified reasons.
             diverged |= !same(&control.fate, &tried.fate)
                 || control.beside != tried.beside
                 || control.ended.len() != tried.ended.len()
@@ -139,7 +139,7 @@ fn of_streams(kind: &str, text: String) -> Failure {
     Failure { kind: kind.to_owned(), step: usize::MAX, text }
 }
 
-/// Bytes that were received, and not sent so.
+/// Bytes that were received but not sent that way.
 fn wrong_bytes(plain: &Trace, accelerated: &Trace) -> Option<Failure> {
     let text = accelerated.streams.wrong().into_iter().next()?;
     let is_models = !plain.streams.wrong().is_empty();
@@ -147,7 +147,7 @@ fn wrong_bytes(plain: &Trace, accelerated: &Trace) -> Option<Failure> {
     Some(of_streams(kind, text))
 }
 
-/// Bytes that were sent and did not come, whatever the calls said.
+/// Bytes that were sent and did not arrive, whatever the calls returned.
 fn lost_bytes(program: &Program, plain: &Trace, accelerated: &Trace) -> Option<Failure> {
     let killed = program.steps.iter().any(|step| matches!(step.call, Call::Kill { .. }));
     let (control, tried) = (plain.streams.lost(), accelerated.streams.lost());
@@ -165,7 +165,7 @@ fn lost_bytes(program: &Program, plain: &Trace, accelerated: &Trace) -> Option<F
 }
 
 fn impossible(event: &Event) -> Option<&'static str> {
-    // Whoever sleeps when its process exits does not return.
+    // A thread that is asleep when its process exits does not return.
     let exits = matches!(event.step.call, Call::Exit);
     let ended = event.ended.values().filter(|fate| !exits || **fate != Fate::Died);
     let fates = [Some(&event.fate), event.beside.as_ref()].into_iter().flatten().chain(ended);
@@ -181,15 +181,15 @@ fn impossible(event: &Event) -> Option<&'static str> {
         .next()
 }
 
-/// What the state before a step leaves open.
+/// Differences that the state before a step allows.
 #[derive(Clone, Copy, Debug)]
 struct Freedom {
     /// Both runs have moved the same bytes so far.
     balanced: bool,
     /// Bytes are under way: TCP may hold them back for a moment (Nagle, delayed acknowledgements).
     under_way: bool,
-    /// The connection has ended by a reset, or a send after the peer's end: what else is told of
-    /// that end depends on the moment at which it is noticed.
+    /// The connection was reset, or bytes were sent after the peer's end: any further report of
+    /// that end depends on when it is noticed.
     dead: bool,
     /// Somewhere so many bytes are in flight that buffers may be full.
     crowded: bool,
@@ -223,8 +223,8 @@ fn sends_much(call: &Call) -> bool {
     bytes as u64 >= ROOM
 }
 
-/// Whether a call that [sends much](sends_much) was asleep when a step began: what it has sent by
-/// then is not known.
+/// Whether a call that [sends much](sends_much) was asleep when a step began: how much it has sent
+/// by then is unknown.
 fn is_being_filled(trace: &Trace, at: usize) -> bool {
     let is_asleep = |(sender, event): (usize, &Event)| {
         event.fate == Fate::Blocked
@@ -234,24 +234,24 @@ fn is_being_filled(trace: &Trace, at: usize) -> bool {
     trace.events[..at].iter().enumerate().any(is_asleep)
 }
 
-/// What a connection's end is told by, apart from the end of the stream.
+/// Errors that report the end of a connection, apart from the end of the stream.
 const END: [i32; 2] = [libc::EPIPE, libc::ECONNRESET];
 
-/// So many sends after the peer's end may succeed: as many as can be on their way before its answer
-/// comes.
+/// Maximum number of sends after the peer's end that may succeed: as many as can be on their way
+/// before its answer arrives.
 const EXCUSED: u64 = 16;
 
-/// Which connections have ended, as the calls tell.
+/// Connections that have ended, as far as the calls show.
 #[derive(Debug, Default)]
 struct Ends {
     /// By connection: sends that were excused.
     dead: BTreeMap<usize, u64>,
-    /// Directions whose sender has heard of the end, in the accelerated run.
+    /// Directions whose sender has learned of the end, in the accelerated run.
     told: BTreeSet<usize>,
 }
 
 impl Ends {
-    /// A step that may have to do with a connection that has ended.
+    /// Whether a step may concern a connection that has ended.
     fn dead(&self, plain: &Trace, at: usize) -> bool {
         match plain.events[at].step.call {
             Call::Poll { .. } | Call::EpollWait { .. } => !self.dead.is_empty(),
@@ -260,9 +260,9 @@ impl Ends {
         }
     }
 
-    /// The kernel of a process that is killed knows nothing of bytes that it had not received off
-    /// the ring, and ends the connection in order where TCP alone resets it; what came after its
-    /// end is on the ring as well.
+    /// When a process is killed, its kernel does not know of bytes that it had not received from
+    /// the ring, and closes the connection in order where TCP alone resets it; bytes that arrive
+    /// after its end are also on the ring.
     fn killed(&mut self, plain: &Trace, at: usize) {
         let Call::Kill { process } = plain.events[at].step.call else { return };
         for (earlier, event) in plain.events[..at].iter().enumerate() {
@@ -289,7 +289,7 @@ impl Ends {
         }
     }
 
-    /// A send succeeds though the peer is gone: it may not know that yet.
+    /// Whether a send may succeed though the peer is gone: the sender may not know that yet.
     fn excuses(&mut self, plain: &Trace, at: usize, tried: &Event) -> bool {
         let Some(direction) =
             direction(plain, at).filter(|direction| !plain.streams.is_shut(*direction, at))
@@ -319,7 +319,7 @@ impl Ends {
         ((sends > 0 && !self.told.contains(&direction)) || told(tried)) && *count <= EXCUSED
     }
 
-    /// What a call says of the end of a connection, its end knows from then on.
+    /// Notes that the sender knows of the end of a connection, once a call has reported it.
     fn hear(&mut self, accelerated: &Trace, at: usize) {
         if let (Some(direction), Fate::Done(answer)) =
             (direction(accelerated, at), &accelerated.events[at].fate)
@@ -332,7 +332,7 @@ impl Ends {
     }
 }
 
-/// In which direction the socket of a step sends.
+/// The direction in which the socket of a step sends.
 fn direction(trace: &Trace, at: usize) -> Option<usize> {
     match &trace.events[at].fate {
         Fate::Done(answer) => trace.streams.direction(answer),
@@ -361,7 +361,7 @@ fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict
     if (freedom.dead || freedom.crowded) && of_its_end && told(control) && told(tried) {
         return Verdict::Allowed;
     }
-    // recvmmsg tells the error before the bytes.
+    // recvmmsg reports the error before the bytes.
     let late = |fate: &Fate| matches!(fate, Fate::Done(answer) if answer.value == -1 && END.contains(&answer.errno));
     if freedom.dead
         && matches!(call, Call::Receive { way: ReceiveWay::Recvmmsg, .. })
@@ -370,8 +370,8 @@ fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict
     {
         return Verdict::Allowed;
     }
-    // Of many sends in a row, those succeed that are made before the answer of a peer that is gone
-    // comes.
+    // Of many sends in a row, those succeed that are made before the answer of a vanished peer
+    // arrives.
     let cut = |fate: &Fate| matches!(fate, Fate::Done(answer) if answer.value > 0 && END.contains(&answer.errno));
     let moved = |fate: &Fate| matches!(fate, Fate::Done(answer) if answer.value > 0);
     if matches!(call, Call::SendMany { .. })
@@ -390,7 +390,7 @@ fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict
         | Call::SendMany { .. }
         | Call::Sendfile { .. }
         | Call::SpliceTo { .. } => {
-            // What does not fit into the other end's buffers is not refused there yet.
+            // Bytes that exceed the other end's buffers are not refused yet at that point.
             freedom.crowded && !fails(control) && (!fails(tried) || told(tried))
         }
         Call::Receive { .. } | Call::SpliceFrom { .. } => {
@@ -398,17 +398,17 @@ fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict
                 call.flags() & (libc::MSG_WAITALL | libc::MSG_OOB) == 0 && is_part(control, tried);
             (!freedom.balanced && !fails(control) && (!fails(tried) || told(tried)))
                 || part
-                // A reset takes with it what was not sent yet.
+                // A reset discards bytes that were not sent yet.
                 || (freedom.crowded && told(control) && !fails(tried))
                 || (freedom.under_way && is_sooner(control, tried))
         }
-        // seek_recv(3): of a socket without a connection it says so.
+        // seek_recv(3) reports a socket without a connection.
         Call::Seek { .. } => {
             !freedom.balanced
                 || !freedom.connected
                 || (told(control) && told(tried))
-                // It takes all or nothing, of what has come, and a reset takes with it what was not
-                // sent yet.
+                // It takes all or nothing of the bytes that have arrived, and a reset discards
+                // bytes that were not sent yet.
                 || (freedom.crowded && (freedom.dead && told(tried) || waits(control) || waits(tried)))
                 || (freedom.under_way && is_sooner(control, tried))
         }
@@ -459,7 +459,7 @@ fn is_part(control: &Fate, tried: &Fate) -> bool {
     }
 }
 
-/// One run received the beginning of what the other did: somebody who sent while the call received
+/// One run received the beginning of what the other did: a thread that sent while the call received
 /// was slower.
 fn is_alike(control: &Fate, tried: &Fate) -> bool {
     match (control, tried) {
@@ -470,7 +470,7 @@ fn is_alike(control: &Fate, tried: &Fate) -> bool {
     }
 }
 
-/// The accelerated run has what the plain one has, and something that is still under way there.
+/// The accelerated run has what the plain one has, and something still under way there.
 fn is_sooner(control: &Fate, tried: &Fate) -> bool {
     let nothing = Answer::default();
     let control = match control {
@@ -489,8 +489,8 @@ fn is_sooner(control: &Fate, tried: &Fate) -> bool {
         && (!tried.bytes.is_empty() || control.seen.iter().all(sooner))
 }
 
-/// Calls that came to their end in this step in one run and not, or otherwise, in the other:
-/// whether that is allowed, and how they differ.
+/// Calls that ended in this step in one run, and differently or not at all in the other: whether
+/// that is allowed, and how they differ.
 fn ended(
     plain: &Trace,
     control: &Event,
@@ -518,7 +518,7 @@ fn ended(
             || (matches!(call, Call::Poll { .. } | Call::EpollWait { .. })
                 && !ends.dead.is_empty());
         let freedom = Freedom { balanced, dead, ..Freedom::of(call, control, tried) };
-        // Woken by the first of several sends, a receive takes as many as came until it looks.
+        // Woken by the first of several sends, a receive takes as many as have come when it looks.
         let in_pieces = matches!(control.step.call, Call::SendMany { .. })
             && matches!(call, Call::Receive { .. } | Call::SpliceFrom { .. })
             && is_alike(&first, &second);
@@ -527,7 +527,7 @@ fn ended(
             Verdict::Different(_) if in_pieces => return Some((true, String::new())),
             Verdict::Allowed => return Some((true, String::new())),
             Verdict::Different(how) => {
-                // Several that wait for the same: it is not said which gets what.
+                // Several calls wait for the same: which of them gets what is unspecified.
                 let rivals = |event: &Event| event.ended.len();
                 let allowed =
                     rivals(control) > 0 && rivals(tried) > 0 && rivals(control) + rivals(tried) > 2
@@ -543,7 +543,7 @@ fn ended(
     None
 }
 
-/// What a program sees is the same.
+/// Whether a program sees the same.
 fn same(control: &Fate, tried: &Fate) -> bool {
     match (control, tried) {
         (Fate::Done(control), Fate::Done(tried)) => {
@@ -559,7 +559,7 @@ fn same(control: &Fate, tried: &Fate) -> bool {
     }
 }
 
-/// In what they differ, without the numbers that differ from program to program.
+/// How they differ, without the numbers that vary from program to program.
 fn difference(control: &Fate, tried: &Fate) -> String {
     let class = |fate: &Fate| match fate {
         Fate::Done(answer) => match answer.value {

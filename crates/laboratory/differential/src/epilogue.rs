@@ -1,11 +1,11 @@
-//! What follows every program: it reads each connection to its end, lists what is left, and ends
-//! each process while the others watch.
+//! The steps that follow every program: they read each connection to its end, list what is left,
+//! and end each process while the others watch.
 
 use std::collections::BTreeSet;
 
 use crate::program::{Actor, Call, Program, SLOTS, Step};
 
-/// By any thread of the process that is not asleep.
+/// Any thread of the process that is not asleep.
 const ANY: usize = usize::MAX;
 
 pub(crate) fn steps(program: &Program) -> Vec<Step> {
@@ -20,7 +20,7 @@ pub(crate) fn steps(program: &Program) -> Vec<Step> {
     }
     let drain =
         |process: usize| slots.iter().map(move |slot| step(process, Call::Drain { slot: *slot }));
-    // What one end has to retransmit comes while the other reads.
+    // Bytes that one end has to retransmit arrive while the other reads.
     for process in processes.clone().chain(processes.clone()) {
         steps.extend(drain(process));
     }

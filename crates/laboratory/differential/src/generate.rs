@@ -10,7 +10,7 @@ use crate::program::{
     ReceiveWay, SendWay, Slot, Step,
 };
 
-/// What a slot has.
+/// Content of a slot.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Thing {
     Nothing,
@@ -119,7 +119,7 @@ impl Generator {
         self.program.steps.push(Step { by, call, beside: None });
     }
 
-    /// Connects, accepts, and says a few things.
+    /// Connects, accepts, and usually turns off Nagle's algorithm.
     fn connection(&mut self) {
         let slot = self.waiting.len() + 1;
         let flags = self.one_of(&[0, 0, 0, libc::SOCK_CLOEXEC, libc::SOCK_NONBLOCK]);
@@ -131,7 +131,7 @@ impl Generator {
         self.processes[1].slots[slot] = Thing::End(connection, 0);
         self.processes[0].slots[slot] = Thing::End(connection, 1);
         self.waiting.push([0; 2]);
-        // Without it, plain TCP waits for acknowledgements, and the comparison with it.
+        // Otherwise plain TCP waits for acknowledgements, and so does the comparison with it.
         if self.chance(95) {
             for process in [0, 1] {
                 let value = OptionValue::ON;
@@ -218,7 +218,7 @@ impl Generator {
         self.program.steps.push(Step { by, call, beside: None });
     }
 
-    /// Two threads of a process at the same moment: many sends, and what ends them.
+    /// Two threads of a process at the same moment: many sends, and a call that ends them.
     fn race(&mut self) {
         let able = |process: &Process| {
             process.alive && !process.stopped && process.asleep == [false, false]
@@ -242,8 +242,8 @@ impl Generator {
         self.program.steps.push(Step { by, call: many, beside: Some((beside, other)) });
     }
 
-    /// A thread sleeps in a receive, another one ends the connection, and the number comes back as
-    /// another's.
+    /// A thread sleeps in a receive, another one ends the connection, and its number is reused for
+    /// another connection.
     fn reuse(&mut self) {
         let able = |process: &Process| {
             process.alive && !process.stopped && process.asleep == [false, false]
@@ -271,7 +271,7 @@ impl Generator {
         self.connection();
     }
 
-    /// What happens to a thread or a process, rather than by it.
+    /// Events that happen to a thread or a process, as opposed to calls it makes.
     fn outside(&mut self) {
         let living: Vec<_> =
             (0..self.processes.len()).filter(|at| self.processes[*at].alive).collect();
@@ -380,12 +380,12 @@ impl Generator {
         })
     }
 
-    /// Lets a slot's connection have more or fewer bytes.
+    /// Adjusts the number of bytes that a slot's connection probably has.
     fn reckon(&mut self, process: usize, slot: Slot, sent: usize, received: usize) {
         if let Thing::End(connection, side) = self.processes[process].slots[slot] {
             self.waiting[connection][1 - side] += sent;
             if sent > 0 {
-                // Somebody may have waited for them.
+                // Another thread may have waited for them.
                 self.processes.iter_mut().for_each(|process| {
                     process.asleep.iter_mut().for_each(|asleep| *asleep = false)
                 });
@@ -411,8 +411,8 @@ impl Generator {
         Some(Call::Fork { child })
     }
 
-    /// Receives, mostly, what is there: in lockstep the peer does not send again what is handed
-    /// over unread.
+    /// Receives, mostly, the bytes that are there: in lockstep, a peer does not resend bytes that
+    /// are handed over unread.
     fn empty(&mut self) {
         if self.chance(5) {
             return;
@@ -445,7 +445,7 @@ impl Generator {
         None
     }
 
-    /// One more connection, over whatever is in the slot.
+    /// Connects again, in place of the content of the slot.
     fn reconnect(&mut self, process: usize) -> Option<Call> {
         if process > 1 || self.waiting.len() >= CONNECTIONS {
             return None;

@@ -41,10 +41,10 @@ enum Command {
         /// libseekwire.so; by default the one beside this program
         #[arg(long)]
         library: Option<PathBuf>,
-        /// How often each is run
+        /// Number of runs of each program
         #[arg(long, default_value_t = 1)]
         times: usize,
-        /// With the library's log, and each step with what it gave
+        /// Print the library's log, and each step with its result
         #[arg(long)]
         verbose: bool,
     },

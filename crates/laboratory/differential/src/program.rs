@@ -24,7 +24,7 @@ pub(crate) struct Program {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct ProcessSpec {
     pub(crate) threads: usize,
-    /// It comes into being by a fork; `None`: it is there from the beginning.
+    /// Created by a fork; `None`: present from the beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parent: Option<usize>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Step {
     pub(crate) beside: Option<(Actor, Call)>,
 }
 
-/// What can be asked of a thread.
+/// A request to a thread.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) enum Call {
     /// socket, bind to a port of the kernel's choice, listen.
@@ -144,7 +144,7 @@ pub(crate) enum Call {
         slot: Slot,
         events: u32,
     },
-    /// So many times in a row: what was reported in any of them.
+    /// `times` in a row; reports everything that any of them reported.
     EpollWait {
         epoll: Slot,
         room: usize,
@@ -185,7 +185,7 @@ pub(crate) enum Call {
     Fork {
         child: usize,
     },
-    /// Of itself, going on; or of nothing.
+    /// Executes this program, which continues, or a file that does not exist.
     Exec {
         there: bool,
     },
@@ -196,7 +196,7 @@ pub(crate) enum Call {
     Take {
         slot: Slot,
     },
-    /// What the handler of the two signals does from now on, apart from counting.
+    /// Sets the call that the handler of the two signals makes, apart from counting.
     Handler {
         action: Option<Box<Call>>,
     },
@@ -228,7 +228,7 @@ pub(crate) enum CloseWay {
     Range,
 }
 
-/// By the function of the C library, or past it.
+/// Through the function of the C library, or past it.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) enum Entry {
     Libc,
@@ -312,7 +312,7 @@ impl Call {
         }
     }
 
-    /// What it is counted as.
+    /// The kinds under which it is counted.
     pub(crate) fn kinds(&self) -> Vec<String> {
         let text = format!("{self:?}");
         let word = text.split([' ', '{']).next().unwrap_or_default();
@@ -333,7 +333,7 @@ impl Call {
         vec![kind]
     }
 
-    /// The slot of the descriptor by which it moves bytes.
+    /// The slot of the descriptor through which it moves bytes.
     pub(crate) fn moves_by(&self) -> Option<Slot> {
         match self {
             Call::Receive { slot, .. }
@@ -348,7 +348,7 @@ impl Call {
         }
     }
 
-    /// The name in reports, of which equal failures have the same.
+    /// The name in reports, shared by equal failures.
     pub(crate) fn name(&self) -> String {
         let text = format!("{self:?}");
         let word = text.split([' ', '{']).next().unwrap_or_default().to_owned();
@@ -368,7 +368,7 @@ impl Call {
     }
 }
 
-/// What a call gave.
+/// Result of a call.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Answer {
     pub(crate) value: i64,
@@ -382,18 +382,17 @@ pub(crate) struct Answer {
     /// A call that succeeded changed `errno` to this.
     #[serde(default)]
     pub(crate) changed_errno: Option<i32>,
-    /// Not seen by the program, but needed to compare: which socket the number was, by the
-    /// kernel's number for it, and its ports, local and remote.
+    /// Not seen by the program, but needed to compare: the number's socket, by its kernel cookie,
+    /// and its ports, local and remote.
     #[serde(default)]
     pub(crate) connection: Option<(u64, u16, u16)>,
-    /// As little: the number stands for something else than when the call began.
+    /// Not seen either: the number stands for something else than when the call began.
     #[serde(default)]
     pub(crate) moved: bool,
-    /// As little: sockets that exec has put in the place of others, though it failed: before, and
-    /// now.
+    /// Not seen either: the sockets that exec replaced although it failed, old and new.
     #[serde(default)]
     pub(crate) replaced: Vec<(u64, u64)>,
-    /// Bytes that were received; travel beside this.
+    /// Bytes that were received; they travel separately.
     #[serde(skip)]
     pub(crate) bytes: Vec<u8>,
 }
@@ -407,7 +406,7 @@ pub(crate) fn payload_byte(step: u64, offset: usize) -> u8 {
     (word >> 56) as u8
 }
 
-/// What a step sends.
+/// The bytes that a step sends.
 pub(crate) fn payload(step: u64, length: usize) -> Vec<u8> {
     (0..length).map(|offset| payload_byte(step, offset)).collect()
 }

@@ -32,7 +32,7 @@ struct Thread {
     answers: OwnedFd,
     id: i32,
     state: State,
-    /// How often it had gone to sleep when it was last found to be blocked.
+    /// How often it had gone to sleep when it was last found blocked.
     switches: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ struct Thread {
 enum State {
     Absent,
     Idle,
-    /// In a step, as the one that makes it or beside it.
+    /// In a step: making its call, or the call beside it.
     Busy(usize, bool),
     Gone,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Run<'a> {
 /// Longer than any call takes that is neither asleep nor stuck.
 const LIMIT: Duration = Duration::from_secs(8);
 
-/// Runs a program, and then what finds out what is left of it.
+/// Runs a program, then the steps that find out what is left of it.
 pub(crate) fn run(program: &Program, mode: &Mode, directory: &Path) -> Result<Trace> {
     if program.processes.len() > PROCESSES {
         bail!("a program has at most {PROCESSES} processes");
@@ -84,7 +84,7 @@ pub(crate) fn run(program: &Program, mode: &Mode, directory: &Path) -> Result<Tr
     Ok(run.trace)
 }
 
-/// A pipe of which neither end is inherited.
+/// A pipe with neither end inherited.
 fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?)
 }
@@ -117,7 +117,7 @@ impl Run<'_> {
         for (at, (inside, _)) in boxes.iter().enumerate() {
             ends[at].push((inside.try_clone()?.into(), wire::mailbox(at)[0]));
         }
-        // A descendant's are its ancestors' to pass on.
+        // A descendant's ends are passed on by its ancestors.
         for at in (0..count).rev() {
             if let Some(parent) = self.program.processes[at].parent.filter(|parent| *parent < at) {
                 let inherited = std::mem::take(&mut ends[at]);
@@ -235,7 +235,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A thread that can make a call now; any of the process, if the one that is asked for does not
+    /// A thread that can make a call now; any thread of the process, if the requested one does not
     /// exist.
     fn idle(&self, by: Actor) -> Option<usize> {
         let process = self.processes.get(by.process).filter(|process| !process.stopped)?;
@@ -339,7 +339,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Learns by which socket a call begins to move bytes.
+    /// Learns through which socket a call begins to move bytes.
     fn begun(&mut self, at: usize, by: Actor, call: &Call, beside: bool) {
         let fd = self.processes[by.process].threads[by.thread].answers.as_raw_fd();
         let began = Instant::now();
@@ -353,7 +353,7 @@ impl Run<'_> {
         }
     }
 
-    /// After exec there is one thread only, which has the process's number.
+    /// After exec only one thread is left, which has the process's number.
     fn only_thread(&mut self, at: usize, process: usize) {
         let states: Vec<_> =
             self.processes[process].threads.iter().map(|thread| thread.state).collect();
@@ -386,7 +386,7 @@ impl Run<'_> {
     /// Ends, stops or continues a process.
     fn control(&mut self, at: usize, which: usize, call: &Call) -> Result<()> {
         let there = self.processes.get(which).is_some_and(|process| process.pid != 0);
-        // A call that is stopped begins again, by its number: it must still be there.
+        // A stopped call begins again with its number, which must still be there.
         if !there || (matches!(call, Call::Stop { .. }) && self.sleeps_on_closed(which)) {
             return Ok(());
         }
@@ -426,7 +426,7 @@ impl Run<'_> {
         let began = Instant::now();
         let ends = matches!(self.trace.events[at].step.call, Call::Exit | Call::Kill { .. });
         let mut asleep: BTreeMap<(usize, usize), (u64, Instant)> = BTreeMap::new();
-        // Who sleeps where nobody can wake it, because the doorbell rings for others, naps.
+        // A thread naps if nothing can wake it because the doorbell rings for others.
         let (mut naps, mut runs) = (0u64, 0u64);
         loop {
             let busy = self.busy();
@@ -466,8 +466,9 @@ impl Run<'_> {
                             .filter(|(before, _)| *before == switches);
                         let since = known.map_or_else(Instant::now, |(_, since)| *since);
                         asleep.insert((process, thread), (switches, since));
-                        // Whom this step did not wake has been asleep for long enough. What the end
-                        // of a process means to others, the kernel may tell them when it is over.
+                        // A thread that this step did not wake has been asleep for long enough. The
+                        // kernel may report the end of a process to others only once the end is
+                        // complete.
                         let before =
                             self.processes[process].threads[thread].switches == Some(switches);
                         quiet &= (before && !ends) || since.elapsed() >= self.mode.patience;
@@ -509,7 +510,7 @@ impl Run<'_> {
         busy
     }
 
-    /// Marks what this step has begun and not ended.
+    /// Marks the calls that this step has begun and not finished.
     fn blocked(&mut self, at: usize, fate: Fate) {
         for (pid, thread) in
             self.processes.iter().flat_map(|p| p.threads.iter().map(move |t| (p.pid, t)))
@@ -550,7 +551,7 @@ impl Run<'_> {
     fn take(&mut self, at: usize, process: usize, thread: usize, fd: i32) -> Result<()> {
         let (report, bytes) = wire::read::<Report>(fd)?;
         let State::Busy(step, beside) = self.processes[process].threads[thread].state else {
-            bail!("an answer that nobody asked for");
+            bail!("an unexpected answer");
         };
         let place = step as u64 * 2 + u64::from(beside);
         let answer = match report {
@@ -582,7 +583,7 @@ impl Run<'_> {
         }
     }
 
-    /// Ends whatever is still there.
+    /// Ends all processes that are still there.
     fn end(&mut self) {
         for process in self.processes.iter().filter(|process| process.pid > 0) {
             process::kill(process.pid, libc::SIGKILL);
@@ -610,7 +611,7 @@ fn sample(pid: i32, thread: i32) -> Option<(char, u64)> {
     Some((line("State:")?.chars().next()?, line("voluntary_ctxt_switches:")?.parse().ok()?))
 }
 
-/// Bytes that processes say they have put on the ring.
+/// Bytes that processes report to have put on the ring.
 fn counted(directory: &Path) -> u64 {
     let Ok(files) = fs::read_dir(directory) else { return 0 };
     let texts = files.flatten().filter_map(|file| File::open(file.path()).ok());

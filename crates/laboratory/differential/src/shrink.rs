@@ -2,7 +2,7 @@
 
 use crate::program::{Call, Program, ReceiveWay, SendWay};
 
-/// The smallest that is found until nothing more fails.
+/// The smallest program found, when no simpler one fails any more.
 pub(crate) fn shrink(program: &Program, mut fails: impl FnMut(&Program) -> bool) -> Program {
     let mut best = program.clone();
     let mut attempt = |best: &mut Program, candidate: Program| {
@@ -14,7 +14,7 @@ pub(crate) fn shrink(program: &Program, mut fails: impl FnMut(&Program) -> bool)
     };
     loop {
         let before = best.clone();
-        // Ever smaller pieces of the steps, from the end: what came after the failure goes first.
+        // Remove ever smaller pieces of the steps, from the end: steps after the failure go first.
         let mut piece = best.steps.len() / 2;
         while piece > 0 {
             let mut end = best.steps.len();

@@ -1,4 +1,4 @@
-//! Tracks what went into each direction of each connection, and what came out of it.
+//! Tracks the bytes that entered and left each direction of each connection.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,8 +21,8 @@ impl Counters {
         self.sent.saturating_sub(self.received)
     }
 
-    /// Of what is in flight, to the kernel's buffers: small pieces take more of them than they have
-    /// bytes.
+    /// Room that the bytes in flight take in the kernel's buffers: for small pieces more than their
+    /// length.
     pub(crate) fn weight(self) -> u64 {
         self.in_flight() + self.pieces * PIECE
     }
@@ -34,13 +34,11 @@ pub(crate) const MUCH: u64 = 64 << 10;
 #[derive(Debug, Default)]
 struct Direction {
     counters: Counters,
-    /// Steps that sent, in the order of their beginning, and how much of it was taken once that is
-    /// known.
+    /// Steps that sent, in the order they began, with the number of bytes taken, once known.
     sends: Vec<(u64, usize, Option<usize>)>,
-    /// From which byte on, and what was read there; empty: thrown away.
+    /// Each read: its step, the offset, and the bytes; empty if they were thrown away.
     reads: Vec<(u64, u64, Vec<u8>)>,
-    /// Bytes went by urgently, or two calls were under way at a time: order and number are not
-    /// known.
+    /// Urgent bytes went by, or two calls were under way at a time: order and number are unknown.
     unsure: bool,
     /// The step in which the sending end was shut down by its own program.
     shut: Option<u64>,
@@ -48,13 +46,13 @@ struct Direction {
     refused: bool,
     /// The most that was in flight at a time.
     most: u64,
-    /// Its receiver was told of a reset: what was still on its way may be lost.
+    /// Its receiver learned of a reset: bytes still on their way may be lost.
     reset: bool,
     /// How the last drain ended.
     end: Option<(i64, i32)>,
 }
 
-/// How many bytes are never the same as others by chance.
+/// Number of bytes that never equal others by chance.
 const CERTAIN: usize = 4;
 
 impl Direction {
@@ -67,21 +65,21 @@ impl Direction {
     }
 }
 
-/// All connections of a run. A direction is two times the connection's number, in the order of
-/// their making, plus 1 for what the accepting end sends.
+/// All connections of a run. A direction is twice the connection's number, in order of creation,
+/// plus 1 for bytes that the accepting end sends.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     directions: Vec<Direction>,
     /// By the connecting end's port.
     connections: BTreeMap<u16, usize>,
-    /// Socket by the kernel's number: the direction in which it sends.
+    /// By the kernel's number of a socket: the direction in which it sends.
     sockets: BTreeMap<u64, usize>,
-    /// By process: in which direction the sockets send that were passed to it and that it has not
+    /// By process: the directions in which the sockets send that were passed to it and not yet
     /// taken.
     passed: BTreeMap<usize, VecDeque<Option<usize>>>,
     /// Directions out of which bytes were sought.
     sought: BTreeSet<usize>,
-    /// With the socket by which they move bytes.
+    /// Calls under way, with the socket through which they move bytes.
     under_way: BTreeMap<u64, (Call, Option<u64>)>,
     handled: bool,
 }
@@ -126,7 +124,7 @@ impl Streams {
         self.under_way.insert(step, (call.clone(), None));
     }
 
-    /// A call that is under way says by which socket it moves bytes.
+    /// Notes through which socket a call under way moves bytes.
     pub(crate) fn begun(&mut self, step: u64, socket: Option<(u64, u16, u16)>) {
         if let Some((_, cookie)) = self.under_way.get_mut(&step) {
             *cookie = socket.map(|(cookie, ..)| cookie);
@@ -154,7 +152,7 @@ impl Streams {
                 let direction = self.direction(answer);
                 self.passed.entry(*to).or_default().push_back(direction);
             }
-            // It may be the end of a relay, of which nobody has heard.
+            // It may be the end of a relay that no call has shown so far.
             Call::Take { .. } if answer.value >= 0 => {
                 let passed = self.passed.entry(process).or_default().pop_front().flatten();
                 if let (Some((socket, ..)), Some(direction)) = (answer.connection, passed) {
@@ -169,7 +167,7 @@ impl Streams {
                 self.directions[*direction].unsure = true;
             }
         }
-        // As it may be where exec has put another socket in the place of one.
+        // The same may hold where exec has replaced a socket.
         for (before, now) in &answer.replaced {
             if let Some(direction) = self.sockets.get(before).copied() {
                 self.sockets.insert(*now, direction);
@@ -195,7 +193,7 @@ impl Streams {
         };
         self.directions[direction ^ 1].reset |= sends(call).is_some() && is_reset;
         if answer.moved {
-            // A call that is begun again goes on with what the number stands for by then.
+            // A restarted call continues on what the number stands for by then.
             self.elsewhere(step, direction, call, answer);
         } else if let Some(length) = sends(call) {
             let taken = usize::try_from(answer.value).unwrap_or(0);
@@ -215,8 +213,8 @@ impl Streams {
         }
     }
 
-    /// The number of a call came to stand for something else while it was under way: what it
-    /// received shows where. Nothing shows where it has sent.
+    /// Handles a call whose number came to stand for something else while it was under way: the
+    /// bytes it received show where. Nothing shows where it sent.
     fn elsewhere(&mut self, step: u64, direction: usize, call: &Call, answer: &Answer) {
         let is_seen = receives(call) && call.flags() & (libc::MSG_OOB | libc::MSG_TRUNC) == 0;
         if is_seen {
@@ -274,7 +272,7 @@ impl Streams {
         }
     }
 
-    /// Learns of a socket of a connection: the one that connects, or (1) the one that accepts.
+    /// Records a socket of a connection: the one that connects, or (1) the one that accepts.
     fn made(&mut self, answer: &Answer, side: usize) {
         let Some((cookie, local, remote)) = answer.connection else { return };
         let port = if side == 0 { local } else { remote };
@@ -289,8 +287,7 @@ impl Streams {
         self.sockets.insert(cookie, connection * 2 + side);
     }
 
-    /// What is wrong with what was received: bytes that were never sent, lost, doubled or out of
-    /// order.
+    /// Errors in the received bytes: never sent, lost, duplicated or out of order.
     pub(crate) fn wrong(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (at, direction) in self.directions.iter().enumerate() {
@@ -328,9 +325,9 @@ impl Streams {
     pub(crate) fn lost(&self) -> Vec<u64> {
         let clean = |at: usize| {
             let direction = &self.directions[at];
-            // What comes for an end that was shut down both ways is thrown away, with a reset. One
-            // that is shut down for reading does not tell TCP when it has room again: what waits
-            // for that may come later than the last look.
+            // Bytes that arrive for an end that was shut down both ways are discarded, with a
+            // reset. An end that is shut down for reading does not announce new room to TCP: bytes
+            // that wait for room may arrive after the last look.
             let refused = direction.refused
                 && (self.directions[at ^ 1].shut.is_some() || direction.most >= MUCH);
             matches!(direction.end, Some((0, _) | (-1, libc::EAGAIN)))

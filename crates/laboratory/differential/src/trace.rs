@@ -1,23 +1,23 @@
-//! What became of a program of calls, step by step.
+//! The outcome of a program of calls, step by step.
 
 use std::collections::BTreeMap;
 
 use crate::program::{Answer, Step};
 use crate::streams::{Counters, Streams};
 
-/// What became of a step.
+/// Outcome of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fate {
     Done(Answer),
-    /// Asleep in it.
+    /// Asleep in the call.
     Blocked,
     /// Neither asleep nor done.
     Spins,
-    /// The process ended in it without being told to.
+    /// The process ended in it unexpectedly.
     Died,
     /// The process replaced itself by exec.
     Replaced,
-    /// There was nobody to make the call.
+    /// No thread was there to make the call.
     Skipped,
 }
 
@@ -41,12 +41,12 @@ pub(crate) struct Trace {
     pub(crate) calls: u64,
 }
 
-/// What a program could tell the difference by.
+/// A difference that a program could notice.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    /// Failures that are probably the same have the same.
+    /// Equal for failures that are probably the same.
     pub(crate) kind: String,
-    /// Of the program and what follows it.
+    /// Number of the step, in the program and the epilogue.
     pub(crate) step: usize,
     pub(crate) text: String,
 }

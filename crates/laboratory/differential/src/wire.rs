@@ -23,40 +23,40 @@ pub(crate) fn mailbox(process: usize) -> [i32; 2] {
     [first, first + 1]
 }
 
-/// Most processes of a program.
+/// Maximum number of processes of a program.
 pub(crate) const PROCESSES: usize = 8;
 
-/// What a process has to know to begin, or to go on after exec.
+/// Everything a process needs to begin, or to go on after exec.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Spec {
     pub(crate) process: usize,
     pub(crate) threads: usize,
     pub(crate) directory: String,
     pub(crate) slots: Vec<i32>,
-    /// The sockets that these were before exec.
+    /// The sockets that the slots held before exec.
     #[serde(default)]
     pub(crate) sockets: Vec<Option<u64>>,
-    /// Which of the two signals have a handler: with SA_RESTART, and without.
+    /// True for each of the two signals that has a handler: with SA_RESTART, and without.
     pub(crate) signals: [bool; 2],
     /// Files that were opened so far.
     pub(crate) files: u32,
 }
 
-/// The variable that has the [`Spec`].
+/// The variable that holds the [`Spec`].
 pub(crate) const SPEC: &str = "SEEKWIRE_DIFFERENTIAL";
 
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Order {
-    /// Of the program: what is sent in it can be told from what other steps send.
+    /// Step of the program; the bytes it sends differ from those of other steps.
     pub(crate) step: u64,
     pub(crate) call: Call,
-    /// Of the listener that the call is about.
+    /// Port of the listener that the call is about.
     pub(crate) port: u16,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum Report {
-    /// A thread is there.
+    /// A thread is ready.
     Ready {
         pid: i32,
         thread: i32,
@@ -81,7 +81,7 @@ pub(crate) fn write<T: Serialize>(fd: i32, message: &T, bytes: &[u8]) -> bool {
 pub(crate) fn read<T: DeserializeOwned>(fd: i32) -> Result<(T, Vec<u8>)> {
     let mut lengths = [0; 8];
     if !raw::read_all(fd, &mut lengths) {
-        bail!("the other end of the pipe is gone");
+        bail!("the other end has closed the pipe");
     }
     let length = |at: usize| {
         u32::from_ne_bytes([lengths[at], lengths[at + 1], lengths[at + 2], lengths[at + 3]])
@@ -90,7 +90,7 @@ pub(crate) fn read<T: DeserializeOwned>(fd: i32) -> Result<(T, Vec<u8>)> {
     let mut text = vec![0; length(0)];
     let mut bytes = vec![0; length(4)];
     if !raw::read_all(fd, &mut text) || !raw::read_all(fd, &mut bytes) {
-        bail!("the other end of the pipe is gone");
+        bail!("the other end has closed the pipe");
     }
     Ok((serde_json::from_slice(&text)?, bytes))
 }

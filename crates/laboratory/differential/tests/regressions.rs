@@ -1,9 +1,9 @@
-//! Programs that could once tell the difference.
+//! Programs that could tell the difference once.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Programs wait most of the time, so several run at once, as in a campaign of random ones.
+/// Programs wait most of the time, so several run at once, as in a random campaign.
 const AT_ONCE: usize = 4;
 
 #[test]
@@ -24,10 +24,10 @@ fn programs_that_once_could_tell_the_difference_cannot() {
     });
 }
 
-/// Runs these programs one after the other; what was printed if one can tell the difference.
+/// Runs these programs one after the other; fails with the output if one can tell the difference.
 fn replay<'a>(files: impl Iterator<Item = &'a PathBuf>) -> Result<(), String> {
-    // What a send leaves to Nagle's algorithm arrives when the last segment is acknowledged, before
-    // or after a kill.
+    // Bytes that a send leaves to Nagle's algorithm arrive when the last segment is acknowledged,
+    // before or after a kill.
     let output =
         Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../scripts/isolated"))
             .env("QUICKACK", "1")

@@ -1,4 +1,4 @@
-//! Random calls on what slots have: their arguments, and what probably comes of them.
+//! Random calls on the contents of slots: their arguments and their probable results.
 
 use super::{Generator, Thing};
 use crate::program::{Actor, Call, CloseWay, DupWay, OptionValue, PollWay, ReceiveWay, SendWay};
@@ -115,7 +115,7 @@ impl Generator {
         Some(Call::Receive { slot, length, flags, way })
     }
 
-    /// At once, a moment, or without end.
+    /// At once, a moment, or without limit.
     fn timeout(&mut self, by: Actor) -> i32 {
         let timeout = self.one_of(&[0, 0, 0, 1, -1]);
         if timeout == -1 {

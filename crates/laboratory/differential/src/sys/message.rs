@@ -1,4 +1,4 @@
-//! Sends and receives, by every function that does so.
+//! Sends and receives, with every function that does so.
 
 use std::mem::{size_of, zeroed};
 
@@ -30,7 +30,7 @@ pub(crate) fn send(fd: i32, bytes: &[u8], flags: i32, way: SendWay) -> Outcome {
     let (start, length) = (bytes.as_ptr(), bytes.len());
     let mut parts = parts(start.cast_mut(), length);
     // SAFETY: buffers live as long as the calls, and their lengths are given; none is written to.
-    // The address at which nothing is mapped is what the kernel says EFAULT to.
+    // For the unmapped address the kernel returns EFAULT.
     unsafe {
         match way {
             SendWay::Send => outcome(|| libc::send(fd, start.cast(), length, flags) as i64),
@@ -54,11 +54,11 @@ pub(crate) fn send(fd: i32, bytes: &[u8], flags: i32, way: SendWay) -> Outcome {
     }
 }
 
-/// What a receive tells beside the bytes, where the call has a message.
+/// Data that a receive returns besides the bytes, where the call has a message.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Told {
     pub(crate) flags: i32,
-    /// TCP_INQ, if it was told.
+    /// TCP_INQ, if it was reported.
     pub(crate) unread: Option<i32>,
 }
 
@@ -68,7 +68,7 @@ impl Told {
     /// A call has filled in the header.
     unsafe fn from(header: &libc::msghdr) -> Self {
         let mut told = Self { flags: header.msg_flags, unread: None };
-        // SAFETY: the macros stay within the messages that the call says there are.
+        // SAFETY: the macros stay within the messages that the call reports.
         unsafe {
             let mut at = libc::CMSG_FIRSTHDR(header);
             while !at.is_null() {
@@ -161,7 +161,7 @@ pub(crate) fn take(from: i32) -> Outcome {
     header.msg_control = control.as_mut_ptr().cast();
     header.msg_controllen = size_of_val(&control) as _;
     // SAFETY: the lengths of all rooms are given; a control message is looked at only where the
-    // kernel says there is one.
+    // kernel reports one.
     unsafe {
         let done = outcome(|| libc::recvmsg(from, &raw mut header, libc::MSG_DONTWAIT) as i64);
         let message = libc::CMSG_FIRSTHDR(&header);

@@ -1,5 +1,5 @@
-//! The calls that are compared: by the C library's names, so that a preloaded library stands in
-//! front of them, and, where a program would go past it, by a system call of their own.
+//! The calls that are compared: made through the C library's names, so that a preloaded library
+//! intercepts them, and, where a program would bypass it, by direct system calls.
 
 pub(crate) mod message;
 pub(crate) mod process;
@@ -37,7 +37,7 @@ pub(crate) fn outcome(call: impl FnOnce() -> i64) -> Outcome {
     (value, 0)
 }
 
-/// The `errno` that a successful call of this thread left behind, since this was last asked.
+/// The `errno` that a successful call of this thread left behind, since the last query.
 pub(crate) fn changed_errno() -> Option<i32> {
     CHANGED.take()
 }
@@ -241,7 +241,7 @@ pub(crate) fn set_option(fd: i32, level: i32, name: i32, value: OptionValue) -> 
     }
 }
 
-/// The first bytes of an option's value, and how many the kernel says there are.
+/// The first bytes of an option's value, and the length that the kernel reports.
 pub(crate) fn option(fd: i32, level: i32, name: i32) -> (Outcome, [u8; 16], u32) {
     let mut value = [0_u8; 16];
     let mut length = value.len() as libc::socklen_t;

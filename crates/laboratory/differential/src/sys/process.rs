@@ -15,7 +15,7 @@ pub(crate) fn fork() -> Outcome {
     outcome(|| unsafe { libc::fork() }.into())
 }
 
-/// Becomes another program; returns if that fails.
+/// Replaces this program by another; returns if that fails.
 pub(crate) fn exec(path: &str, argument: &str, environment: &[(String, String)]) -> Outcome {
     let text = |text: &str| CString::new(text).unwrap_or_default();
     let (path, argument) = (text(path), text(argument));
@@ -28,7 +28,7 @@ pub(crate) fn exec(path: &str, argument: &str, environment: &[(String, String)])
     outcome(|| unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), pointers.as_ptr()) }.into())
 }
 
-/// Whatever happens to those who would end it, this process ends some day.
+/// Ends this process eventually, whatever happens to those that would end it.
 pub(crate) fn limit() {
     // SAFETY: no memory is passed.
     unsafe { libc::alarm(90) };
@@ -39,7 +39,7 @@ pub(crate) fn thread_id() -> i32 {
     unsafe { libc::gettid() }
 }
 
-/// Ends the process and what it holds at once, without the C library's knowing.
+/// Ends the process at once and releases what it holds, without the C library's exit handlers.
 pub(crate) fn leave() -> ! {
     // SAFETY: does not return.
     unsafe { libc::_exit(0) }
@@ -57,19 +57,19 @@ pub(crate) fn kill_thread(pid: i32, thread: i32, signal: i32) {
     };
 }
 
-/// Grandchildren come to this process, which waits for them.
+/// Makes orphaned descendants children of this process, which waits for them.
 pub(crate) fn adopt_orphans() {
     // SAFETY: no memory is passed.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
 }
 
-/// Waits for all children that are gone already.
+/// Reaps all children that have exited already.
 pub(crate) fn reap() {
     // SAFETY: no status is asked for.
     while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
 }
 
-/// Ends with this process.
+/// Makes this process end with its parent.
 fn end_with_parent() -> io::Result<()> {
     // SAFETY: no memory is passed.
     match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) } {
@@ -85,7 +85,7 @@ pub(crate) fn give(command: &mut Command, descriptors: Vec<(OwnedFd, i32)>) {
         descriptors.into_iter().map(|(fd, number)| (fd.as_raw_fd(), fd, number)).collect();
     let place = move || {
         end_with_parent()?;
-        // None is overwritten by another one: first they all go up.
+        // First all of them move up, so that none overwrites another.
         for (fd, _, _) in &mut descriptors {
             // SAFETY: no memory is passed.
             *fd = unsafe { libc::fcntl(*fd, libc::F_DUPFD_CLOEXEC, above) };
@@ -105,7 +105,7 @@ pub(crate) fn give(command: &mut Command, descriptors: Vec<(OwnedFd, i32)>) {
     unsafe { command.pre_exec(place) };
 }
 
-/// Which of these are readable, after at most so many microseconds.
+/// Waits at most this many microseconds; true for each descriptor that is readable.
 pub(crate) fn readable(descriptors: &[i32], microseconds: i64) -> Vec<bool> {
     let mut polled: Vec<libc::pollfd> = descriptors
         .iter()

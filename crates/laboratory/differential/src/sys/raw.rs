@@ -5,7 +5,7 @@ use std::mem::size_of;
 
 use super::{Outcome, loopback};
 
-/// A system call by its instruction.
+/// Makes a system call with the bare instruction.
 pub(crate) fn call(number: i64, arguments: [i64; 6]) -> Outcome {
     let [first, second, third, fourth, fifth, sixth] = arguments;
     let value: i64;
@@ -37,7 +37,7 @@ pub(crate) fn name(fd: i32, remote: bool) -> Option<u16> {
         .then(|| u16::from_be(address.sin_port))
 }
 
-/// The kernel's number of a socket, which no other ever has.
+/// The socket's cookie: a number from the kernel that no other socket ever has.
 pub(crate) fn cookie(fd: i32) -> Option<u64> {
     let mut cookie = 0_u64;
     let mut length = size_of::<u64>() as libc::socklen_t;

@@ -5,7 +5,7 @@ use std::mem::zeroed;
 use super::{Outcome, outcome};
 use crate::program::PollWay;
 
-/// Milliseconds as the calls want them; negative: without end.
+/// Milliseconds as the calls take them; negative: no limit.
 fn timespec(timeout: i32) -> libc::timespec {
     libc::timespec {
         tv_sec: (timeout / 1000).into(),
@@ -13,7 +13,7 @@ fn timespec(timeout: i32) -> libc::timespec {
     }
 }
 
-/// Waits for descriptors; what each is ready for, in the bits of poll.
+/// Waits for descriptors; returns what each is ready for, in the bits of poll.
 pub(crate) fn poll(entries: &[(i32, i16)], timeout: i32, way: PollWay) -> (Outcome, Vec<i16>) {
     if matches!(way, PollWay::Select | PollWay::Pselect) {
         return select(entries, timeout, way);
@@ -91,7 +91,7 @@ pub(crate) fn epoll_control(
     outcome(|| unsafe { libc::epoll_ctl(epoll, operation, fd, &raw mut event) }.into())
 }
 
-/// What is ready: the data of each and its events.
+/// Waits for events; returns the data and the events of each ready descriptor.
 pub(crate) fn epoll_wait(epoll: i32, room: usize, timeout: i32) -> (Outcome, Vec<(u64, u32)>) {
     let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; room];
     let done = outcome(|| {

@@ -8,7 +8,7 @@ thread_local! {
     static COUNTS: Cell<[u32; 3]> = const { Cell::new([0; 3]) };
 }
 
-/// What the handler of SIGUSR1 and SIGUSR2 does besides counting.
+/// Function that the handler of SIGUSR1 and SIGUSR2 calls besides counting.
 static ACTION: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 extern "C" fn count(signal: i32) {
@@ -32,7 +32,7 @@ extern "C" fn count(signal: i32) {
     super::set_errno(errno);
 }
 
-/// SIGUSR1 restarts calls, SIGUSR2 does not; those that are wanted.
+/// Installs the wanted handlers: SIGUSR1 restarts calls, SIGUSR2 does not.
 pub(crate) fn install(wanted: [bool; 2]) {
     let all =
         [(libc::SIGUSR1, libc::SA_RESTART), (libc::SIGUSR2, 0), (libc::SIGPIPE, libc::SA_RESTART)];
@@ -47,12 +47,12 @@ pub(crate) fn install(wanted: [bool; 2]) {
         // only.
         unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
     }
-    // SAFETY: children are nobody's to wait for.
+    // SAFETY: nobody waits for children.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
-/// Lets the handlers call a function, too. In lockstep a signal comes while its thread is asleep in
-/// a call, so that the function may do what a handler otherwise may not.
+/// Makes the handlers also call a function. In lockstep a signal arrives while its thread is asleep
+/// in a call, so the function may do what a handler otherwise may not.
 pub(crate) fn handle_with(action: fn()) {
     ACTION.store(action as *mut (), Ordering::Relaxed);
 }
