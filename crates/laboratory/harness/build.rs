@@ -1,4 +1,4 @@
-//! Embeds the commit, so that an installed binary can still say what it was built from.
+//! Embeds the commit, so that an installed binary can still report what it was built from.
 
 use std::path::Path;
 use std::process::Command;

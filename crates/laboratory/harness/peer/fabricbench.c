@@ -217,7 +217,7 @@ static void send_messages(int socket)
         if (context)
             free_contexts[free_count++] = context;
     }
-    /* Until all is gone and the receiver says that it has it, this end has to make progress. */
+    /* Until all of them are gone and the receiver has confirmed them, this end has to make progress. */
     char done;
     while (free_count < DEPTH) {
         void *context = completed(100);

@@ -46,7 +46,7 @@ static void check(bool holds, const char *what)
 		fail("%s", what);
 }
 
-/* Bytes that say which message they are. */
+/* Bytes that identify the message they belong to. */
 static grpc_byte_buffer *message(uint64_t number, size_t size)
 {
 	grpc_slice slice = grpc_slice_malloc(size);

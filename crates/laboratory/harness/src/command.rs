@@ -58,7 +58,7 @@ pub fn definitions() -> clap::Command {
     Arguments::command()
 }
 
-/// Does what the arguments of this process say.
+/// Executes the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
     if let Some(code) = seekwire_program::generate::asked(definitions) {

@@ -51,7 +51,7 @@ fn compile_into(directory: &Path, source: &Source<'_>) -> Result<PathBuf> {
     }
     fs::create_dir_all(directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
-    // Compiled aside and renamed, so that nobody ever starts half a program.
+    // Compiled aside and renamed, so that nobody ever starts a partial program.
     let work = tempfile::tempdir_in(directory)
         .with_context(|| format!("cannot write into {}", directory.display()))?;
     let (text, compiled) = (work.path().join("program.c"), work.path().join("program"));
@@ -75,7 +75,7 @@ fn compile_into(directory: &Path, source: &Source<'_>) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Tells apart what would compile differently.
+/// Distinguishes programs that would compile differently.
 fn fingerprint(compiler: &str, source: &Source<'_>) -> String {
     let mut hash = Sha256::new();
     for part in [compiler, &source.flags.join(" "), &source.libraries.join(" "), source.text] {
@@ -88,7 +88,7 @@ fn fingerprint(compiler: &str, source: &Source<'_>) -> String {
     })
 }
 
-/// Checks that the compiler has nothing to warn about.
+/// Checks that the compiler reports no warnings.
 ///
 /// # Errors
 ///

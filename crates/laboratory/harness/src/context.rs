@@ -11,7 +11,7 @@ use crate::launch::{Mode, Registry};
 use crate::network;
 use crate::progress::Progress;
 
-/// How experiments are run.
+/// Settings of all experiments.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Fewer sizes, fewer rounds, shorter runs: to see whether everything works, not to draw
@@ -21,9 +21,9 @@ pub struct Options {
     pub out: PathBuf,
     /// Number of rounds, if not the experiment's own.
     pub rounds: Option<usize>,
-    /// Number of connections behind each value of a message search, if not the experiment's own.
+    /// Number of connections for each value of a message search, if not the experiment's own.
     pub repetitions: Option<u64>,
-    /// Bytes that each of these values moves at most, if not the experiment's own number.
+    /// Maximum number of bytes that each of these values moves, if not the experiment's own.
     pub most_bytes: Option<u64>,
     /// `libseekwire.so`, if not the one that [`library::find`] finds.
     pub library: Option<PathBuf>,
@@ -84,7 +84,7 @@ impl<'a> Context<'a> {
     ///
     /// # Errors
     ///
-    /// If no temporary directory can be made.
+    /// If no temporary directory can be created.
     pub fn new(options: &'a Options, progress: Progress) -> Result<Self> {
         let library = match &options.library {
             Some(library) => {
@@ -127,13 +127,13 @@ impl<'a> Context<'a> {
         self.options.rounds.unwrap_or(self.pick(quick, thorough)).max(1)
     }
 
-    /// Number of connections behind each value of a message search, if the user wishes for one.
+    /// Number of connections for each value of a message search, if the user gives one.
     pub fn repetitions(&self) -> Option<u64> {
         self.options.repetitions
     }
 
-    /// Bytes that a value of a message search moves at most: as the user wishes, else one of these
-    /// two.
+    /// Maximum number of bytes that a value of a message search moves: as the user wishes, else one
+    /// of these two.
     pub fn most_bytes(&self, quick: u64, thorough: u64) -> u64 {
         self.options.most_bytes.unwrap_or(self.pick(quick, thorough))
     }
@@ -152,7 +152,7 @@ impl<'a> Context<'a> {
     ///
     /// # Errors
     ///
-    /// If the path of the running program cannot be learnt.
+    /// If the path of the running program cannot be determined.
     pub fn peer(&self) -> Result<PathBuf> {
         self.options.program()
     }
@@ -175,7 +175,7 @@ impl<'a> Context<'a> {
 /// An experiment, described for readers.
 #[derive(Clone, Copy, Debug)]
 pub struct Description {
-    /// The name by which users ask for it.
+    /// The name under which users ask for it.
     pub name: &'static str,
     /// The quantities that it measures, in a sentence or two.
     pub about: &'static str,

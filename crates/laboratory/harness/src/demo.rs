@@ -16,16 +16,17 @@ use crate::programs::{self, DEMO, Scale};
 use crate::progress::Progress;
 use crate::{measure, report, search};
 
-/// What is asked, in a line.
+/// The question it answers, in a line.
 pub const QUESTION: &str =
     "The short tour: what real programs gain, and a receiver that takes messages out of order.";
 
-/// What it measures.
+/// The quantities it measures.
 pub const ABOUT: &str = "Unmodified programs exchange bytes over TCP on this machine, plain and accelerated in \
-    alternation. In accelerated runs both ends are accelerated. Slide tiles, where they were measured, come from a server of our own, and a part of \
-    the slide is compared with what OpenSlide decodes. Message search is a receiver of our own, which wants \
-    messages in another order than they come in: plain, it copies aside those that are in the way and copies them \
-    again when it wants them; accelerated, it takes what it wants out of the middle of the stream.";
+    alternation. In accelerated runs both ends are accelerated. Slide tiles, where they were measured, come from a \
+    server of our own, and a part of the slide is compared with what OpenSlide decodes. Message search is a receiver \
+    of our own, which takes messages in another order than they arrive in: plain, it copies preceding messages aside \
+    and copies them again when it needs them; accelerated, it takes the wanted message out of the middle of the \
+    stream.";
 
 const WITHOUT_SLIDES: &str =
     "without slide tiles: `make build` builds seekwire-slides, and `scripts/slide` fetches a slide";
@@ -33,7 +34,7 @@ const WITHOUT_SLIDES: &str =
 /// How the demo is run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where `report.html`, `result.json`, `raw.csv` and the figures go.
+    /// Directory for `report.html`, `result.json`, `raw.csv` and the figures.
     pub out: PathBuf,
     /// Rounds, each with one plain and one accelerated run of everything.
     pub rounds: usize,

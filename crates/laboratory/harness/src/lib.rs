@@ -20,7 +20,7 @@
 //! The laboratory builds on it. It is a crate of its own so that `make demo` compiles little.
 
 #![forbid(unsafe_code)]
-// They panic if the stream cannot be written: `seekwire_program::tell` does not.
+// They panic if the stream cannot be written to: `seekwire_program::tell` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod command;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The commit this binary was built from (`git describe`), or `unknown`.
 pub const COMMIT: &str = env!("LAB_COMMIT");
 
-/// What was measured on. Fields that cannot be read are `None`.
+/// The machine that was measured. Fields that cannot be read are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Model name of the processor.
@@ -18,7 +18,7 @@ pub struct Machine {
     pub caches: Vec<String>,
     /// Frequency governor of the first processor.
     pub governor: Option<String>,
-    /// Whether a hypervisor runs below.
+    /// Whether it runs under a hypervisor.
     pub virtualised: bool,
     /// Main memory in bytes.
     pub memory: Option<u64>,
@@ -26,7 +26,7 @@ pub struct Machine {
     pub kernel: Option<String>,
     /// Distribution.
     pub system: Option<String>,
-    /// Congestion control of TCP, which loopback connections obey too.
+    /// Congestion control of TCP, which also governs loopback connections.
     pub congestion_control: Option<String>,
     /// Load averages over 1, 5 and 15 minutes before the first run.
     pub load_before: Option<String>,

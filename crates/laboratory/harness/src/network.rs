@@ -1,4 +1,4 @@
-//! Which hosts network tests use; what experiments are given, so it needs none of them.
+//! Options for the hosts of network tests, which experiments receive in their context.
 
 /// How network tests find their hosts.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,13 +9,12 @@ pub struct Options {
     /// A second `seekwire nic serve`, which has little processor time; without it a peer has no
     /// weak receiver.
     pub weak_peer: Option<String>,
-    /// The interface whose settings are changed, if it is not to be the one that leads to the
-    /// peer.
+    /// The interface whose settings are changed, if not the one that leads to the peer.
     pub interface: Option<String>,
     /// Whether this may be an interface that carries the default route.
     pub default_route: bool,
-    /// What the receiver of a weak host gets, in percent of one processor; with `weak_peer`, what
-    /// it has been given.
+    /// CPU limit of the receiver on a weak host, in percent of one processor; with `weak_peer`, the
+    /// limit that it already has.
     pub weak_cpu: f64,
 }
 

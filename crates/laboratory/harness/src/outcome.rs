@@ -1,4 +1,4 @@
-//! What an experiment brings home, and the file that keeps it.
+//! The outcome of an experiment, and the file that keeps it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::plot::Figure;
 use crate::record::{Row, Samples};
 
-/// What an experiment brings home.
+/// The outcome of an experiment.
 #[derive(Debug)]
 pub struct Outcome {
     /// How it was done: rounds, sizes, settings.
@@ -19,12 +19,12 @@ pub struct Outcome {
     pub samples: Samples,
     /// The variant that all others are compared with.
     pub baseline: &'static str,
-    /// Something that must never happen, such as damaged data. It is written down like any other
-    /// result, and then ends the run with this error.
+    /// An event that must never happen, such as damaged data. It is recorded like any other result,
+    /// and then ends the run with this error.
     pub violation: Option<String>,
 }
 
-/// What was measured, and how.
+/// The readings of an experiment, and how they were taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Recorded<'a> {
     /// See [`Outcome::parameters`].
@@ -46,13 +46,13 @@ impl Recorded<'_> {
     }
 }
 
-/// What follows from what was measured, and can be computed again.
+/// Conclusions that are computed from the readings, and can be computed again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
-    /// The few numbers that matter. What could not be measured is left out.
+    /// The few numbers that matter. Numbers that could not be measured are left out.
     pub summary: Vec<Key>,
-    /// What was computed from the readings and is not a ratio of two variants, in the order in
-    /// which the report shows it.
+    /// Values computed from the readings that are no ratio of two variants, in the order in which
+    /// the report shows them.
     pub tables: Vec<Table>,
     /// Plots, in the order in which the report shows them.
     pub figures: Vec<Figure>,
@@ -77,7 +77,7 @@ pub struct Key {
     pub name: &'static str,
     /// Its value.
     pub value: f64,
-    /// What it means and which way is better.
+    /// Its meaning, and whether higher or lower is better.
     pub meaning: Cow<'static, str>,
 }
 
@@ -97,7 +97,7 @@ impl Key {
 pub struct Table {
     /// Heading.
     pub title: String,
-    /// What the columns mean, as far as their names do not say it.
+    /// Meaning of the columns, as far as their names do not give it.
     pub note: String,
     /// Names of the columns, with units.
     pub columns: Vec<String>,
@@ -112,20 +112,20 @@ pub struct ResultFile {
     pub experiment: String,
     /// Where it ran.
     pub machine: Machine,
-    /// What it ran: `git describe` of the sources.
+    /// Sources that it ran: the output of `git describe`.
     pub commit: String,
     /// How it was done.
     pub parameters: BTreeMap<String, Value>,
     /// Medians, spread and ratios.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<Row>,
-    /// What was computed from them, if anything.
+    /// Tables computed from them, if any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<Table>,
     /// The few numbers that matter.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub summary: BTreeMap<String, f64>,
-    /// What each of them means and which way is better.
+    /// The meaning of each of them, and whether higher or lower is better.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub meanings: BTreeMap<String, String>,
     /// Plots, in the order in which reports show them. They can be drawn from here.
@@ -149,13 +149,13 @@ impl ResultFile {
     ///
     /// # Errors
     ///
-    /// If there is none, with what went wrong when it was to be measured, if that is known.
+    /// If none exists; with the error that prevented it from being measured, if that is known.
     pub fn row(&self, at: At<'_>) -> Result<&Row, String> {
         let found = self.rows.iter().find(|row| {
             row.case == at.case && row.variant == at.variant && row.metric == at.metric
         });
         found.ok_or_else(|| {
-            // A run that fails before it can measure anything names its case as it can.
+            // A run that fails before it measures anything chooses a name for its case.
             let failed =
                 self.rows.iter().filter(|row| row.variant == at.variant && row.spread.is_none());
             match failed.filter_map(|row| row.error.as_deref()).next() {
@@ -165,7 +165,7 @@ impl ResultFile {
         })
     }
 
-    /// Whether it was a quick run, whose numbers are not to be quoted.
+    /// Whether it was a quick run, whose numbers must not be quoted.
     pub fn is_quick(&self) -> bool {
         self.parameters.get("quick").and_then(Value::as_bool).unwrap_or(false)
     }

@@ -1,4 +1,4 @@
-//! Where results go: a directory that must be ours, and files that appear whole or not at all.
+//! Where results go: a directory that must be ours, and files that appear complete or not at all.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,10 +16,10 @@ pub const RAW: &str = "raw.csv";
 /// The same in a packed result.
 pub const PACKED_RAW: &str = "raw.csv.gz";
 
-/// A result of several million readings is smaller.
+/// Even a result of several million readings is smaller.
 const LARGEST: u64 = 64 << 20;
 
-/// Room that a directory must have before anything is measured. Most results are smaller.
+/// Free space that a directory must have before anything is measured. Most results are smaller.
 const ROOM: usize = 1 << 20;
 
 /// A directory that may be written to.
@@ -33,7 +33,7 @@ impl Destination {
         Self::prepare_marked(directory, RESULT, is_result)
     }
 
-    /// The same for a directory that is ours if its file `mark` is.
+    /// The same for a directory that is ours if it has the file `mark`.
     pub fn prepare_marked(
         directory: &Path,
         mark: &str,
@@ -57,7 +57,7 @@ impl Destination {
         Ok(Self(directory.to_owned()))
     }
 
-    /// Writes one file; readers see the old contents or the new ones, never a part.
+    /// Writes one file; readers see the old contents or the new ones, never a partial file.
     pub fn write(&self, name: &str, contents: &str) -> Result<PathBuf> {
         write_file(&self.0, name, contents)
     }
@@ -85,11 +85,11 @@ fn room_in(directory: &Path) -> io::Result<()> {
     // Written, not reserved: not every file system can reserve, and some compress zeros away.
     let some: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(ROOM).collect();
     file.write_all(&some)?;
-    // Some say only now that they are full.
+    // Some file systems report only now that they are full.
     file.sync_data()
 }
 
-/// What helps against an error, to be put behind what could not be done.
+/// Advice on an error, appended to the failed action.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some space and run it again",
@@ -98,18 +98,19 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Writes one file of a directory; readers see the old contents or the new ones, never a part.
+/// Writes one file of a directory; readers see the old contents or the new ones, never a partial
+/// file.
 pub fn write_file(directory: &Path, name: &str, contents: &str) -> Result<PathBuf> {
     copy_file(directory, name, &mut contents.as_bytes())
 }
 
-/// The same with what `source` has. A link of that name is replaced, not followed.
+/// The same with the contents of `source`. A link of that name is replaced, not followed.
 pub fn copy_file(directory: &Path, name: &str, source: &mut impl Read) -> Result<PathBuf> {
     let path = directory.join(name);
     let mut write = || -> std::io::Result<()> {
         let mut file = tempfile::Builder::new()
             .prefix(".seekwire-")
-            // The umask has the last word, as for any other file.
+            // The umask applies, as for any other file.
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(directory)?;
         std::io::copy(source, &mut file)?;
@@ -123,12 +124,12 @@ pub fn copy_file(directory: &Path, name: &str, source: &mut impl Read) -> Result
     Ok(path)
 }
 
-/// The text of a file that anybody may have put there.
+/// The text of a file that may come from anyone.
 ///
 /// # Errors
 ///
-/// If it cannot be read, is larger than any result, or is something else than a file: a pipe would
-/// be waited for.
+/// If it cannot be read, is larger than any result, or is not a regular file: reading a pipe would
+/// block.
 pub fn read_file(path: &Path) -> io::Result<String> {
     read_text(open_file(path)?)
 }
@@ -145,7 +146,7 @@ pub fn read_text(source: impl Read) -> io::Result<String> {
     }
 }
 
-/// Opens a file that anybody may have put there.
+/// Opens a file that may come from anyone.
 pub fn open_file(path: &Path) -> io::Result<File> {
     let without_waiting = OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(without_waiting).open(path)?;

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::text;
 
-/// Width and height of curves; bars are as high as their number wants.
+/// Width and height of curves; the height of bars depends on their number.
 pub const SIZE: (u32, u32) = (960, 480);
 /// The family of all text.
 pub const FONT: &str = "sans-serif";
 
-/// Colours that stay apart for colour-blind eyes too (Okabe and Ito), red, green and blue.
+/// Colours that colour-blind readers can also distinguish (Okabe and Ito), red, green and blue.
 pub const PALETTE: [[u8; 3]; 8] = [
     [0, 114, 178],
     [230, 159, 0],
@@ -25,11 +25,11 @@ pub const PALETTE: [[u8; 3]; 8] = [
     [160, 140, 0],
 ];
 
-/// Limits of a figure: more could not be seen, and a result may come from anybody.
+/// Limits of a figure: more could not be seen, and a result may come from anyone.
 const MOST_POINTS: usize = 10_000;
 const MOST_NAMES: usize = 500;
 const LONGEST_NAME: usize = 500;
-/// Numbers beyond it leave no room for arithmetic on axes.
+/// Larger numbers leave no room for arithmetic on axes.
 const LARGEST: f64 = 1e100;
 
 /// A figure and the name of its file.
@@ -87,7 +87,7 @@ pub struct Axis {
 pub enum Scale {
     /// Evenly, from zero.
     Linear,
-    /// Evenly, below zero too, with a line at zero.
+    /// Evenly, also below zero, with a line at zero.
     Signed,
     /// By powers of ten.
     Log10,
@@ -102,7 +102,7 @@ pub enum Scale {
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
-    /// Its colour in the palette; the same thing has the same one in all figures.
+    /// Its colour in the palette; the same variant has the same colour in all figures.
     pub colour: usize,
     /// Its points, by ascending x.
     pub points: Vec<Point>,
@@ -111,7 +111,7 @@ pub struct Series {
 /// A point of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Where it lies.
+    /// Its place on the horizontal axis.
     pub x: f64,
     /// The drawn value, e.g. the median.
     pub y: f64,
@@ -161,7 +161,7 @@ impl Figure {
     ///
     /// # Errors
     ///
-    /// If it holds more than can be seen, or a number that has no place on any axis.
+    /// If it holds more than can be seen, or a number that no axis can show.
     pub fn bars(&self) -> Result<Option<String>> {
         self.check()?;
         let (label, bars): (_, Vec<(usize, &Bar)>) = match &self.chart {
@@ -178,7 +178,7 @@ impl Figure {
     ///
     /// # Errors
     ///
-    /// If it holds more than can be seen, or a number that has no place on any axis.
+    /// If it holds more than can be seen, or a number that no axis can show.
     pub fn check(&self) -> Result<()> {
         let (names, numbers): (Vec<&str>, Vec<f64>) = match &self.chart {
             Chart::Curves { x, y, series } => {
@@ -203,7 +203,7 @@ impl Figure {
             bail!("the name of a plot is too long");
         }
         if numbers.iter().any(|number| number.is_nan() || number.abs() > LARGEST) {
-            bail!("{} has a number that no axis has a place for", self.file);
+            bail!("{} has a number that no axis can show", self.file);
         }
         Ok(())
     }
@@ -222,7 +222,7 @@ fn of_bars<'a>(
 }
 
 /// How far from zero bars of spread are drawn, for numbers of this size: two rounds can give an
-/// interval beside which the numbers themselves could not be seen. What is longer ends there.
+/// interval beside which the numbers themselves could not be seen. Longer bars end there.
 #[must_use]
 pub fn reach(values: impl Iterator<Item = f64>) -> f64 {
     let largest = values.map(f64::abs).fold(0.0, f64::max);
@@ -315,7 +315,7 @@ mod tests {
         Bar { name: name.to_owned(), value, low, high }
     }
 
-    /// The numbers behind an attribute.
+    /// The numbers in an attribute.
     fn numbers(svg: &str, attribute: &str) -> Vec<f64> {
         let mark = format!(" {attribute}=\"");
         let parts = svg.split(&mark).skip(1);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Where the work stands.
+/// The progress of some work.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
@@ -38,13 +38,13 @@ impl Progress {
         self.bar.set_length(self.bar.length().unwrap_or(0) + steps as u64);
     }
 
-    /// One step begins.
+    /// Reports that a step begins.
     pub fn step(&self, what: &str) {
         self.bar.inc(1);
         self.note(what);
     }
 
-    /// Something worth knowing happens between steps.
+    /// Reports an event between steps.
     pub fn note(&self, what: &str) {
         self.bar.set_message(what.to_owned());
         if self.lines {

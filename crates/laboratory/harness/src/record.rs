@@ -1,4 +1,4 @@
-//! What experiments measure: single readings, and the rows made of them.
+//! The measurements of experiments: single readings, and the rows made of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -17,11 +17,11 @@ pub struct Metric {
     pub name: &'static str,
     /// Its unit, e.g. `GB/s` (decimal giga).
     pub unit: &'static str,
-    /// Which way is better.
+    /// The direction of improvement.
     pub better: Better,
 }
 
-/// Which way a metric improves.
+/// The direction in which a metric improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -34,7 +34,7 @@ pub enum Better {
 /// One reading of one run, or why the run gave none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// What was measured, e.g. `64 KiB`.
+    /// The case that was measured, e.g. `64 KiB`.
     pub case: String,
     /// The case as a number where it has one (a message size, a number of pairs): the x axis.
     pub x: Option<f64>,
@@ -46,14 +46,14 @@ pub struct Sample {
     pub round: usize,
     /// Position of the run among the variants of its round, from 0.
     pub position: usize,
-    /// The reading, in the metric's unit, or what went wrong.
+    /// The reading, in the metric's unit, or the error.
     pub outcome: Result<f64, String>,
     /// Bytes the run moved by carrier, as counted by the accelerated client; `None` for plain
     /// runs.
     pub traffic: Option<Traffic>,
 }
 
-/// Rows that failed with the same complaint.
+/// Rows that failed with the same error.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure<'a> {
     /// The reason that they share.
@@ -63,7 +63,7 @@ pub struct Failure<'a> {
 }
 
 impl Failure<'_> {
-    /// The variants that it concerns.
+    /// The variants that failed with it.
     pub fn variants(&self) -> Vec<&str> {
         let mut variants: Vec<&str> = self.rows.iter().map(|row| row.variant.as_str()).collect();
         variants.sort_unstable();
@@ -72,7 +72,7 @@ impl Failure<'_> {
     }
 }
 
-/// The failures among `rows`, each complaint once.
+/// The failures among `rows`, each error once.
 pub fn failures(rows: &[Row]) -> Vec<Failure<'_>> {
     let mut failures: Vec<Failure<'_>> = Vec::new();
     for row in rows {
@@ -92,7 +92,7 @@ pub struct Samples(pub Vec<Sample>);
 /// Everything known about one (case, variant, metric) over all rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What was measured.
+    /// The case that was measured.
     pub case: String,
     /// The case as a number, where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,7 +103,7 @@ pub struct Row {
     pub metric: String,
     /// Its unit.
     pub unit: String,
-    /// Which way it improves.
+    /// The direction in which it improves.
     pub better: Better,
     /// Median and spread over the rounds; `None` if every run failed.
     pub spread: Option<Spread>,
@@ -121,7 +121,7 @@ pub struct Row {
     pub tcp_bytes: Option<u64>,
     /// Number of runs that failed.
     pub failures: usize,
-    /// What went wrong in the first of them.
+    /// The error of the first of them.
     pub error: Option<String>,
 }
 
@@ -129,8 +129,7 @@ impl Samples {
     /// One row for each (case, variant, metric), in order of first appearance, compared with
     /// variant `baseline`.
     ///
-    /// A failed run that could not say what it would have measured makes a row of its own without a
-    /// metric.
+    /// A run that failed before it named a metric makes a row of its own without one.
     pub fn rows(&self, baseline: &str) -> Vec<Row> {
         type Key<'a> = (&'a str, &'a str, &'a str);
         let mut order: Vec<Key<'_>> = Vec::new();
@@ -210,11 +209,12 @@ impl Samples {
         paired.collect()
     }
 
-    /// What [`Samples::to_csv`] has written. `better`: by metric, which `text` does not say.
+    /// Parses the output of [`Samples::to_csv`]. `better`: by metric, because `text` does not
+    /// contain it.
     ///
     /// # Errors
     ///
-    /// If it is something else, with the record.
+    /// If it is anything else, with the record.
     pub fn of_csv(text: &str, better: &BTreeMap<String, Better>) -> Result<Self, String> {
         let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text.as_bytes());
         let records = reader.records().zip(1..).map(|(record, index)| {
@@ -290,8 +290,7 @@ impl Selector<'_> {
 }
 
 impl Sample {
-    /// A record as [`Samples::to_csv`] writes it, or the name of the field that is not as it should
-    /// be.
+    /// Parses a record that [`Samples::to_csv`] wrote; the error is the name of a wrong field.
     fn of_record(
         record: &StringRecord,
         better: &BTreeMap<String, Better>,
@@ -323,7 +322,7 @@ impl Sample {
     }
 }
 
-/// The word for as long as the process lives. There are few: names and units of metrics.
+/// Keeps the word for as long as the process lives. There are few: names and units of metrics.
 fn kept(word: &str) -> &'static str {
     static WORDS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -364,7 +363,7 @@ fn row(samples: &[&Sample], of_baseline: Option<&[&Sample]>, baseline: &str) -> 
     }
 }
 
-/// Readings of the same rounds, side by side; those that there are.
+/// Readings of the same rounds, side by side; only those that exist.
 fn pairs(
     numerators: impl Iterator<Item = (usize, Option<f64>)>,
     denominators: impl Iterator<Item = (usize, Option<f64>)>,

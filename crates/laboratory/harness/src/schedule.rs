@@ -1,6 +1,6 @@
 //! Alternation: every round runs every variant once, in an order that changes from round to round.
 //!
-//! What drifts (temperature, other load) then hits all variants alike, and none always follows the
+//! Drift (temperature, other load) then affects all variants alike, and none always follows the
 //! same other one.
 
 use anyhow::Result;
@@ -18,7 +18,7 @@ const FAILURES: usize = 2;
 /// Runs one variant once and reports its readings to the trial.
 pub type Run<'a> = Box<dyn FnMut(&mut Trial) -> Result<()> + 'a>;
 
-/// One of the ways to do a case, e.g. `plain` and `accelerated`.
+/// One of the ways to run a case, e.g. `plain` and `accelerated`.
 pub struct Variant<'a> {
     /// Its name in tables and legends.
     pub name: String,
@@ -32,7 +32,7 @@ impl<'a> Variant<'a> {
         Self { name: name.into(), run: Box::new(run), failures: 0 }
     }
 
-    /// A variant that cannot be measured here; every report will say why.
+    /// A variant that cannot be measured here; every report gives the reason.
     pub fn unavailable(name: impl Into<String>, why: impl Into<String>) -> Self {
         let why = why.into();
         Self::new(name, move |_| anyhow::bail!("{why}"))
@@ -63,7 +63,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Whether this is the warm-up run, whose readings are thrown away.
+    /// Whether this is the warm-up run, whose readings are discarded.
     pub fn is_warm_up(&self) -> bool {
         self.warm_up
     }
@@ -73,7 +73,7 @@ impl Trial {
         self.readings.push((case.into(), x, metric, value));
     }
 
-    /// What was counted in this run so far.
+    /// The traffic counted in this run so far.
     pub fn traffic(&self) -> Option<Traffic> {
         self.traffic
     }
@@ -89,11 +89,11 @@ impl Trial {
 /// Runs each variant of each group once to warm up and then `rounds` times.
 ///
 /// A failure becomes a sample with an error. A variant that fails in its warm-up, or twice later,
-/// is given up, so that a program that hangs cannot hold up everything else.
+/// is given up, so that a program that hangs cannot delay all others.
 ///
 /// # Errors
 ///
-/// Only an interruption (^C) ends the whole run.
+/// Only an interruption (^C) stops the whole run.
 pub fn alternate(groups: &mut [Group<'_>], rounds: usize, progress: &Progress) -> Result<Samples> {
     let mut samples = Samples::default();
     progress.expect((rounds + 1) * groups.iter().map(|group| group.variants.len()).sum::<usize>());
@@ -139,7 +139,7 @@ fn run(
         outcome,
         traffic,
     };
-    // A run that was cut short still counts for what it had measured by then.
+    // A run that was interrupted still counts for the readings it had taken by then.
     if round > 0 {
         for (case, x, metric, value) in &trial.readings {
             samples.0.push(sample(case, *x, Some(*metric), Ok(*value), trial.traffic));

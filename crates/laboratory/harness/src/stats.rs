@@ -19,10 +19,10 @@ const MOST_KEPT: usize = 1000;
 /// Rounds below which there is no interval.
 pub const FEWEST_ROUNDS: usize = 2;
 
-/// Seed of the bootstrap; any constant will do.
+/// Seed of the bootstrap; any constant works.
 const SEED: u64 = 0x5eec_0001_d1ce_0001;
 
-/// Where a set of samples lies and how far it spreads. Same unit as the samples.
+/// Location and spread of a set of samples. Same unit as the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// Number of samples.
@@ -131,20 +131,20 @@ pub struct Ratio {
     /// Upper end of the interval.
     pub high: f64,
     /// Rounds in which both were measured, which may be fewer than those of either; `None` if a
-    /// file of an earlier version does not say.
+    /// file of an earlier version does not contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pairs: Option<usize>,
 }
 
 impl Ratio {
-    /// Whether the interval says anything: a single pair has no spread.
+    /// Whether the interval is meaningful: a single pair has no spread.
     pub fn has_interval(&self) -> bool {
         self.pairs.map_or(self.low < self.high, |pairs| pairs >= FEWEST_ROUNDS)
     }
 
     /// The same with the interval that `rounds` justify: percentiles of a bootstrap are too narrow
     /// for few of them (Hesterberg, "What teachers should know about the bootstrap", 2015). Fewer
-    /// than [`FEWEST_ROUNDS`] have none that could be wider.
+    /// than [`FEWEST_ROUNDS`] have no interval to widen.
     pub fn widened(self, rounds: usize) -> Self {
         let factor = match rounds {
             ..FEWEST_ROUNDS => 1.0,
@@ -159,9 +159,9 @@ impl Ratio {
 
 /// Ratio of the medians of `pairs` (numerator, denominator), one pair per round.
 ///
-/// The interval is a percentile bootstrap that resamples whole rounds: what disturbed both members
-/// of a round cancels. Pairs with a number that is not finite are left out. `None` without pairs,
-/// or if the denominators' median is not positive.
+/// The interval is a percentile bootstrap that resamples whole rounds: a disturbance of both
+/// members of a round cancels. Pairs with a number that is not finite are left out. `None` without
+/// pairs, or if the denominators' median is not positive.
 pub fn ratio_of_medians(pairs: &[(f64, f64)]) -> Option<Ratio> {
     let (numerators, denominators): (Vec<f64>, Vec<f64>) = pairs
         .iter()
@@ -182,11 +182,11 @@ pub fn ratio_of_medians(pairs: &[(f64, f64)]) -> Option<Ratio> {
     Some(Ratio { value, low, high, pairs: Some(rounds) })
 }
 
-/// Calls `each` with every resample of that many rounds: how often it has each of them.
+/// Calls `each` with every resample of that many rounds: how often it contains each of them.
 fn with_resamples(rounds: usize, mut each: impl FnMut(&[u32])) {
     thread_local! {
-        /// The resamples of the last number of rounds, one after the other. Nothing else decides
-        /// what they are, and most ratios of a report have the same number.
+        /// The resamples of the last number of rounds, one after the other. They depend on nothing
+        /// else, and most ratios of a report have the same number.
         static LAST: RefCell<(usize, Vec<u32>)> = const { RefCell::new((0, Vec::new())) };
     }
     let mut random = fastrand::Rng::with_seed(SEED);
@@ -215,8 +215,8 @@ fn with_resamples(rounds: usize, mut each: impl FnMut(&[u32])) {
     });
 }
 
-/// Readings in ascending order, each with its position before: sorted once, a resample of them is
-/// a number for each position.
+/// Readings in ascending order, each with its original position: sorted once, so that a resample of
+/// them is a number for each position.
 struct Ranked(Vec<(f64, usize)>);
 
 impl Ranked {
@@ -226,8 +226,8 @@ impl Ranked {
         Self(ranked)
     }
 
-    /// Median of a resample in which the reading at each position occurs as often as `counts` say,
-    /// which is as often as there are positions in all.
+    /// Median of a resample in which the reading at each position occurs `counts` times; the sum of
+    /// these is the number of positions.
     fn median(&self, counts: &[u32]) -> Option<f64> {
         let total = self.0.len() as u32;
         let (below, above) = (total.checked_sub(1)? / 2, total / 2);

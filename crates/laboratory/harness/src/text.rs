@@ -74,7 +74,7 @@ pub fn about_bytes(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
 }
 
-/// A time as people plan with it: in seconds while it is short, then in whole minutes.
+/// A time in the units people plan with: in seconds while it is short, then in whole minutes.
 pub fn minutes(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),

@@ -85,7 +85,7 @@ fn slides_cannot_be_compared_where_their_server_was_not_built() {
     let options = Options { quick: true, out: out.clone(), peer, ..Options::default() };
     let error = || seekwire_lab::run(&["slides"], &options).unwrap_err().to_string();
     assert!(error().contains("seekwire-slides") && error().contains("make build"), "{}", error());
-    // With a server, there is still nothing to be served.
+    // With a server, there is still no slide to serve.
     fs::create_dir_all(directory.path().join("bin")).unwrap();
     fs::write(directory.path().join("bin/seekwire-slides"), "").unwrap();
     assert!(error().contains("scripts/slide"), "{}", error());
@@ -124,7 +124,7 @@ fn connections_are_measured_plain_and_the_missing_library_is_reported() {
     let raw = read(&directory, "raw.csv");
     assert_eq!(raw.lines().count(), 1 + 2 + 1, "header, two readings, one failure: {raw}");
     let report = read(&directory, "report.html");
-    assert!(report.contains("What could not be measured") && !report.contains("<script"));
+    assert!(report.contains("Not measured") && !report.contains("<script"));
     seekwire_lab::run(&["connections"], &options).expect("an earlier result may be replaced");
 }
 
@@ -162,7 +162,7 @@ fn accelerated_runs_preload_the_library_and_read_its_counters() {
     assert_eq!(run(&Mode::Plain), None);
 }
 
-/// Compares the lengths of what two children print, to have something whose outcome is known.
+/// Compares the lengths of the output of two children, to have a known outcome.
 struct Lengths;
 
 const LENGTH: Metric = Metric { name: "length", unit: "B", better: Better::Higher };

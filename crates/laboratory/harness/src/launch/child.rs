@@ -1,4 +1,4 @@
-//! A running child and what is left of it when it has ended.
+//! A running child, and its output and counters when it has ended.
 
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,10 +14,10 @@ use tempfile::TempDir;
 use super::lines::{Awaited, Lines};
 use super::{Error, Program, Traffic, interrupt, mode};
 
-/// How long a server may take to end by itself before it is killed.
+/// How long a server may take to exit by itself before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A child that runs. Dropping it kills it and every process it has started.
+/// A running child. Dropping it kills it and every process it has started.
 #[derive(Debug)]
 pub struct Running {
     name: String,
@@ -33,13 +33,13 @@ pub struct Running {
 /// A child that has ended successfully.
 #[derive(Debug)]
 pub struct Finished {
-    /// What it printed on standard output.
+    /// Its standard output.
     pub stdout: String,
-    /// What it printed on standard error.
+    /// Its standard error.
     pub stderr: String,
     /// User and system time of all its threads, at a resolution of one clock tick (usually 10 ms).
     pub cpu: Duration,
-    /// Which carriers its bytes took; `None` if it ran plain, or left no counters.
+    /// The carriers that its bytes took; `None` if it ran plain, or left no counters.
     pub traffic: Option<Traffic>,
 }
 
@@ -60,7 +60,7 @@ impl Running {
             .stderr(Stdio::piped())
             .process_group(0);
 
-        // An interruption either is seen here, or finds the child among the groups.
+        // An interruption is either seen here, or finds the child among the groups.
         let mut groups = interrupt::groups();
         interrupt::check()?;
         let mut child = command.spawn().map_err(|source| match source.kind() {
@@ -74,7 +74,7 @@ impl Running {
         let pidfd = match pidfd {
             Ok(pidfd) => pidfd,
             Err(source) => {
-                // The reason to report is why it cannot be watched.
+                // The error to report is the one that prevents watching it.
                 let _ = reap(&mut child);
                 return Err(cannot("watch", source.into()));
             }
@@ -93,7 +93,7 @@ impl Running {
         })
     }
 
-    /// Its process number, which is the number of its process group too.
+    /// Its process number, which is also the number of its process group.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -121,7 +121,7 @@ impl Running {
         }
     }
 
-    /// Waits until somebody accepts connections at `address`, while the child lives.
+    /// Waits until a process accepts connections at `address`, while the child lives.
     ///
     /// # Errors
     ///
@@ -130,8 +130,8 @@ impl Running {
         self.wait_until(|| TcpStream::connect_timeout(&address, self.timeout).is_ok())
     }
 
-    /// Waits until `is_ready` says so, while the child lives: for what nobody tells, as when a socket
-    /// starts to listen.
+    /// Waits until `is_ready` returns true, while the child lives: for events without a
+    /// notification, such as a socket that starts to listen.
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ impl Running {
     pub fn wait_until(&self, mut is_ready: impl FnMut() -> bool) -> Result<(), Error> {
         let deadline = Instant::now() + self.timeout;
         while !is_ready() {
-            // Meanwhile the child's end is watched, not the clock alone.
+            // Meanwhile it watches for the child's exit, not only the clock.
             if self.poll_exit(Instant::now() + Duration::from_millis(2))? {
                 interrupt::check()?;
                 return Err(self.not_ready(false));
@@ -157,7 +157,7 @@ impl Running {
             let (after, stderr) = (self.timeout, self.stderr.so_far());
             return Error::TimedOut { program, what: "was not ready", after, stdout, stderr };
         }
-        // It has ended or is about to: its complaint may still be on the way.
+        // It has ended or is about to: its error message may still be on the way.
         let _ = self.stderr.wait_for(|_| false, Instant::now() + GRACE);
         Error::EndedEarly { program, stdout, stderr: self.stderr.so_far() }
     }
@@ -174,7 +174,7 @@ impl Running {
             .map_err(|source| Error::system(format!("write to {}", self.name), source))
     }
 
-    /// Waits for the child's end.
+    /// Waits for the child to exit.
     ///
     /// # Errors
     ///
@@ -197,21 +197,22 @@ impl Running {
         Ok(finished)
     }
 
-    /// Ends a server: asks it with SIGTERM, and kills it if that does not help. Its exit status
-    /// does not matter.
+    /// Stops a server: sends SIGTERM, and kills it if that does not help. Its exit status does not
+    /// matter.
     ///
     /// # Errors
     ///
     /// [`Error::System`] if it cannot be waited for.
     pub fn stop(mut self) -> Result<Finished, Error> {
-        // Not reaped yet, so the number is still its own; it may have ended, which is just as well.
+        // It is not reaped yet, so the number is still its own; it may have exited already, which
+        // is just as well.
         let _ = rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM);
         self.poll_exit(Instant::now() + GRACE)?;
         Ok(self.collect()?.1)
     }
 
-    /// How the child ended, and its last words, if it has ended by itself: the likely reason for
-    /// what went wrong around it. `None` while it runs.
+    /// How the child ended, and its last words, if it ended by itself: the likely reason for an
+    /// error around it. `None` while it runs.
     pub fn obituary(&self) -> Option<String> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         let status = rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), options).ok()??;
@@ -228,7 +229,7 @@ impl Running {
         cpu(self.child.id())
     }
 
-    /// Waits for the end without reaping; `false` if `deadline` came first.
+    /// Waits for the exit without reaping; `false` if `deadline` came first.
     fn poll_exit(&self, deadline: Instant) -> Result<bool, Error> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -245,7 +246,7 @@ impl Running {
         }
     }
 
-    /// Kills what still runs, reaps the child and gathers what it left.
+    /// Kills the processes that still run, reaps the child and gathers its output and counters.
     fn collect(&mut self) -> Result<(ExitStatus, Finished), Error> {
         // A child that has ended is a zombie until it is reaped, and its times can still be read.
         let cpu = self.cpu();
@@ -276,7 +277,7 @@ impl Drop for Running {
 fn reap(child: &mut Child) -> std::io::Result<ExitStatus> {
     let group = child.id() as i32;
     {
-        // While the leader is not reaped the group's number cannot be given away.
+        // While the leader is not reaped, the group's number cannot be reused.
         let mut groups = interrupt::groups();
         interrupt::kill(group);
         groups.remove(&group);

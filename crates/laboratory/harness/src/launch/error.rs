@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Why a child gave no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such program.
+    /// The program does not exist.
     #[error("{program} is not installed")]
     NotInstalled {
         /// Name of the program.
@@ -18,13 +18,13 @@ pub enum Error {
     TimedOut {
         /// Name of the program.
         program: String,
-        /// What it failed to do.
+        /// Its failure in words, e.g. `was not ready`.
         what: &'static str,
         /// How long it was given.
         after: Duration,
-        /// What it had printed by then.
+        /// Its output by then.
         stdout: String,
-        /// What it had complained about by then.
+        /// Its standard error by then.
         stderr: String,
     },
     /// The child ended with an error.
@@ -32,11 +32,11 @@ pub enum Error {
     Failed {
         /// Name of the program.
         program: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// What it had printed by then.
+        /// Its output by then.
         stdout: String,
-        /// What it complained about.
+        /// Its standard error.
         stderr: String,
     },
     /// The child ended, without an error, before it was ready.
@@ -44,20 +44,20 @@ pub enum Error {
     EndedEarly {
         /// Name of the program.
         program: String,
-        /// What it printed.
+        /// Its output.
         stdout: String,
-        /// What it complained about.
+        /// Its standard error.
         stderr: String,
     },
     /// The user asked to stop (^C, SIGTERM, SIGHUP).
     #[error("interrupted")]
     Interrupted,
-    /// The system refused something.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The action that failed, after "cannot".
         what: String,
-        /// What the system said.
+        /// The error that the system returned.
         source: io::Error,
     },
 }
@@ -68,8 +68,7 @@ impl Error {
         Self::System { what: what.into(), source: source.into() }
     }
 
-    /// What the child had printed on standard output before things went wrong; empty if nothing is
-    /// known.
+    /// The child's standard output before the failure; empty if nothing is known.
     pub fn stdout(&self) -> &str {
         match self {
             Self::TimedOut { stdout, .. }
@@ -80,7 +79,7 @@ impl Error {
     }
 }
 
-/// The last two lines of a program's complaint: where the reason usually stands.
+/// The last two lines of a program's standard error, which usually give the reason.
 pub fn last_words(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     match &lines[lines.len().saturating_sub(2)..] {

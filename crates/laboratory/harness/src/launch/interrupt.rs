@@ -16,16 +16,16 @@ static REQUESTED: AtomicBool = AtomicBool::new(false);
 /// is reaped, so a number in here cannot have been given to a stranger.
 static GROUPS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
-/// How much there is that must be put back before this process ends.
+/// Number of changes that must be undone before this process ends.
 static OBLIGATIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// While it lives, the signals that ask a process to end only make [`check`] fail, however often
-/// they come; SIGKILL and crashes end it at once.
+/// While it lives, the signals that ask a process to exit only make [`check`] fail, however often
+/// they arrive; SIGKILL and crashes end it at once.
 #[derive(Debug)]
 pub struct Obligation(());
 
 impl Obligation {
-    /// Begins to hold interruptions back.
+    /// Starts to hold interruptions back.
     pub fn take() -> Self {
         OBLIGATIONS.fetch_add(1, Ordering::SeqCst);
         Self(())
@@ -38,12 +38,12 @@ impl Drop for Obligation {
     }
 }
 
-/// What asks a process to end.
+/// Signals that ask a process to exit.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
 /// From now on SIGHUP, SIGINT, SIGQUIT and SIGTERM kill the children and make [`check`] fail; a
-/// second one ends this process at once, unless there is an obligation to put something back.
-/// Calling it again changes nothing.
+/// second one ends this process at once, unless there is an obligation to undo a change. Calling it
+/// again has no effect.
 pub fn install() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
@@ -72,8 +72,8 @@ pub fn check() -> Result<(), Error> {
     if REQUESTED.load(Ordering::SeqCst) { Err(Error::Interrupted) } else { Ok(()) }
 }
 
-/// Groups must be locked while children are forked or reaped, so that a signal finds neither too
-/// few nor too many.
+/// Groups must be locked while children are forked or reaped, so that a signal kills exactly the
+/// living ones.
 pub(super) fn groups() -> MutexGuard<'static, BTreeSet<i32>> {
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,11 +1,11 @@
-//! What a child prints, collected by a thread so that the child never waits for us.
+//! A child's output, collected by a thread so that the child never waits for us.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Output kept for each stream; more than any program here prints in its life, but not without end.
+/// Maximum output kept for each stream: more than any program here prints, but limited.
 const LIMIT: usize = 8 << 20;
 
 /// One output stream of a child.
@@ -27,7 +27,7 @@ struct State {
     ended: bool,
 }
 
-/// What came of waiting for a line.
+/// Result of waiting for a line.
 pub(super) enum Awaited {
     Line(String),
     Ended,
@@ -80,12 +80,12 @@ impl Lines {
         }
     }
 
-    /// What has been printed so far.
+    /// The output so far.
     pub(super) fn so_far(&self) -> String {
         self.shared.lock().text.clone()
     }
 
-    /// Everything printed; call it when no process holds the other end any more.
+    /// The whole output; call it when no process holds the other end any more.
     pub(super) fn finish(&mut self) -> String {
         if let Some(reader) = self.reader.take() {
             // The reader cannot panic, and if it did there would be nothing more to read.

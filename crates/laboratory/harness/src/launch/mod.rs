@@ -1,9 +1,9 @@
 //! Children of the laboratory: started plain or accelerated, watched, and never left behind.
 //!
-//! A child leads a process group of its own. The group is killed when its handle is dropped (so on
-//! errors and panics too), when its time is up, and by [`interrupt`] on ^C. Nothing here sleeps to
-//! wait for something: a child is ready when it says so in a line or accepts a connection, and gone
-//! when its pidfd says so.
+//! A child leads a process group of its own. The group is killed when its handle is dropped
+//! (including on errors and panics), when it times out, and by [`interrupt`] on ^C. Nothing here
+//! sleeps to wait: a child is ready when it prints a line or accepts a connection, and gone when
+//! its pidfd reports it.
 
 mod child;
 mod error;
@@ -21,7 +21,7 @@ pub use error::last_words;
 pub use mode::{ACCELERATED, PLAIN, traffic_of_each};
 pub use mode::{Mode, Registry, Traffic};
 
-/// Before the number of the process that a role belongs to.
+/// Precedes the number of the process that a role belongs to.
 pub const OF: &str = "--of=";
 
 /// A program to start.
@@ -46,8 +46,8 @@ impl Program {
         }
     }
 
-    /// A role of this project's own, `lab-peer` of the command `path` (see [`crate::peer`]). It ends
-    /// when this process has ended, however that came about.
+    /// A role of this project, `lab-peer` of the command `path` (see [`crate::peer`]). It exits
+    /// when this process has ended, however that happened.
     pub fn role(path: impl Into<OsString>, mode: &Mode) -> Self {
         let laboratory = format!("{OF}{}", std::process::id());
         Self::new(path, mode).args(["lab-peer", &laboratory])
@@ -104,8 +104,8 @@ impl Program {
 
 /// A TCP port of 127.0.0.1 that was free a moment ago.
 ///
-/// Somebody else may take it before the child binds it, so a server that fails to start deserves a
-/// second port.
+/// Another process may take it before the child binds it, so a server that fails to start deserves
+/// a second port.
 ///
 /// # Errors
 ///
@@ -157,14 +157,14 @@ mod tests {
 
     #[test]
     fn hung_child_is_killed_with_its_children_and_reported() {
-        // The grandchild would hold the pipe open for ever if only its parent were killed.
+        // The grandchild would hold the pipe open forever if only its parent were killed.
         let running = shell("sleep 1000000 & echo $!; wait").start().unwrap();
         let printed = running.wait_for_line(|_| true).unwrap();
         let grandchild = pidfd(printed.parse().unwrap());
         let error = running.timeout(Duration::ZERO).wait().unwrap_err();
         let Error::TimedOut { stdout, .. } = &error else { panic!("{error}") };
         assert_eq!(stdout.trim(), printed);
-        // Returns when the grandchild is gone; if it lived on, this would wait for ever.
+        // Returns when the grandchild is gone; if it survived, this would wait forever.
         rustix::event::poll(&mut [PollFd::new(&grandchild, PollFlags::IN)], None).unwrap();
     }
 

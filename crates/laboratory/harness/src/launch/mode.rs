@@ -1,4 +1,4 @@
-//! The two ways to start a program, and the counters that say which carrier its bytes took.
+//! The two ways to start a program, and the counters that show which carrier its bytes took.
 
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
@@ -13,12 +13,12 @@ use seekwire_program::library;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-/// What results call the two modes.
+/// The name of runs without the library.
 pub const PLAIN: &str = "plain";
 /// The name of runs with the library.
 pub const ACCELERATED: &str = "accelerated";
 
-/// Variables that the laboratory sets itself, and so never passes on from its own environment.
+/// Variables that the laboratory sets itself, and so never passes on from its environment.
 const OWN: [&str; 3] = ["SEEKWIRE", "SEEKWIRE_DIR", "SEEKWIRE_STATS"];
 
 /// How a child is started.
@@ -40,19 +40,19 @@ pub enum Mode {
     },
 }
 
-/// The directory where the children of one experiment find each other (SEEKWIRE_DIR): one of their
-/// own, so that they disturb nobody else. It is removed with the last handle.
+/// The directory where the children of one experiment find each other (SEEKWIRE_DIR): private to
+/// them, so that they disturb nobody else. It is removed with the last handle.
 #[derive(Clone, Debug)]
 pub struct Registry(Arc<TempDir>);
 
 impl Registry {
-    /// Makes an empty registry.
+    /// Creates an empty registry.
     ///
     /// # Errors
     ///
-    /// If the directory cannot be made.
+    /// If the directory cannot be created.
     pub fn new() -> io::Result<Self> {
-        // Nobody uses a registry that others can get at. The name is short because socket addresses
+        // Nobody uses a registry that others can access. The name is short because socket addresses
         // are.
         let directory = tempfile::Builder::new()
             .prefix("seekwire-")
@@ -74,14 +74,14 @@ pub struct Traffic {
     pub ring: u64,
     /// Through the kernel's TCP.
     pub tcp: u64,
-    /// Connections that came to shared memory.
+    /// Connections that were moved to shared memory.
     pub attached: u64,
-    /// How long that took from the first look for the peer, all together, in microseconds.
+    /// Total time for that since the first look for the peer, in microseconds.
     pub set_up_us: u64,
 }
 
 impl Traffic {
-    /// What was moved after `earlier`.
+    /// The bytes and connections after `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -92,7 +92,7 @@ impl Traffic {
         }
     }
 
-    /// Microseconds until a connection came to shared memory, on average; `None` if none did.
+    /// Average microseconds until a connection moved to shared memory; `None` if none did.
     #[must_use]
     pub fn set_up(self) -> Option<f64> {
         (self.attached > 0).then(|| self.set_up_us as f64 / self.attached as f64)
@@ -142,7 +142,7 @@ impl Mode {
     pub(super) fn apply(&self, command: &mut Command) -> io::Result<Option<TempDir>> {
         let inherited = std::env::var_os("LD_PRELOAD").unwrap_or_default();
         for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(name)) {
-            // Settings such as SEEKWIRE_SPIN_US are for those who can use them.
+            // Settings such as SEEKWIRE_SPIN_US are meant for programs that can use them.
             if matches!(self, Self::Plain) || OWN.iter().any(|own| name == *own) {
                 command.env_remove(name);
             }
@@ -196,8 +196,8 @@ pub(super) fn read_traffic(directory: &Path) -> Option<Traffic> {
     })
 }
 
-/// What each process has moved whose counters stand in a text, one after the other; what is cut off
-/// does not count.
+/// The traffic of each process whose counters are in `text`, one after the other; truncated
+/// counters do not count.
 pub fn traffic_of_each(text: &str) -> Vec<Traffic> {
     let counters = serde_json::Deserializer::from_str(text).into_iter::<Statistics>();
     let moved = |Statistics { bytes, connections, set_up }| Traffic {

@@ -1,5 +1,4 @@
-//! The `lab-peer` role: a process of our own that a measurement starts, by the program that is
-//! running.
+//! The `lab-peer` role: a process that a measurement starts from the executable that is running.
 //!
 //! `lab-peer search-send` and `lab-peer search-receive` are the ends of a message search; their
 //! orders are JSON. Each takes `--of=PID` first: the process that started it, with which it ends.
@@ -15,7 +14,7 @@ use anyhow::{Result, bail};
 
 use crate::launch::OF;
 
-/// Plays the role with the arguments that follow `lab-peer`. Complaints go to standard error.
+/// Plays the role with the arguments that follow `lab-peer`. Errors go to standard error.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter().peekable();
     let played = begin(&mut arguments).and_then(|played| match played {
@@ -31,8 +30,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Has this process end with the one that started it, and plays a role of this crate. False: it is
-/// none of them, and its arguments are still there.
+/// Makes this process end with the one that started it, and plays a role of this crate. False: the
+/// role is none of these, and its arguments are still there.
 ///
 /// # Errors
 ///

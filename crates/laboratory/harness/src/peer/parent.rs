@@ -1,4 +1,4 @@
-//! A role ends with the laboratory, also if that was killed and could end nothing.
+//! A role ends with the laboratory, even if that was killed and could end nothing.
 
 use std::process::{Command, Stdio};
 
@@ -9,15 +9,15 @@ use rustix::process::{self, Pid, PidfdFlags, Signal};
 /// The role that watches another one.
 pub(super) const WATCH: &str = "watch";
 
-/// Has this process killed when its parent `parent` has ended: by a process of its own, since a
-/// second thread would make every system call of what is measured dearer.
+/// Starts a process that kills this one when its parent `parent` has ended. It is a process because
+/// a second thread would make every measured system call slower.
 ///
-/// Not by PR_SET_PDEATHSIG (prctl(2)): that signal comes when the thread that started the child
-/// ends, and children in network namespaces are started by threads that end at once.
+/// PR_SET_PDEATHSIG (prctl(2)) does not work here: that signal arrives when the thread that started
+/// the child ends, and children in network namespaces are started by threads that end at once.
 ///
 /// # Errors
 ///
-/// If `parent` is not the parent (any more), or nobody can watch it.
+/// If `parent` is not the parent (any more), or no process can be started to watch it.
 pub(super) fn end_with(parent: &str) -> Result<()> {
     let pid = parent.parse().ok().and_then(Pid::from_raw).context("--of has no process")?;
     if process::getppid() != Some(pid) {
@@ -31,22 +31,22 @@ pub(super) fn end_with(parent: &str) -> Result<()> {
     Ok(())
 }
 
-/// Kills the parent of this process, `role`, when the parent of that, `laboratory`, has ended.
+/// Kills the parent of this process, `role`, when that process's parent, `laboratory`, has ended.
 pub(super) fn watch(laboratory: &str, role: &str) -> Result<()> {
     let pid = |text: &str| text.parse().ok().and_then(Pid::from_raw).context("no process");
     let (laboratory, role) = (pid(laboratory)?, pid(role)?);
     let open = |pid| process::pidfd_open(pid, PidfdFlags::empty());
     let role_end = open(role)?;
-    // Looked at afterwards: while it is the parent, its number is not another process's.
+    // Checked after opening: while it is the parent, its number is not another process's.
     if process::getppid() != Some(role) {
         return Ok(());
     }
-    // One that cannot be opened has ended.
+    // A process that cannot be opened has ended.
     if let Ok(end) = open(laboratory) {
         let mut ends = [PollFd::new(&end, PollFlags::IN), PollFd::new(&role_end, PollFlags::IN)];
         while poll(&mut ends, None).is_err() {}
     }
-    // As the laboratory would have ended it; if it has ended by itself, there is nobody to kill.
+    // As the laboratory would have ended it; if it has exited by itself, this kills no process.
     let _ = process::pidfd_send_signal(&role_end, Signal::KILL);
     Ok(())
 }

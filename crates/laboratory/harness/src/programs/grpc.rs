@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::launch::{Error, Mode, Program, Running};
 use crate::schedule::{Group, Trial};
 
-/// What is measured, and with how many bytes a message.
+/// A kind of call, and the bytes of its messages.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     name: &'static str,
@@ -93,7 +93,7 @@ fn start(mode: &Mode) -> Result<Listening> {
 
 fn program(mode: &Mode) -> Result<Program> {
     static PATH: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    // The compiler's own words would fill a page.
+    // The compiler's own output would fill a page.
     let path = PATH.get_or_init(|| {
         compiled::path(&SOURCE)
             .context("gRPC is not installed (Debian package: libgrpc-dev)")

@@ -1,5 +1,5 @@
-//! A large file, served by Python's `http.server` and fetched by `curl`; what arrives must be what
-//! was served.
+//! A large file, served by Python's `http.server` and fetched by `curl`; the fetched file must
+//! equal the served one.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -24,7 +24,7 @@ pub(super) const CASE: &str = "http, Python to curl";
 const NAME: &str = "file";
 const BLOCK: usize = 1 << 20;
 
-/// The file that is served; its directory is where it is fetched to, too.
+/// The file that is served; it is fetched into the same directory.
 struct Document {
     directory: TempDir,
     checksum: String,
@@ -76,9 +76,7 @@ fn run(
     let (size, checksum) = checksum(&fetched)?;
     if checksum != document.checksum {
         corrupted.set(corrupted.get() + 1);
-        bail!(
-            "the file that arrived is not the one that was served: {size} bytes, SHA-256 {checksum}"
-        );
+        bail!("the fetched file is not the served one: {size} bytes, SHA-256 {checksum}");
     }
     let seconds: f64 = finished.stdout.trim().parse().context("curl did not report its time")?;
     ensure!(seconds > 0.0, "curl reported a time of zero");
@@ -99,7 +97,7 @@ fn start(mode: &Mode, directory: &Path) -> Result<Listening> {
 }
 
 impl Document {
-    /// Makes a file of `size` random bytes.
+    /// Creates a file of `size` random bytes.
     fn make(size: u64) -> Result<Self> {
         let directory = directory(size)?;
         let path = directory.path().join(NAME);
@@ -124,8 +122,8 @@ impl Document {
     }
 }
 
-/// A directory with room for the file and its copy: in memory if possible, so that no disk is
-/// measured.
+/// Creates a directory with room for the file and its copy: in memory if possible, so that no disk
+/// is measured.
 fn directory(size: u64) -> Result<TempDir> {
     let shared_memory = PathBuf::from("/dev/shm");
     let room = rustix::fs::statvfs(&shared_memory).map_or(0, |stat| stat.f_bavail * stat.f_frsize);

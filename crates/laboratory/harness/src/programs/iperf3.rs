@@ -24,7 +24,7 @@ const PACKAGE: &str = "iperf3";
 struct Case {
     name: &'static str,
     is_reverse: bool,
-    /// Of each write, as iperf3 reads it.
+    /// Bytes of each write, as iperf3 reads them.
     length: &'static str,
     /// Bytes of the first run.
     first: u64,
@@ -95,7 +95,7 @@ pub fn received(json: &str) -> Result<f64> {
     report["end"]["sum_received"]["bits_per_second"].as_f64().context("iperf3 reported no rate")
 }
 
-/// With --json, iperf3 complains inside its report.
+/// With --json, iperf3 reports errors inside its report.
 fn explain(error: Error) -> anyhow::Error {
     let report: Value = serde_json::from_str(error.stdout()).unwrap_or_default();
     match report["error"].as_str() {

@@ -2,7 +2,7 @@
 //!
 //! In accelerated runs both ends are accelerated. A server is started once per mode, when it is
 //! first needed, and serves all rounds; each round has a client process of its own, whose counters
-//! say which carrier its bytes took.
+//! show which carrier its bytes took.
 
 pub mod grpc;
 mod http;
@@ -31,14 +31,14 @@ const BANDWIDTH: Metric = Metric { name: "bandwidth", unit: "GB/s", better: Bett
 pub const REQUESTS: Metric = Metric { name: "requests", unit: "1/s", better: Better::Higher };
 /// Median time of a round trip.
 pub const LATENCY: Metric = Metric { name: "round trip p50", unit: "µs", better: Better::Lower };
-/// Time that 99 of 100 round trips stay below.
+/// Time within which 99 of 100 round trips complete.
 pub const LATENCY_TAIL: Metric =
     Metric { name: "round trip p99", unit: "µs", better: Better::Lower };
 
 /// The name of the results of [`crate::demo`], whose findings are those of `programs`.
 pub const DEMO: &str = "demo";
 
-/// How long things take.
+/// Durations and sizes of the runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     /// Time of one plain iperf3 run.
@@ -51,11 +51,11 @@ pub struct Scale {
     pub file: u64,
 }
 
-/// Measures all programs, and `others` beside them, alternating.
+/// Measures all programs, and `others` with them, alternating.
 ///
 /// # Errors
 ///
-/// Only an interruption; what cannot be measured is a row with an error.
+/// Only an interruption; a program that cannot be measured is a row with an error.
 pub fn measure(
     context: &Context<'_>,
     rounds: usize,
@@ -70,7 +70,7 @@ pub fn measure(
     groups.push(sockperf::group(context, scale.sockperf_seconds));
     groups.extend(others);
     let samples = alternate(&mut groups, rounds, context.progress())?;
-    // Ends the servers.
+    // Stops the servers.
     drop(groups);
 
     let mut parameters = context.parameters(rounds);
@@ -84,7 +84,7 @@ pub fn measure(
     Ok(Outcome { parameters, samples, baseline: PLAIN, violation })
 }
 
-/// What follows from it.
+/// The findings of the readings.
 pub fn findings(recorded: Recorded<'_>) -> Findings {
     let rows = recorded.samples.rows(PLAIN);
     Findings { summary: summary(&rows), figures: figures(&rows), tables: Vec::new() }
@@ -240,7 +240,7 @@ fn geometric_mean(ratios: &[f64]) -> Option<f64> {
     (!ratios.is_empty()).then(|| (sum / ratios.len() as f64).exp())
 }
 
-/// The two variants of a case; `run` makes what runs it in a mode.
+/// The two variants of a case; `run` returns the function that runs it in a mode.
 fn compare<'a, F>(
     context: &Context<'_>,
     case: impl Into<String>,
@@ -305,7 +305,7 @@ struct Listening {
 
 impl Listening {
     /// Runs a client of this server to its end; if that fails because the server has died, the
-    /// error says so.
+    /// error reports so.
     fn serve(
         &self,
         client: Program,
@@ -318,7 +318,7 @@ impl Listening {
     }
 }
 
-/// Starts a server on a free port. Ports are free only until somebody takes them, so a failure gets
+/// Starts a server on a free port. Another process may take a port meanwhile, so a failure gets
 /// another try.
 fn listen(
     program: impl Fn(u16) -> Program,
@@ -342,8 +342,8 @@ fn listen(
 pub struct Work(Rc<Cell<Option<f64>>>);
 
 impl Work {
-    /// Notes the rate (units of work per second) that a warm-up run reached; the plain one has the
-    /// last word.
+    /// Notes the rate (units of work per second) that a warm-up run reached; the plain run's takes
+    /// precedence.
     pub fn learn(&self, is_plain: bool, rate: f64) {
         if is_plain || self.0.get().is_none() {
             self.0.set(Some(rate));
@@ -359,7 +359,7 @@ impl Work {
     }
 }
 
-/// Says how to get a program that is missing.
+/// Adds to an error how to get a program that is missing.
 fn with_package(error: Error, package: &str) -> anyhow::Error {
     match error {
         Error::NotInstalled { program } => {

@@ -19,7 +19,7 @@ use crate::text;
 const SERVER_PACKAGE: &str = "redis-server";
 const CLIENT_PACKAGE: &str = "redis-tools";
 
-/// The key that redis-benchmark uses when it is not told to vary it.
+/// The key that redis-benchmark uses unless it is asked to vary it.
 const KEY: &str = "key:__rand_int__";
 
 const SIZES: [u64; 2] = [64, 16 << 10];
@@ -40,7 +40,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Ends in the size, so that "pipeline 1," and "pipeline 16," tell apart.
+    /// Ends with the size, so that "pipeline 1," and "pipeline 16," differ.
     pub fn name(self) -> String {
         let Self { get, size, clients, pipeline } = self;
         let (command, plural) =
@@ -51,18 +51,18 @@ impl Case {
         )
     }
 
-    /// Requests of the first run: some ten milliseconds.
+    /// Requests of the first run, which takes some ten milliseconds.
     pub fn first_requests(self) -> u64 {
         u64::from(self.pipeline) * if self.size > 4096 { 500 } else { 1500 }
     }
 
-    /// In whole rounds: what redis-benchmark finishes beyond its number can make it say that all
+    /// Rounds up to whole rounds: if redis-benchmark exceeds its number it can report that all
     /// clients had disconnected (redis pull request 4575).
     pub fn whole(self, requests: u64) -> u64 {
         requests.next_multiple_of(u64::from(self.clients) * u64::from(self.pipeline))
     }
 
-    /// What redis-benchmark is told to do.
+    /// Arguments of redis-benchmark.
     pub fn arguments(self, requests: u64) -> Vec<String> {
         let command = if self.get { "get" } else { "set" };
         let (size, clients) = (self.size.to_string(), self.clients.to_string());
@@ -140,7 +140,7 @@ fn start(mode: &Mode) -> Result<Listening> {
     listen(program, ready).map_err(|error| with_package(error, SERVER_PACKAGE))
 }
 
-/// What redis-benchmark reports.
+/// The report of redis-benchmark.
 #[derive(Debug, PartialEq)]
 pub struct Figures {
     /// Requests a second.
@@ -217,7 +217,7 @@ impl Control {
         Ok(())
     }
 
-    /// How many keys have been asked for in vain.
+    /// Number of requests for keys that did not exist.
     fn misses(&mut self) -> Result<u64> {
         let info = self.command(&["INFO", "stats"])?;
         let count = info.lines().find_map(|line| line.trim().strip_prefix("keyspace_misses:"));

@@ -1,5 +1,5 @@
-//! Tiles of a real slide, served by `seekwire slides` and fetched by `curl`; each time, a part of it
-//! is compared with what OpenSlide decodes.
+//! Tiles of a real slide, served by `seekwire slides` and fetched by `curl`; each time, a part of
+//! it is compared with the decoding of OpenSlide.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -19,7 +19,7 @@ pub(crate) const CASE: &str = "slide tiles, seekwire slides to curl";
 
 /// The program that serves.
 const SERVER: &str = "seekwire-slides";
-/// What `scripts/slide` fetches, from the directory of a program that cargo has built.
+/// The slide that `scripts/slide` fetches, relative to the directory of a program built by cargo.
 const SLIDE: &str = "../slides/aperio.svs";
 
 /// Columns and rows of whole tiles of the largest level, and how often each is fetched in a run.
@@ -29,18 +29,18 @@ const PASSES: u32 = 8;
 
 /// The part that is compared: left, top, and a side.
 const PART: [u32; 3] = [500, 900, 512];
-/// Decoders of JPEG may round otherwise, and no more than that: the least ratio of signal to noise,
-/// in decibels.
+/// Minimum ratio of signal to noise, in decibels: decoders of JPEG may differ in rounding, but not
+/// more.
 const ALIKE: f64 = 40.0;
 
-/// The slide, what OpenSlide makes of it, and a place for what is fetched.
+/// The slide, its pixels as OpenSlide decodes them, and a directory for fetched tiles.
 struct Reference {
     slide: PathBuf,
     pixels: Vec<u8>,
     directory: TempDir,
 }
 
-/// The two variants, where the server and a slide are there.
+/// The two variants, where the server and a slide exist.
 pub fn group<'a>(context: &Context<'_>) -> Option<Group<'a>> {
     let (program, slide) = (seekwire_program::find(SERVER).ok()?, slide()?);
     let servers = PerMode::new();
@@ -80,10 +80,10 @@ fn run(trial: &mut Trial, server: &Listening, mode: &Mode, reference: &Reference
     curl(&part, &format!("{base}/iiif/3/aperio.svs/{region}/max/0/default.png?icc=raw"))?;
     let ratio = signal_to_noise(&pixels(&part)?, &reference.pixels)?;
     if ratio < ALIKE {
-        bail!("the slide is not as OpenSlide sees it: {ratio:.1} dB of signal to noise");
+        bail!("the slide differs from what OpenSlide decodes: {ratio:.1} dB of signal to noise");
     }
 
-    // The number of a pass changes the address, and nothing of the tile.
+    // The number of a pass changes the address, not the tile.
     let (columns, rows) = (COLUMNS - 1, ROWS - 1);
     let tiles = format!(
         "{base}/aperio.svs_files/12/[0-{columns}]_[0-{rows}].jpg?icc=raw&pass=[1-{PASSES}]"

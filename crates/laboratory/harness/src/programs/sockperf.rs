@@ -31,7 +31,7 @@ fn run(trial: &mut Trial, server: &Shared<Listening>, mode: &Mode, seconds: u32)
     let client = Program::new("sockperf", mode)
         .args(["ping-pong", "--tcp", "--ip", "127.0.0.1", "--port", &server.port.to_string()])
         .args(["--msg-size", "64", "--time", &seconds.to_string(), "--full-rtt"])
-        // Unless told otherwise it makes room for 600,000 messages a second and fails beyond.
+        // By default it makes room for 600,000 messages a second and fails beyond.
         .args(["--mps", "6000000"])
         // sockperf spends some seconds of its own on calibration.
         .timeout(Duration::from_secs(u64::from(seconds) + 20));

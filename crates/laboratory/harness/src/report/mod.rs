@@ -1,4 +1,4 @@
-//! The report: one HTML file that needs nothing else, readable on paper, by day and by night.
+//! The report: one self-contained HTML file, readable on paper and in light and dark modes.
 
 pub mod parts;
 mod table;

@@ -1,4 +1,4 @@
-//! What pages are made of: tables, figures, and what was measured where.
+//! Parts of pages: tables, figures, and the setting of a measurement.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
@@ -42,7 +42,7 @@ pub fn table<T: AsRef<str>>(columns: &[T], rows: &Markup) -> Markup {
 
 /// The numbers that sum the experiment up: (key, value, meaning).
 pub fn summary(keys: &[(&str, f64, &str)]) -> Markup {
-    // Results of earlier versions do not say what their keys mean.
+    // Results of earlier versions do not explain their keys.
     let has_meanings = keys.iter().any(|(_, _, meaning)| !meaning.is_empty());
     let columns: &[_] = if has_meanings { &["Key", "Value", "Meaning"] } else { &["Key", "Value"] };
     let rows = html! {
@@ -62,7 +62,7 @@ pub fn failures(rows: &[Row]) -> Markup {
     let failures = record::failures(rows);
     html! {
         @if !failures.is_empty() {
-            h2 { "What could not be measured" }
+            h2 { "Not measured" }
             ul {
                 @for failure in failures {
                     li {
@@ -166,7 +166,7 @@ fn measurement(row: &Row, spread: &Spread) -> Markup {
     }
 }
 
-/// What a ratio is over, and how many rounds had both.
+/// The divisor of a ratio, and the number of rounds that had both.
 pub fn divided_by(row: &Row) -> String {
     let Some(baseline) = &row.baseline else { return String::new() };
     match row.ratio.and_then(|ratio| ratio.pairs) {
@@ -187,7 +187,7 @@ pub fn verdict(row: &Row) -> &'static str {
     }
 }
 
-/// The machine, and what the experiment was told.
+/// The machine, and the parameters of the experiment.
 pub fn setting(result: &ResultFile) -> Markup {
     let machine = &result.machine;
     let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());

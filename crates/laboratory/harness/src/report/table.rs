@@ -59,8 +59,7 @@ pub fn plain_text(
     table
 }
 
-/// The (case, metric) of each line: what has been measured, and cases of which nothing could be
-/// measured.
+/// The (case, metric) of each line: measured ones, and cases in which nothing could be measured.
 fn lines_of<'a>(rows: &'a [Row], wanted: &impl Fn(&Row) -> bool) -> Vec<(&'a str, &'a str)> {
     let mut lines: Vec<(&str, &str)> = Vec::new();
     for row in rows {

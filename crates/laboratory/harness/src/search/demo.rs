@@ -9,7 +9,7 @@ use crate::schedule::{Group, Trial, Variant};
 
 pub(crate) const CASE: &str = "message search 64 KiB, N = 16";
 
-/// Connections of each run, and messages that warm up.
+/// Connections of each run, and messages of its warm-up.
 const REPETITIONS: u64 = 3;
 const WARM_UP: u64 = 100;
 

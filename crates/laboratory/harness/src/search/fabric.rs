@@ -25,7 +25,7 @@ pub(super) fn sender(processor: Option<usize>) -> Result<Program> {
     Ok(Program::new(path()?, &Mode::Plain).arg("send").arg(number(processor)))
 }
 
-/// The receiver of messages of the sender that listens on `port`.
+/// The receiver of messages from the sender that listens on `port`.
 ///
 /// # Errors
 ///
@@ -46,7 +46,7 @@ fn path() -> Result<&'static Path> {
         let compiled = compiled::path(&SOURCE);
         compiled.context("libfabric is not installed (Debian package: libfabric-dev)").map_err(
             |error| {
-                // The compiler's own words would fill a page.
+                // The compiler's own output would fill a page.
                 error.to_string()
             },
         )

@@ -1,5 +1,5 @@
-//! Message search: messages are received in another order than they came in, and what that costs
-//! the receiver is measured (Douglas and Pai, "Seekable sockets", section 4).
+//! Message search: messages are received in another order than they arrive in, and the cost to the
+//! receiver is measured (Douglas and Pai, "Seekable sockets", section 4).
 //!
 //! ```text
 //!   plan        who sends what, and in which order it is received
@@ -26,31 +26,31 @@ use serde_json::Value;
 
 use crate::record::{Better, Metric, Samples};
 
-/// User and system time of the receiver from the opening of a connection to its closing, by
+/// User and system time of the receiver from the opening of a connection to its closing, per
 /// message.
 pub const CPU: Metric = Metric { name: "receiver CPU", unit: "µs/message", better: Better::Lower };
 /// The same without the opening and the closing.
 pub const CPU_MESSAGES: Metric =
     Metric { name: "receiver CPU, messages only", unit: "µs/message", better: Better::Lower };
-/// The part of [`CPU`] that was spent in the kernel, as far as its clock ticks tell.
+/// The part of [`CPU`] that was spent in the kernel, as far as its clock ticks resolve it.
 pub const CPU_SYSTEM: Metric =
     Metric { name: "receiver CPU, system", unit: "µs/message", better: Better::Lower };
 /// Messages by time, from the first to the last.
 pub const RATE: Metric = Metric { name: "message rate", unit: "1/s", better: Better::Higher };
-/// Instructions of user and kernel, by message.
+/// Instructions in user space and kernel, per message.
 pub const INSTRUCTIONS: Metric =
     Metric { name: "receiver instructions", unit: "1/message", better: Better::Lower };
-/// Of user and kernel, by message; opening and closing left out.
+/// System calls per message, without opening and closing.
 pub const SYSTEM_CALLS: Metric =
     Metric { name: "receiver system calls", unit: "1/message", better: Better::Lower };
-/// Copied bytes by byte of a message: by the kernel to this process, and in this process.
+/// Copied bytes per byte of a message: by the kernel to this process, and in this process.
 pub const COPIES: Metric = Metric { name: "copies of each byte", unit: "", better: Better::Lower };
-/// SO_RCVBUF as the kernel reports it, which is twice what was asked for.
+/// SO_RCVBUF as the kernel reports it, which is twice the requested size.
 pub const RECEIVE_BUFFER: Metric =
     Metric { name: "receive buffer", unit: "B", better: Better::Higher };
 
-/// Set in a virtual machine whose clock goes on by a nanosecond with each instruction: then
-/// processor time is a number of instructions, and says nothing of time.
+/// Set in a virtual machine whose clock advances by a nanosecond with each instruction: then
+/// processor time is a number of instructions, and does not measure time.
 pub const INSTRUCTION_CLOCK: &str = "SEEKWIRE_LAB_INSTRUCTION_CLOCK";
 
 /// Whether processor time is a number of instructions here.
@@ -58,7 +58,7 @@ pub fn counts_instructions() -> bool {
     std::env::var_os(INSTRUCTION_CLOCK).is_some()
 }
 
-/// Parameters of every result: what could be had of the kernel.
+/// Parameters of every result: which features of the kernel could be used.
 pub fn parameters(samples: &Samples) -> [(String, Value); 2] {
     let has = |metric| samples.0.iter().any(|sample| sample.metric == Some(metric));
     let receive_buffer = match has(RECEIVE_BUFFER) {

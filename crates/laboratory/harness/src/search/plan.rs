@@ -1,4 +1,4 @@
-//! Who sends what, in which order it is received, and what is reported about it: the language
+//! The messages that are sent, the order in which they are received, and the reports: the language
 //! between the laboratory and its `lab-peer` processes, one JSON value per line.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::launch::Traffic;
 use crate::text;
 
-/// What moves the bytes.
+/// The carrier of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Carrier {
@@ -31,23 +31,22 @@ impl Carrier {
     }
 }
 
-/// How a receiver gets at a message that lies behind others.
+/// How a receiver gets at a message that follows others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// Each message before it is received into a pool, and copied out of there when it is asked
-    /// for.
+    /// Receives each preceding message into a pool, and copies it out of there when it is wanted.
     Pool,
-    /// The same, after the wanted message has arrived, too (SO_RCVLOWAT).
+    /// The same, but only after the wanted message has also arrived (SO_RCVLOWAT).
     Awaited,
-    /// Whatever has arrived is read at once into memory of the library, and every message copied
-    /// out of there.
+    /// Reads arrived bytes at once into memory of the library, and copies every message out of
+    /// there.
     Bulk,
-    /// It is taken out of the middle of the stream; the others stay where they are.
+    /// Takes it out of the middle of the stream; the others stay where they are.
     Seek,
-    /// The same by a way of TCP's that is given: the kernel module, SO_PEEK_OFF, library memory.
+    /// The same with one given mechanism for TCP: the kernel module, SO_PEEK_OFF, library memory.
     Module,
-    /// By SO_PEEK_OFF on TCP.
+    /// With SO_PEEK_OFF on TCP.
     Peek,
     /// By draining into library memory.
     Drain,
@@ -57,12 +56,12 @@ pub enum Way {
     Fabric,
     /// A mailbox of messages.
     Mailbox,
-    /// The same messages, but those that come unexpected are copied aside.
+    /// The same messages, but unexpected ones are copied aside.
     Aside,
 }
 
 impl Way {
-    /// The only way by which the library is to take bytes out of the middle of TCP.
+    /// The only mechanism that the library may use to take bytes out of the middle of TCP.
     pub fn of_tcp(self) -> Option<seekwire::seek::Way> {
         match self {
             Self::Module => Some(seekwire::seek::Way::Module),
@@ -73,7 +72,7 @@ impl Way {
     }
 }
 
-/// A way on a carrier, as it is called in tables and legends.
+/// A way on a carrier, as tables and legends name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
     /// The name of the variant.
@@ -91,18 +90,18 @@ impl Mode {
     }
 }
 
-/// What the sender sends, and in which order it is received.
+/// The messages of the sender, and the order in which they are received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// Bytes of each message.
     pub size: u64,
-    /// N: messages that are skipped before the one that is wanted, and received after it.
+    /// N: messages that are skipped before the wanted one, and received after it.
     pub skip: u64,
-    /// The sender's write(2)s are of at most this many bytes, each leaving at once; `None`: one
-    /// for each message.
+    /// The sender's write(2)s are of at most this many bytes, each sent at once; `None`: one for
+    /// each message.
     pub piece: Option<u64>,
-    /// `None`: the messages are nothing but bytes. Else both ends are mailboxes, and tags 0, 1, ..
-    /// of so many come over and over; [`Plan::skip`] of each lap, the first ones, come unexpected.
+    /// `None`: the messages are nothing but bytes. Else both ends are mailboxes, and this many
+    /// tags, 0, 1, .., repeat; the first [`Plan::skip`] of each lap come unexpected.
     pub tags: Option<u64>,
     /// Messages of a connection.
     pub messages: u64,
@@ -117,7 +116,7 @@ impl Plan {
         Self { size, skip, piece: None, tags: None, messages: MESSAGES }
     }
 
-    /// Bytes that are there when the wanted message is.
+    /// Bytes that have arrived when the wanted message has.
     pub fn group_bytes(self) -> u64 {
         match self.tags {
             None => (self.skip + 1) * self.size,
@@ -125,10 +124,10 @@ impl Plan {
         }
     }
 
-    /// What to ask of SO_RCVBUF, which the kernel doubles for its own overhead: what is skipped has
-    /// to fit, with some room, but a sender that runs far ahead only fills the caches with what
-    /// nobody wants yet. The kernel merges what comes into buffers of up to 17 pieces of 32 KiB,
-    /// and frees them only as a whole.
+    /// SO_RCVBUF to request, which the kernel doubles for its own overhead: skipped messages have
+    /// to fit, with some room, but a sender that runs far ahead only fills the caches with bytes
+    /// that nobody wants yet. The kernel merges arriving bytes into buffers of up to 17 pieces of
+    /// 32 KiB, and frees them only as a whole.
     pub fn receive_buffer(self) -> u64 {
         const LEAST: u64 = 512 << 10;
         (self.group_bytes() * 5 / 4).max(LEAST)
@@ -145,7 +144,7 @@ impl Plan {
     }
 }
 
-/// What a receiver is told.
+/// Order to a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receive {
     /// How messages are received.
@@ -160,7 +159,7 @@ pub struct Receive {
     pub processor: Option<usize>,
 }
 
-/// What a sender is told.
+/// Order to a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Send {
     /// The carrier of the messages.
@@ -169,7 +168,7 @@ pub struct Send {
     pub processor: Option<usize>,
 }
 
-/// What a receiver does in its turn.
+/// Work of a receiver in its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
     /// Counts from 1.
@@ -180,12 +179,12 @@ pub struct Turn {
     pub messages: u64,
 }
 
-/// What a receiver reports about its turn.
+/// A receiver's report about its turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     /// Number of the turn, from 1.
     pub turn: u64,
-    /// Of all its connections.
+    /// Messages of all its connections.
     pub messages: u64,
     /// User and system time, from before a connection is opened until after it is closed.
     pub user_ns: u64,
@@ -193,19 +192,20 @@ pub struct Account {
     pub system_ns: u64,
     /// User and system time between the first and the last message.
     pub messages_ns: u64,
-    /// By the clock, between the first and the last message.
+    /// Real time between the first and the last message.
     pub elapsed_ns: u64,
-    /// `None` where there are no such counters.
+    /// Instructions of user space and kernel; `None` without such counters.
     #[serde(default)]
     pub instructions: Option<u64>,
-    /// Of a thousand messages, opening and closing left out; `None` where they cannot be counted.
+    /// System calls for a thousand messages, without opening and closing; `None` where they cannot
+    /// be counted.
     #[serde(default)]
     pub system_calls: Option<u64>,
     /// Bytes of messages that were copied, by the kernel and in this process; `None` where that is
     /// not known.
     #[serde(default)]
     pub copied: Option<u64>,
-    /// SO_RCVBUF; `None`: left to the kernel, because so large a buffer may not be asked for.
+    /// SO_RCVBUF; `None`: left to the kernel, because so large a buffer is not allowed.
     #[serde(default)]
     pub receive_buffer: Option<u64>,
     /// Bytes by carrier, if the library counted them.
@@ -214,7 +214,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Adds what another turn took.
+    /// Adds the account of another turn.
     pub fn add(&mut self, other: Self) {
         self.messages += other.messages;
         self.user_ns += other.user_ns;
@@ -237,7 +237,8 @@ impl Account {
     }
 }
 
-/// Generous: a slow machine must not look like a hang. For a turn of ten connections at 50 MB/s.
+/// Generous, so that a slow machine does not look like a hang. For a turn of ten connections at 50
+/// MB/s.
 pub(super) fn patience(plan: Plan) -> Duration {
     Duration::from_secs(30 + plan.size / 5000)
 }

@@ -1,4 +1,4 @@
-//! A sender and a receiver as processes of their own, which work only when it is their turn.
+//! A sender and a receiver as processes of their own, which work only in their turn.
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
@@ -7,11 +7,11 @@ use super::plan::{Account, Carrier, Mode, Plan, Receive, Send, Turn, Way, patien
 use crate::context::Context;
 use crate::launch::{Program, Running};
 
-/// Segments of shared memory by default, and at most; of [`SEGMENT`] bytes.
+/// Default and maximum number of shared memory segments of [`SEGMENT`] bytes.
 const SEGMENTS: std::ops::RangeInclusive<u64> = 64..=1024;
 const SEGMENT: u64 = 32 << 10;
 
-/// A receiver and the sender of what it receives.
+/// A receiver and its sender.
 #[derive(Debug)]
 pub struct Pair {
     carrier: Carrier,
@@ -25,7 +25,7 @@ impl Pair {
     ///
     /// # Errors
     ///
-    /// If this way cannot be gone here.
+    /// If this way cannot be used here.
     pub fn start(context: &Context<'_>, mode: Mode, plan: Plan) -> Result<Self> {
         let [sending, receiving] = [processor(); 2];
         let (send, receive): (Program, Box<dyn Fn(u16) -> Result<Program>>) = match mode.way {
@@ -57,7 +57,7 @@ impl Pair {
         Ok(Self { carrier: mode.carrier, sender, receiver, turns: 0 })
     }
 
-    /// Lets the two work; everybody else of the experiment waits meanwhile.
+    /// Lets the two work; all other processes of the experiment wait meanwhile.
     pub fn turn(&mut self, repetitions: u64, messages: u64) -> Result<Account> {
         self.turns += 1;
         let turn = self.turns;
@@ -91,8 +91,8 @@ fn role(
     name: &str,
     order: &impl serde::Serialize,
 ) -> Result<Program> {
-    // What is skipped has to fit, as it has to fit into a receive buffer; and who waits sleeps,
-    // because it is processor time that is measured.
+    // Skipped messages have to fit, as they have to fit into a receive buffer; and a waiting end
+    // sleeps, because processor time is measured.
     let segments = (2 * plan.group_bytes() / SEGMENT)
         .clamp(*SEGMENTS.start(), *SEGMENTS.end())
         .next_power_of_two();
@@ -105,9 +105,9 @@ fn role(
         .timeout(patience(plan)))
 }
 
-/// The processor of sender and receiver. They share one: what is copied would else come out of
-/// another processor's cache, which on some machines costs ten times what the copy does, and on
-/// virtual ones differs from moment to moment. In the paper it came from a network interface.
+/// The processor of sender and receiver. They share one: otherwise copied bytes would come out of
+/// another processor's cache, which on some machines costs ten times as much as the copy, and on
+/// virtual ones varies from moment to moment. In the paper they came from a network interface.
 pub fn processor() -> Option<usize> {
     let allowed = rustix::thread::sched_getaffinity(None).ok()?;
     (0..rustix::thread::CpuSet::MAX_CPU).rfind(|&processor| allowed.is_set(processor))

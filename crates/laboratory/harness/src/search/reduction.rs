@@ -1,7 +1,7 @@
 //! Processor time saved against a baseline, in percent.
 //!
-//! Each round gives one reduction, of two values that were measured in turns; the mean of these and
-//! its standard error are what the paper plots.
+//! Each round gives one reduction, from two values that were measured in turns; the paper plots
+//! their mean and its standard error.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::record::{Metric, Samples, Selector};
 use crate::stats::Mean;
 use crate::text;
 
-/// What a mode saves in a case.
+/// The saving of a mode in a case.
 #[derive(Clone, Copy, Debug)]
 pub struct Reduction {
     /// The messages.
@@ -31,7 +31,7 @@ pub struct Reduction {
     pub percent: Mean,
 }
 
-/// What every mode saves against the modes called `baselines` on the same carrier.
+/// The savings of every mode against the modes called `baselines` on the same carrier.
 pub fn reductions(
     samples: &Samples,
     cases: &[Case],
@@ -65,7 +65,7 @@ pub fn reductions(
     found
 }
 
-/// What is saved, for people.
+/// The saved quantity, for people.
 fn what<'a>(mut reductions: impl Iterator<Item = &'a Reduction>) -> &'static str {
     match reductions.next() {
         Some(reduction) if reduction.metric == INSTRUCTIONS => "Instructions",
@@ -73,7 +73,7 @@ fn what<'a>(mut reductions: impl Iterator<Item = &'a Reduction>) -> &'static str
     }
 }
 
-/// One curve for each of `curves`, a name and what belongs to it; bars are standard errors.
+/// A curve for each of `curves`, a name and its reductions; bars are standard errors.
 pub fn figure(
     file: String,
     title: String,

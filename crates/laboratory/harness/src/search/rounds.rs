@@ -1,9 +1,9 @@
 //! Cases times modes, for several rounds.
 //!
-//! A value is the processor time of many connections. Those of the different modes are not made one
-//! value after the other but in turns of a few connections each, so that what is compared lies as
-//! close together in time as possible: on a virtual machine the speed of a processor changes from
-//! one second to the next.
+//! A value is the processor time of many connections. The modes do not measure one value after the
+//! other but take turns of a few connections each, so that compared connections lie as close
+//! together in time as possible: on a virtual machine the speed of a processor changes from one
+//! second to the next.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -28,12 +28,12 @@ const TURNS: u64 = 10;
 /// Failed values after which a mode is given up in a case.
 const FAILURES: usize = 2;
 
-/// Bytes that warm a receiver up, and the memory that its messages come in: what a virtual machine
-/// has never touched costs more than any copy. The second is for those who are in a hurry.
+/// Bytes that warm up a receiver and the memory of its messages: memory that a virtual machine has
+/// never touched costs more than any copy. The second is for quick runs.
 const WARM_UP: u64 = 64 << 20;
 const QUICK_WARM_UP: u64 = 16 << 20;
 
-/// What is received, and the modes that are compared.
+/// The messages, and the modes that are compared.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The messages.
@@ -47,13 +47,13 @@ pub struct Case {
 }
 
 impl Case {
-    /// How the case is called on a carrier.
+    /// The name of the case on a carrier.
     pub fn name(&self, carrier: Carrier) -> String {
         format!("{}, {}", carrier.name(), self.plan.describe())
     }
 
-    /// Connections that `mode` makes in a turn, of those of the case. Opening takes libfabric as
-    /// long as hundreds of messages; it is the messages that are compared.
+    /// Number of connections of the case that `mode` makes in a turn. In libfabric, opening takes
+    /// as long as hundreds of messages; only the messages are compared.
     fn in_turn(mode: Mode, repetitions: u64) -> u64 {
         if mode.way == Way::Fabric { 1 } else { repetitions }
     }
@@ -75,13 +75,12 @@ impl Case {
     }
 }
 
-/// How many connections make a value.
+/// Number of connections behind a value.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// As in the paper, or as the user wishes.
     pub repetitions: u64,
-    /// A value moves at most so many bytes, but takes one connection at least; `None`: whatever it
-    /// takes.
+    /// A value moves at most this many bytes, but at least one connection; `None`: no limit.
     pub most_bytes: Option<u64>,
 }
 
@@ -109,7 +108,8 @@ impl Effort {
 ///
 /// # Errors
 ///
-/// Only an interruption (^C) ends the whole run; what cannot be measured is a sample with an error.
+/// Only an interruption (^C) ends the whole run; a value that cannot be measured is a sample with
+/// an error.
 pub fn measure(context: &Context<'_>, cases: &[Case], rounds: usize) -> Result<Samples> {
     let progress = context.progress();
     let total: Duration = cases.iter().map(Case::estimate).sum::<Duration>() * rounds as u32;
@@ -176,7 +176,7 @@ fn values(
     }
     let turns = TURNS.min(case.repetitions);
     for turn in 0..turns {
-        // What cannot be divided goes to the first turns.
+        // The first turns take the remainder.
         let repetitions = case.repetitions / turns + u64::from(turn < case.repetitions % turns);
         for index in order(pairs.len(), round * TURNS as usize + turn as usize, 0) {
             if modes[index].way == Way::Fabric && turn > 0 {

@@ -1,4 +1,4 @@
-//! Connections between sender and receiver, and what they say before the messages.
+//! Connections between sender and receiver, and the exchange before the messages.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,7 +17,7 @@ const SEND_BUFFER: usize = 64 << 10;
 /// How long both ends may take to find the ring.
 const UPGRADE: Duration = Duration::from_secs(10);
 
-/// What the receiver asks for.
+/// The receiver's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     /// Bytes of each message.
@@ -52,12 +52,12 @@ pub(super) trait Connection: Read + Write + Sized {
 
     fn listen() -> io::Result<(Self::Listener, SocketAddr)>;
     fn accept(listener: &Self::Listener) -> io::Result<Self>;
-    /// Of a connected socket through which nothing went yet.
+    /// Wraps a connected socket that has not carried any bytes yet.
     fn connected(socket: TcpStream) -> io::Result<Self>;
-    /// Makes it ready for the messages; both ends do so at the same time.
+    /// Makes it ready for the messages; both ends call it at the same time.
     fn prepare(&mut self) -> Result<()>;
     fn set_nodelay(&self) -> io::Result<()>;
-    /// Ends the direction of sending.
+    /// Ends the sending direction.
     fn finish(&self) -> io::Result<()>;
     fn traffic(&self) -> Option<Traffic>;
 }
@@ -73,9 +73,9 @@ impl Connection for TcpStream {
 
     fn accept(listener: &TcpListener) -> io::Result<Self> {
         let (socket, _) = listener.accept()?;
-        // What waits in the sender's socket is sent when an acknowledgement comes, and on loopback
-        // that is in the receiver's system call and time: it should be little, and need no timers
-        // (BBR paces).
+        // Bytes that wait in the sender's socket are sent when an acknowledgement arrives, and on
+        // loopback that happens in the receiver's system call and time: they should be few, and
+        // need no timers (BBR paces).
         sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER)?;
         let _ = sockopt::set_tcp_congestion(&socket, "reno");
         Ok(socket)
@@ -142,17 +142,17 @@ impl Connection for seekwire::Stream {
     }
 }
 
-/// What a receiver knows about its connections.
+/// Where a receiver connects, and with which buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     sender: SocketAddr,
-    /// What to ask of SO_RCVBUF; `None`: nothing.
+    /// SO_RCVBUF to request; `None`: the kernel's choice.
     receive_buffer: Option<u64>,
 }
 
 impl Target {
     /// Connections to `sender` with receive buffers of `receive_buffer` bytes, if the kernel allows
-    /// them. A buffer that is too small would be worse than the kernel's own choice.
+    /// that. A buffer that is too small would be worse than the kernel's own choice.
     pub(super) fn new(sender: SocketAddr, receive_buffer: u64) -> Result<Self> {
         let trial = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
         let granted =
@@ -160,7 +160,7 @@ impl Target {
         Ok(Self { sender, receive_buffer: granted.then_some(receive_buffer) })
     }
 
-    /// A connection on which the messages will follow, and its SO_RCVBUF if that was set.
+    /// Opens a connection on which the messages follow; also returns its SO_RCVBUF if that was set.
     pub(super) fn open<C: Connection>(&self, request: Request) -> Result<(C, Option<u64>)> {
         let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
         // Before it connects, because the window's scale is settled then.
@@ -175,7 +175,7 @@ impl Target {
     }
 }
 
-/// Sets SO_RCVBUF and returns what it is then: the kernel doubles it, for its own overhead.
+/// Sets SO_RCVBUF and returns the resulting value: the kernel doubles it, for its own overhead.
 fn ask(socket: &impl std::os::fd::AsFd, bytes: u64) -> io::Result<u64> {
     let bytes = bytes as usize;
     // Beyond rmem_max this takes CAP_NET_ADMIN.

@@ -1,8 +1,9 @@
 //! Sender and receiver of the message search (see [`crate::search`]).
 //!
-//! The sender serves one connection after the other: it is told size and number of messages, says
-//! one byte when it is ready, and sends them, as far ahead as the buffers allow. The receiver does
-//! as many connections as each line of its standard input says, and prints what they cost.
+//! The sender serves one connection after the other: it receives the size and number of messages,
+//! sends one byte when it is ready, and then the messages, as far ahead as the buffers allow. The
+//! receiver opens as many connections as each line of its standard input orders, and prints what
+//! they cost.
 
 mod connection;
 mod receive;
@@ -18,14 +19,14 @@ use serde::de::DeserializeOwned;
 
 use crate::search::{Receive, Send};
 
-/// Sends, as `order` (JSON) says.
+/// Sends, as `order` (JSON) specifies.
 pub(super) fn send(order: Option<String>) -> Result<()> {
     let order: Send = parse(order)?;
     stay_on(order.processor)?;
     send::serve(order.carrier, &mut std::io::stdout())
 }
 
-/// Receives, as `order` (JSON) says.
+/// Receives, as `order` (JSON) specifies.
 pub(super) fn receive(order: Option<String>) -> Result<()> {
     let order: Receive = parse(order)?;
     stay_on(order.processor)?;

@@ -10,7 +10,7 @@ use crate::search::plan::Turn;
 use crate::search::{Account, Receive};
 use anyhow::{Context as _, Result};
 
-/// Does what each line of `orders` says, until there are no more.
+/// Executes each line of `orders`, until there are no more.
 pub(super) fn take_turns(
     order: &Receive,
     orders: impl BufRead,
@@ -51,7 +51,7 @@ fn take_turn(
     for _ in 0..turn.repetitions {
         let before = Usage::now()?;
         account.receive_buffer = search.open(request)?;
-        // Only where nothing is measured.
+        // Only where no times are measured.
         let mut calls = (turn.turn == 1).then(system_calls).flatten();
         let opened = Usage::now()?;
         search.receive(turn.messages)?;

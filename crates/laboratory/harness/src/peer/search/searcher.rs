@@ -1,5 +1,5 @@
-//! What the ways to get at a message share: how a message says which it is, and the connection that
-//! it comes by.
+//! Code that the ways to get at a message share: how a message carries its number, and the
+//! connection that it arrives on.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::launch::Traffic;
 use crate::search::Plan;
 
 /// Writes its number into a message: into both ends if it is long enough, else into as much of it
-/// as there is.
+/// as fits.
 pub(super) fn stamp(message: &mut [u8], number: u64) {
     let number = number.to_le_bytes();
     let length = message.len();
@@ -25,7 +25,7 @@ pub(super) fn stamp(message: &mut [u8], number: u64) {
     message[..head].copy_from_slice(&number[..head]);
 }
 
-/// What is looked at of a message.
+/// The parts of a message that are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ends {
     head: [u8; 8],
@@ -41,7 +41,7 @@ impl Ends {
         Self { head, tail: tail.copied().unwrap_or(head) }
     }
 
-    /// Of a message that lies where the sender put it.
+    /// Those of a message that lies where the sender put it.
     pub(super) fn of_loan(loan: &SeekLoan<'_>, size: usize) -> Self {
         let (mut head, mut tail) = ([0; 8], [0; 8]);
         let mut start = 0;
@@ -67,7 +67,7 @@ impl Ends {
     }
 }
 
-/// Whether what was found is message `number`.
+/// Fails unless the received message is message `number`.
 pub(super) fn check(plan: Plan, found: Ends, number: u64) -> Result<()> {
     let expected = Ends::expected(plan.size as usize, number);
     ensure!(
@@ -77,7 +77,7 @@ pub(super) fn check(plan: Plan, found: Ends, number: u64) -> Result<()> {
     Ok(())
 }
 
-/// A receiver of messages that come in one order and are wanted in another.
+/// A receiver of messages that arrive in one order and are wanted in another.
 pub(super) trait Search {
     /// Opens a connection; its SO_RCVBUF, if that was set.
     fn open(&mut self, request: Request) -> Result<Option<u64>>;
@@ -91,8 +91,8 @@ pub(super) trait Search {
         None
     }
 
-    /// Makes sure that nothing more has come, and closes the connection. Which carriers the bytes
-    /// took, where known.
+    /// Makes sure that nothing more has arrived, and closes the connection. Returns which carriers
+    /// the bytes took, where known.
     fn close(&mut self) -> Result<Option<Traffic>>;
 }
 
@@ -113,16 +113,16 @@ impl<C> Slot<C> {
 }
 
 impl<C: Read> Slot<C> {
-    /// Takes the connection, after the end of its stream.
+    /// Takes the connection after the end of its stream.
     pub(super) fn end(&mut self) -> Result<C> {
         let rest = self.get()?.read(&mut [0])?;
-        ensure!(rest == 0, "there is more than was asked for");
+        ensure!(rest == 0, "more has arrived than was requested");
         self.connection.take().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
     }
 }
 
-/// Memory to receive into that was used before. All ways have it at the same place in its page: see
-/// [`Buffer`].
+/// Memory to receive into that was used before. For all ways it is at the same place in its page:
+/// see [`Buffer`].
 pub(super) fn touched(len: usize) -> Buffer {
     let mut buffer = Buffer::new(len);
     buffer.fill(1);
@@ -131,13 +131,13 @@ pub(super) fn touched(len: usize) -> Buffer {
 
 /// A stream that can be received out of order.
 pub(super) trait Seekable: Read + Write + Sized {
-    /// A connection of which the messages are the next bytes, and its SO_RCVBUF if that was set.
+    /// Opens a connection whose next bytes are the messages; also its SO_RCVBUF if that was set.
     fn open(target: &Target, request: Request) -> Result<(Self, Option<u64>)>;
 
     /// Fills `message` with the bytes that begin at `offset`.
     fn seek(&self, message: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Bytes that went through memory of the library, where that is known.
+    /// Bytes that passed through memory of the library, where that is known.
     fn moved(&self) -> Option<u64>;
 
     fn traffic(&self) -> Option<Traffic>;
@@ -151,7 +151,7 @@ impl Seekable for SeekStream {
             .ok()
             .filter(|name| stream.way().is_ok_and(|way| way.name() != name))
         {
-            bail!("this kernel does not seek by the way \"{name}\"");
+            bail!("this kernel does not support seeking with \"{name}\"");
         }
         Ok((stream, receive_buffer))
     }

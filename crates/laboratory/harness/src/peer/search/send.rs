@@ -23,14 +23,14 @@ fn listen<C: Connection>(announce: &mut impl Write) -> Result<()> {
     announce.flush()?;
     loop {
         let mut connection = C::accept(&listener).context("cannot accept connections")?;
-        // A receiver that fails says so itself; the next one deserves a sender.
+        // A receiver that fails reports so itself; the next one deserves a sender.
         if let Err(error) = serve_one(&mut connection) {
             seekwire_program::tell(format_args!("lab-peer: {error:#}"));
         }
     }
 }
 
-/// Sends the messages that are asked for, and waits until the receiver is gone.
+/// Sends the requested messages, and waits until the receiver is gone.
 pub(super) fn serve_one<C: Connection>(connection: &mut C) -> Result<()> {
     let request = welcome(connection)?;
     if request.piece < request.size {
@@ -41,7 +41,7 @@ pub(super) fn serve_one<C: Connection>(connection: &mut C) -> Result<()> {
         _ => send_tagged(connection, request)?,
     }
     connection.finish()?;
-    // Whatever the receiver says, e.g. that it is a mailbox.
+    // Skip the receiver's announcements, e.g. that it is a mailbox.
     loop {
         match connection.read(&mut [0; 64]) {
             Ok(0) => return Ok(()),
@@ -62,7 +62,7 @@ fn send_bytes<C: Connection>(connection: &mut C, request: Request) -> Result<()>
     Ok(())
 }
 
-/// As a mailbox sends them.
+/// Sends as a mailbox does.
 fn send_tagged<C: Connection>(connection: &mut C, request: Request) -> Result<()> {
     connection.write_all(&HELLO)?;
     let mut message = vec![1u8; HEADER + request.size as usize];

@@ -1,4 +1,4 @@
-//! Receivers of messages with tags: a mailbox, and what libraries do without seeks.
+//! Receivers of messages with tags: a mailbox, and the usual way of libraries without seeks.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufReader, Read};
@@ -16,8 +16,8 @@ use crate::search::Plan;
 /// Memory into which [`Aside`] reads what has arrived.
 const BULK: usize = 256 << 10;
 
-/// The laps of a connection: number of the first message, tags in it, and how many of these come
-/// unexpected.
+/// The laps of a connection: number of the first message, its number of tags, and how many of them
+/// come unexpected.
 fn laps(plan: Plan, messages: u64) -> impl Iterator<Item = (u64, u64, u64)> {
     let tags = plan.tags.unwrap_or(1);
     (0..messages).step_by(tags as usize).map(move |first| {
@@ -26,14 +26,14 @@ fn laps(plan: Plan, messages: u64) -> impl Iterator<Item = (u64, u64, u64)> {
     })
 }
 
-/// A mailbox. What is expected is posted before it comes; what is not is asked for when all of it
-/// is known to be there.
+/// A mailbox. Expected messages are posted before they arrive; unexpected ones are requested once
+/// all of them are known to be there.
 pub(super) struct Mailboxes<S: SeekSocket> {
     plan: Plan,
     target: Target,
     mailbox: Option<Mailbox<S>>,
     message: Vec<u8>,
-    /// Buffers for what is expected.
+    /// Buffers for expected messages.
     spare: Vec<Vec<u8>>,
     posted: VecDeque<Ticket>,
 }
@@ -83,20 +83,20 @@ impl<S: SeekSocket + Seekable> Search for Mailboxes<S> {
         match mailbox.recv_any(&mut self.message) {
             Err(RecvError::Closed) => Ok(mailbox.get_ref().traffic()),
             Err(error) => Err(error.into()),
-            Ok(envelope) => bail!("there is more than was asked for: {envelope:?}"),
+            Ok(envelope) => bail!("more has arrived than was requested: {envelope:?}"),
         }
     }
 }
 
-/// What libraries do: whatever has arrived is read at once, and messages that nobody waits for are
-/// copied aside. Large ones that somebody waits for go straight to their buffer.
+/// The usual way of libraries: arrived bytes are read at once, and messages that nobody waits for
+/// are copied aside. Large ones that are awaited go straight to their buffer.
 pub(super) struct Aside<C> {
     plan: Plan,
     slot: Slot<BufReader<C>>,
     aside: HashMap<u64, VecDeque<Vec<u8>>>,
     spare: Vec<Vec<u8>>,
     message: Vec<u8>,
-    /// As a mailbox has them: a buffer for each that is expected.
+    /// As in a mailbox: a buffer for each expected message.
     expected: Vec<Vec<u8>>,
     sequence: u32,
 }
@@ -117,7 +117,7 @@ impl<C: Connection> Aside<C> {
         }
     }
 
-    /// Receives the next message of this tag, which is the `nth` that is expected.
+    /// Receives the next message of this tag, the `nth` of the expected ones.
     fn take(&mut self, tag: u64, nth: Option<usize>) -> Result<Ends> {
         if let Some(found) = self.aside.get_mut(&tag).and_then(VecDeque::pop_front) {
             self.message.copy_from_slice(&found);

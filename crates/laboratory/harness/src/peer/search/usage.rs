@@ -1,4 +1,4 @@
-//! What this process has used so far.
+//! Resources that this process has used so far.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ impl Usage {
         (nanoseconds(self.user, earlier.user), nanoseconds(self.system, earlier.system))
     }
 
-    /// Nanoseconds by the clock since `earlier`.
+    /// Nanoseconds of real time since `earlier`.
     pub(super) fn elapsed(self, earlier: Self) -> u64 {
         (self.clock - earlier.clock).as_nanos() as u64
     }
@@ -55,7 +55,7 @@ pub(super) enum Instructions {
 
 impl Instructions {
     /// `None` where the processor, the hypervisor or the administrator (perf_event_paranoid) does
-    /// not let them be counted.
+    /// not allow counting them.
     pub(super) fn new() -> Option<Self> {
         if counts_instructions() {
             return Some(Self::Clock);
@@ -66,7 +66,7 @@ impl Instructions {
         Some(Self::Counter(counter))
     }
 
-    /// How many there were so far.
+    /// Number of instructions so far.
     pub(super) fn read(&mut self) -> Option<u64> {
         match self {
             Self::Counter(counter) => counter.read().ok(),
@@ -78,8 +78,8 @@ impl Instructions {
     }
 }
 
-/// System calls of this thread, while it lasts, which slows each of them down; `None` without
-/// tracefs, or for those who may not read it.
+/// Counts system calls of this thread, which slows each of them down meanwhile; `None` without
+/// tracefs, or without permission to read it.
 pub(super) fn system_calls() -> Option<Counter> {
     let id =
         std::fs::read_to_string("/sys/kernel/tracing/events/raw_syscalls/sys_enter/id").ok()?;

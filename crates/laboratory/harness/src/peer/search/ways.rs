@@ -1,8 +1,7 @@
-//! The ways to get at a message that lies behind others.
+//! The ways to get at a message that follows others.
 //!
-//! All of them look at the same bytes of each message: its ends, which carry its number. Whatever
-//! memory a way needs besides its connection is there, and has been touched, before anything is
-//! measured.
+//! All of them look at the same bytes of each message: its ends, which carry its number. Memory
+//! that a way needs besides its connection exists and has been touched before anything is measured.
 
 use std::io;
 use std::net::TcpStream;
@@ -19,20 +18,20 @@ use super::tagged::{Aside, Mailboxes};
 use crate::launch::Traffic;
 use crate::search::{Carrier, Plan, Way};
 
-/// Memory into which [`Bulk`] reads, at least.
+/// Minimum size of the memory into which [`Bulk`] reads.
 const BULK: usize = 256 << 10;
 
-/// A receiver that is told what is wanted.
+/// A receiver that takes requests for single messages.
 trait Pick {
-    /// Receives the message behind `skip` others.
+    /// Receives the message after `skip` others.
     fn wanted(&mut self, skip: usize) -> io::Result<Ends>;
 
-    /// Receives number `index` of the `skip` messages that were skipped; asked for in order.
+    /// Receives number `index` of the `skip` messages that were skipped; called in order.
     fn skipped(&mut self, index: usize, skip: usize) -> io::Result<Ends>;
 }
 
-/// Receives all messages of a connection: group after group, of each the last message first. What
-/// is left at the end makes a smaller group.
+/// Receives all messages of a connection, group by group, the last message of each first. The
+/// messages left at the end make a smaller group.
 fn all_groups(pick: &mut impl Pick, plan: Plan, messages: u64) -> Result<()> {
     let mut first = 0;
     while first < messages {
@@ -77,7 +76,7 @@ pub(super) fn search(
     })
 }
 
-/// Each message that is skipped is received into a pool by itself.
+/// Receives each skipped message into a pool of its own.
 struct Pool<C> {
     plan: Plan,
     slot: Slot<C>,
@@ -105,7 +104,7 @@ impl<C: Connection> Search for Pool<C> {
     }
 
     fn copied(&self, messages: u64) -> Option<u64> {
-        // Each once out of the kernel; those that were skipped once more out of the pool.
+        // Each once out of the kernel; the skipped ones once more out of the pool.
         let skipped = messages - messages.div_ceil(self.plan.skip + 1);
         Some((messages + skipped) * self.plan.size)
     }
@@ -134,8 +133,8 @@ impl<C: Connection> Pick for Pool<C> {
     }
 }
 
-/// As [`Pool`], but sleeps until the whole group has arrived. What a seek saves against this it
-/// saves by copying less, not by waking up less often.
+/// As [`Pool`], but sleeps until the whole group has arrived. A seek saves against this by copying
+/// less, not by waking up less often.
 struct Awaited {
     pool: Pool<TcpStream>,
     plan: Plan,
@@ -175,13 +174,12 @@ impl Pick for Awaited {
     }
 }
 
-/// Whatever has arrived is read at once into a buffer that holds two groups, or [`BULK`] if that is
-/// more.
+/// Reads arrived bytes at once into a buffer that holds two groups, or [`BULK`] if that is more.
 struct Bulk<C> {
     plan: Plan,
     slot: Slot<C>,
     buffer: Buffer,
-    /// Where the group begins, and where what was read ends.
+    /// Beginning of the group, and end of the bytes read.
     start: usize,
     end: usize,
     /// Bytes that were copied to make room for more, on this connection.
@@ -263,8 +261,8 @@ impl<C: Connection> Pick for Bulk<C> {
     }
 }
 
-/// The message that is wanted is taken out of the middle of the stream; those before it are
-/// received afterwards, as the stream's next bytes.
+/// Takes the wanted message out of the middle of the stream; the preceding ones are received
+/// afterwards, as the stream's next bytes.
 struct Seek<S> {
     plan: Plan,
     slot: Slot<S>,
@@ -290,7 +288,7 @@ impl<S: Seekable> Search for Seek<S> {
     }
 
     fn copied(&self, messages: u64) -> Option<u64> {
-        // Each once to where it is wanted, and what came through library memory once more.
+        // Each once to where it is wanted, and bytes that passed through library memory once more.
         Some(messages * self.plan.size + self.slot.connection.as_ref()?.moved()?)
     }
 
@@ -314,7 +312,7 @@ impl<S: Seekable> Pick for Seek<S> {
     }
 }
 
-/// As [`Seek`], but all messages are used where the sender put them, and not copied.
+/// As [`Seek`], but all messages are used where the sender put them, without a copy.
 struct Borrow {
     plan: Plan,
     slot: Slot<seekwire::Stream>,
@@ -365,7 +363,7 @@ mod tests {
     use super::super::send::serve_one;
     use super::*;
 
-    /// Every way gets every message, in the order in which they are wanted.
+    /// Every way receives every message, in the order in which they are wanted.
     #[test]
     fn all_ways_receive_all_messages() {
         for way in [Way::Pool, Way::Awaited, Way::Bulk, Way::Seek, Way::Mailbox, Way::Aside] {
