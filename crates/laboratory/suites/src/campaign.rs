@@ -15,26 +15,27 @@ use crate::verdict::{self, Difference};
 
 #[derive(Args)]
 pub(crate) struct Settings {
-    /// The suites; by default all
+    /// Names of suites; by default all
     names: Vec<String>,
-    /// How they are run; always plain, too, with which the others are compared
+    /// Modes in which they run; plain always runs as well, for comparison
     #[arg(long = "mode", value_enum, value_delimiter = ',')]
     modes: Vec<Mode>,
-    /// Only the suites, and parts of suites, that are fast
+    /// Run only the fast suites, and the fast parts of others
     #[arg(long)]
     fast: bool,
-    /// For results and logs
+    /// Directory for results and logs
     #[arg(long, default_value = "out/suites")]
     out: PathBuf,
     /// libseekwire.so; by default the one beside this program
     #[arg(long)]
     library: Option<PathBuf>,
-    /// For what suites fetch and build; by default seekwire/suites in the user's cache
+    /// Directory for files that suites fetch and build; by default seekwire/suites in the user's
+    /// cache
     #[arg(long, env = "SEEKWIRE_SUITES_CACHE")]
     cache: Option<PathBuf>,
 }
 
-/// Runs suites and says what came of it. True: no test fails accelerated only.
+/// Runs suites and prints the results. True: no test fails only accelerated.
 pub(crate) fn run(suites: &Path, settings: &Settings) -> Result<bool> {
     let suites = chosen(suites, settings)?;
     let scripts = std::path::absolute("scripts")?;
@@ -63,7 +64,7 @@ pub(crate) fn run(suites: &Path, settings: &Settings) -> Result<bool> {
     Ok(ours == 0)
 }
 
-/// What is wrong with a record that is Seekwire's fault, a line each.
+/// Failures in a record that are Seekwire's fault, a line each.
 pub(crate) fn failures(suite: &Suite, record: &Record) -> Vec<String> {
     let mut found: Vec<String> = record
         .differences
@@ -78,7 +79,7 @@ pub(crate) fn failures(suite: &Suite, record: &Record) -> Vec<String> {
         .collect();
     let ran = !matches!(record.end, End::NotRun(_));
     if ran && !suite.ring && record.counters.connections.attached > 0 {
-        found.push("connections were attached of programs that do not load the library".to_owned());
+        found.push("connections were attached by programs that do not load the library".to_owned());
     }
     found
 }
@@ -215,7 +216,7 @@ fn run_one(
     Ok(records)
 }
 
-/// Repeats what differs, and judges by that.
+/// Repeats the tests that differ, and judges them by their repeats.
 fn compare(
     stage: &Stage<'_>,
     suite: &Suite,
@@ -227,7 +228,7 @@ fn compare(
     if suspects.is_empty() {
         return Ok(Vec::new());
     }
-    eprintln!("    {} {}: {} differ, which are repeated", suite.name, record.mode, suspects.len());
+    eprintln!("    {} {}: {} differ and are repeated", suite.name, record.mode, suspects.len());
     let repeat = |mode: Mode| {
         (1..=verdict::REPEATS)
             .map(|number| {
@@ -269,7 +270,7 @@ fn tell(suite: &Suite, record: &Record) {
     }
 }
 
-/// Installs the Debian packages that a suite needs. `Some`: why they cannot be had.
+/// Installs the Debian packages that a suite needs. `Some`: why they cannot be installed.
 fn install(suite: &Suite, scripts: &Path) -> Result<Option<String>> {
     if suite.packages.is_empty() {
         return Ok(None);

@@ -28,7 +28,7 @@ pub(crate) struct Bytes {
 }
 
 impl Counters {
-    /// The sum of the files in `directory`. One that a process was killed over while writing it
+    /// The sum of the files in `directory`. A file that a killed process has not finished writing
     /// counts as none.
     pub(crate) fn sum(directory: &Path) -> std::io::Result<Self> {
         let mut sum = Self::default();
@@ -41,8 +41,8 @@ impl Counters {
         Ok(sum)
     }
 
-    /// Bytes that went by the ring, as the receivers counted them or the senders: one of the ends
-    /// may have been killed.
+    /// Bytes that went through the ring, as counted by the receivers or by the senders: one of the
+    /// ends may have been killed.
     pub(crate) fn ring(&self) -> u64 {
         self.bytes.tx_ring.max(self.bytes.rx_ring)
     }

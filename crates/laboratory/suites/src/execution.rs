@@ -18,26 +18,26 @@ use crate::outcome::{Outcome, Outcomes};
 use crate::record::End;
 use crate::suite::Suite;
 
-/// The status by which a script says that what it needs cannot be had here.
+/// Exit status of a script whose requirements cannot be met here.
 const CANNOT_BE_HAD: i32 = 4;
 
 /// How long fetching and building may take.
 const FETCHING: Duration = Duration::from_secs(1800);
 
-/// How often somebody who waits is told how far it is.
+/// Interval between reports of progress.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
 
-/// What all runs have in common.
+/// Parameters that all runs share.
 pub(crate) struct Stage<'a> {
     pub(crate) library: &'a Path,
-    /// Where the suites keep what they have fetched.
+    /// Directory where the suites keep fetched files.
     pub(crate) cache: &'a Path,
     /// The script that runs a command in a network namespace of its own.
     pub(crate) isolated: &'a Path,
     pub(crate) fast: bool,
 }
 
-/// What one run gave.
+/// Result of one run.
 pub(crate) struct Seen {
     pub(crate) end: End,
     pub(crate) seconds: u64,
@@ -46,12 +46,12 @@ pub(crate) struct Seen {
 }
 
 impl Stage<'_> {
-    /// Where `suite` keeps what it has fetched.
+    /// Directory where `suite` keeps fetched files.
     pub(crate) fn cache_of(&self, suite: &Suite) -> PathBuf {
         self.cache.join(&suite.name)
     }
 
-    /// Has `suite` fetch and build what it needs. `Some`: why it cannot be run.
+    /// Makes `suite` fetch and build its requirements. `Some`: why it cannot be run.
     pub(crate) fn fetch(&self, suite: &Suite, log: &Path) -> Result<Option<String>> {
         let cache = self.cache_of(suite);
         fs::create_dir_all(&cache).with_context(|| cache.display().to_string())?;
@@ -68,7 +68,7 @@ impl Stage<'_> {
         })
     }
 
-    /// Runs the tests of `suite`; `only` these, where it can tell them apart.
+    /// Runs the tests of `suite`; `only` these, if it can select them.
     pub(crate) fn tests(
         &self,
         suite: &Suite,
@@ -85,8 +85,8 @@ impl Stage<'_> {
         File::create(&results)?;
         fs::write(place("only"), only.iter().map(|test| format!("{test}\n")).collect::<String>())?;
 
-        // What the script leaves behind ends with its process namespace. The script is not its
-        // first process, to which signals and children without parents come in another way.
+        // Processes that the script leaves behind end with its process namespace. The script is not
+        // the first process in it, which receives signals and orphans in another way.
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
         command.arg(self.isolated).arg("env");
@@ -131,7 +131,7 @@ impl Stage<'_> {
     }
 
     fn describe(&self, command: &mut Command, suite: &Suite) {
-        // What the person who runs the suites has set must not change them.
+        // Settings of the person who runs the suites must not affect them.
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(|name| name.starts_with("SEEKWIRE")) {
                 command.env_remove(name);
@@ -148,7 +148,7 @@ fn start(command: &mut Command, log: &Path) -> Result<Child> {
     command.spawn().with_context(|| format!("cannot start {command:?}"))
 }
 
-/// Waits for its end; `None`: it took longer than `limit` and was killed.
+/// Waits for it to exit; `None`: it took longer than `limit` and was killed.
 fn wait(child: &mut Child, limit: Duration, tell: impl Fn(Duration)) -> Result<Option<ExitStatus>> {
     let began = Instant::now();
     let end = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
@@ -169,8 +169,8 @@ fn wait(child: &mut Child, limit: Duration, tell: impl Fn(Duration)) -> Result<O
     }
 }
 
-/// What a suite has written of its tests. A test that is named twice has passed if it did so each
-/// time.
+/// Outcomes of the tests, as a suite has written them. A test that is named twice has passed only
+/// if it did so each time.
 fn read(results: &Path) -> Result<Outcomes> {
     let mut outcomes = Outcomes::new();
     for line in BufReader::new(File::open(results)?).split(b'\n') {

@@ -26,7 +26,7 @@ use crate::page::Page;
 #[derive(Parser)]
 #[command(about = "Runs other projects' test suites on plain TCP and accelerated, and compares")]
 struct Arguments {
-    /// Where the suites are: a script each
+    /// Directory of the suites: a script each
     #[arg(long, default_value = "suites", global = true)]
     suites: PathBuf,
     #[command(subcommand)]
@@ -35,17 +35,17 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Names the suites
+    /// Lists the suites
     List,
     /// Runs suites; fails if a test that passes plain fails accelerated
     Run(campaign::Settings),
-    /// Writes the page of what has been run, there and where it is kept: there, suites that have not
-    /// been run keep what was known of them
+    /// Writes the page of results and joins it with the existing one: suites that have not been run
+    /// keep their parts
     Report {
-        /// Where `run` has put its results
+        /// Directory with the results of `run`
         #[arg(long, default_value = "out/suites")]
         out: PathBuf,
-        /// Where it is kept
+        /// The page to write
         #[arg(long, default_value = "docs/compatibility.md")]
         document: PathBuf,
     },

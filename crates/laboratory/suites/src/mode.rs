@@ -13,23 +13,23 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Mode {
     /// Without the library
     Plain,
-    /// As a user gets it
+    /// With the default settings
     Default,
-    /// Every connection is attached as early as it can be
+    /// Every connection is attached as early as possible
     Early,
     /// The same, and each connection goes back to TCP after some bytes
     Fallback,
 }
 
 impl Mode {
-    /// All of them; the plain one first, with which the others are compared.
+    /// All of them, first the plain one, with which the others are compared.
     pub(crate) const ALL: [Self; 4] = [Self::Plain, Self::Default, Self::Early, Self::Fallback];
 
     pub(crate) fn is_accelerated(self) -> bool {
         self != Self::Plain
     }
 
-    /// What is set for the library, beside where it is.
+    /// Settings for the library, besides its location.
     pub(crate) fn variables(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Plain | Self::Default => &[],

@@ -1,10 +1,10 @@
-//! What became of the tests of a suite.
+//! Outcomes of the tests of a suite.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What became of a test.
+/// Outcome of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {

@@ -5,27 +5,27 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
 const HEAD: &str = "# Compatibility\n\n\
-    Other projects' test suites, and workloads by their documentation where a project ships no tests, run on plain TCP and \
-    accelerated. This file is written by `make test-suites` from what was run.\n";
+    Test suites of other projects, or workloads from the documentation where a project ships no tests, run on plain TCP and \
+    accelerated. `make test-suites` writes this file from the results.\n";
 
-const METHOD: &str = "A suite runs *plain*, without the library; by *default*, as a user gets it; *early*, where every connection is \
-    attached as early as it can be; and by *fallback*, where in addition each connection goes back to TCP after 1000 bytes. A test that \
-    passes plain and not accelerated is repeated three times each way. Bytes are those of processes that ended by themselves: one that \
-    was killed writes no counters. A connection comes to the ring by calls that both ends make on it. One that is over after a few, or \
-    whose client has sent everything before the server accepts it, as in most tests of libuv and in requests to a web server that are \
-    not kept alive, stays on TCP: its ends find it below the threshold, the other end not there, or the connection over.\n\n\
+const METHOD: &str = "A suite runs *plain*, without the library; *default*, with the default settings; *early*, where every connection is \
+    attached as early as possible; and *fallback*, where in addition each connection goes back to TCP after 1000 bytes. A test that \
+    passes plain and not accelerated is repeated three times each way. Bytes are those of processes that exited by themselves: a \
+    killed process writes no counters. A connection moves to the ring in calls that both ends make on it. It stays on TCP if it ends \
+    after a few calls, or if its client has sent everything before the server accepts it, as in most tests of libuv and in requests to a \
+    web server without keep-alive: its ends then find it below the threshold, or the other end missing, or the connection closed.\n\n\
     | suite | mode | passed | failed | skipped | attached | bytes by the ring | differ |\n\
     |-------|------|-------:|-------:|--------:|---------:|------------------:|-------:|\n";
 
 const WHAT: &str = "## What they are";
 const DIFFERENCES: &str = "## Differences";
-const PLAIN: &str = "## What fails plain, too";
+const PLAIN: &str = "## Tests that also fail plain";
 
-/// What the page says of each suite, by name.
+/// The parts of the page, by suite.
 #[derive(Debug, Default)]
 pub(crate) struct Page(pub(crate) BTreeMap<String, Part>);
 
-/// What the page says of one suite, in lines of Markdown.
+/// The part about one suite, in lines of Markdown.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Part {
     /// When, at which commit and where it was run.
@@ -37,7 +37,7 @@ pub(crate) struct Part {
 }
 
 impl Page {
-    /// What [`Page`] has written; lines that it would not write are left out.
+    /// Parses a page that [`Page`] has written; lines that it would not write are left out.
     pub(crate) fn read(text: &str) -> Page {
         let mut page = Page::default();
         let mut runs = Vec::new();
@@ -82,7 +82,7 @@ impl Page {
         self.0.entry(suite.to_owned()).or_default()
     }
 
-    /// Keeps what `earlier` says of suites that this page does not know.
+    /// Keeps the parts of `earlier` about suites that this page does not have.
     pub(crate) fn keep(&mut self, earlier: Page) {
         for (name, part) in earlier.0 {
             self.0.entry(name).or_insert(part);
@@ -122,7 +122,7 @@ impl Display for Page {
         list(
             to,
             parts().flat_map(|part| &part.differences),
-            "None: what passes plain passes accelerated.",
+            "None: every test that passes plain passes accelerated.",
         )?;
         writeln!(to, "\n{PLAIN}\n")?;
         list(to, parts().filter_map(|part| part.fails_plain.as_ref()), "Nothing.")

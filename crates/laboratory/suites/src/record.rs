@@ -17,21 +17,21 @@ use crate::verdict::Difference;
 pub(crate) enum End {
     /// By itself.
     Finished,
-    /// It was over its limit and was killed.
+    /// It exceeded its limit and was killed.
     TimedOut,
-    /// With a status that no suite ends with.
+    /// With a status that no suite exits with.
     Died(String),
-    /// It did not begin.
+    /// It did not start.
     NotRun(String),
 }
 
-/// What was seen of a suite in one mode.
+/// Observations of a suite in one mode.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) suite: String,
     pub(crate) mode: Mode,
     pub(crate) circumstances: Circumstances,
-    /// Versions of what was tested.
+    /// Versions of the tested programs.
     pub(crate) version: String,
     /// Only the fast part.
     pub(crate) fast: bool,
@@ -39,11 +39,11 @@ pub(crate) struct Record {
     pub(crate) seconds: u64,
     pub(crate) counters: Counters,
     pub(crate) outcomes: Outcomes,
-    /// What was not as on plain TCP.
+    /// Differences from plain TCP.
     pub(crate) differences: Vec<Difference>,
 }
 
-/// Under what it was run.
+/// Conditions of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Circumstances {
     pub(crate) commit: String,
@@ -65,12 +65,12 @@ impl Record {
     }
 }
 
-/// Where results and logs of a suite are.
+/// Directory of the results and logs of a suite.
 pub(crate) fn directory(out: &Path, suite: &str) -> PathBuf {
     out.join(suite)
 }
 
-/// All that has been run.
+/// The records of all runs.
 pub(crate) fn load(out: &Path) -> Result<Vec<Record>> {
     let mut records = Vec::new();
     let entries = fs::read_dir(out).with_context(|| format!("results in {}", out.display()))?;

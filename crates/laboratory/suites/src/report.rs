@@ -31,7 +31,7 @@ pub(crate) fn page(suites: &[Suite], records: &[Record]) -> Page {
     page
 }
 
-/// The suites of which the page does not know.
+/// The suites that the page does not contain.
 pub(crate) fn missing<'a>(suites: &'a [Suite], page: &Page) -> Vec<&'a str> {
     let names = suites.iter().map(|suite| suite.name.as_str());
     names.filter(|name| !page.0.contains_key(*name)).collect()

@@ -1,5 +1,5 @@
-//! A suite: a script that fetches and runs another project's tests, with what its first comment
-//! says of it.
+//! A suite: a script that fetches and runs another project's tests, and the facts in its first
+//! comment.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-/// How long a suite may take that does not say.
+/// Time limit of a suite that sets none.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// A script below the directory of suites.
@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 pub(crate) struct Suite {
     pub(crate) name: String,
     pub(crate) script: PathBuf,
-    /// What it is, in a line.
+    /// Its description, in a line.
     pub(crate) about: String,
     /// How long its tests may take.
     pub(crate) limit: Duration,
@@ -23,7 +23,7 @@ pub(crate) struct Suite {
     pub(crate) fast: bool,
     /// Debian packages that it needs.
     pub(crate) packages: Vec<String>,
-    /// Whether connections are to come to the ring; not so for programs that do not load the
+    /// Whether connections should come to the ring; false for programs that do not load the
     /// library.
     pub(crate) ring: bool,
 }

@@ -25,8 +25,8 @@ impl Difference {
     }
 }
 
-/// Tests that passed plain and did not accelerated. Those that were never come to because the suite
-/// died are among them.
+/// Tests that passed plain and not accelerated, including those that were not reached because the
+/// suite died.
 pub(crate) fn suspects<'a>(plain: &'a Outcomes, accelerated: &Outcomes) -> Vec<&'a str> {
     plain
         .iter()
@@ -37,7 +37,7 @@ pub(crate) fn suspects<'a>(plain: &'a Outcomes, accelerated: &Outcomes) -> Vec<&
         .collect()
 }
 
-/// What the repeats of `suspects` say.
+/// Judges `suspects` by their repeats.
 pub(crate) fn judge(
     suspects: &[&str],
     plain: &[Outcomes],
