@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The routing identity of a service is its name. It introduces itself with a message for client
-//! "", and a client takes its leave with a message for service "".
+//! "", and a client leaves with a message for service "".
 
 use std::thread;
 use std::time::Instant;
@@ -20,14 +20,14 @@ use zmq::{Context, DEALER, Message, REQ, ROUTER, Socket};
 
 use crate::frames::{bind, connect, receive_exactly, send};
 
-/// Passes requests on until the last client has taken its leave.
+/// Passes requests on until the last client has left.
 pub(crate) fn broker(order: &Hub) -> Result<()> {
     let context = Context::new();
     let router = context.socket(ROUTER)?;
     router.set_router_mandatory(true)?;
     ready(&bind(&router, &order.address)?)?;
     let mut services: Vec<Vec<u8>> = Vec::new();
-    // What clients asked before all services were there.
+    // Requests of clients from before all services were there.
     let mut early = Vec::new();
     while services.len() < order.members {
         let [from, empty, to, body] = receive_exactly(&router)?;
@@ -53,7 +53,7 @@ pub(crate) fn broker(order: &Hub) -> Result<()> {
     services.iter().try_for_each(|service| send(&router, [&service[..], b"", b"", b""]))
 }
 
-/// Replies to requests until the broker takes its leave.
+/// Replies to requests until the broker leaves.
 pub(crate) fn service(order: &Member) -> Result<()> {
     let context = Context::new();
     let broker = context.socket(DEALER)?;
@@ -70,8 +70,8 @@ pub(crate) fn service(order: &Member) -> Result<()> {
     }
 }
 
-/// Clients, each in a thread and with a connection of its own, that ask one service after the
-/// other.
+/// Clients, each in a thread and with a connection of its own, that send requests to one service
+/// after the other.
 pub(crate) fn clients(order: &Member) -> Result<()> {
     let context = Context::new();
     let brokers: Vec<Socket> = (0..order.clients)
@@ -98,7 +98,7 @@ fn ask(broker: &Socket, service: &str, request: Message) -> Result<Message> {
     Ok(broker.recv_msg(0)?)
 }
 
-/// Asks the services in turn, each with what the one before replied, and checks that.
+/// Sends a request to each service in turn, the reply of the preceding one, and checks the replies.
 fn ask_all(order: &Member, broker: &Socket) -> Result<(Latencies, f64)> {
     let mut journey = Journey::new(order.size);
     let mut message = Message::from(journey.first());

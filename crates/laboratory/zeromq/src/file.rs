@@ -1,6 +1,6 @@
 //! Transfer of files between two DEALER sockets: the sender announces a file with its length and
-//! checksum, and sends it in chunks; the receiver writes it to the disk, says so, reads it back and
-//! verifies it.
+//! checksum, and sends it in chunks; the receiver writes it to the disk, acknowledges it, reads it
+//! back and verifies it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use zmq::{Context, DEALER, Message, Socket};
 
 use crate::frames::{bind, connect};
 
-/// What the receiver says.
+/// Messages of the receiver.
 const STORED: &str = "stored";
 const VERIFIED: &str = "verified";
 

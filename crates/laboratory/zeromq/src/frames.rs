@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, anyhow};
 use zmq::{Message, SNDMORE, Socket};
 
-/// Listens on `address`, and returns where that is: the system chooses ports.
+/// Listens on `address`, and returns the actual address: the system chooses ports.
 pub(crate) fn bind(socket: &Socket, address: &str) -> Result<String> {
     socket.bind(address).with_context(|| format!("cannot listen on {address}"))?;
     socket
@@ -11,7 +11,7 @@ pub(crate) fn bind(socket: &Socket, address: &str) -> Result<String> {
         .map_err(|_| anyhow!("libzmq named its address in no known encoding"))
 }
 
-/// Connects to what [`bind`] returned elsewhere.
+/// Connects to an address that [`bind`] returned elsewhere.
 pub(crate) fn connect(socket: &Socket, address: &str) -> Result<()> {
     socket.connect(address).with_context(|| format!("cannot connect to {address}"))
 }
@@ -25,12 +25,12 @@ pub(crate) fn receive(socket: &Socket) -> Result<Vec<Message>> {
     Ok(frames)
 }
 
-/// The same, if there are so many frames.
+/// The same, if it has exactly this many frames.
 pub(crate) fn receive_exactly<const N: usize>(socket: &Socket) -> Result<[Message; N]> {
     let frames = receive(socket)?;
     frames
         .try_into()
-        .map_err(|frames: Vec<_>| anyhow!("{} frames came instead of {N}", frames.len()))
+        .map_err(|frames: Vec<_>| anyhow!("{} frames arrived instead of {N}", frames.len()))
 }
 
 /// Sends `frames` as one message.

@@ -1,10 +1,10 @@
-//! The pipeline of `flow-peers` (see [`seekwire_lab::pipeline`]) over PUSH and PULL, as the guide of
-//! libzmq has it. Every copy is a thread with sockets of its own. Source and second step are one
+//! The pipeline of `flow-peers` (see [`seekwire_lab::pipeline`]) over PUSH and PULL, as in the
+//! guide of libzmq. Every copy is a thread with sockets of its own. Source and second step are one
 //! process, first step and sink another, so that every block passes from process to process three
 //! times.
 //!
-//! What a stream may hold is dealt to its connections as high-water marks, for either end: libzmq
-//! counts messages.
+//! The limit of a stream is divided among its connections as high-water marks, for either end:
+//! libzmq counts messages.
 
 use std::io::{BufRead, stdin};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +16,10 @@ use seekwire_lab::messaging;
 use seekwire_lab::pipeline::{Order, Report, Resident, Sink, Source, StepWork, is_block};
 use zmq::{Context, Message, Socket, SocketType};
 
-/// How often who waits for a block looks whether there will be any.
+/// How often a thread that waits for a block checks whether any will come.
 const LOOK_MS: i32 = 20;
 
-/// What the threads of this process share.
+/// State that the threads of this process share.
 struct Shared<'c> {
     context: &'c Context,
     order: Order,
@@ -39,7 +39,7 @@ impl Shared<'_> {
 
     fn bound(&self, place: &str, name: &str, pipes: usize) -> Result<(Socket, String)> {
         let socket = self.socket(zmq::PUSH, pipes)?;
-        // The system chooses ports; names are up to us.
+        // The system chooses ports; we choose other names.
         let own =
             if place.starts_with("tcp:") { place.to_owned() } else { format!("{place}-{name}") };
         let address = crate::frames::bind(&socket, &own)?;
@@ -59,7 +59,7 @@ impl Shared<'_> {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).join(report);
     }
 
-    /// The next message; `None`: all is over.
+    /// The next message; `None` once the pipeline has finished.
     fn next(&self, from: &Socket) -> Result<Option<Message>> {
         loop {
             match from.recv_msg(0) {
@@ -104,7 +104,7 @@ pub(crate) fn run(place: &str, arguments: &[String]) -> Result<()> {
     messaging::report(&report)
 }
 
-/// Tells where this process listens, and hears where both do.
+/// Prints where this process listens, and reads where both do.
 fn meet(addresses: &[String]) -> Result<[Vec<String>; 2]> {
     messaging::ready(&addresses.join(" "))?;
     let mut line = String::new();
@@ -137,9 +137,9 @@ fn source_and_second(shared: &Shared<'_>, place: &str) -> Result<()> {
         while let Some(block) = making.next() {
             source.send(Message::from(block), 0)?;
         }
-        // How many there were goes the way of the blocks, and is none of them.
+        // The number of blocks takes the way of the blocks, and is none of them.
         source.send(&making.count().to_ne_bytes()[..], 0)?;
-        // The end of the other process ends this one.
+        // The other process ends this one by ending its input.
         stdin().lock().read_line(&mut String::new())?;
         shared.is_over.store(true, Ordering::Release);
         all(threads)

@@ -1,13 +1,13 @@
 //! Publish and subscribe: PUB and SUB, with the topic as the first frame.
 //!
-//! A publisher drops what a subscriber has no room for. So that nothing is lost, subscribers tell
-//! what has arrived, by a second connection, and the publisher keeps a window. It is an XPUB
-//! socket, which is a PUB socket that shows subscriptions: the publisher begins when it has seen
-//! all.
+//! A publisher drops messages for which a subscriber has no room. So that nothing is lost,
+//! subscribers acknowledge messages over a second connection, and the publisher keeps a window. It
+//! is an XPUB socket, which is a PUB socket that shows subscriptions: the publisher begins when it
+//! has seen all.
 //!
-//! The end is a message like the others: the publisher waits until all subscribers have told that
-//! it has arrived. libzmq keeps what is told to nobody for as long as the program runs, and has the
-//! program run for as long as it keeps something.
+//! The end is a message like the others: the publisher waits until all subscribers have
+//! acknowledged it. libzmq keeps acknowledgements that nobody receives while the program runs, and
+//! keeps the program running while it has any.
 
 use std::time::Instant;
 
@@ -20,14 +20,14 @@ use zmq::{Context, PULL, PUSH, SUB, Socket, XPUB};
 
 use crate::frames::{bind, connect, receive_exactly, send};
 
-/// Messages that may be on their way to a subscriber, and after how many of them it says that they
-/// have arrived.
+/// Messages that may be on their way to a subscriber, and the number of them after which it
+/// acknowledges them.
 const WINDOW: u64 = 1000;
 const STEP: u64 = 250;
 
-/// Topics beside those of messages: that only every [`STEP`]th arrival need be told from now on,
-/// the end with the number of messages of each topic, and one that is subscribed to last, with the
-/// number of the subscriber.
+/// Topics besides those of messages: a request to acknowledge only every [`STEP`]th arrival from
+/// now on, the end with the number of messages of each topic, and one that is subscribed to last,
+/// with the number of the subscriber.
 const QUICKLY: &str = "quickly";
 const END: &str = "end";
 const READY: &str = "ready/";
@@ -62,7 +62,7 @@ impl Publisher<'_> {
         Ok(())
     }
 
-    /// Waits until a subscriber tells that messages have arrived.
+    /// Waits until a subscriber acknowledges messages.
     fn hear(&mut self) -> Result<()> {
         let [rank, messages] = receive_exactly(&self.arrivals)?;
         let (rank, messages): (usize, u64) =
@@ -72,7 +72,7 @@ impl Publisher<'_> {
         Ok(())
     }
 
-    /// The most that is on its way to a subscriber.
+    /// The most that is on its way to one subscriber.
     fn outstanding(&self) -> u64 {
         self.sent.iter().zip(&self.arrived).map(|(sent, arrived)| sent - arrived).max().unwrap_or(0)
     }
@@ -86,19 +86,19 @@ fn subscribers(order: &Hub, topic: usize) -> impl Iterator<Item = usize> {
     (0..order.members).filter(move |&rank| subscribed(rank, topic))
 }
 
-/// Publishes on all topics in turn: first one message after the other has arrived everywhere, then
-/// as many as it can.
+/// Publishes on all topics in turn: first each message only after the preceding one has arrived
+/// everywhere, then as many as possible.
 pub(crate) fn publisher(order: &Hub) -> Result<()> {
     let context = Context::new();
     let (out, arrivals) = (context.socket(XPUB)?, context.socket(PULL)?);
     // The window is the limit. libzmq's own would drop messages for which there is room: it learns
-    // of room only when half of the messages have been taken, and a sender looks for such news once
-    // in a millisecond.
+    // of room only when half of the messages have been taken, and a sender checks for that once in
+    // a millisecond.
     out.set_sndhwm(0)?;
     ready(&format!("{} {}", bind(&out, &order.address)?, bind(&arrivals, &order.address)?))?;
     let mut there = 0;
     while there < order.members {
-        // A byte that says whether it is a subscription, and the topic.
+        // A byte that marks a subscription, and the topic.
         let subscription = out.recv_bytes(0)?;
         there += usize::from(
             subscription.get(1..).is_some_and(|topic| topic.starts_with(READY.as_bytes())),
@@ -138,8 +138,7 @@ pub(crate) fn publisher(order: &Hub) -> Result<()> {
     report(&Modelled::of(deliveries as f64 / began.elapsed().as_secs_f64(), &latencies, None)?)
 }
 
-/// Receives what it has subscribed to, and checks that it is that and nothing else, in order and
-/// complete.
+/// Receives the messages of its topics, and checks that they are complete, in order, and no others.
 pub(crate) fn subscriber(order: &Member) -> Result<()> {
     let context = Context::new();
     let (publisher, arrivals) = (context.socket(SUB)?, context.socket(PUSH)?);
@@ -170,14 +169,14 @@ pub(crate) fn subscriber(order: &Member) -> Result<()> {
                 let (got, sent) = (received[topic], published[topic]);
                 ensure!(
                     got == sent,
-                    Violation(format!("{got} of {sent} messages of topic {topic} came"))
+                    Violation(format!("{got} of {sent} messages of topic {topic} arrived"))
                 );
             }
             return tell(untold + 1);
         } else {
             let number = topics.iter().copied().find(|&number| name(number) == topic);
             let Some(number) = number else {
-                bail!(Violation(format!("'{topic}' came, nobody subscribed to it")))
+                bail!(Violation(format!("'{topic}' arrived without a subscription")))
             };
             contents.check_number(received[number], &message)?;
             let is_compared = step == 1 || received[number] % SHARE == 0;
@@ -186,7 +185,7 @@ pub(crate) fn subscriber(order: &Member) -> Result<()> {
             if untold == step {
                 tell(std::mem::take(&mut untold))?;
             }
-            // While the publisher measures latencies, it has been told by now.
+            // While the publisher measures latencies, it has received the acknowledgement by now.
             if is_compared {
                 contents.check_body(number as u64, &message)?;
             }

@@ -11,7 +11,7 @@ use zmq::{Context, DEALER, Message, ROUTER};
 
 use crate::frames::{bind, connect, receive_exactly, send};
 
-/// Scatters, gathers and checks, round after round, each with what came back in the one before.
+/// Scatters, gathers and checks, round after round; each sends the results of the preceding one.
 pub(crate) fn root(order: &Hub) -> Result<()> {
     let context = Context::new();
     let workers = context.socket(ROUTER)?;
@@ -34,14 +34,15 @@ pub(crate) fn root(order: &Hub) -> Result<()> {
         for (rank, block) in ranks.iter().zip(&mut blocks) {
             send(&workers, [Message::from(&rank[..]), std::mem::replace(block, Message::new())])?;
         }
-        // In whatever order they come.
+        // In any order.
         for _ in &ranks {
             let [from, result] = receive_exactly(&workers)?;
             let rank = ranks.iter().position(|rank| **rank == *from);
             let Some(place) = rank.and_then(|rank| blocks.get_mut(rank)) else {
-                return Err(
-                    Violation(format!("a result came from {from:?}, who is no worker")).into()
-                );
+                return Err(Violation(format!(
+                    "a result arrived from {from:?}, which is no worker"
+                ))
+                .into());
             };
             *place = result;
         }
@@ -56,7 +57,7 @@ pub(crate) fn root(order: &Hub) -> Result<()> {
     report(&Modelled::of(rate, &latencies, None)?)
 }
 
-/// Not zero, which libzmq keeps for identities of its own.
+/// Not zero, which libzmq reserves for identities of its own.
 fn identity(rank: usize) -> Vec<u8> {
     format!("worker {rank}").into_bytes()
 }

@@ -1,5 +1,5 @@
-//! Request and reply, push and pull between two ends, with libzmq's default options, as its perf
-//! tools have them (<https://github.com/zeromq/libzmq/tree/v4.3.4/perf>).
+//! Request and reply, push and pull between two ends, with libzmq's default options, as in its perf
+//! tools (<https://github.com/zeromq/libzmq/tree/v4.3.4/perf>).
 
 use anyhow::{Result, anyhow, ensure};
 use seekwire_lab::messaging::{self, Ask, Drive, Kind, Reading, Test};
@@ -9,7 +9,7 @@ use crate::frames::{bind, connect};
 
 /// A socket that replies.
 struct Rep(Socket, Message);
-/// A socket that asks, and its next request.
+/// A socket that sends requests, and its next request.
 struct Req(Socket, Message);
 /// A socket that receives.
 struct Pull(Socket, Message);
@@ -74,7 +74,7 @@ fn serve_on(context: &zmq::Context, control: &Socket, address: &str) -> Result<(
             return Ok(());
         };
         tests += 1;
-        // The system chooses ports; names are up to us.
+        // The system chooses ports; we choose other names.
         let own = if address.starts_with("tcp:") {
             address.to_owned()
         } else {
@@ -95,7 +95,7 @@ fn serve_on(context: &zmq::Context, control: &Socket, address: &str) -> Result<(
             }
         };
         let finish: Ask = serde_json::from_slice(&control.recv_bytes(0)?)?;
-        ensure!(finish == Ask::Finish, "{finish:?} came instead of the end");
+        ensure!(finish == Ask::Finish, "{finish:?} arrived instead of the end");
         control.send(&serde_json::to_vec(&measured)?, 0)?;
     }
 }

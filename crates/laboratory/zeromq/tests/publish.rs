@@ -1,5 +1,5 @@
-//! How publishing over libzmq ends: nobody leaves before it has heard what others have to tell it,
-//! since they would keep it, and wait, for ever.
+//! How publishing over libzmq ends: no program leaves before it has received all messages for it,
+//! since the others would keep them, and wait, forever.
 
 use std::path::PathBuf;
 use std::time::Duration;
