@@ -1,5 +1,5 @@
-/* What the stages of the experiment `flow-peers` do with blocks, in C and C++: as crates/laboratory/lab/src/pipeline
- * has it in Rust. Orders are eight numbers, the report is a line of JSON. */
+/* Work of the stages of the experiment `flow-peers` on blocks, in C and C++, as crates/laboratory/lab/src/pipeline
+ * does it in Rust. Orders are eight numbers, the report is a line of JSON. */
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -145,7 +145,7 @@ static int ascending(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-/* `sums`: what the steps have added up. `end`: when the sink knew that there were no more. */
+/* `sums`: the sums of the steps. `end`: when the sink knew that no more blocks would come. */
 static void print_report(const uint64_t sums[STEPS], uint64_t end) {
     printf("{\"blocks\":%" PRIu64 ",\"seconds\":%.9f,\"sums\":[%" PRIu64 ",%" PRIu64 ",%" PRIu64 "]", sink_blocks,
            (double)(end - sink_begun) / 1e9, sums[0], sums[1], sink_sum);

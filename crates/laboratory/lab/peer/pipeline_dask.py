@@ -53,7 +53,7 @@ class Pipeline:
         self.begun = time.monotonic_ns()
 
     def send(self, number):
-        # Only moments that are looked at are told, as everywhere.
+        # Only moments that are evaluated are recorded, as in the other pipelines.
         now = time.monotonic_ns()
         moment = now if self.interval_ns or number == 0 else 0
         block = made(self.words, number, moment)

@@ -1,5 +1,5 @@
 /* The pipeline over GStreamer's core: pad ! queue ! identity ! queue ! identity ! queue ! fakesink. Its elements have
- * no copies: what comes behind a queue is one thread, so each step has one. A queue is bounded in bytes. The steps are
+ * no copies: all after a queue is one thread, so each step has one. A queue is bounded in bytes. The steps are
  * probes at the pads of the identity elements, the sink is one at that of fakesink; buffers are passed on as they are. */
 #include <gst/gst.h>
 
@@ -93,7 +93,7 @@ int main(int count, char **arguments) {
         GstMapInfo map;
         if (!buffer || !gst_buffer_map(buffer, &map, GST_MAP_WRITE))
             abort();
-        /* As others get it: cleared. */
+        /* Cleared, as in the other pipelines. */
         memset(map.data, 0, order.size);
         source_fill((uint64_t *)map.data, moment);
         gst_buffer_unmap(buffer, &map);

@@ -19,7 +19,7 @@ int main(int count, char **arguments) {
             return nullptr;
         }
         uint64_t moment = source_moment();
-        /* As others get it: cleared. */
+        /* Cleared, as in the other pipelines. */
         uint64_t *block = static_cast<uint64_t *>(calloc(1, order.size));
         if (!block)
             abort();

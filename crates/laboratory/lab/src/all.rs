@@ -1,4 +1,4 @@
-//! All experiments one after the other, whatever becomes of each, and the site of them.
+//! All experiments one after the other, whatever becomes of each, and their site.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::site::{self, Site};
 
 use crate::text;
 
-/// What became of a run of all experiments.
+/// Outcome of a run of all experiments.
 #[derive(Debug)]
 pub struct All {
     /// Those that were measured.
@@ -40,7 +40,7 @@ pub fn run(options: &Options) -> Result<All> {
     run_these(experiments(), options)
 }
 
-/// The same with experiments of whatever origin.
+/// The same with any experiments.
 ///
 /// # Errors
 ///
@@ -67,7 +67,7 @@ pub fn run_these(experiments: &[&dyn Experiment], options: &Options) -> Result<A
     for (index, experiment) in wanted.iter().enumerate() {
         let left = remaining(begun.elapsed(), done, total);
         seekwire_program::tell(format_args!(
-            "== {} ({} of {}, {} left after it); about {} for all that is left",
+            "== {} ({} of {}, {} left after it); about {} for the rest",
             experiment.name(),
             index + 1,
             wanted.len(),
@@ -103,8 +103,8 @@ pub fn run_these(experiments: &[&dyn Experiment], options: &Options) -> Result<A
     })
 }
 
-/// What is left of `total`, of which `done` was to have taken as long as it was estimated to, but
-/// took `elapsed`.
+/// Remaining time of `total`. `done` is the estimate for the part that has finished, which took
+/// `elapsed`.
 fn remaining(elapsed: Duration, done: Duration, total: Duration) -> Duration {
     let pace = if done.is_zero() { 1.0 } else { elapsed.as_secs_f64() / done.as_secs_f64() };
     total.saturating_sub(done).mul_f64(pace)

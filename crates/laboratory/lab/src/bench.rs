@@ -27,7 +27,7 @@ pub(crate) const RATE: Metric =
 pub(crate) const CONNECTIONS: Metric =
     Metric { name: "connections", unit: "1/s", better: Better::Higher };
 
-/// What is done with messages; described at the head of `peer/streambench.c`.
+/// Operation on messages; described at the head of `peer/streambench.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Operation {
@@ -64,7 +64,7 @@ impl Test {
     }
 }
 
-/// What a peer reports about a test, one JSON object per line.
+/// A peer's report about a test, one JSON object per line.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) operation: Operation,
@@ -106,7 +106,7 @@ impl Report {
     }
 }
 
-/// Who exchanges the bytes.
+/// The programs that exchange the bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Peer {
     /// The unmodified C program.
@@ -115,7 +115,7 @@ pub(crate) enum Peer {
     Role(PathBuf, &'static str),
 }
 
-/// How they exchange them.
+/// The sockets through which they exchange them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Socket {
     Tcp,
@@ -167,7 +167,7 @@ impl Pair {
         self
     }
 
-    /// Runs a server and a client that does `tests` in order; every report goes to `report`, even
+    /// Runs a server and a client that runs `tests` in order; every report goes to `report`, even
     /// if a later test fails.
     pub(crate) fn run(
         &self,
@@ -222,11 +222,11 @@ impl Pair {
         Ok(Server { running, address, _directory: directory })
     }
 
-    /// A client of `server` that does `tests`, not started yet.
+    /// A client of `server` that runs `tests`, not started yet.
     pub(crate) fn client(&self, server: &Server, tests: &[Test]) -> Program {
         let time: Duration = tests.iter().map(|test| test.time).sum();
         let tests = tests.iter().flat_map(|test| ["--test".to_owned(), test.argument()]);
-        // Generous: a slow machine must not look like a hang.
+        // Generous, so that a slow machine does not look like a hang.
         self.program("drive", Side::Near)
             .args(&server.address)
             .args(tests)

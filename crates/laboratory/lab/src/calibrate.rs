@@ -1,5 +1,5 @@
-//! At which size of messages it becomes cheaper to take them in place than to move everything into
-//! library memory.
+//! The message size from which on it is cheaper to take messages in place than to move everything
+//! into library memory.
 //!
 //! The receiver of the papers' microbenchmark (eight messages are skipped, the ninth is received,
 //! then the eight), once each way, in alternation, over loopback TCP; its processor time is
@@ -31,7 +31,7 @@ const BYTES: usize = 4 << 20;
 const GROUPS: usize = 200;
 const ROUNDS: usize = 7;
 
-/// What was found.
+/// Result of a calibration.
 #[derive(Debug)]
 pub struct Calibration {
     /// Average size in bytes at which the ways change over.
@@ -46,15 +46,15 @@ pub struct Calibration {
 ///
 /// # Errors
 ///
-/// If there are no sockets to be had, or the file cannot be written.
+/// If no sockets can be created, or the file cannot be written.
 pub fn calibrate(file: Option<&Path>) -> Result<Calibration> {
     let path = match file {
         Some(file) => file.to_owned(),
         None => tuning::path()
             .context("neither XDG_CACHE_HOME nor HOME says where to keep the result")?,
     };
-    // Sender and receiver share a processor, as in the experiments: what is weighed is copies and
-    // system calls, not the way from cache to cache.
+    // Sender and receiver share a processor, as in the experiments: copies and system calls are
+    // compared, not the way from cache to cache.
     let allowed = sched_getaffinity(None)?;
     let mut one = CpuSet::new();
     one.set((0..CpuSet::MAX_CPU).rfind(|&processor| allowed.is_set(processor)).unwrap_or(0));
@@ -73,7 +73,7 @@ fn compare(path: PathBuf) -> Result<Calibration> {
             progress.step(&format!("round {}/{ROUNDS}: {size} B", round + 1));
             let ways = if round % 2 == 0 { [0, 1] } else { [1, 0] };
             for way in ways {
-                // In bulk whatever the size, or never.
+                // In bulk for any size, or never.
                 tuning::set_seek_switch([u32::MAX, 0][way]);
                 times[way].push(measure(size)?);
             }

@@ -1,10 +1,10 @@
-//! What papers say, and whether it is so here: claims that are judged by what was measured.
+//! Claims of papers, and whether they hold here, judged by the measurements.
 //!
 //! A claim names the number that decides (its evidence, with an interval) and the criterion. The
 //! verdict follows from the two, every time a report is made; where the interval contains the
-//! criterion, nothing can be told. Some claims are about a drawback, as a loss or a dip: they also
-//! say which way the number improves, and where it misses the criterion on that side, the claim is
-//! improved upon.
+//! criterion, nothing can be concluded. Some claims are about a drawback, such as a loss or a dip:
+//! they also name the direction in which the number improves, and where it misses the criterion on
+//! that side, the claim is improved upon.
 
 use crate::outcome::{At, ResultFile, Table};
 use crate::plot::Figure;
@@ -17,35 +17,35 @@ use crate::text;
 pub struct Claim {
     /// A few words, for lists.
     pub title: &'static str,
-    /// What is said, in a sentence of our own.
+    /// The claim, in a sentence of our own.
     pub statement: &'static str,
-    /// Who says it.
+    /// The origin of the claim.
     pub source: Source,
     /// The published number as text with its unit; empty if there is none.
     pub published: &'static str,
-    /// What is compared with the criterion, in words.
+    /// The quantity that is compared with the criterion, in words.
     pub measure: &'static str,
     /// Unit of the evidence; empty for ratios.
     pub unit: &'static str,
-    /// Finds that number in a result, or says why it is not there.
+    /// Finds that number in a result, or the reason why it is missing.
     pub evidence: fn(&ResultFile) -> Result<Estimate, String>,
-    /// What the number must be.
+    /// Condition that the number must meet.
     pub criterion: Criterion,
-    /// Which way the number improves, where missing the criterion on that side is better than what
-    /// is claimed.
+    /// The direction in which the number improves, where missing the criterion on that side is
+    /// better than the claim.
     pub better: Option<Better>,
-    /// What it means if it is not.
+    /// Explanation of a number that does not meet it.
     pub otherwise: &'static str,
 }
 
-/// Who makes a claim.
+/// The origin of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A publication: authors, title, and section, figure or table.
     Paper(&'static str),
-    /// The same, but it only expects so, and leaves it to others to measure.
+    /// The same, but it only expects the result, and leaves measuring it to others.
     Expectation(&'static str),
-    /// This project, of itself.
+    /// This project, about itself.
     Goal,
 }
 
@@ -58,11 +58,11 @@ pub struct Estimate {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// Rounds behind it: those in which all that it is made of was measured.
+    /// Underlying rounds: those in which all of its parts were measured.
     pub rounds: usize,
 }
 
-/// What a number must be.
+/// A condition on a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Criterion {
     /// This or more.
@@ -79,12 +79,12 @@ pub enum Criterion {
     Differs(f64),
 }
 
-/// What a result says about a claim.
+/// Outcome of judging a claim by a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The whole interval fulfils the criterion.
     Reproduced,
-    /// No part of the interval does, and all of it is better than what is claimed.
+    /// No part of the interval does, and all of it is better than the claim.
     ImprovedUpon,
     /// No part of the interval does.
     NotReproduced,
@@ -99,7 +99,7 @@ pub enum Verdict {
 pub struct Judgement {
     /// The verdict.
     pub verdict: Verdict,
-    /// What it was judged by.
+    /// The number that was judged.
     pub estimate: Option<Estimate>,
     /// Why, in a sentence.
     pub why: String,
@@ -108,7 +108,7 @@ pub struct Judgement {
 /// Published numbers beside ours.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// Where the published numbers stand.
+    /// Where the published numbers are found.
     pub source: &'static str,
     /// The numbers as curves; the paper's is one series and ours another. `None` if they are too
     /// few to draw.
@@ -161,7 +161,7 @@ impl Claim {
         }
     }
 
-    /// The unit as it stands behind a number.
+    /// The unit as it follows a number.
     pub(crate) fn unit_after(&self) -> String {
         if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) }
     }
@@ -283,8 +283,8 @@ impl Estimate {
         Self { value, low: value / error, high: value * error, rounds }.checked()
     }
 
-    /// A mean with its standard error (Student's t). One round has no interval; nothing can be told
-    /// from it.
+    /// A mean with its standard error (Student's t). One round has no interval and allows no
+    /// conclusion.
     ///
     /// # Errors
     ///
@@ -310,14 +310,14 @@ impl Estimate {
         Self { value, low: value - below, high: value + above, rounds }.checked()
     }
 
-    /// What stands in a file may be anything.
+    /// Checks the numbers, because a file may contain anything.
     fn checked(self) -> Result<Self, String> {
-        // Beyond, the steps of an axis cannot be computed.
+        // Beyond this, the steps of an axis cannot be computed.
         let fits = |number: f64| number.abs() < 1e100;
         match self.low <= self.value && self.value <= self.high && fits(self.low) && fits(self.high)
         {
             true => Ok(self),
-            false => Err("result.json has an interval that cannot be".to_owned()),
+            false => Err("result.json has an impossible interval".to_owned()),
         }
     }
 }
@@ -373,17 +373,17 @@ mod tests {
     fn what_is_better_than_claimed_improves_upon_it() {
         use Better::{Higher, Lower};
         let cases = [
-            // A loss that is claimed, and what is saved instead.
+            // A claimed loss, and a saving instead.
             (Criterion::Below(0.0), Higher, 1.0, 2.0, Verdict::ImprovedUpon),
             (Criterion::Below(0.0), Higher, -1.0, 2.0, Verdict::CannotBeTold),
             (Criterion::Below(0.0), Higher, -2.0, -1.0, Verdict::Reproduced),
-            // A dip that is claimed, and none.
+            // A claimed dip, and none.
             (Criterion::Above(0.0), Lower, -2.0, -1.0, Verdict::ImprovedUpon),
             (Criterion::Above(0.0), Lower, -2.0, 1.0, Verdict::CannotBeTold),
             // The other side of a range is not better.
             (Criterion::Between(0.9, 1.1), Lower, 0.5, 0.8, Verdict::ImprovedUpon),
             (Criterion::Between(0.9, 1.1), Lower, 1.2, 1.5, Verdict::NotReproduced),
-            // Nor is what falls short.
+            // Nor is a number that falls short.
             (Criterion::AtLeast(4.0), Higher, 1.0, 2.0, Verdict::NotReproduced),
             (Criterion::AtMost(0.5), Lower, 0.6, 0.7, Verdict::NotReproduced),
             (Criterion::Differs(0.0), Higher, -1.0, 1.0, Verdict::CannotBeTold),

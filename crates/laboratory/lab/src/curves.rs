@@ -15,8 +15,8 @@ const LEGEND_WIDTH: u32 = 230;
 /// A figure as an SVG document.
 ///
 /// # Errors
-///
-/// If it holds more than can be seen, a number that has no place on any axis, or the drawing
+/// If it holds more than can be seen, a number that no axis can show, or the drawing library cannot
+/// draw it.
 /// library cannot draw it.
 pub(crate) fn svg(figure: &Figure) -> Result<String> {
     if let Some(svg) = figure.bars()? {
@@ -108,7 +108,7 @@ impl Extent {
         let low = low.filter(|&value| value > 0.0).fold(high, f64::min);
         match scale {
             Scale::Linear | Scale::Signed => Self::Linear((0.0..high * 1.08).into()),
-            // Some air, and never an empty range.
+            // Some margin, and never an empty range.
             Scale::Log10 => Self::Log(Logarithmic((low / 1.3..high * 1.3).log_scale().into())),
             Scale::Log2 | Scale::Sizes => {
                 Self::Log(Logarithmic((low / 1.2..high * 1.2).log_scale().base(2.0).into()))

@@ -11,13 +11,13 @@ use crate::outcome::{Findings, Outcome, Recorded, ResultFile};
 
 /// Something that can be measured.
 pub trait Experiment: Sync {
-    /// The name by which users ask for it, and the name of its directory.
+    /// The name under which users ask for it, and the name of its directory.
     fn name(&self) -> &'static str;
 
-    /// What it measures, in a sentence or two.
+    /// The quantities that it measures, in a sentence or two.
     fn about(&self) -> &'static str;
 
-    /// What is asked, in a line.
+    /// The question that it answers, in a line.
     fn question(&self) -> &'static str {
         let about = self.about();
         about.split_once(". ").map_or(about, |(first, _)| first)
@@ -26,7 +26,8 @@ pub trait Experiment: Sync {
     /// The paper and figures that it follows, if any.
     fn paper_reference(&self) -> Option<&'static str>;
 
-    /// What it can support or not, the most important first; reports judge it by the result.
+    /// Claims that it can support or not, the most important first; reports judge them by the
+    /// result.
     fn claims(&self) -> &'static [Claim] {
         &[]
     }
@@ -42,7 +43,7 @@ pub trait Experiment: Sync {
         Duration::from_secs(if quick { 45 } else { 600 })
     }
 
-    /// Why it cannot run on this machine, if it cannot; what to do about it belongs there, too.
+    /// Why it cannot run on this machine, if so, and what to do about it.
     fn unavailable(&self, options: &Options) -> Option<String> {
         let _ = options;
         None
@@ -53,22 +54,22 @@ pub trait Experiment: Sync {
         &[]
     }
 
-    /// Measures. What cannot be measured here is a sample with an error, not a failure of the
-    /// experiment.
+    /// Measures. A reading that cannot be taken here is a sample with an error, not a failure of
+    /// the experiment.
     ///
     /// # Errors
     ///
-    /// If nothing at all can be measured, or the user interrupts. [`Unavailable`] where it turns out
+    /// If nothing at all can be measured, or the user interrupts. [`Unavailable`] if it turns out
     /// only now that it cannot run on this machine.
     fn run(&self, context: &Context<'_>) -> Result<Outcome>;
 
-    /// What follows from what was measured: now, or when a result is read that was kept without.
+    /// Findings from the readings: now, or when a result is read that was kept without them.
     /// Parameters and readings may be those of an earlier version, or damaged.
     fn findings(&self, recorded: Recorded<'_>) -> Findings;
 }
 
-/// Something that an experiment needs is not on this machine and could not be fetched. What can be
-/// told without trying to is for [`Experiment::unavailable`].
+/// Something that an experiment needs is missing on this machine and could not be fetched.
+/// [`Experiment::unavailable`] reports what can be detected without trying.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unavailable(pub String);

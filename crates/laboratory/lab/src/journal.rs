@@ -1,4 +1,4 @@
-//! What a run of every experiment leaves behind about those that have no new result.
+//! The record that a run of every experiment keeps of those without a new result.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::output::read_file;
 
-/// What became of the experiments that have no result of the last run of everything.
+/// Fate of the experiments that have no result from the last run of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Journal {
     /// Those that cannot run on this machine, and why.
@@ -19,7 +19,7 @@ pub(crate) struct Journal {
 impl Journal {
     pub(crate) const FILE: &'static str = "run.json";
 
-    /// The journal of a directory; empty where there is none, or something else of that name.
+    /// The journal of a directory; empty if it has none, or something else of that name.
     pub(crate) fn read(directory: &Path) -> Self {
         let text = read_file(&directory.join(Self::FILE)).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()

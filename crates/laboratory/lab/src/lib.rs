@@ -9,13 +9,13 @@
 //!   imaging       an image through filters on several hosts, over `seekwire-flow` (peer)
 //!   guests        two virtual machines that share memory, and programs in them
 //!   network       two hosts, their interfaces, and what passes between them
-//!   pipeline      what the stages of a pipeline do, in whatever runtime (peer, and programs of their own)
+//!   pipeline      work of the stages of a pipeline, in any runtime (peer, and programs of their own)
 //!   slides        servers of whole slides, and those that ask them for tiles
 //!   messaging     programs that exchange messages over libzmq (of their own) or mailboxes (peer)
 //!   limits        what the memory of this machine can do
 //! experiment      what can be measured
 //! run             experiments, one after another
-//! claim, verdict  what papers say, judged by what was measured
+//! claim, verdict  the claims of papers, judged by the measurements
 //! all, journal    every experiment in turn, and what became of each
 //! site, markdown  the site that joins all results, and tables in Markdown pages
 //! pack            results that are kept in little room
@@ -30,7 +30,7 @@
 //! `network` attaches two namespaces to a link.
 
 #![forbid(unsafe_code)]
-// They panic if the stream cannot be written: `seekwire_program::tell` does not.
+// They panic if the stream cannot be written to: `seekwire_program::tell` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod all;

@@ -1,4 +1,4 @@
-//! What the machine itself can do: copying memory, and passing a cache line between processors.
+//! The limits of the machine itself: copying memory, and passing a cache line between processors.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::Mutex;
@@ -40,7 +40,7 @@ impl Copying {
 /// One slot of the pool.
 struct Slot {
     full: AtomicBool,
-    /// Never contended: `full` says whose turn it is.
+    /// Never contended: `full` determines whose turn it is.
     bytes: Mutex<Vec<u8>>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn two_copy_pipeline(how: Copying, time: Duration) -> Result<f64> {
     let slot = || Slot { full: AtomicBool::new(false), bytes: Mutex::new(vec![1; how.chunk]) };
     let slots: Vec<Slot> = (0..how.chunks()).map(|_| slot()).collect();
     let done = AtomicBool::new(false);
-    // Waits until it is our turn with a slot, and hands it over; false when all is done.
+    // Waits for our turn with a slot, and hands it over; false when all is done.
     let turn = |slot: &Slot, full: bool, copy: &mut dyn FnMut(&mut Vec<u8>)| {
         let mut patience = Patience::default();
         while slot.full.load(Ordering::Acquire) != full {
@@ -121,7 +121,7 @@ pub(crate) fn two_copy_pipeline(how: Copying, time: Duration) -> Result<f64> {
                     turn(slot, true, &mut |bytes| black_box(&mut target).copy_from_slice(bytes));
                 }
             };
-            // The writer is under way, and all memory is there.
+            // The writer is running, and all memory has been touched.
             read_all();
             let begun = Instant::now();
             let mut bytes = 0usize;
@@ -146,7 +146,7 @@ pub(crate) fn two_copy_pipeline(how: Copying, time: Duration) -> Result<f64> {
 ///
 /// If there are not two processors.
 pub(crate) fn cache_line_round_trip(time: Duration) -> Result<f64> {
-    /// Alone on its cache line, and on the pair of lines that prefetchers like to fetch.
+    /// Alone on its cache line, and on the pair of lines that prefetchers fetch together.
     #[repr(align(128))]
     struct Line(AtomicU64);
     const BATCH: u64 = 1000;
@@ -192,8 +192,7 @@ pub(crate) fn cache_line_round_trip(time: Duration) -> Result<f64> {
     })
 }
 
-/// Spins, but not for ever: if the other thread shares this processor with somebody else, it is let
-/// run.
+/// Spins, and yields now and then, because the other thread may share this processor.
 #[derive(Default)]
 struct Patience(u32);
 

@@ -1,4 +1,4 @@
-//! Results that are kept in little room: the readings compressed, and a `result.json` without what
+//! Results stored compactly: the readings compressed, and a `result.json` without anything that
 //! follows from them: rows, tables, figures and the summary.
 
 use std::collections::BTreeMap;
@@ -27,14 +27,14 @@ struct Packed {
     rows_of_raw: RowsOfRaw,
 }
 
-/// What the readings do not say of the rows.
+/// Facts about the rows that the readings do not contain.
 #[derive(Serialize, Deserialize)]
 struct RowsOfRaw {
     /// The variant that all others are compared with.
     baseline: String,
     /// By metric.
     better: BTreeMap<String, Better>,
-    /// Whether the experiment's findings follow from the readings, too.
+    /// Whether the experiment's findings also follow from the readings.
     #[serde(default)]
     with_findings: bool,
 }
@@ -45,13 +45,13 @@ impl RowsOfRaw {
     }
 }
 
-/// The experiment that a result is of, if this program knows it.
+/// The experiment of a result, if this program knows it.
 pub(crate) fn experiment_of(result: &ResultFile) -> Option<&'static dyn Experiment> {
     let name = if result.experiment == DEMO { "programs" } else { &result.experiment };
     by_name(name).ok()
 }
 
-/// Puts what follows from the readings into a result that is kept without.
+/// Adds the findings to a result that is kept without them.
 fn find(result: &mut ResultFile, samples: &Samples) -> Result<(), String> {
     let experiment = experiment_of(result)
         .ok_or_else(|| format!("there is no experiment '{}'", result.experiment))?;
@@ -72,7 +72,7 @@ pub(crate) struct Kept {
 ///
 /// # Errors
 ///
-/// Why it cannot be read, for people.
+/// The reason why it cannot be read, for people.
 pub(crate) fn read(directory: &Path) -> Result<Kept, String> {
     let text =
         output::read_file(&directory.join(RESULT)).map_err(|why| format!("{RESULT}: {why}"))?;
@@ -104,9 +104,8 @@ fn unpack(file: &Path) -> io::Result<String> {
 }
 
 /// Packs the result in `directory`: compresses `raw.csv`, and leaves out of `result.json` the rows
-/// and, if they are those that this version finds, the findings. One that is packed already stays
-/// as it is. Returns how many bytes both took before, and take
-/// now.
+/// and, if this version finds the same ones, the findings. A packed result stays as it is. Returns
+/// the size of both files in bytes, before and after.
 ///
 /// # Errors
 ///
@@ -127,7 +126,7 @@ pub fn pack(directory: &Path) -> Result<(u64, u64)> {
     let mut rows_of_raw = RowsOfRaw { baseline, better, with_findings: false };
     let samples = rows_of_raw.samples(&raw).map_err(|why| anyhow!("{RAW}: {why}"))?;
     let rows = samples.rows(&rows_of_raw.baseline);
-    // Older results do not say how many pairs of readings are behind a ratio.
+    // Older results do not contain how many pairs of readings are behind a ratio.
     for (row, stored) in rows.iter().zip(&mut result.rows) {
         if let (Some(ratio), Some(stored)) = (&row.ratio, &mut stored.ratio) {
             stored.pairs = stored.pairs.or(ratio.pairs);

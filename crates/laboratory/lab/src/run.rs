@@ -11,14 +11,14 @@ use crate::output::Destination;
 use crate::progress::Progress;
 use crate::{curves, record};
 
-/// Runs the named experiments one after the other, and writes what they found into directories of
+/// Runs the named experiments one after the other, and writes their results into directories of
 /// their names.
 ///
 /// # Errors
 ///
 /// Unknown names, experiments that cannot run on this machine, and directories that cannot be
 /// written to are reported before anything runs. Afterwards the first experiment that fails ends
-/// the run; what earlier ones found has been written by then.
+/// the run; results of earlier ones have been written by then.
 pub fn run<N: AsRef<str>>(names: &[N], options: &Options) -> Result<Vec<Completed>> {
     interrupt::install();
     let chosen: Vec<&dyn Experiment> =
@@ -43,7 +43,7 @@ pub fn run<N: AsRef<str>>(names: &[N], options: &Options) -> Result<Vec<Complete
         .collect()
 }
 
-/// Runs one experiment, of whatever origin, and writes what it found into a directory of its name.
+/// Runs one experiment, known or not, and writes its result into a directory of its name.
 ///
 /// # Errors
 ///

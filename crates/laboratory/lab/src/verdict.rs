@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::claim::{Claim, Judgement, Source, Verdict};
 use crate::outcome::ResultFile;
 
-/// What an experiment says about its claims.
+/// Summary of the claims of an experiment.
 pub(crate) struct Overall {
     /// Class of its badge.
     pub(crate) class: &'static str,
@@ -16,8 +16,8 @@ pub(crate) struct Overall {
     pub(crate) judgements: Vec<(&'static Claim, Judgement)>,
 }
 
-/// Judges `claims` by `result`. The line is about what papers measured, else about what they
-/// expect, else about goals.
+/// Judges `claims` by `result`. The line is about claims that papers measured, else about those
+/// that they expect, else about goals.
 pub(crate) fn judge(claims: &'static [Claim], result: &ResultFile) -> Overall {
     let judgements: Vec<(&Claim, Judgement)> =
         claims.iter().map(|claim| (claim, claim.judge(result))).collect();

@@ -45,7 +45,7 @@ fn run(name: &str) -> Ran {
 }
 
 impl Ran {
-    /// Everything was measured, but for what this machine may not have.
+    /// Checks that everything was measured, except for what this machine may lack.
     fn is_complete(&self, keys: &[&str], plots: &[&str]) {
         let rows = self.result["rows"].as_array().unwrap();
         for row in rows.iter().filter(|row| row["variant"] != "libfabric") {
@@ -93,7 +93,7 @@ fn an_option_belongs_to_the_experiments_that_show_it() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(errors.contains("--netns is not an option of sockets, but of nic"), "{errors}");
     assert!(errors.contains("Usage: seekwire lab run"), "{errors}");
-    // Whatever else it needs.
+    // Regardless of its other requirements.
     let refused = seekwire(&["lab", "run", "sockets", "--weak-peer", "192.0.2.1"]);
     let errors = String::from_utf8(refused.stderr).unwrap();
     assert!(errors.contains("--weak-peer is not an option of sockets"), "{errors}");
@@ -116,7 +116,7 @@ fn a_name_that_is_wrong_is_told_with_the_right_ones() {
     assert!(errors.contains("seek-fragments") && errors.contains(" all]"), "{errors}");
 }
 
-/// Runs with both streams at a file where everything is refused, as a full disk refuses it.
+/// Runs with both streams at a file that refuses everything, as a full disk does.
 fn full(arguments: &[&str]) -> Option<i32> {
     let full = || fs::File::options().write(true).open("/dev/full").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_seekwire-lab"));
@@ -161,7 +161,7 @@ fn a_role_ends_with_the_laboratory_that_was_killed() {
     printed.read_line(&mut line).unwrap();
     assert!(line.starts_with("ready "), "{line}");
     laboratory.kill().unwrap();
-    // If the role lived on, this would wait for ever.
+    // If the role survived, this would wait forever.
     assert_eq!(printed.read_to_end(&mut Vec::new()).unwrap(), 0);
     laboratory.wait().unwrap();
 

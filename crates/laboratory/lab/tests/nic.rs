@@ -1,5 +1,5 @@
 //! `seekwire lab run nic` between namespaces that it makes itself, and between two hosts, which are
-//! namespaces, too.
+//! also namespaces.
 
 #![forbid(unsafe_code)]
 
@@ -146,7 +146,7 @@ fn namespaces_are_measured_in_all_steps_and_compared_with_the_thesis() {
         let has_iperf3 =
             spread(&result, "throughput beside iperf3, 64 KiB", "iperf3", "throughput");
         assert_eq!(result["summary"]["iperf3_agreement"].is_number(), has_iperf3.is_some());
-        // As fast as the thesis' link over that of what its weak hosts take with everything off,
+        // The rate of the thesis' link over the throughput of its weak hosts with everything off,
         // headers added.
         assert!(result["parameters"]["slow link of the weak receiver (b/s)"].as_u64().unwrap() > 0);
         for plot in [
@@ -169,7 +169,7 @@ fn namespaces_are_measured_in_all_steps_and_compared_with_the_thesis() {
     });
 }
 
-/// What a table says of a step.
+/// The cells of a step in a table.
 fn cells<'a>(result: &'a Value, title: &str, step: &str, host: &str) -> &'a [Value] {
     let tables = result["tables"].as_array().unwrap();
     let table =
@@ -218,7 +218,7 @@ fn with_a_peer_only_the_interface_here_is_set_and_it_is_put_back() {
                 assert!(cells[2..].iter().all(Value::is_number), "{cells:?}");
             }
         }
-        // What a veth says of itself; nothing here goes through 1 Gb/s.
+        // The speed that a veth reports; nothing here goes through 1 Gb/s.
         assert_eq!(
             result["parameters"]["speed of the link of the streams (Mb/s)"],
             near().speed_mbps.unwrap()
@@ -282,7 +282,7 @@ fn with_a_peer_only_the_interface_here_is_set_and_it_is_put_back() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && errors.contains("--weak-peer"), "{errors}");
 
-        // What is measured would have nothing to do with that interface.
+        // The measurement would have nothing to do with that interface.
         let output = command(out.path(), &["--peer", &address, "--iface", "lo"]).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(

@@ -1,4 +1,4 @@
-//! The site of a directory of results, from the results that this project keeps and from what
+//! The site of a directory of results, from the results that this project keeps and from files that
 //! others may put there.
 
 use std::fs;
@@ -30,7 +30,7 @@ fn site() -> &'static (TempDir, Site) {
     &SITE
 }
 
-/// The same as the laboratory has written them, before they were packed: a site has them whole.
+/// The same as the laboratory wrote them, before they were packed: a site has them whole.
 fn unpacked(name: &str) -> PathBuf {
     site().0.path().join("data").join(name)
 }
@@ -94,13 +94,13 @@ fn every_recorded_result_has_a_page_with_its_verdicts() {
         assert!(nic.contains(&format!("aria-label=\"Plot: {title}")), "{title}");
     }
 
-    // What a result has is drawn; no files beside it are needed.
+    // Results contain what is drawn; no files beside them are needed.
     for (name, plots) in [("nic", 10), ("zeromq", 8), ("models", 2)] {
         let page = read(out.path().join(format!("{name}.html")));
         assert!(page.matches("<svg ").count() >= plots && !page.contains("No plot:"), "{name}");
         assert!(!verdicts(&page).is_empty(), "{name}");
     }
-    // What nobody has measured is named with its command, and nothing else is.
+    // Every experiment without a result is named with its command, and no other is.
     for experiment in seekwire_lab::experiments() {
         let name = experiment.name();
         let is_named = index.contains(&format!("<code>seekwire lab run {name}</code>"));
@@ -355,7 +355,7 @@ struct Known {
     name: &'static str,
     fails: bool,
     unavailable: bool,
-    /// As it finds when it runs.
+    /// Whether it finds this only when it runs.
     lacks: bool,
 }
 
@@ -469,7 +469,7 @@ fn plots_are_drawn_from_the_result() {
     let wild = wild.map(|n| curve("one", vec![point(n, n), point(1.0, n), point(n, 1.0)]));
     assert_eq!(plots_of(wild.to_vec()).0, wild.len(), "as well as it goes");
 
-    // What nobody can see is not drawn, and the others are.
+    // Figures that nobody can see are not drawn, and the others are.
     let many = curve("one", (0..10_001).map(|n| point(f64::from(n), 1.0)).collect());
     let far = curve("one", vec![point(1.0, 1e101)]);
     let long = curve(&"x".repeat(501), vec![point(1.0, 1.0)]);

@@ -187,9 +187,8 @@ pub(super) struct LabRun {
 ///
 /// Reads the results below DIR, including those of a demo, and writes pages that need neither a
 /// server nor a network. The first page shows the machine and, for each experiment, its question,
-/// the verdict and the numbers behind it. Each experiment has a page with its claims, published
-/// numbers beside ours, plots, tables, what could not be measured, the setup and the raw data.
-///
+/// the verdict and the supporting numbers. Each experiment has a page with its claims, published
+/// numbers beside ours, plots, tables, failed measurements, the setup and the raw data.
 /// Verdicts follow from the numbers. A claim of a paper is reproduced when the whole 95 % interval
 /// meets its criterion. It is improved upon when the whole interval is better than what the paper
 /// found, for example no loss where the paper found one. It is not reproduced when no part of the

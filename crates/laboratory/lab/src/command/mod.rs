@@ -22,7 +22,7 @@ pub fn definitions() -> clap::Command {
         .mut_subcommand("lab", |lab| lab.mut_subcommand("run", particular::under_headings))
 }
 
-/// Does what the arguments of this process say.
+/// Executes the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
     if let Some(code) = seekwire_program::generate::asked(definitions) {
@@ -107,7 +107,7 @@ fn list() -> Result<()> {
             writeln!(out, "{:<14}  {line}", if index == 0 { name } else { "" })?;
         }
     }
-    writeln!(out, "\n`seekwire lab show NAME` says what an experiment measures, and how.")?;
+    writeln!(out, "\n`seekwire lab show NAME` describes what an experiment measures, and how.")?;
     Ok(())
 }
 
@@ -167,7 +167,7 @@ fn run(options: &arguments::LabRun) -> Result<()> {
         repetitions: options.repetitions,
         most_bytes: options.gigabytes.map(|gigabytes| (gigabytes.max(0.0) * 1e9) as u64),
         network: crate::network::options::Options {
-            // --netns says what is the case where no peer is named.
+            // --netns states the default, which applies where no peer is named.
             peer: options.peer.clone().filter(|_| !options.netns),
             weak_peer: options.weak_peer.clone(),
             interface: options.iface.clone(),
@@ -238,10 +238,10 @@ fn pages(options: &arguments::LabReport) -> Result<()> {
     let names: Vec<String> = changed.iter().map(|page| page.display().to_string()).collect();
     let mut out = standard::output()?.lock();
     match (what, &names[..]) {
-        (_, []) => writeln!(out, "Every page has what the results have.")?,
+        (_, []) => writeln!(out, "Every page matches the results.")?,
         (crate::Pages::Write, _) => writeln!(out, "Written: {}", names.join(", "))?,
         (crate::Pages::Check, _) => bail!(
-            "not as the results have it: {}; the same without --check writes them",
+            "different from the results: {}; the same command without --check updates them",
             names.join(", ")
         ),
     }

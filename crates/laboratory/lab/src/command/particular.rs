@@ -14,7 +14,7 @@ fn owners(option: &Arg) -> Vec<&'static str> {
     has_it.map(|experiment| experiment.name()).collect()
 }
 
-/// `lab run` with headings that say to which experiments an option belongs.
+/// `lab run` with headings that name the experiments to which an option belongs.
 pub(super) fn under_headings(run: Command) -> Command {
     run.mut_args(|option| match &owners(&option)[..] {
         [] => option,
@@ -48,7 +48,7 @@ pub(super) fn help(run: &Command, experiment: &str) -> String {
 pub(super) fn check(run: &Command, matches: &ArgMatches) -> Result<(), String> {
     let names: Vec<&String> = matches.get_many("names").into_iter().flatten().collect();
     let is_known = |name: &&String| experiments().iter().any(|one| one.name() == **name);
-    // `all` takes every option. Unknown experiments are reported by whoever parses the names.
+    // `all` takes every option. Unknown experiments are reported where the names are parsed.
     if names.is_empty() || !names.iter().all(is_known) {
         return Ok(());
     }
@@ -140,7 +140,7 @@ mod tests {
         ] {
             assert_eq!(checked(line), Ok(()), "{line}");
         }
-        // The names are missed by whoever wants them.
+        // The missing names are reported where they are used.
         let matches = run().ignore_errors(true).try_get_matches_from(["run", "--netns"]).unwrap();
         assert_eq!(check(&run(), &matches), Ok(()));
     }

@@ -31,10 +31,10 @@ pub(super) const SIZES: [u64; 17] = [
     64 << 10,
 ];
 
-/// Mark of a cell that a note tells about.
+/// Mark of a cell that a note explains.
 const DOUBT: &str = "*";
 
-/// What a table shows, and a figure in a file of this name.
+/// Contents of a table, and of a figure in a file of this name.
 pub(super) struct View<'a> {
     pub(super) figure: Option<&'static str>,
     pub(super) title: &'a str,
@@ -47,7 +47,7 @@ pub(super) struct View<'a> {
     pub(super) thesis: &'a [Column],
 }
 
-/// A table of what one number consists of.
+/// A table of the parts of one number.
 pub(super) struct Parts<'a> {
     pub(super) title: &'a str,
     pub(super) note: &'a str,
@@ -64,7 +64,7 @@ pub(super) struct Column {
     pub(super) name: &'static str,
     /// For each of [`SIZES`].
     pub(super) values: [f64; SIZES.len()],
-    /// A value that is shown as it was printed, but marked, and why.
+    /// A value that is shown as it was printed, but marked, with the reason.
     pub(super) doubt: Option<(usize, &'static str)>,
 }
 
@@ -87,7 +87,7 @@ impl Column {
     }
 }
 
-/// Medians at `sizes`, a table for each view of which something was measured.
+/// Medians at `sizes`, a table for each view with readings.
 pub(super) fn tables(views: &[View<'_>], rows: &[Row], sizes: &[u64]) -> Vec<Table> {
     views.iter().filter(|view| view.is_measured(rows)).map(|view| view.table(rows, sizes)).collect()
 }
@@ -102,7 +102,7 @@ pub(super) fn figures(views: &[View<'_>], rows: &[Row]) -> Vec<Figure> {
         .collect()
 }
 
-/// The parts of each cell as a sum; a table for each of `all` of which something was measured.
+/// The parts of each cell as a sum; a table for each of `all` with readings.
 pub(super) fn parts(all: &[Parts<'_>], rows: &[Row], sizes: &[u64]) -> Vec<Table> {
     let table = |parts: &Parts<'_>| {
         let cell = |variant: &str, size: u64| -> Option<String> {
@@ -145,7 +145,7 @@ fn heads(variants: &[&str]) -> impl Iterator<Item = String> {
     std::iter::once(&"message").chain(variants).map(|name| (*name).to_owned())
 }
 
-/// Where the readings of a kind lie.
+/// Location and spread of the readings of a kind.
 pub(super) fn spread(rows: &[Row], case: &str, variant: &str, metric: Metric) -> Option<Spread> {
     rows.iter()
         .find(|row| row.case == case && row.variant == variant && row.metric == metric.name)?

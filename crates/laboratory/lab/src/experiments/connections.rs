@@ -1,4 +1,4 @@
-//! `connections`: what a short connection costs when nothing can be gained.
+//! `connections`: the cost of a short connection when nothing can be gained.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl Experiment for Connections {
     }
 
     fn question(&self) -> &'static str {
-        "What Seekwire costs connections that are too short to be accelerated."
+        "Cost of Seekwire for connections that are too short to be accelerated."
     }
 
     fn about(&self) -> &'static str {

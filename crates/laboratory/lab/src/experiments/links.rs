@@ -1,4 +1,5 @@
-//! `links`: what a link between two machines carries, where both are network namespaces of one host.
+//! `links`: the performance of a link between two machines, where both are network namespaces of
+//! one host.
 
 use std::slice;
 use std::sync::Arc;
@@ -27,10 +28,10 @@ pub(super) struct Links;
 const LINK: &str = "link";
 const RING: &str = "ring";
 
-/// The messages of which round trips tell how long it takes to set a connection up.
+/// Size of the messages whose round trips measure how long it takes to set up a connection.
 const SET_UP_SIZE: u64 = 1;
 const SET_UP_CASE: &str = "set-up";
-/// From the first look for the peer until an end has memory that is shared.
+/// Time from the first look for the peer until an end has shared memory.
 const SET_UP: Metric = Metric { name: "set-up", unit: "ms", better: Better::Lower };
 
 /// Of smaller messages, more than a few are on their way at once.
@@ -84,7 +85,7 @@ const GOALS: &[Claim] = &[
         unit: "ms",
         ..goal(
             "a connection over a link is set up soon",
-            "A connection that exchanges messages is in the memory of the link within 10 ms.",
+            "A connection that exchanges messages uses the memory of the link within 10 ms.",
             "time from the first look for the peer until an end has memory over the link, average of both",
             Criterion::AtMost(10.0),
             |result| {
@@ -101,7 +102,7 @@ impl Experiment for Links {
     }
 
     fn question(&self) -> &'static str {
-        "What a link between two machines carries, beside TCP between them and the ring of one machine."
+        "Performance of a link between two machines, beside TCP between them and the ring of one machine."
     }
 
     fn about(&self) -> &'static str {
@@ -130,7 +131,7 @@ impl Experiment for Links {
         let tests = sweep(&[Operation::Pingpong, Operation::Bandwidth], &SIZES, time);
 
         let testbed = namespaces().map(Arc::new);
-        // They hold the link until the last round is over.
+        // They hold the link until the last round has finished.
         let machines = between(&testbed).and_then(|testbed| Machines::new(Arc::clone(testbed)));
         let cable = between(&testbed).map(|testbed| Places {
             testbed: Arc::clone(testbed),
@@ -217,8 +218,8 @@ fn between(made: &Result<Arc<Testbed>, seekwire_testbed::Error>) -> Result<&Arc<
     made.as_ref().map_err(|error| anyhow!("there are no network namespaces here: {error}"))
 }
 
-/// A variant in which the peers of `pair` do `tests`, each in processes of its own: only then do
-/// their counters tell of a single test that stayed on TCP.
+/// A variant in which the peers of `pair` run `tests`, each in processes of its own: only then do
+/// their counters reveal a single test that stayed on TCP.
 fn variant<'a>(name: &str, pair: Result<Pair>, tests: &[Test]) -> Variant<'a> {
     let pair = match pair {
         Ok(pair) => pair,
@@ -245,7 +246,7 @@ fn variant<'a>(name: &str, pair: Result<Pair>, tests: &[Test]) -> Variant<'a> {
     })
 }
 
-/// Fails if the number that a test has found is not that of shared memory.
+/// Fails if a test did not go through shared memory.
 pub(super) fn check(test: &Test, Traffic { ring, tcp, .. }: Traffic) -> Result<()> {
     let is_shared = match test.operation {
         // The median is that of most round trips.

@@ -1,4 +1,4 @@
-//! `mailbox`: what tagged messages cost, expected and unexpected.
+//! `mailbox`: the cost of tagged messages, expected and unexpected.
 
 use std::time::Duration;
 
@@ -38,13 +38,13 @@ impl Experiment for Mailbox {
     }
 
     fn about(&self) -> &'static str {
-        "Messages with tags go through seekwire::Mailbox. The experiment measures how many arrive a second, \
-         and what each costs the receiver. The tags 0, 1, .. come over and over. In each lap, a share of the \
-         messages is unexpected: these come first, are known to be there before anybody asks for them, and \
-         are asked for last. The receives of the others were posted before they came. The comparison receives \
-         the same messages as libraries do without seeks: it reads at once whatever has arrived, copies \
-         unexpected messages aside, copies them again when they are asked for, and reads large expected ones \
-         straight into their buffer. Opening and closing a connection do not count."
+        "Messages with tags go through seekwire::Mailbox. The experiment measures how many arrive a second, and what \
+         each costs the receiver. The tags 0, 1, .. repeat. In each lap, a share of the messages is unexpected: these \
+         arrive first, are known to be there before they are requested, and are requested last. The receives of the \
+         others are posted before they arrive. The comparison receives the same messages as libraries do without \
+         seeks: it reads arrived bytes at once, copies unexpected messages aside, copies them again when they are \
+         requested, and reads large expected ones straight into their buffer. Opening and closing a connection do not \
+         count."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
@@ -145,7 +145,7 @@ impl Experiment for Mailbox {
     }
 }
 
-/// The parameter that has the shares of messages that come unexpected.
+/// The parameter that holds the shares of unexpected messages.
 const SHARES: &str = "shares that come unexpected (%)";
 
 fn cases(sizes: &[u64], tags: &[u64], shares: &[u64]) -> Vec<Case> {

@@ -65,7 +65,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
 ///
 /// # Errors
 ///
-/// If there is none, with the names of those that there are.
+/// If none exists, with the names of the existing ones.
 pub(crate) fn by_name(name: &str) -> Result<&'static dyn Experiment> {
     let known = experiments();
     match known.iter().find(|experiment| experiment.name() == name) {
@@ -87,8 +87,8 @@ fn sweep(operations: &[Operation], sizes: &[u64], time: Duration) -> Vec<Test> {
     operations.iter().flat_map(tests).collect()
 }
 
-/// A variant in which two processes of the C program exchange messages; `adjust` sets what is
-/// special about it.
+/// A variant in which two processes of the C program exchange messages; `adjust` sets its
+/// particular options.
 fn program_variant<'a>(
     context: &Context<'_>,
     name: impl Into<String>,
@@ -109,7 +109,7 @@ fn program_pair(context: &Context<'_>, socket: Socket, accelerated: bool) -> Res
     Ok(Pair::new(Peer::Program(streambench::path()?.to_owned()), socket, mode))
 }
 
-/// A variant in which the peers of `pair` do `tests`. Each message size is a case.
+/// A variant in which the peers of `pair` run `tests`. Each message size is a case.
 fn pair_variant<'a>(name: impl Into<String>, pair: Pair, tests: Vec<Test>) -> Variant<'a> {
     Variant::new(name, move |trial: &mut Trial| pair.run(&tests, trial, record))
 }

@@ -30,7 +30,7 @@ const WAYS: [Way; 4] = [
 const MEDIAN: Metric = Metric { name: "latency p50", unit: "µs", better: Better::Lower };
 const TAIL: Metric = Metric { name: "latency p99", unit: "µs", better: Better::Lower };
 
-/// A model, and how large it is.
+/// A model and its size.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     model: Model,
@@ -66,7 +66,7 @@ impl Case {
         }
     }
 
-    /// What its rate counts, and by how much that is divided for the unit.
+    /// The metric of its rate, and the divisor for its unit.
     fn rate(&self) -> (Metric, f64) {
         let metric = |name, unit| Metric { name, unit, better: Better::Higher };
         match self.model {
@@ -103,7 +103,7 @@ const fn ring_is_faster(
 ) -> Claim {
     Claim {
         title,
-        statement: "Unmodified programs over libzmq do more on the ring than by TCP.",
+        statement: "Unmodified programs over libzmq achieve more on the ring than over TCP.",
         source: Source::Goal,
         published: "",
         measure,
@@ -136,18 +136,18 @@ impl Experiment for Models {
     }
 
     fn question(&self) -> &'static str {
-        "How broker, publisher, file transfer and scatter/gather do over ZeroMQ and mailboxes, by TCP and on the ring."
+        "Performance of broker, publisher, file transfer and scatter/gather over ZeroMQ and mailboxes, by TCP and on \
+            the ring."
     }
 
     fn about(&self) -> &'static str {
-        "Four models of messaging, each written over libzmq and over seekwire::Mailbox, run by TCP and on the \
-         ring: requests to several services through a broker, publishing by topic to subscribers, the \
-         transfer of a file, and scatter and gather as in a cluster. Length and number of every message are \
-         checked while time is taken. Contents are compared in full in the warm-up and after the last \
-         message; of what is published, one message in 256 is compared meanwhile; the checksum of a file is \
-         compared when its time has ended. Anything wrong or missing ends the experiment with an error. The \
-         latencies are those of a request, of a message until all its subscribers have confirmed it, of a \
-         file of 4 KiB until it is stored, and of a round."
+        "Four models of messaging, each written over libzmq and over seekwire::Mailbox, run by TCP and on the ring: \
+         requests to several services through a broker, publishing by topic to subscribers, the transfer of a file, \
+         and scatter and gather as in a cluster. Length and number of every message are checked while time is taken. \
+         Contents are compared in full in the warm-up and after the last message; of published messages, one in 256 is \
+         compared meanwhile; the checksum of a file is compared after its time has been taken. Anything wrong or \
+         missing ends the experiment with an error. The latencies are those of a request, of a message until all its \
+         subscribers have confirmed it, of a file of 4 KiB until it is stored, and of a round."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
@@ -221,7 +221,7 @@ impl Experiment for Models {
     }
 }
 
-/// A file that nothing can compress.
+/// Creates a file that cannot be compressed.
 fn file(bytes: u64) -> Result<NamedTempFile> {
     let mut file = NamedTempFile::new().context("cannot make the file to transfer")?;
     let mut random = fastrand::Rng::with_seed(bytes);

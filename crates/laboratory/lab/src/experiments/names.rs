@@ -1,7 +1,7 @@
-//! What results call ways and cases that more than one file needs: those who measure, and those who
-//! judge what was measured.
+//! Names in results of ways and cases that several files need: those that measure, and those that
+//! judge the measurements.
 
-/// Over mailboxes, and as libraries do it without seeks.
+/// Over mailboxes, and in the usual way of libraries without seeks.
 pub(super) const MAILBOX: &str = "mailbox";
 pub(super) const ASIDE: &str = "copied aside";
 
@@ -16,10 +16,10 @@ pub(super) const BULK: &str = "bulk";
 pub(super) const SEEK: &str = "seek";
 pub(super) const MODULE: &str = "module";
 
-/// What memory allows.
+/// The limit that memory sets.
 pub(super) const LIMIT: &str = "memory";
 
-/// So many pairs of processes at once.
+/// The case of this many pairs of processes at once.
 pub(super) fn pairs_case(count: usize) -> String {
     if count == 1 { "1 pair".to_owned() } else { format!("{count} pairs") }
 }

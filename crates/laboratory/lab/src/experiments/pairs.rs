@@ -1,4 +1,4 @@
-//! `pairs`: what several pairs of processes move together.
+//! `pairs`: the total bandwidth of several pairs of processes.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Experiment for Pairs {
     }
 
     fn question(&self) -> &'static str {
-        "What happens with several pairs of processes at once."
+        "Bandwidth of several pairs of processes at once."
     }
 
     fn about(&self) -> &'static str {

@@ -1,4 +1,4 @@
-//! `programs`: what real programs gain, thoroughly.
+//! `programs`: the gains of real programs, thoroughly.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl Experiment for Programs {
     }
 
     fn question(&self) -> &'static str {
-        "What iperf3, Redis, HTTP, sockperf and gRPC gain, unmodified."
+        "Gains of iperf3, Redis, HTTP, sockperf and gRPC, unmodified."
     }
 
     fn about(&self) -> &'static str {

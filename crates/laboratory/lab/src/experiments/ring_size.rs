@@ -38,13 +38,12 @@ impl Experiment for RingSize {
     }
 
     fn about(&self) -> &'static str {
-        "Two processes of an unmodified, accelerated program exchange messages of 64 KiB. Bandwidth and \
-         round-trip time are measured for segments of several sizes in pools of several sizes, and so is the \
-         round trip of messages of 1 KiB. Each geometry \
-         runs next to the default one, because a host may move virtual processors from core to core from one \
-         second to the next, and that changes more than any geometry does. What counts is the median of the \
-         ratios of such neighbours. The defaults are chosen from this. Plain TCP, which has no pool, runs \
-         along for comparison."
+        "Two processes of an unmodified, accelerated program exchange messages of 64 KiB. Bandwidth and round-trip \
+         time are measured for segments of several sizes in pools of several sizes, and so is the round trip of \
+         messages of 1 KiB. Each geometry runs next to the default one, because a host may move virtual processors \
+         from core to core from one second to the next, and that changes more than any geometry does. The result is \
+         the median of the ratios of such neighbours. The defaults are chosen from this. Plain TCP, which has no pool, \
+         runs along for comparison."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
@@ -141,7 +140,8 @@ fn geometries(segments: &[u64], pools: &[u64]) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// What the library refuses it would replace by its defaults, and the label would lie.
+/// Whether the library accepts a geometry. It replaces others by its defaults, and the label would
+/// lie.
 fn is_possible(segment: u64, pool: u64) -> bool {
     let [segment_size, segments] =
         [segment, pool.checked_div(segment).unwrap_or(0)].map(u32::try_from);
@@ -153,7 +153,7 @@ fn geometry(segment: u64, pool: u64) -> String {
     format!("{} in {}", text::size(segment), text::size(pool))
 }
 
-/// The peers of `pair` do `tests`, as readings of one case.
+/// The peers of `pair` run `tests`, as readings of one case.
 fn variant<'a>(case: &str, name: &str, pair: Result<Pair>, tests: &[Test]) -> Variant<'a> {
     let (case, tests) = (case.to_owned(), tests.to_vec());
     match pair {
@@ -178,7 +178,7 @@ struct Relative {
     segment: u64,
     pool: u64,
     metric: &'static str,
-    /// Of the ratios of neighbours, one for each round.
+    /// Spread of the ratios of neighbours, one for each round.
     spread: Spread,
 }
 

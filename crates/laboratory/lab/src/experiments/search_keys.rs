@@ -1,4 +1,4 @@
-//! Numbers of the summary that come with their error, and with the point where they were found.
+//! Numbers of the summary with their error, and the point where they were found.
 
 use crate::outcome::Key;
 use crate::search::reduction::Reduction;

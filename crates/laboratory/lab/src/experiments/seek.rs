@@ -1,5 +1,5 @@
-//! `seek`: what it saves a receiver to take messages out of the middle of a stream; the experiment
-//! of "Seekable sockets".
+//! `seek`: the savings of a receiver that takes messages out of the middle of a stream; the
+//! experiment of "Seekable sockets".
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(super) struct Seek;
 /// In the order of the figures.
 pub(super) const BASELINES: [&str; 3] = [POOL, BULK, AWAITED];
 
-/// What is compared: on each carrier the baselines, and what is to be better.
+/// The modes to compare: on each carrier the baselines, and those that should be better.
 const MODES: [Mode; 9] = [
     Mode::new(POOL, Way::Pool, Carrier::Tcp),
     Mode::new(AWAITED, Way::Awaited, Carrier::Tcp),
@@ -42,28 +42,27 @@ impl Experiment for Seek {
     }
 
     fn question(&self) -> &'static str {
-        "What a receiver saves when it takes messages out of the middle of a stream."
+        "Savings of a receiver that takes messages out of the middle of a stream."
     }
 
     fn about(&self) -> &'static str {
-        "A sender sends messages of one size over one connection. The receiver skips N of them, takes the one \
-         behind them, then takes the N in order, and so on for 1000 messages. Each value stands for 100 such \
-         connections, or fewer where they would move more than 4 GB (--repetitions changes that). Measured is \
-         the user and system time of the receiver from opening to closing. It shares a processor with the \
-         sender: on two processors, every copy would also pay for the way from cache to cache. The baseline \
-         \"pool\" is the paper's: each skipped message is received into a pool by itself, and copied out of \
-         there when its turn comes. The pool was allocated and touched before. \"Bulk\" is what libraries do \
-         today, and a stronger baseline: they read at once whatever has arrived into memory of their own, and \
-         copy all messages out of there. \"Pool, awaited\" is the pool with one thing borrowed from seeks: it \
-         sleeps until the wanted message has come (SO_RCVLOWAT). What seeks save against it, they save by \
-         copying less and not by waking up less often. Over TCP, \"seek\" is SeekStream, which chooses the \
-         cheapest of its ways itself. \"Libfabric\" makes tagged receives through its tcp provider, with \
-         unexpected messages, over one connection per value. \"Borrowed\" messages are used where the sender \
-         put them. On the ring, both ends are attached before the messages start, and nobody waits awake \
-         (SEEKWIRE_SPIN_US=0), in all modes alike. Plots for the ring and for libfabric leave out opening and \
-         closing; the table has both. The receive buffer, or the shared memory, holds what is skipped, in all \
-         modes alike; where so large a buffer is not allowed, TCP chooses it. Every mode looks at both ends \
-         of each message, where its number is, and at nothing else."
+        "A sender sends messages of one size over one connection. The receiver skips N of them, takes the following \
+         one, then takes the N in order, and so on for 1000 messages. Each value stands for 100 such connections, or \
+         fewer where they would move more than 4 GB (--repetitions changes that). The measured quantity is the user \
+         and system time of the receiver from opening to closing. It shares a processor with the sender: on two \
+         processors, every copy would also pay for the way from cache to cache. The baseline \"pool\" is the paper's: \
+         each skipped message is received into a pool by itself, and copied out of there when its turn comes. The pool \
+         was allocated and touched before. \"Bulk\" is what libraries do today, and a stronger baseline: they read \
+         arrived bytes at once into memory of their own, and copy all messages out of there. \"Pool, awaited\" is the \
+         pool with one thing borrowed from seeks: it sleeps until the wanted message has arrived (SO_RCVLOWAT). Seeks \
+         save against it by copying less, not by waking up less often. Over TCP, \"seek\" is SeekStream, which chooses \
+         the cheapest of its ways itself. \"Libfabric\" makes tagged receives through its tcp provider, with \
+         unexpected messages, over one connection per value. \"Borrowed\" messages are used where the sender put them. \
+         On the ring, both ends are attached before the messages start, and no end spins (SEEKWIRE_SPIN_US=0), in all \
+         modes alike. Plots for the ring and for libfabric leave out opening and closing; the table has both. The \
+         receive buffer, or the shared memory, holds the skipped messages, in all modes alike; where so large a buffer \
+         is not allowed, TCP chooses it. Every mode looks at both ends of each message, where its number is, and at \
+         nothing else."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
@@ -153,8 +152,8 @@ fn cases(sizes: &[u64], skips: &[u64], repetitions: impl Fn(Plan) -> u64) -> Vec
         .collect()
 }
 
-/// What counts: everything from opening to closing, as in the paper. On the ring and with
-/// libfabric, which set up memory when a connection is opened, only the messages.
+/// Whether a reduction counts: everything from opening to closing, as in the paper. On the ring and
+/// with libfabric, which set up memory when a connection is opened, only the messages.
 fn counts(reduction: &Reduction) -> bool {
     let Mode { way, carrier, .. } = reduction.mode;
     let wanted = if carrier == Carrier::Ring || way == Way::Fabric { CPU_MESSAGES } else { CPU };
@@ -162,7 +161,7 @@ fn counts(reduction: &Reduction) -> bool {
 }
 
 /// The paper's plot: one for each way, carrier and baseline, with one curve for each N; those of
-/// seeks as tables, too.
+/// seeks also as tables.
 fn plots(reductions: &[Reduction], skips: &[u64]) -> (Vec<Figure>, Vec<Table>) {
     let (mut figures, mut tables) = (Vec::new(), Vec::new());
     for (index, baseline) in BASELINES.into_iter().enumerate() {

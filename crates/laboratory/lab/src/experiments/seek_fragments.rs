@@ -1,4 +1,4 @@
-//! `seek-fragments`: what changes when messages come in pieces, a question that the paper of 2019
+//! `seek-fragments`: the savings when messages arrive in pieces, a question that the paper of 2019
 //! leaves open.
 
 use std::time::Duration;
@@ -31,17 +31,17 @@ const MODES: [Mode; 4] = [
 /// N.
 const SKIP: u64 = 8;
 
-/// Pieces that a connection is to bring at most. A receiver that sleeps for what has not all come
-/// stops the sender: that takes a tenth of a millisecond for each. The second is for those who are
-/// in a hurry.
+/// Maximum number of pieces of a connection. A receiver that sleeps for bytes that have not all
+/// arrived stops the sender: that takes a tenth of a millisecond for each. The second is for quick
+/// runs.
 const PIECES: u64 = 50_000;
 const QUICK_PIECES: u64 = 10_000;
 
-/// Bytes that come in the time of a piece.
+/// Bytes that arrive in the time of a piece.
 const PIECE_TIME: u64 = 20_000;
 
-/// Messages of a connection that is to bring at most so many pieces: as many as in the paper, or
-/// whole groups, two of them at least.
+/// Messages of a connection with at most this many pieces: as many as in the paper, or whole
+/// groups, at least two of them.
 fn messages(size: u64, piece: u64, most_pieces: u64) -> u64 {
     let group = SKIP + 1;
     let most = most_pieces / size.div_ceil(piece);
@@ -56,15 +56,15 @@ impl Experiment for SeekFragments {
     }
 
     fn question(&self) -> &'static str {
-        "What changes when the sender writes each message in pieces."
+        "Savings of seek when the sender writes each message in pieces."
     }
 
     fn about(&self) -> &'static str {
-        "As seek, over TCP with N = 8, but the sender writes each message in pieces of 64 B to 64 KiB that \
-         leave at once (TCP_NODELAY). The receiver's kernel then holds it in many small parts. What does that \
-         cost a receiver that receives message by message (pool), one that sleeps until all has come first \
-         (pool, awaited), one that reads whatever has come (bulk), and one that seeks? A message no larger \
-         than a piece is sent in one write."
+        "As seek, over TCP with N = 8, but the sender writes each message in pieces of 64 B to 64 KiB that leave at \
+         once (TCP_NODELAY). The receiver's kernel then holds it in many small parts. What does that cost a receiver \
+         that receives message by message (pool), one that first sleeps until all has arrived (pool, awaited), one \
+         that reads whatever has arrived (bulk), and one that seeks? A message no larger than a piece is sent in one \
+         write."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {

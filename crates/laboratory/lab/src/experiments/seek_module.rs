@@ -35,8 +35,8 @@ const MODES: [Mode; 5] = [
     Mode::new("drain", Way::Drain, Carrier::Tcp),
 ];
 
-/// Bytes behind each value at least, where instructions are counted by an emulator, which is slow:
-/// that many are enough for messages that are not small.
+/// Minimum number of bytes for each value where an emulator, which is slow, counts instructions:
+/// enough for messages that are not small.
 const LEAST: u64 = 32 << 20;
 
 const NO_MODULE: &str = "the kernel module tcp_seek is not loaded (docs/kernel.md); `make kernel-lab` counts \
@@ -48,21 +48,20 @@ impl Experiment for SeekModule {
     }
 
     fn question(&self) -> &'static str {
-        "What seek measures, where the kernel has the module tcp_seek."
+        "Savings of seek where the kernel has the module tcp_seek."
     }
 
     fn about(&self) -> &'static str {
-        "As seek, over TCP, where the kernel has the module tcp_seek, as the paper's kernel has its patch. \
-         What does a seek by the module save the receiver against the paper's baseline (pool) and against the \
-         stronger one (bulk)? The ways of a stock kernel are measured beside it: SO_PEEK_OFF (peek, Linux \
-         6.9) and library memory (drain). Where the processor counts instructions, those of the receiver are \
-         compared, otherwise its processor time. In the virtual machine of `make kernel-lab`, they are the \
-         instructions that QEMU executed for it, in user space and in the kernel. They are not time: a cache \
-         miss costs as much as a hit, and an instruction that copies 32 bytes as much as one that copies a \
-         byte. The kernel's tracepoint counts system calls during a connection that is not measured. The \
-         programs count copies, by byte of a message: bytes that came out of the kernel, and bytes that the \
-         program or the library copied once more. What the module copies inside the kernel to free the rest \
-         of a buffer is not among them, but its instructions are."
+        "As seek, over TCP, where the kernel has the module tcp_seek, as the paper's kernel has its patch. What does a \
+         seek by the module save the receiver against the paper's baseline (pool) and against the stronger one (bulk)? \
+         The ways of a stock kernel are measured beside it: SO_PEEK_OFF (peek, Linux 6.9) and library memory (drain). \
+         Where the processor counts instructions, those of the receiver are compared, otherwise its processor time. In \
+         the virtual machine of `make kernel-lab`, they are the instructions that QEMU executed for it, in user space \
+         and in the kernel. They are not time: a cache miss costs as much as a hit, and an instruction that copies 32 \
+         bytes as much as one that copies a byte. The kernel's tracepoint counts system calls during a connection that \
+         is not measured. The programs count copies, by byte of a message: bytes that came out of the kernel, and \
+         bytes that the program or the library copied once more. The module's copies inside the kernel, to free the \
+         rest of a buffer, are not among them, but their instructions are."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
@@ -93,7 +92,7 @@ impl Experiment for SeekModule {
         if !has_module()? {
             bail!("{NO_MODULE}");
         }
-        // What is counted hardly differs from one round to the next.
+        // Instruction counts hardly differ from one round to the next.
         let counted = counts_instructions();
         let rounds = if counted { context.rounds(1, 2) } else { context.rounds(3, 10) };
         let effort = Effort::of(context, 3);
@@ -106,8 +105,7 @@ impl Experiment for SeekModule {
             |size: u64| if counted { (LEAST / size).clamp(100, MESSAGES) } else { MESSAGES };
         let case = |size, skip| {
             let plan = Plan { messages: messages(size), ..Plan::search(size, skip) };
-            // Enough for what differs from one connection to the next: when sender and receiver
-            // take turns.
+            // Enough for the differences between connections: when sender and receiver take turns.
             let repetitions = match context.repetitions() {
                 None if counted => (LEAST / (plan.size * plan.messages)).clamp(1, 10),
                 _ => effort.repetitions(plan),
@@ -162,7 +160,7 @@ impl Experiment for SeekModule {
     }
 }
 
-/// Tried with a socket of its own.
+/// Tries it with a socket of its own.
 fn has_module() -> Result<bool> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let socket = std::net::TcpStream::connect(listener.local_addr()?)?;

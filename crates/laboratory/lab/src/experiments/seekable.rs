@@ -1,4 +1,4 @@
-//! What the papers on receiving out of order found, beside what is measured here: Douglas and Pai,
+//! Findings of the papers on receiving out of order, beside the measurements here: Douglas and Pai,
 //! "Seekable sockets: a mechanism to reduce copy overheads in TCP-based messaging", and Melnyk et
 //! al. on direct message search (2019).
 
@@ -18,14 +18,14 @@ const DIRECT_SEARCH: &str = "Melnyk et al., direct message search (2019), sectio
 const FRAGMENTS: &str = "Melnyk et al., direct message search (2019), section 7";
 const LIBRARY: &str = "Douglas and Pai, “Seekable sockets”, sections 1 and 4";
 
-/// Percent of the receiver's processor time that both papers save at best, and what the second one
-/// calls the range.
+/// Percentage of the receiver's processor time that both papers save at best, and the range that
+/// the second one gives.
 const BEST: f64 = 40.0;
 const BEST_2019: f64 = 36.0;
 
 type Evidence = Result<Estimate, String>;
 
-/// A line of the table of what was saved.
+/// A line of the table of savings.
 struct Saved {
     size: u64,
     piece: Option<u64>,
@@ -33,7 +33,7 @@ struct Saved {
     percent: Evidence,
 }
 
-/// What `way` saved over TCP against `baseline`, by the metric that counts.
+/// Savings of `way` over TCP against `baseline`, by the metric that counts.
 fn saved(result: &ResultFile, way: &str, baseline: &str, metrics: &[&str]) -> Vec<Saved> {
     let mut found = Vec::new();
     for table in &result.tables {
@@ -53,7 +53,7 @@ fn saved(result: &ResultFile, way: &str, baseline: &str, metrics: &[&str]) -> Ve
             {
                 continue;
             }
-            // Earlier files call the column after what was saved.
+            // Earlier files name the column after the saved quantity.
             if !is(&["of", "time"], metrics) {
                 continue;
             }
@@ -74,7 +74,7 @@ fn saved(result: &ResultFile, way: &str, baseline: &str, metrics: &[&str]) -> Ve
     found
 }
 
-/// The savings that a result is about: of seeks, by the library or by the module.
+/// The savings that a result reports: of seeks, by the library or by the module.
 fn searches(result: &ResultFile) -> Vec<Saved> {
     let way = if result.experiment == "seek-module" { MODULE } else { SEEK };
     saved(result, way, POOL, &[CPU.name, INSTRUCTIONS.name])
@@ -155,7 +155,7 @@ pub(super) const SEARCH: &[Claim] = &[
         evidence: best,
         criterion: Criterion::AtLeast(BEST),
         better: None,
-        otherwise: "less is saved here than in the paper, wherever one looks",
+        otherwise: "less is saved here than in the paper in every case",
     },
     Claim {
         title: "best saving, 2019",
@@ -167,7 +167,7 @@ pub(super) const SEARCH: &[Claim] = &[
         evidence: best,
         criterion: Criterion::AtLeast(BEST_2019),
         better: None,
-        otherwise: "less is saved here than in the paper, wherever one looks",
+        otherwise: "less is saved here than in the paper in every case",
     },
     Claim {
         title: "loss with small messages",
@@ -191,7 +191,7 @@ pub(super) const SEARCH: &[Claim] = &[
         evidence: larger_n,
         criterion: Criterion::Above(0.0),
         better: None,
-        otherwise: "N makes no difference, or the other one",
+        otherwise: "N makes no difference, or the opposite one",
     },
     Claim {
         title: "more with larger messages",
@@ -220,7 +220,7 @@ pub(super) const SEARCH: &[Claim] = &[
     },
 ];
 
-/// The paper's plot, and all that its text says of the curves.
+/// The paper's plot, and everything that its text says about the curves.
 pub(super) fn search(result: &ResultFile) -> Vec<Comparison> {
     let savings = searches(result);
     let all = sizes(&savings);
@@ -268,8 +268,7 @@ pub(super) fn search(result: &ResultFile) -> Vec<Comparison> {
     ];
     let table = Table {
         title: title.to_owned(),
-        note: "The papers print their curves only; what their text says of them in numbers is drawn as lines. Ours \
-               with 95 % intervals."
+        note: "The papers print only curves; numbers in their text are drawn as lines. Ours with 95 % intervals."
             .to_owned(),
         columns: ["what", "papers", "here (95 %)"].map(str::to_owned).to_vec(),
         rows,
@@ -293,8 +292,8 @@ fn pieces_matter(result: &ResultFile) -> Evidence {
 
 pub(super) const FRAGMENTS_CLAIMS: &[Claim] = &[Claim {
     title: "influence of fragments",
-    statement: "With large messages, what is saved should depend on how they are divided before they are sent; the \
-                paper leaves that to be measured.",
+    statement: "With large messages, the savings should depend on how they are divided before they are sent; the paper \
+                leaves that to be measured.",
     source: Source::Expectation(FRAGMENTS),
     published: "",
     measure: "saved with messages of 64 KiB in the smallest pieces less saved with the same in one write, against \

@@ -96,7 +96,7 @@ const GOALS: &[Claim] = &[
     ),
     goal(
         "round trip awake, over TCP that is polled",
-        "The same where both ends of the TCP connection are awake, too.",
+        "The same where both ends of the TCP connection are also awake.",
         "round trip of 64 B, accelerated with both ends awake over TCP that both ends poll",
         Criterion::AtMost(0.1),
         |result| {
@@ -133,13 +133,13 @@ impl Experiment for Sockets {
     }
 
     fn about(&self) -> &'static str {
-        "Two processes exchange messages of 1 B to 4 MiB. Round-trip time, one-way bandwidth and one-way \
-         message rate are measured over kernel TCP (loopback), over UNIX sockets, with the same unmodified C \
-         program accelerated, and with the Rust API, with and without copies. The limits of the memory itself \
-         stand beside them. For bandwidth, the receiver takes whatever has come; for the rate, it receives \
-         each message by itself. In place, the sender writes every byte into shared memory, and the receiver \
-         loads one byte of every cache line. Elsewhere the same buffer is sent again and again, and nobody \
-         looks at what was received, which favours the others."
+        "Two processes exchange messages of 1 B to 4 MiB. Round-trip time, one-way bandwidth and one-way message rate \
+         are measured over kernel TCP (loopback), over UNIX sockets, with the same unmodified C program accelerated, \
+         and with the Rust API, with and without copies. The limits of the memory itself stand beside them. For \
+         bandwidth, the receiver takes whatever has arrived; for the rate, it receives each message by itself. In \
+         place, the sender writes every byte into shared memory, and the receiver loads one byte of every cache line. \
+         Elsewhere the same buffer is sent again and again, and nobody reads what was received, which favours the \
+         others."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
@@ -198,7 +198,7 @@ impl Experiment for Sockets {
 fn variants<'a>(context: &Context<'_>, sizes: &[u64], time: Duration) -> Vec<Variant<'a>> {
     let everything =
         sweep(&[Operation::Pingpong, Operation::Bandwidth, Operation::Rate], sizes, time);
-    // Who waits, and how, matters for round trips of small messages.
+    // The way of waiting matters for round trips of small messages.
     let small: Vec<u64> =
         sizes.iter().copied().filter(|&size| size <= 64 << 10 && size.ilog2() % 2 == 0).collect();
     let round_trips = sweep(&[Operation::Pingpong], &small, time);
@@ -238,7 +238,7 @@ fn role<'a>(context: &Context<'_>, name: &str, api: &'static str, tests: Vec<Tes
     }
 }
 
-/// Every way to copy, and what its case is called.
+/// Every way to copy, and the name of its case.
 fn copyings() -> impl Iterator<Item = (Copying, String)> {
     CHUNKS.into_iter().flat_map(|chunk| {
         POOLS.into_iter().map(move |pool| {

@@ -1,5 +1,5 @@
-//! What "YASMIN: Efficient Intra-Node Communication Using Generic Sockets" (Rozis, Gerangelos and
-//! Koziris) measured, beside what is measured here. Its network path leads through the Xen
+//! Measurements of "YASMIN: Efficient Intra-Node Communication Using Generic Sockets" (Rozis,
+//! Gerangelos and Koziris), beside those made here. Its network path leads through the Xen
 //! hypervisor's control domain, ours over TCP loopback.
 
 use crate::bench::{BANDWIDTH, LATENCY};
@@ -23,7 +23,7 @@ pub(super) const FIGURE_6: &str =
 pub(super) const FIGURE_7: &str =
     "Rozis, Gerangelos and Koziris, “YASMIN”, section 4.2 and figure 7";
 
-/// What it says of the largest messages.
+/// Its statement about the largest messages.
 pub(super) const DIP: &str = "Bandwidth grows with the message up to 2 MB and is lower again at 4 MB, probably because \
                               the two ends then compete for the memory bus.";
 
@@ -145,10 +145,10 @@ pub(super) const SOCKETS: &[Claim] = &[
     },
 ];
 
-/// What the network path is in most experiments.
+/// The network path in most experiments.
 const LOOPBACK: &str = "here it is TCP loopback";
 
-/// Bars in pairs: published, here. `path` says what the network path is.
+/// Bars in pairs: published, here. `path` names the network path.
 pub(super) fn beside(
     title: &str,
     source: &'static str,
@@ -368,7 +368,7 @@ pub(super) fn pairs(result: &ResultFile) -> Vec<Comparison> {
         title: title.to_owned(),
         note: "The paper gives 13.2 Gb/s for one pair of virtual machines and 53 Gb/s for four, each machine on a \
                processor of its own, messages of 512 KB; its other points are only in the figure. Here they are \
-               processes and messages of 64 KiB, and the pairs share what processors there are."
+               processes and messages of 64 KiB, and the pairs share the available processors."
             .to_owned(),
         columns: ["pairs", "YASMIN", "here (95 %)"].map(str::to_owned).to_vec(),
         rows,

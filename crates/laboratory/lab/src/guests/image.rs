@@ -1,5 +1,5 @@
-//! The kernel and the file system of the guests: those of the project's tests, made by their scripts.
-//! This program carries the scripts, so that an installed one needs no sources.
+//! The kernel and the file system of the guests: those of the project's tests, made by their
+//! scripts. This program carries the scripts, so that an installed one needs no sources.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -20,7 +20,7 @@ macro_rules! carried {
     };
 }
 
-/// Paths in the sources, and what stands there.
+/// Paths in the sources, and the contents of these files.
 const FILES: [(&str, &str); 13] = carried![
     "scripts/debian-kernel",
     "scripts/vm-image",
@@ -40,28 +40,28 @@ const FILES: [(&str, &str); 13] = carried![
 /// Kernels come from the network, once.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// What of this host goes into the guests.
+/// Files of this host that go into the guests.
 #[derive(Debug)]
 pub(crate) struct Contents<'a> {
     /// The command `seekwire`.
     pub(crate) command: &'a Path,
     /// `libseekwire.so`.
     pub(crate) library: &'a Path,
-    /// Other programs, and what they are called there.
+    /// Other programs, and their names in the guests.
     pub(crate) programs: &'a [(&'static str, &'a Path)],
 }
 
-/// What guests are started from. It is removed when this is dropped.
+/// The kernel and file system that guests start from. They are removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Image {
     pub(crate) kind: Kind,
-    /// Which kernel it is.
+    /// Name of the kernel.
     pub(crate) name: String,
     directory: TempDir,
 }
 
 impl Image {
-    /// Makes it. What is needed of Debian's packages is fetched, unless it is in the user's cache.
+    /// Makes it. Fetches the necessary Debian packages, unless they are in the user's cache.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl Image {
         let directory = tempfile::Builder::new().prefix("seekwire-image-").tempdir()?;
         let root = directory.path();
         write(&root.join("sources")).context("cannot write the scripts that make guests")?;
-        // They look for the two by these names, as in a build directory.
+        // The scripts look for the two under these names, as in a build directory.
         let release = root.join("release");
         fs::create_dir(&release)?;
         let mut programs = Vec::new();
@@ -118,7 +118,7 @@ impl Image {
     }
 }
 
-/// Writes the scripts and what they take, where they expect each other.
+/// Writes the scripts and their files to the places where they expect each other.
 fn write(sources: &Path) -> std::io::Result<()> {
     for (path, text) in FILES {
         let path: PathBuf = sources.join(path);
@@ -130,7 +130,7 @@ fn write(sources: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What cannot run says why in its last line.
+/// A script that cannot run prints the reason in its last line.
 fn explain(error: Error) -> anyhow::Error {
     let said = error.stdout().lines().last().and_then(|line| line.strip_prefix("vm: not run: "));
     match said {

@@ -15,14 +15,15 @@ use crate::launch::{self, Mode, Program, Running, interrupt};
 
 /// Far more than starting takes.
 const BOOT: Duration = Duration::from_secs(300);
-/// More than an answer takes after the time that its command had.
+/// More than an answer takes after its command's time limit.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// An emulated processor: all that QEMU has, but it does not say that `rep movsb` is fast (ERMS, FSRM).
-/// The kernel and the C library would copy by it then, and QEMU executes a step for each byte.
+/// An emulated processor with everything that QEMU has, except that it does not report `rep movsb`
+/// as fast (ERMS, FSRM). Otherwise the kernel and the C library would copy with it, and QEMU
+/// executes a step for each byte.
 const EMULATED: &str = "max,-erms,-fsrm";
 
-/// What a guest's processors are.
+/// How a guest's processors are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Processor {
     Kvm,
@@ -65,20 +66,20 @@ fn has_virtualization(cpuinfo: &str) -> bool {
     flags.split_whitespace().any(|flag| ["vmx", "svm"].contains(&flag))
 }
 
-/// A machine that runs. Dropping it ends it.
+/// A running machine. Dropping it ends it.
 #[derive(Debug)]
 pub(super) struct Machine {
     number: usize,
     running: Running,
     agent: BufReader<std::os::unix::net::UnixStream>,
     console: PathBuf,
-    /// What it says is not what it is asked for any more.
+    /// Its answers do not match the requests any more.
     is_lost: bool,
 }
 
 impl Machine {
-    /// Starts QEMU with these options besides those that every machine has. It says by itself when it
-    /// is ready, see [`Machine::await_ready`].
+    /// Starts QEMU with these options in addition to those of every machine. The machine reports
+    /// when it is ready, see [`Machine::await_ready`].
     pub(super) fn start(
         directory: &Path,
         number: usize,
@@ -87,7 +88,7 @@ impl Machine {
     ) -> Result<Self> {
         let place = |name: &str| directory.join(format!("{name}.{number}"));
         let (socket, console) = (place("agent"), place("console"));
-        // Here, and not in QEMU: then the agent hears of it when this process ends.
+        // Bound here, and not in QEMU, so that the agent notices when this process ends.
         let listener = UnixListener::bind(&socket)?;
         listener.set_nonblocking(true)?;
         let program = Program::new("qemu-system-x86_64", &Mode::Plain)
@@ -104,12 +105,12 @@ impl Machine {
             agent = listener.accept().ok();
             agent.is_some()
         })?;
-        let (agent, _) = agent.context("QEMU did not come for the agent")?;
+        let (agent, _) = agent.context("QEMU did not connect for the agent")?;
         agent.set_nonblocking(false)?;
         Ok(Self { number, running, agent: BufReader::new(agent), console, is_lost: false })
     }
 
-    /// Waits until `is_ready` says so, while the machine runs.
+    /// Waits until `is_ready` returns true, while the machine runs.
     pub(super) fn wait_until(&self, is_ready: impl FnMut() -> bool) -> Result<()> {
         Ok(self.running.wait_until(is_ready)?)
     }
@@ -130,13 +131,13 @@ impl Machine {
         }))
     }
 
-    /// Runs a shell script, for `limit` at most: its output. Errors call it `what`.
+    /// Runs a shell script, for `limit` at most, and returns its output. Errors call it `what`.
     ///
     /// # Errors
     ///
     /// If the script fails, or the machine has gone.
     pub(super) fn run(&mut self, what: &str, script: &str, limit: Duration) -> Result<String> {
-        ensure!(!self.is_lost, "{what}: this guest has not answered before");
+        ensure!(!self.is_lost, "{what}: this guest has failed to answer before");
         match self.ask(script, limit) {
             Ok((output, 0)) => Ok(output),
             Ok((output, status)) => {
@@ -161,7 +162,7 @@ impl Machine {
         answer(&mut self.agent)
     }
 
-    /// Why there is no answer: with what QEMU and the kernel have said at last.
+    /// The error for a missing answer, with the last output of QEMU and the kernel.
     fn gone(&self, error: &str) -> anyhow::Error {
         let words = self.running.obituary().unwrap_or_default();
         let console = tail(&self.console);
@@ -170,7 +171,7 @@ impl Machine {
     }
 }
 
-/// Reads what the agent writes about a command: the output, and the status.
+/// Reads the agent's answer to a command: the output, and the status.
 fn answer(from: &mut impl BufRead) -> io::Result<(String, i32)> {
     let mut output = String::new();
     loop {
@@ -195,7 +196,7 @@ fn answer(from: &mut impl BufRead) -> io::Result<(String, i32)> {
     }
 }
 
-/// A script as the agent takes it: in a line.
+/// A script as the agent takes it: on one line.
 pub(super) fn encoded(script: &str) -> String {
     BASE64_STANDARD.encode(format!("{script}\n"))
 }

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! They are the guests of the project's tests (tests/vm): two virtual machines with ivshmem, or two
-//! domains of Xen within one. A guest ends with the laboratory, however that ends: its agent then has
-//! nobody to listen to, and without it the machine stops.
+//! domains of Xen within one. A guest ends with the laboratory, however that ends: its agent then
+//! loses its connection, and without the agent the machine stops.
 
 mod image;
 mod machine;
@@ -35,11 +35,11 @@ use network::Network;
 
 /// Bytes of the memory that two machines share: a connection has less than 4 MiB of each half.
 const REGION: u64 = 128 << 20;
-/// What a domain of Xen grants the other.
+/// Memory that a domain of Xen grants the other.
 const GRANTED: &str = "32M";
-/// Programs that are measured. What else runs in a guest stays.
+/// Programs that are measured. Other processes of a guest keep running.
 const MEASURED: &str = "streambench iperf3 redis-server redis-benchmark vchan";
-/// What each of two machines has, in MiB; Xen shares its part out as tests/vm/xen does.
+/// Memory of each of two machines, in MiB; Xen divides its part as tests/vm/xen does.
 const MEMORY: &str = "768";
 const MEMORY_OF_XEN: &str = "1664";
 /// More than a short command takes on a machine that is busy.
@@ -67,7 +67,7 @@ impl Guest {
     }
 }
 
-/// What the two are.
+/// The kind of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Virtual machines with ivshmem and virtio-net.
@@ -76,12 +76,12 @@ pub(crate) enum Kind {
     Xen,
 }
 
-/// How processors are made for them.
+/// How their processors are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
-    /// As fast as they can be had.
+    /// As fast as possible.
     Time,
-    /// Emulated, with a clock that goes on by a nanosecond with each instruction.
+    /// Emulated, with a clock that advances by a nanosecond with each instruction.
     Instructions,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Setting {
     pub(crate) kernel: String,
 }
 
-/// Both guests, which take commands. They end when this is dropped.
+/// Both guests, ready for commands. They end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Guests {
     /// Two, or the one that Xen runs in.
@@ -219,7 +219,7 @@ impl Guests {
     ///
     /// # Errors
     ///
-    /// If one of them cannot, with what `seekwire` says about it.
+    /// If one of them cannot be attached, with the report of `seekwire` about it.
     pub(crate) fn attach(&self) -> Result<()> {
         if self.kind == Kind::Xen {
             self.grant()?;
@@ -241,7 +241,7 @@ impl Guests {
         Ok(())
     }
 
-    /// Has the first domain grant the second one memory, for as long as it runs. The numbers of domains,
+    /// Makes the first domain grant the second one memory, while it runs. The numbers of domains,
     /// which the map names, are known only now.
     fn grant(&self) -> Result<()> {
         for guest in BOTH {
@@ -262,12 +262,12 @@ impl Guests {
         Ok(())
     }
 
-    /// Runs a shell script in a guest, for `limit` at most; what it writes comes back. Errors call it
+    /// Runs a shell script in a guest, for `limit` at most, and returns its output. Errors call it
     /// `what`.
     ///
     /// # Errors
     ///
-    /// If it fails, with its last words, or the guest has gone.
+    /// If it fails, with the end of its output, or if the guest has gone.
     pub(crate) fn on(
         &self,
         guest: Guest,
@@ -299,7 +299,7 @@ impl Guests {
         said.trim().parse().with_context(|| format!("domain 0 says {said:?}"))
     }
 
-    /// Ends what is measured in both guests, and removes what it has left.
+    /// Ends the measured programs in both guests, and removes their files.
     ///
     /// # Errors
     ///
@@ -318,9 +318,9 @@ fn host_processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// QEMU's options for the memory that both guests have (docs/virtual-machines.md). This process holds
-/// it, and QEMU opens it by that: only some time after it has started, and it would make a file of its
-/// own if there were none.
+/// QEMU's options for the memory that both guests have (docs/virtual-machines.md). This process
+/// holds it, and QEMU opens it through this process: it does so only some time after it has
+/// started, and would create a file of its own if none existed.
 fn memory(region: &File) -> Vec<String> {
     let (process, descriptor) = (std::process::id(), region.as_raw_fd());
     let path = format!("/proc/{process}/fd/{descriptor}");
@@ -328,11 +328,11 @@ fn memory(region: &File) -> Vec<String> {
     quoted(["-object", &backend, "-device", "ivshmem-plain,memdev=region"])
 }
 
-/// In memory, where there is room: nobody wants to measure a disk. It has no name, so nothing is left
-/// of it, however this process ends.
+/// Creates the region in memory, where there is room, so that no disk is measured. It has no name,
+/// so nothing is left of it, however this process ends.
 fn region() -> Result<File> {
     let with_room = |file: File| -> Result<File> {
-        // Otherwise a guest would be killed that uses what there is no room for.
+        // Otherwise a guest would be killed when it uses more than there is room for.
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, REGION)?;
         Ok(file)
     };

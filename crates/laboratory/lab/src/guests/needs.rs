@@ -1,4 +1,4 @@
-//! What this host has to have, so that guests can be made and run.
+//! Requirements on this host for making and running guests.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use seekwire_program::library;
 
 use crate::experiment::Options;
 
-/// What makes and runs guests, and what runs in them: program, and Debian's package of it.
+/// Programs that make and run guests, or run in them, with their Debian packages.
 const PROGRAMS: [(&str, &str); 16] = [
     ("bash", "bash"),
     ("cc", "gcc"),
@@ -27,10 +27,10 @@ const PROGRAMS: [(&str, &str); 16] = [
     ("redis-benchmark", "redis-tools"),
 ];
 
-/// Servers and tools for root live there, which is not in everybody's PATH.
+/// Directories of servers and tools for root, which are not in every PATH.
 const MORE_PLACES: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// Why no guests can run here, if that is so; what to do about it belongs there, too.
+/// Why no guests can run here, if so, and what to do about it.
 pub(crate) fn unavailable(options: &Options) -> Option<String> {
     if env::consts::ARCH != "x86_64" {
         return Some("the virtual machines are made for x86-64".to_owned());
@@ -41,7 +41,7 @@ pub(crate) fn unavailable(options: &Options) -> Option<String> {
     complaint(&absent(&places)).or_else(|| seekwire(options).err())
 }
 
-/// Whether the command and the library are there, which go into the guests.
+/// Whether the command and the library exist, which go into the guests.
 fn seekwire(options: &Options) -> Result<(), String> {
     command(&options.program().map_err(|error| error.to_string())?)?;
     match &options.library {

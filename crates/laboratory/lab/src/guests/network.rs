@@ -1,5 +1,5 @@
-//! The network of two virtual machines, as fast as QEMU can make it here: it is what shared memory is
-//! compared with.
+//! The network of two virtual machines, as fast as QEMU can make it here: shared memory is compared
+//! with it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use seekwire_testbed::{Side, Testbed};
 use super::machine::{Machine, escaped, quoted};
 use crate::launch::{Mode, Program, Running};
 
-/// Bytes of a packet where nobody cuts large ones later: as many as a socket of QEMU's can carry.
+/// Bytes of a packet where nothing segments large ones later: as many as a socket of QEMU's can
+/// carry.
 const LARGE_PACKET: u32 = 65_000;
 
 /// How the machines are joined.
@@ -19,7 +20,7 @@ pub(super) enum Network {
     /// Tap interfaces at a bridge, in a network namespace of their own. Packets of 64 KiB pass whole.
     Tap {
         namespace: Testbed,
-        /// Why the kernel does not move the packets by itself (vhost-net); none if it does.
+        /// Why the kernel does not move the packets by itself (vhost-net); `None` if it does.
         without_vhost: Option<String>,
     },
     /// A socket between the two QEMUs.
@@ -27,7 +28,7 @@ pub(super) enum Network {
 }
 
 impl Network {
-    /// The best that there is.
+    /// The best network that can be had.
     pub(super) fn new(directory: &Path) -> Self {
         match bridge() {
             Ok(namespace) => Self::Tap { namespace, without_vhost: vhost().err() },
@@ -57,7 +58,7 @@ impl Network {
         quoted(["-netdev", &netdev, "-device", &device])
     }
 
-    /// Starts a machine where its network is.
+    /// Starts a machine in its network's namespace.
     pub(super) fn start(&self, program: Program) -> Result<Running> {
         Ok(match self {
             Self::Tap { namespace, .. } => namespace.end(Side::Near).run(|| program.start())??,
@@ -73,7 +74,7 @@ impl Network {
         }
     }
 
-    /// In words, for results.
+    /// A description for results.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Tap { without_vhost: None, .. } => {
@@ -94,7 +95,7 @@ fn tap(number: usize) -> String {
     format!("guest{number}")
 }
 
-/// A namespace with a bridge, and an interface at it for each machine.
+/// Makes a namespace with a bridge, and an interface at it for each machine.
 fn bridge() -> Result<Testbed> {
     device("/dev/net/tun")?;
     let namespace = Testbed::new()?;
@@ -115,7 +116,7 @@ fn vhost() -> Result<(), String> {
     device("/dev/vhost-net").map_err(|error| format!("{error:#}"))
 }
 
-/// Whether it can be used.
+/// Fails unless the device can be used.
 fn device(path: &'static str) -> Result<()> {
     File::options().read(true).write(true).open(path).context(path)?;
     Ok(())

@@ -11,15 +11,15 @@ use super::{BlockSize, COPIES, Dealing, Done, Order, Report, Setup, What};
 use crate::experiment::Context;
 use crate::launch::{Program, Running};
 
-/// More than any order takes, and any meeting.
+/// More than any order or meeting takes.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What moves the bytes.
+/// The carrier of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carrier {
     Tcp,
     Ring,
-    /// TCP from the front to the hosts and back over a link of so many bits a second.
+    /// TCP from the front to the hosts and back over a link of this many bits a second.
     Link(u64),
 }
 
@@ -44,8 +44,8 @@ impl Carrier {
     }
 }
 
-/// What clusters have in common: two network namespaces, or why there are none; and what came that
-/// must never come.
+/// Common to all clusters: two network namespaces, or why they do not exist; and the first damage,
+/// if any.
 pub(crate) struct Surroundings {
     testbed: Result<Testbed, String>,
     violation: RefCell<Option<String>>,
@@ -57,7 +57,7 @@ impl Surroundings {
         Self { testbed, violation: RefCell::default() }
     }
 
-    /// For who needs no namespaces.
+    /// For clusters that need no namespaces.
     pub(crate) fn of_one_host() -> Self {
         let testbed = Err("nobody has asked for any".to_owned());
         Self { testbed, violation: RefCell::default() }
@@ -74,7 +74,7 @@ impl Surroundings {
     }
 }
 
-/// The processes, which have come together.
+/// The processes, which have met.
 pub(crate) struct Cluster<'s> {
     surroundings: &'s Surroundings,
     front: Running,
@@ -85,7 +85,7 @@ pub(crate) struct Cluster<'s> {
 }
 
 impl<'s> Cluster<'s> {
-    /// Blocks are dealt to clip in the first way, and to subsample in the second one.
+    /// Starts them. Blocks are dealt to clip in the first way, and to subsample in the second one.
     pub(crate) fn start(
         context: &Context<'_>,
         surroundings: &'s Surroundings,
@@ -110,7 +110,8 @@ impl<'s> Cluster<'s> {
             let end = testbed.map(|testbed| testbed.end(side));
             let own = end.map_or(Ipv4Addr::LOCALHOST, |end| end.address());
             let mut program = Program::role(context.peer()?, &context.linked()).timeout(LIMIT);
-            // There are many more threads than processors: who waits awake takes time from the others.
+            // There are many more threads than processors: a thread that spins takes time from the
+            // others.
             program = program.env("SEEKWIRE_SPIN_US", "0");
             if carrier != Carrier::Ring {
                 program = program.env("SEEKWIRE", "off");
@@ -138,7 +139,8 @@ impl<'s> Cluster<'s> {
         Ok(cluster)
     }
 
-    /// What came of it. What is damaged is an error, and so is a run on another carrier.
+    /// Runs an order and returns its report. Damage is an error, and so is a run on another
+    /// carrier.
     pub(crate) fn run(&mut self, what: What) -> Result<Report> {
         self.turns += 1;
         let order = Order { turn: self.turns, what };
@@ -153,7 +155,7 @@ impl<'s> Cluster<'s> {
             bail!("{damage}");
         }
         let is_other = match self.carrier {
-            // During the first order, it is being attached.
+            // It is still being attached during the first order.
             Carrier::Ring => self.turns > 1 && report.rings < COPIES,
             Carrier::Tcp | Carrier::Link(_) => report.rings > 0,
         };

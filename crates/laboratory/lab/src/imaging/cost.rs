@@ -1,6 +1,6 @@
-//! What a block costs at a copy of clip or subsample, and the oracle: what nobody can be faster than.
+//! Cost of a block at a copy of clip or subsample, and the oracle, a lower bound for any dealer.
 //!
-//! A slow node is emulated as the paper emulates it: it takes a block as long as it takes several.
+//! A slow node is emulated as in the paper: it takes as long for one block as for several.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,20 +13,20 @@ pub(crate) const PER_BYTE_NS: u64 = 18;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Compute {
     pub(crate) way: Way,
-    /// Nanoseconds that clip takes for a byte.
+    /// Nanoseconds for a byte in clip.
     pub(crate) clip_ns: u64,
-    /// And subsample.
+    /// Nanoseconds for a byte in subsample.
     pub(crate) subsample_ns: u64,
-    /// Of clip.
+    /// The copies of clip that are slow.
     pub(crate) slow: Slow,
 }
 
 /// How computation is emulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Way {
-    /// The copy sleeps, so that each has a processor of its own, as it were.
+    /// The copy sleeps, as if each had a processor of its own.
     Sleep,
-    /// The copy uses so much of a processor's time.
+    /// The copy uses that much processor time.
     Burn,
 }
 
@@ -39,7 +39,7 @@ impl Way {
     }
 }
 
-/// Who is slow, and when. A block takes `factor` times as long then.
+/// The slow hosts, and when they are slow. A block then takes `factor` times as long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Slow {
     Nobody,
@@ -47,14 +47,14 @@ pub(crate) enum Slow {
     Host {
         factor: u64,
     },
-    /// Everybody, for this part of the blocks. It is drawn for each block: the same ones are slow
-    /// whoever gets them.
+    /// All hosts, for this part of the blocks. It is drawn for each block: the same ones are slow,
+    /// whichever host gets them.
     Drawn {
         percent: u64,
         factor: u64,
         seed: u64,
     },
-    /// One host: after so many blocks of its own it is slow for so many, over and over.
+    /// One host: after this many blocks of its own it is slow for this many, over and over.
     Phases {
         fast: u64,
         slow: u64,
@@ -109,10 +109,10 @@ fn is_drawn(seed: u64, block: u64, percent: u64) -> bool {
     fastrand::Rng::with_seed(seed).u64(..100) < percent
 }
 
-/// The shortest time in which copies with a dealer that knows everything are through with that
-/// work, seconds: work divided by the sum of speeds; where speeds change, the sum of what was drawn
-/// divided by the copies. A processor does no more than its own time; a link carries so many bits a
-/// second.
+/// The shortest time, in seconds, in which copies with a dealer that knows everything can finish
+/// that work: work divided by the sum of speeds; where speeds change, the sum of the drawn costs
+/// divided by the copies. A processor does no more than its own time; a link carries only so many
+/// bits a second.
 pub(crate) fn oracle(
     slow: Slow,
     work: &[Work],

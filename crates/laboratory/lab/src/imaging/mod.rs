@@ -7,12 +7,12 @@
 //! repository x3  --- dealt ---> clip x1 each --> subsample x1 each --> viewer
 //! ```
 //!
-//! The copies of the repository are in one process, that of the viewer: one dealer knows what is
-//! dealt. Each host is a process of its own, and runs a copy of clip and one of subsample. What they
-//! get, they pass on whole.
+//! The copies of the repository are in one process, the one of the viewer: one dealer knows all
+//! that is dealt. Each host is a process of its own, and runs a copy of clip and one of subsample.
+//! They pass on all bytes that they receive.
 //!
 //! ```text
-//! cost      what a block costs at a copy, and what nobody can be faster than
+//! cost      the cost of a block at a copy, and a lower bound for all
 //! cluster   the processes, on this host or in two network namespaces
 //! ```
 
@@ -30,7 +30,7 @@ use cost::Compute;
 /// Bytes of a complete update.
 pub(crate) const IMAGE: u64 = 16 << 20;
 
-/// What a repository reads at once, and bytes of a partial update.
+/// Bytes that a repository reads at once, and bytes of a partial update.
 pub(crate) const TILE: u64 = 16 << 10;
 
 /// Bytes of the smallest block that a stream may choose.
@@ -42,12 +42,12 @@ pub(crate) const COPIES: u64 = 3;
 /// The host that is slow where one is.
 pub(crate) const SLOW_HOST: u32 = 1;
 
-/// How large the blocks are that repositories send.
+/// Size of the blocks that repositories send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum BlockSize {
-    /// So many bytes.
+    /// This many bytes.
     Fixed(u64),
-    /// As the stream finds it.
+    /// The size that the stream finds.
     Auto,
 }
 
@@ -98,24 +98,24 @@ impl Dealing {
     }
 }
 
-/// What each process is told before they come together.
+/// Parameters that each process receives before they meet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) rank: u32,
-    /// Of all, by rank.
+    /// Addresses of all, by rank.
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) secret: [u8; 32],
     pub(crate) block: BlockSize,
-    /// To clip.
+    /// How blocks are dealt to clip.
     pub(crate) dealing: Dealing,
-    /// And to subsample.
+    /// How blocks are dealt to subsample.
     pub(crate) behind: Dealing,
 }
 
 /// The argument of a unit of work: an update.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Update {
-    /// Counts those of a run.
+    /// Its number in the run.
     pub(crate) number: u64,
     /// Where it begins in the image.
     pub(crate) start: u64,
@@ -123,7 +123,7 @@ pub(crate) struct Update {
     pub(crate) compute: Compute,
 }
 
-/// What the front is asked for.
+/// Order to the front.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) turn: u64,
@@ -132,9 +132,9 @@ pub(crate) struct Order {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum What {
-    /// So many complete updates, which are asked for at once.
+    /// This many complete updates, which are requested at once.
     Updates { count: u64, compute: Compute },
-    /// Complete and partial updates at fixed times, whether those before are done or not.
+    /// Complete and partial updates at fixed times, whether preceding ones are done or not.
     Load(Load),
 }
 
@@ -149,7 +149,7 @@ pub(crate) struct Load {
     pub(crate) compute: Compute,
 }
 
-/// What the front says about an order.
+/// Answer of the front to an order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Done {
     pub(crate) turn: u64,
@@ -158,40 +158,40 @@ pub(crate) struct Done {
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
-    /// From when each update was due until the last copy was through with it, ns: those that were
-    /// complete, and those that were not.
+    /// Time from when each update was due until the last copy finished it, in ns: complete updates,
+    /// and partial ones.
     pub(crate) complete_ns: Vec<u64>,
     pub(crate) partial_ns: Vec<u64>,
-    /// From when the first complete update was due until the last one was done.
+    /// Time from when the first complete update was due until the last one was done.
     pub(crate) span_ns: u64,
-    /// What copies of clip did, of complete updates, by rank from 1.
+    /// Work of the copies of clip on complete updates, by rank from 1.
     pub(crate) work: Vec<Work>,
     /// Each time that the slow host became slow.
     pub(crate) onsets: Vec<Onset>,
-    /// Pieces of shared memory that connections of the front have.
+    /// Pieces of shared memory of the front's connections.
     pub(crate) rings: u64,
-    /// What differs from the image: never anything.
+    /// A difference from the image, which must never occur.
     pub(crate) damage: Option<String>,
 }
 
-/// From when the slow host began its first slow block.
+/// Times from when the slow host began its first slow block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Onset {
-    /// Until that was done.
+    /// Until that block was done.
     pub(crate) done_ns: u64,
-    /// Until the front had heard so.
+    /// Until the front had received the news.
     pub(crate) heard_ns: u64,
 }
 
-/// What a copy of clip did.
+/// Work of a copy of clip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Work {
     pub(crate) blocks: u64,
-    /// What its blocks would cost if nobody were slow.
+    /// The cost of its blocks if no host were slow.
     pub(crate) base_ns: u64,
-    /// What they were to cost.
+    /// Their intended cost.
     pub(crate) cost_ns: u64,
-    /// What they took.
+    /// The time that they took.
     pub(crate) took_ns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The blocks that a page can ask for, in JSON.
+//! The blocks that a page can request, in JSON.
 
 use std::collections::BTreeMap;
 
@@ -17,23 +17,23 @@ use crate::site::read::{Contents, Entry, Found};
 use crate::stats::{Mean, Ratio, Spread};
 use crate::text;
 
-/// Where the pages of experiments are, from BENCHMARKING.md.
+/// Directory of the pages of experiments, relative to BENCHMARKING.md.
 const PAGES: &str = "docs/experiments";
 
-/// What a page shows of results, which are named by their directories.
+/// Contents that a page shows of results, which are named by their directories.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Block {
     /// Commit, rounds and machine.
     Setting(String),
-    /// What is claimed, by papers and by this project, and the verdicts.
+    /// Claims, by papers and by this project, and their verdicts.
     Claims(String),
     Medians(Medians),
     Grid(Grid),
     Table(Stored),
-    /// What this project aims at, in all results.
+    /// The goals of this project, in all results.
     Goals,
-    /// Every experiment and what it asks.
+    /// Every experiment and its question.
     Experiments,
 }
 
@@ -43,18 +43,19 @@ pub(super) enum Block {
 pub(super) struct Medians {
     of: String,
     metrics: Vec<String>,
-    /// Pattern of the cases. What its first name stands for is shown.
+    /// Pattern of the cases. The value of its first name is shown.
     cases: String,
     /// Those of the cases that are shown, as they are shown; all if there are none.
     #[serde(default)]
     only: Vec<String>,
     variants: Vec<String>,
-    /// Variants whose ratios to the baseline are shown, too.
+    /// Variants whose ratios to the baseline are also shown.
     #[serde(default)]
     ratios: Vec<String>,
 }
 
-/// A number for each case, with what a pattern finds in their names as lines and columns.
+/// A number for each case; the values of a pattern in the names of cases make the lines and
+/// columns.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Grid {
@@ -66,7 +67,7 @@ pub(super) struct Grid {
     cases: String,
     /// Names of the pattern.
     lines: Vec<String>,
-    /// A name of the pattern, or `x`: where the case is on the x axis.
+    /// A name of the pattern, or `x` for the value of the case on the x axis.
     columns: String,
 }
 
@@ -75,7 +76,7 @@ pub(super) struct Grid {
 enum Shown {
     /// Ratio to the baseline.
     Ratio,
-    /// What is saved against another variant, in percent.
+    /// Savings against another variant, in percent.
     SavedAgainst(String),
 }
 
@@ -109,7 +110,7 @@ impl Results {
 }
 
 impl Block {
-    /// What stands between the markers.
+    /// The text between the markers.
     pub(super) fn text(&self, results: &Results) -> Result<String> {
         match self {
             Self::Setting(name) => Ok(setting(results.get(name)?)),
@@ -151,7 +152,7 @@ fn setting(contents: &Contents) -> String {
 fn claims(contents: &Contents) -> Result<String> {
     let experiment = contents.experiment();
     let claims = experiment.map(|experiment| experiment.claims()).unwrap_or_default();
-    ensure!(!claims.is_empty(), "nothing is claimed of `{}`", contents.result.experiment);
+    ensure!(!claims.is_empty(), "no claims are made about `{}`", contents.result.experiment);
     let line = |claim: &Claim| {
         let source = match claim.source {
             Source::Paper(paper) | Source::Expectation(paper) => escape(paper),
@@ -194,7 +195,7 @@ fn goals(results: &Results) -> Result<String> {
             }
             let mut which = link(experiment.name());
             if name != experiment.name() {
-                // Of another machine.
+                // A result of another machine.
                 which += &format!(", {} processors", contents.result.machine.cores);
             }
             let goals = experiment.claims().iter().filter(|claim| claim.source == Source::Goal);
@@ -217,7 +218,7 @@ fn all_experiments() -> String {
 impl Medians {
     fn text(&self, result: &ResultFile) -> Result<String> {
         let pattern = Pattern::parse(&self.cases)?;
-        // A line for each case and metric: what is shown of the case, and a row of it.
+        // A line for each case and metric: the shown part of the case, and a row of it.
         let mut lines: Vec<(String, &Row)> = Vec::new();
         for row in result.rows.iter().filter(|row| self.metrics.contains(&row.metric)) {
             let Some(values) = pattern.values(&row.case) else { continue };
@@ -338,7 +339,7 @@ impl Grid {
         let caption = match &self.show {
             Shown::Ratio => format!("{of} over the baseline, with 95 % intervals."),
             Shown::SavedAgainst(other) => format!(
-                "What {} saves of {} against {other}, %: mean of the rounds ± standard error.",
+                "Savings of {} in {} against {other}, %: mean of the rounds ± standard error.",
                 self.variant, self.metric
             ),
         };
@@ -347,7 +348,7 @@ impl Grid {
             + &table(&columns, &rows.collect::<Vec<_>>()))
     }
 
-    /// What is shown, by case.
+    /// The shown numbers, by case.
     fn numbers(&self, contents: &Contents) -> Result<BTreeMap<String, String>> {
         let of_variant = |row: &&Row| row.variant == self.variant && row.metric == self.metric;
         match &self.show {

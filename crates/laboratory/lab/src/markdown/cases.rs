@@ -5,9 +5,9 @@ use anyhow::{Result, bail};
 /// A pattern: text, and names in braces that stand for any text.
 #[derive(Debug)]
 pub(super) struct Pattern<'a> {
-    /// What stands before the first name.
+    /// Text before the first name.
     head: &'a str,
-    /// Names, each with the text behind it.
+    /// Names, each with the text that follows it.
     parts: Vec<(&'a str, &'a str)>,
 }
 
@@ -33,8 +33,8 @@ impl<'a> Pattern<'a> {
         self.parts.iter().map(|(name, _)| *name)
     }
 
-    /// What the names stand for in `case`, in their order, if it is of this pattern. Each is as
-    /// short as can be.
+    /// The values of the names in `case`, in their order, if it matches this pattern. Each is as
+    /// short as possible.
     pub(super) fn values<'c>(&self, case: &'c str) -> Option<Vec<&'c str>> {
         let mut rest = case.strip_prefix(self.head)?;
         let mut values = Vec::new();
@@ -51,7 +51,7 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// How large what `text` names is: `64 KiB`, `3 pairs`; nothing where it begins with no number.
+/// Magnitude of the thing that `text` names: `64 KiB`, `3 pairs`; 0 if it begins with no number.
 pub(super) fn magnitude(text: &str) -> f64 {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let Ok(number) = text[..digits].parse::<f64>() else { return 0.0 };

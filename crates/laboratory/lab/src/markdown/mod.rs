@@ -1,11 +1,11 @@
-//! What Markdown pages show of results, written between markers that say what belongs there:
+//! Parts of Markdown pages that show results, between markers that define them:
 //!
 //! ```text
 //! <!-- seekwire lab report: {"setting": "sockets"} -->
 //! <!-- seekwire lab report: end -->
 //! ```
 //!
-//! [`Block`] has all that a marker can ask for. Everything else of a page stays as it is.
+//! [`Block`] lists all that a marker can request. The rest of a page stays as it is.
 //!
 //! ```text
 //! block     the blocks, from the results
@@ -30,10 +30,10 @@ const BEGIN: &str = "<!-- seekwire lab report: ";
 const CLOSE: &str = " -->";
 const END: &str = "<!-- seekwire lab report: end -->";
 
-/// What is done with pages that are not as the results have them.
+/// How pages are treated that differ from the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// They are written anew.
+    /// They are rewritten.
     Write,
     /// They stay as they are.
     Check,
@@ -44,8 +44,8 @@ pub enum Pages {
 ///
 /// # Errors
 ///
-/// If a result that a page names is not there or cannot be read, a marker cannot be understood, or
-/// a page cannot be read or written. Then no page is changed.
+/// If a result that a page names is missing or cannot be read, a marker cannot be parsed, or a page
+/// cannot be read or written. In that case no page is changed.
 pub fn write(directory: &Path, pages: &[PathBuf], what: Pages) -> Result<Vec<PathBuf>> {
     let results = Results::new(read::read(directory)?);
     let mut changed = Vec::new();
@@ -89,7 +89,7 @@ fn all(pages: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// `page` with everything between its markers written anew.
+/// Rewrites everything between the markers of `page`.
 fn filled(page: &str, results: &Results) -> Result<String> {
     let mut new = String::with_capacity(page.len());
     let mut rest = page;
@@ -102,7 +102,7 @@ fn filled(page: &str, results: &Results) -> Result<String> {
         };
         let words = &marker[BEGIN.len()..length];
         let block: Block = serde_json::from_str(words)
-            .with_context(|| format!("`{line}` asks for nothing that is known"))?;
+            .with_context(|| format!("`{line}` requests no known block"))?;
         let text = block.text(results).with_context(|| line.to_owned())?;
         new.push_str(before);
         new.push_str(&marker[..length + CLOSE.len()]);
@@ -142,7 +142,7 @@ mod tests {
         );
         let absent = format!("{BEGIN}{{\"setting\": \"sockets\"}}{CLOSE}\n{END}\n");
         assert!(error(absent).contains("no result `sockets`"));
-        // An end that belongs to nothing is not taken for one.
+        // An end without a beginning is an error.
         assert!(fill(&format!("{END}\n")).is_err());
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::text;
 
-/// A table whose columns are as wide as what is in them. Cells are Markdown.
+/// A table whose columns are as wide as their contents. Cells are Markdown.
 pub(super) fn table(columns: &[String], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).chain(columns.get(column));
@@ -28,7 +28,7 @@ pub(super) fn table(columns: &[String], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// What stands for a number that there is not.
+/// Stands for a missing number.
 pub(super) fn nothing() -> String {
     "–".to_owned()
 }
@@ -46,7 +46,7 @@ pub(super) fn cell(value: &Value) -> String {
     }
 }
 
-/// Text of anybody as Markdown that shows it and does nothing else.
+/// Escapes any text as Markdown, so that it is shown and has no other effect.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -12,22 +12,22 @@ use thiserror::Error;
 use super::Turn;
 use super::order::retrace;
 
-/// Something came that must never come: messaging does not keep what it promises.
+/// Something arrived that must never arrive: messaging breaks its promises.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct Violation(pub String);
 
-/// Where messages go one way and are counted, one of so many is compared in full.
+/// Where messages go one way and are counted, one of this many is compared in full.
 pub const SHARE: u64 = 256;
 
 /// Bytes of a number.
 const NUMBER: usize = size_of::<u64>();
 
-/// Number of bodies; a prime, so that no other period hides behind it.
+/// Number of bodies; a prime, so that no other period can hide in it.
 const PERIOD: usize = 251;
 
-/// Contents of numbered messages of one size: the number, little-endian, as far as it fits, and
-/// then a body, whose bytes differ from one body to the next. Mostly a message has the body of its
+/// Contents of numbered messages of one size: the number, little-endian, cut off by the size, and
+/// then a body, whose bytes differ from one body to the next. Usually a message has the body of its
 /// number.
 #[derive(Clone, Debug)]
 pub struct Contents {
@@ -39,7 +39,7 @@ impl Contents {
     /// For messages of `size` bytes.
     #[must_use]
     pub fn new(size: usize) -> Self {
-        // Neighbouring bytes differ, and so do those that lie a power of two apart.
+        // Neighbouring bytes differ, and so do bytes at a distance of a power of two.
         Self { size, pattern: (0..size + PERIOD).map(|index| (index % PERIOD) as u8).collect() }
     }
 
@@ -51,7 +51,7 @@ impl Contents {
         message
     }
 
-    /// Makes `message`, which has the size, message `number`.
+    /// Turns `message`, which has the size, into message `number`.
     ///
     /// # Panics
     ///
@@ -62,8 +62,8 @@ impl Contents {
         renumber(message, number);
     }
 
-    /// Whether `received` has the size and the number of message `number`. This takes the same time
-    /// for all sizes.
+    /// Checks that `received` has the size and the number of message `number`. This takes the same
+    /// time for all sizes.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl Contents {
         if received.len() != self.size {
             let got = received.len();
             return Err(Violation(format!(
-                "message {number} of {} bytes came with {got}",
+                "message {number} of {} bytes arrived with {got}",
                 self.size
             )));
         }
@@ -83,7 +83,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Whether `received` has the body of message `number`, whatever its own number is.
+    /// Checks that `received` has the body of message `number`, whatever its own number is.
     ///
     /// # Errors
     ///
@@ -113,13 +113,13 @@ pub fn renumber(message: &mut [u8], number: u64) {
     message[..split].copy_from_slice(&number.to_le_bytes()[..split]);
 }
 
-/// A message that goes there and back, turn after turn. What counts is timed together with nothing
-/// that takes longer for larger messages.
+/// A message that goes there and back, turn after turn. The timed part includes nothing that takes
+/// longer for larger messages.
 ///
 /// In a warm-up contents are new in each turn, and compared in full. After that, as in libzmq's
-/// remote_lat, what came back goes out again: it gets a new number, and that and the length are
-/// checked. Whatever damages the body of one of these messages is in all later ones, too, so that
-/// the last one tells.
+/// remote_lat, the returned message goes out again: it gets a new number, and that and the length
+/// are checked. Damage to the body of one of these messages persists in all later ones, so that the
+/// last one shows it.
 #[derive(Debug)]
 pub struct Journey {
     contents: Contents,
@@ -133,13 +133,13 @@ impl Journey {
         Self { contents: Contents::new(size), body: 0 }
     }
 
-    /// What is there before the first turn.
+    /// The message before the first turn.
     #[must_use]
     pub fn first(&self) -> Vec<u8> {
         self.contents.message(self.body)
     }
 
-    /// Prepares a message for its turn: the first one, or what came back last and has
+    /// Prepares a message for its turn: the first one, or the one that came back last and has
     /// [arrived](Self::arrive).
     pub fn depart(&mut self, turn: Turn, message: &mut [u8]) {
         if turn.warm_up {
@@ -150,18 +150,18 @@ impl Journey {
         }
     }
 
-    /// Checks what came back in this turn.
+    /// Checks the message that came back in this turn.
     ///
     /// # Errors
     ///
-    /// [`Violation`], if it is not what went out.
+    /// [`Violation`], if it differs from the one that went out.
     pub fn arrive(&self, turn: Turn, message: &[u8]) -> Result<(), Violation> {
         self.contents.check_number(turn.number, message)?;
         if turn.warm_up { self.contents.check_body(self.body, message) } else { Ok(()) }
     }
 
-    /// The same of what service or worker `by` has made of it, which is turned back into what went
-    /// out.
+    /// The same for the answer of service or worker `by`, which is turned back into the original
+    /// message.
     ///
     /// # Errors
     ///
@@ -172,7 +172,8 @@ impl Journey {
             .map_err(|Violation(what)| Violation(format!("service or worker {by}: {what}")))
     }
 
-    /// Checks what came back in the last turn, and with that the bodies of all that counted.
+    /// Checks the message that came back in the last turn, and thereby the bodies of all that
+    /// counted.
     ///
     /// # Errors
     ///

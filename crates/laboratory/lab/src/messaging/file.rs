@@ -11,20 +11,20 @@ use tempfile::NamedTempFile;
 
 use super::{Latencies, Member, Violation, digest, repeat};
 
-/// Bytes of a file that go into one message.
+/// Bytes of a file in one message.
 pub const CHUNK: usize = 64 << 10;
 
-/// What is said about a file before it is sent.
+/// Announces a file before it is sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// Bytes of it.
+    /// Bytes of the file.
     pub length: u64,
     /// SHA-256, in hexadecimal.
     pub sha256: String,
 }
 
 impl Header {
-    /// Of the file at `path`.
+    /// The header of the file at `path`.
     ///
     /// # Errors
     ///
@@ -34,11 +34,11 @@ impl Header {
     }
 }
 
-/// Makes an empty file at `path` for what arrives, in place of the one that is there.
+/// Creates an empty file at `path` for the arriving one, in place of an old one.
 ///
-/// That one is removed and not truncated: ext4 takes new contents of an old file for something that
-/// must not be lost, and sends them to the disk when the file is closed, and the next one waits for
-/// that. On a busy disk a hundred files then take many seconds.
+/// The old one is removed and not truncated: ext4 treats new contents of an old file as something
+/// that must not be lost, sends them to the disk when the file is closed, and makes the next one
+/// wait for that. On a busy disk a hundred files then take many seconds.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ pub fn create(path: &Path) -> Result<File> {
     .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Whether the file at `path` is the one that was announced.
+/// Checks that the file at `path` is the one that was announced.
 ///
 /// # Errors
 ///
@@ -65,9 +65,9 @@ pub fn verify(header: &Header, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Sends the first bytes of the file to send, as many as messages have, and then the whole file,
-/// each again and again. `send` sends a file and says how long it took until it was stored. Returns
-/// these times of the small file, and the bytes per second of the whole one.
+/// Sends the first bytes of the file, as many as messages have, and then the whole file, each again
+/// and again. `send` sends a file and returns how long it took until it was stored. Returns these
+/// times of the small file, and the bytes per second of the whole one.
 ///
 /// # Errors
 ///
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"");
         let mut text = String::new();
         first.read_to_string(&mut text).unwrap();
-        assert_eq!(text, "old", "nothing was truncated, which the disk would have to hear of");
+        assert_eq!(text, "old", "nothing was truncated, which would have to reach the disk");
         assert!(create(directory.path()).is_err());
     }
 

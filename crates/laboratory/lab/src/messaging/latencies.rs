@@ -1,4 +1,4 @@
-//! Latencies, and how they are measured again and again.
+//! Latencies, and how to measure them repeatedly.
 
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ impl Latencies {
 
     /// Adds one.
     pub fn add(&mut self, time: Duration) {
-        // Only a time that no 64 bits hold could be refused: the histogram grows.
+        // The histogram grows, so it could refuse only a time that does not fit in 64 bits.
         let _ = self.0.record(time.as_nanos() as u64);
     }
 
@@ -35,13 +35,13 @@ impl Latencies {
         Ok(self.0.add(&other.0)?)
     }
 
-    /// Quantile `which` (0 to 1), in nanoseconds; `None` if nothing was added.
+    /// Quantile `which` (0 to 1), in nanoseconds; `None` if it is empty.
     #[must_use]
     pub fn quantile(&self, which: f64) -> Option<u64> {
         (!self.0.is_empty()).then(|| self.0.value_at_quantile(which))
     }
 
-    /// How many were added.
+    /// Number of times added.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.len()
@@ -51,28 +51,28 @@ impl Latencies {
 /// One of the turns of [`repeat`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// From 0, that of the first one of the warm-up.
+    /// Counts from 0, the first one of the warm-up.
     pub number: u64,
     /// Whether it does not count.
     pub warm_up: bool,
 }
 
 impl Turn {
-    /// One of so many parts of it, each with a number of its own.
+    /// One of this many parts of it, each with a number of its own.
     #[must_use]
     pub fn part(self, part: usize, parts: usize) -> Self {
         Self { number: self.number * parts as u64 + part as u64, ..self }
     }
 }
 
-/// Turns of the warm-up, and of what counts, at least. On a busy machine a short time is over after
-/// a few, and the ends of a connection have hardly found each other.
+/// Minimum number of turns of the warm-up, and of the measurement. On a busy machine a short time
+/// has passed after a few, and the ends of a connection have hardly found each other.
 const FEWEST_TURNS: u64 = 100;
 
-/// Does `turn` again and again for `time`, after a warm-up of half of it, in which the ends of
+/// Runs `turn` again and again for `time`, after a warm-up of half of it, in which the ends of
 /// connections find each other; both take longer if they would have fewer than a hundred turns.
-/// Each turn returns how long it took. Returns these times, and how many turns there were per
-/// second, with what they did outside of these times.
+/// Each turn returns how long it took. Returns these times, and the number of turns per second,
+/// including their work outside of these times.
 ///
 /// # Errors
 ///
@@ -97,11 +97,11 @@ pub fn repeat(
     }
 }
 
-/// What several clients have measured at the same time: all latencies, and the sum of the rates.
+/// Joins simultaneous measurements of several clients: all latencies, and the sum of the rates.
 ///
 /// # Errors
 ///
-/// That of the first client that failed.
+/// The error of the first client that failed.
 pub fn join(
     clients: Vec<ScopedJoinHandle<'_, Result<(Latencies, f64)>>>,
 ) -> Result<(Latencies, f64)> {

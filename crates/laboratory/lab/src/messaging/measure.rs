@@ -1,10 +1,10 @@
 //! Request and reply, and push and pull, as libzmq's perf tools measure them: local_lat and
-//! remote_lat, local_thr and remote_thr of <https://github.com/zeromq/libzmq/tree/v4.3.4/perf>, which the thesis "Network hardware for
-//! business messaging" used. There are a warm-up and a histogram besides, and a time instead of a
-//! number of messages: a message that is one byte longer than the others ends the warm-up, and
-//! another one ends the test.
+//! remote_lat, local_thr and remote_thr of <https://github.com/zeromq/libzmq/tree/v4.3.4/perf>,
+//! which the thesis "Network hardware for business messaging" used. In addition there are a warm-up
+//! and a histogram, and a time instead of a number of messages: a message that is one byte longer
+//! than the others ends the warm-up, and another one ends the test.
 //!
-//! What is timed is messaging and what takes the same time for all sizes: a message gets its
+//! The timed part is messaging and work that takes the same time for all sizes: a message gets its
 //! number, and its length and number are checked. Round trips are those of one message, which
 //! neither end copies, as there: see [`Journey`]. Bytes that are pushed are prepared; the library
 //! copies them, as zmq_send(3) does, while remote_thr sends memory that nobody has written to.
@@ -21,16 +21,16 @@ use super::{Contents, Journey, Latencies, SHARE, Turn, Violation, renumber};
 /// Round trips before those that count, and messages before the warm-up; all are checked in full.
 const CHECKED: u64 = 100;
 
-/// The clock is asked once for so many messages, or once for so many bytes.
+/// The clock is read once for this many messages, or once for this many bytes.
 const MESSAGES_BETWEEN_LOOKS: u64 = 64;
 const BYTES_BETWEEN_LOOKS: usize = 64 << 10;
 
-/// What one end has measured.
+/// Measurement of one end.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Messages (round trips).
     pub messages: u64,
-    /// Within which time, and what this process and the whole host did meanwhile.
+    /// The time that they took, and the load of this process and of the whole host meanwhile.
     pub load: Load,
     /// Median and 99th percentile of round trips, nanoseconds.
     pub p50_ns: Option<u64>,
@@ -46,12 +46,12 @@ impl Measured {
     }
 }
 
-/// The end that asks.
+/// The end that requests.
 pub trait Request {
     /// Makes a copy of `message` the next request.
     fn set(&mut self, message: &[u8]);
 
-    /// The next request, which is the last reply if nothing else has been set.
+    /// The next request, which is the last reply unless another one has been set.
     fn message(&mut self) -> &mut [u8];
 
     /// Sends the request and waits for the reply, which takes its place.
@@ -112,8 +112,7 @@ pub fn request(end: &mut impl Request, size: usize, time: Duration) -> Result<Me
     let deadline = began + time;
     loop {
         exchange(CHECKED + latencies.count(), false)?;
-        // The clock is asked once for each round trip, whose beginning is the end of the one
-        // before.
+        // The clock is read once for each round trip, which begins at the end of the preceding one.
         let ended = Instant::now();
         latencies.add(ended - began);
         if ended >= deadline {
@@ -130,8 +129,8 @@ pub fn request(end: &mut impl Request, size: usize, time: Duration) -> Result<Me
     Ok(Measured { messages, load, p50_ns, p99_ns })
 }
 
-/// Replies to [`request`] with messages of `size` bytes; everything it does counts, the warm-up
-/// too.
+/// Replies to [`request`] with messages of `size` bytes; everything it does counts, also the
+/// warm-up.
 ///
 /// # Errors
 ///
@@ -144,7 +143,10 @@ pub fn reply(end: &mut impl Reply, size: usize) -> Result<Measured> {
         if length == size + 1 {
             break;
         }
-        ensure!(length == size, Violation(format!("a request of {size} bytes came with {length}")));
+        ensure!(
+            length == size,
+            Violation(format!("a request of {size} bytes arrived with {length}"))
+        );
         messages += 1;
         if messages == 1 {
             start = Moment::now();
@@ -194,7 +196,7 @@ fn send_for(end: &mut impl Push, message: &mut [u8], first: u64, time: Duration)
 ///
 /// # Errors
 ///
-/// Those of `end`; [`Violation`], if another message comes than the next one.
+/// Those of `end`; [`Violation`], if a message arrives out of order.
 pub fn pull(end: &mut impl Pull, size: usize) -> Result<Measured> {
     let contents = Contents::new(size);
     let warm_up = receive_until_mark(end, &contents, size, 0)?;
@@ -219,7 +221,7 @@ fn receive_until_mark(
         }
         contents.check_number(number, message)?;
         if number < CHECKED || number % SHARE == 0 {
-            // From there on all have the last one of these.
+            // From there on all messages have the body of the last of these.
             contents.check_body(number.min(CHECKED - 1), message)?;
         }
         number += 1;
@@ -238,7 +240,7 @@ mod tests {
         arrivals: Receiver<Vec<u8>>,
         message: Vec<u8>,
         received: u64,
-        /// Which one of the messages that it receives is damaged, and at which byte.
+        /// Number of the damaged message among the received ones, and index of its damaged byte.
         damage: Option<(u64, usize)>,
     }
 

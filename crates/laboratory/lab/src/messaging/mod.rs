@@ -1,9 +1,9 @@
-//! What the messaging programs have in common, whichever library moves their messages: what they
-//! are told, what they report, how they measure, and how they check what they receive.
+//! Common parts of the messaging programs, whichever library moves their messages: their orders,
+//! their reports, how they measure, and how they check the messages that they receive.
 //!
 //! The programs over [`seekwire::mailbox::Mailbox`] are roles of [`crate::peer`]; those over libzmq
-//! are a program of their own, `seekwire-zeromq`, which takes the same roles and orders. A role is
-//! told what to do by one argument, a JSON object. It prints `ready ADDRESS ...` when others may
+//! are a program of their own, `seekwire-zeromq`, which takes the same roles and orders. A role
+//! takes its order as one argument, a JSON object. It prints `ready ADDRESS ...` when others may
 //! connect to it, and reports one JSON object per line.
 
 mod contents;
@@ -29,11 +29,11 @@ pub use order::{
     subscribed,
 };
 
-/// How long a program waits for the others before it hangs: far beyond what it takes on a loaded
+/// How long a program waits for the others before it gives up: far longer than needed on a loaded
 /// machine.
 pub const EXCHANGE_LIMIT: Duration = Duration::from_secs(60);
 
-/// The argument of a role.
+/// Parses the argument of a role.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ pub fn report(value: &impl Serialize) -> Result<()> {
     Ok(writeln!(io::stdout(), "{}", serde_json::to_string(value)?)?)
 }
 
-/// Says that others may connect.
+/// Reports that others may connect.
 ///
 /// # Errors
 ///
@@ -60,12 +60,12 @@ pub fn ready(address: &str) -> io::Result<()> {
     writeln!(io::stdout(), "ready {address}")
 }
 
-/// Tells the laboratory about `error`: on standard error, and as a [`Check`] if a message was not
+/// Reports `error` to the laboratory: on standard error, and as a [`Check`] if a message was not
 /// what it should be.
 pub fn complain(program: &str, error: &anyhow::Error) {
     seekwire_program::tell(format_args!("{program}: {error:#}"));
     if let Some(violation) = error.downcast_ref::<Violation>() {
-        // Nobody is left to be told that this failed, too.
+        // A failure of this one cannot be reported.
         let _ = report(&Check { violation: violation.to_string() });
     }
 }

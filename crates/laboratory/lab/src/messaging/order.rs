@@ -1,4 +1,4 @@
-//! What the programs are told and what they report.
+//! Orders and reports of the programs.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use super::{Latencies, Measured, Violation};
 use crate::launch::Traffic;
 
-/// What two ends do with messages.
+/// How two ends exchange messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// One end asks, the other one replies with the same message.
+    /// One end requests, the other one replies with the same message.
     RequestReply,
     /// One end sends, the other one receives.
     PushPull,
@@ -22,29 +22,29 @@ pub enum Kind {
 /// A test of messages between two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Test {
-    /// What is done.
+    /// How messages are exchanged.
     pub kind: Kind,
     /// Bytes of each message, at least 1.
     pub size: usize,
-    /// For how long.
+    /// Duration.
     pub milliseconds: u64,
 }
 
 impl Test {
-    /// For how long.
+    /// Duration.
     #[must_use]
     pub fn time(&self) -> Duration {
         Duration::from_millis(self.milliseconds)
     }
 }
 
-/// What the connecting end of a test asks of the other one, beside the messages that are measured.
+/// Requests of the connecting end of a test to the other one, besides the measured messages.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ask {
-    /// To get ready for a test. The answer is where to connect to, if that is somewhere else.
+    /// To get ready for a test. The answer is the address to connect to, if that is another one.
     Begin(Test),
-    /// What it has measured. The answer is a [`Measured`].
+    /// For its measurement. The answer is a [`Measured`].
     Finish,
     /// To leave.
     Leave,
@@ -53,9 +53,9 @@ pub enum Ask {
 /// The order of the end that connects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Drive {
-    /// What the other end printed after `ready`.
+    /// The address that the other end printed after `ready`.
     pub address: String,
-    /// What to do, in this order.
+    /// The tests to run, in this order.
     pub tests: Vec<Test>,
 }
 
@@ -64,9 +64,9 @@ pub struct Drive {
 pub struct Reading {
     /// The test.
     pub test: Test,
-    /// What the end that asks or sends has measured.
+    /// Measurement of the end that requests or sends.
     pub sender: Measured,
-    /// The same of the end that replies or receives.
+    /// Measurement of the end that replies or receives.
     pub receiver: Measured,
     /// Known to programs that use Seekwire themselves; for others the library counts.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +74,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// What the two ends of a test have measured.
+    /// The reading of the two ends of a test.
     ///
     /// # Errors
     ///
@@ -84,13 +84,13 @@ impl Reading {
         if test.kind == Kind::PushPull && sent != received {
             let size = test.size;
             return Err(Violation(format!(
-                "{sent} messages of {size} bytes were sent, {received} came"
+                "{sent} messages of {size} bytes were sent, {received} arrived"
             )));
         }
         Ok(Self { test, sender, receiver, traffic: None })
     }
 
-    /// Round trips as the end that asks has seen them, or messages as they came.
+    /// Round trips as the requesting end saw them, or messages as they arrived.
     #[must_use]
     pub fn measured(&self) -> &Measured {
         match self.test.kind {
@@ -115,7 +115,7 @@ pub struct Modelled {
 }
 
 impl Modelled {
-    /// At this rate, with these latencies.
+    /// A report of this rate and these latencies.
     ///
     /// # Errors
     ///
@@ -126,10 +126,10 @@ impl Modelled {
     }
 }
 
-/// Reported by a program that found something that must never be.
+/// Reported by a program that found something that must never occur.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// What it found.
+    /// Description of it.
     pub violation: String,
 }
 
@@ -138,9 +138,9 @@ pub struct Check {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Model {
-    /// Clients ask services through a broker, which knows the services by name.
+    /// Clients send requests to services through a broker, which knows the services by name.
     Broker,
-    /// A publisher sends on topics, and each subscriber gets those that it subscribed to.
+    /// A publisher sends on topics, and each subscriber receives those that it subscribed to.
     Publish,
     /// A file is sent, and its checksum verified when it has arrived.
     File,
@@ -154,7 +154,7 @@ pub enum Model {
 pub struct Hub {
     /// The model.
     pub model: Model,
-    /// What to listen on, in the library's own words.
+    /// The address to listen on, in the library's own format.
     pub address: String,
     /// How many others connect, apart from clients.
     pub members: usize,
@@ -163,9 +163,9 @@ pub struct Hub {
     pub clients: usize,
     /// Bytes of each message (of each block).
     pub size: usize,
-    /// For how long rate and latency are measured, each.
+    /// How long rate and latency are measured, each.
     pub milliseconds: u64,
-    /// Where the receiver of files puts them.
+    /// Where the receiver of files stores them.
     #[serde(default)]
     pub directory: PathBuf,
 }
@@ -176,11 +176,11 @@ pub struct Hub {
 pub struct Member {
     /// The model.
     pub model: Model,
-    /// What the hub printed after `ready`.
+    /// The address that the hub printed after `ready`.
     pub address: String,
-    /// Which one of the members it is, from 0.
+    /// Its number among the members, from 0.
     pub rank: usize,
-    /// Number of clients that it is; 0: a member.
+    /// Number of clients that it plays; 0: it is a member.
     #[serde(default)]
     pub clients: usize,
     /// As in [`Hub`].
@@ -195,7 +195,7 @@ pub struct Member {
 }
 
 impl Hub {
-    /// For how long.
+    /// Duration.
     #[must_use]
     pub fn time(&self) -> Duration {
         Duration::from_millis(self.milliseconds)
@@ -203,7 +203,7 @@ impl Hub {
 }
 
 impl Member {
-    /// For how long.
+    /// Duration.
     #[must_use]
     pub fn time(&self) -> Duration {
         Duration::from_millis(self.milliseconds)
@@ -213,17 +213,17 @@ impl Member {
 /// Names of the services of a broker; what each does is up to [`answer`].
 pub const SERVICES: [&str; 3] = ["quote", "order", "audit"];
 
-/// Bytes of a message that [`answer`] looks at, so that its work is the same for all sizes.
+/// Bytes of a message that [`answer`] changes, so that its work is the same for all sizes.
 const WORKED_ON: usize = 8;
 
-/// What service (worker) `which` makes of a request (block): it moves each of the first bytes by a
-/// distance that is its own, so that replies of one cannot be taken for those of another.
+/// The answer of service (worker) `which` to a request (block): it adds a distance of its own to
+/// each of the first bytes, so that replies of one cannot be taken for those of another.
 pub fn answer(which: usize, message: &mut [u8]) {
     let distance = which as u8 + 1;
     message.iter_mut().take(WORKED_ON).for_each(|byte| *byte = byte.wrapping_add(distance));
 }
 
-/// Turns what [`answer`] has made back into what it was.
+/// Turns an answer of [`answer`] back into the request.
 pub(super) fn retrace(which: usize, message: &mut [u8]) {
     let distance = which as u8 + 1;
     message.iter_mut().take(WORKED_ON).for_each(|byte| *byte = byte.wrapping_sub(distance));

@@ -1,4 +1,4 @@
-//! How the messaging programs are started, and what is read from what they print.
+//! How the messaging programs are started, and how their output is read.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -18,22 +18,22 @@ use crate::schedule::Trial;
 /// File name of the programs over libzmq.
 const ZEROMQ: &str = "seekwire-zeromq";
 
-/// Whose messages.
+/// The library whose messages are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Library {
     Zeromq,
     Mailbox,
 }
 
-/// What carries them.
+/// The transport of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over {
     /// Loopback.
     Tcp,
     Ring,
-    /// UNIX sockets, by libzmq.
+    /// UNIX sockets, of libzmq.
     Ipc,
-    /// Memory of one process, by libzmq.
+    /// Memory of one process, of libzmq.
     Inproc,
     /// TCP between two namespaces.
     Cable(Step),
@@ -47,13 +47,13 @@ pub(crate) struct Way {
     pub(crate) over: Over,
 }
 
-/// Where the programs are, and what went wrong in them.
+/// The programs' locations, and their violations.
 pub(crate) struct Programs<'a, 'h> {
     context: &'a Context<'a>,
     zeromq: Result<PathBuf, String>,
     /// The two hosts of [`Over::Cable`].
     hosts: Result<&'a Hosts<'h>, String>,
-    /// Complaints of programs about messages.
+    /// Errors that programs found in messages.
     violations: RefCell<Vec<String>>,
 }
 
@@ -66,7 +66,7 @@ impl<'a, 'h> Programs<'a, 'h> {
         Ok(Self { context, zeromq, hosts, violations: RefCell::default() })
     }
 
-    /// What no messaging may do, if any did; the first of it.
+    /// The first violation by a messaging library, if any.
     pub(crate) fn violation(&self) -> Option<String> {
         let violations = self.violations.borrow();
         violations
@@ -74,7 +74,7 @@ impl<'a, 'h> Programs<'a, 'h> {
             .map(|first| format!("{} messages were wrong; the first: {first}", violations.len()))
     }
 
-    /// Does `tests` between two ends.
+    /// Runs `tests` between two ends.
     pub(crate) fn two_ends(
         &self,
         way: Way,
@@ -167,7 +167,7 @@ impl<'a, 'h> Programs<'a, 'h> {
         Ok(program.arg(role).arg(order).timeout(EXCHANGE_LIMIT))
     }
 
-    /// Where clients and servers are started: `None`, here.
+    /// Where clients and servers are started; `None`: here.
     fn ends(&self, way: Way) -> Result<(Option<&'a End>, Option<&'a End>)> {
         let Over::Cable(step) = way.over else { return Ok((None, None)) };
         let hosts = *self.hosts.as_ref().map_err(|why| anyhow!("{why}"))?;
@@ -178,7 +178,7 @@ impl<'a, 'h> Programs<'a, 'h> {
         Ok((Some(testbed.end(Side::Near)), Some(testbed.end(Side::Far))))
     }
 
-    /// Waits for the program that reports, and then for the others, which end by themselves.
+    /// Waits for the program that reports, and then for the others, which exit by themselves.
     fn collect(&self, reporter: Running, others: Vec<Running>) -> Result<Finished> {
         match reporter.wait() {
             Ok(finished) => {
@@ -212,7 +212,7 @@ impl<'a, 'h> Programs<'a, 'h> {
         self.violations.borrow_mut().extend(checks.map(|check| check.violation));
     }
 
-    /// Counts by carrier, and takes nothing for a ring that was not one.
+    /// Counts bytes by carrier, and makes sure that a ring was used where it should be.
     fn count(
         &self,
         way: Way,
@@ -225,10 +225,10 @@ impl<'a, 'h> Programs<'a, 'h> {
             *total.get_or_insert_default() += traffic;
         }
         trial.count(total);
-        // A warm-up may be over before the ends have found each other.
+        // A warm-up may end before the ends have found each other.
         if way.over == Over::Ring && !trial.is_warm_up() {
             let Traffic { ring, tcp, .. } =
-                total.context("nobody counted the bytes of the ring")?;
+                total.context("the bytes of the ring were not counted")?;
             // A sender that does not block leaves a ring that is full of small messages until the
             // receiver has caught up.
             ensure!(ring > tcp / 100, "{ring} bytes went through the ring and {tcp} by TCP");
@@ -251,7 +251,7 @@ pub(crate) fn over_zeromq(command: &Path) -> Result<PathBuf, String> {
     })
 }
 
-/// What the end that others connect to listens on, in the words of its library.
+/// The address of the end that others connect to, in the format of its library.
 fn address(way: Way, end: Option<&End>, place: &Path) -> String {
     let host = end.map_or_else(|| "127.0.0.1".to_owned(), |end| end.address().to_string());
     match (way.library, way.over) {

@@ -1,8 +1,8 @@
 //! The processes at both ends, which stay for all tests: a client, a server, and a server that has
 //! little processor time.
 //!
-//! In namespaces each end has a processor, as hosts have: else the scheduler would put both ends
-//! now on one, now on two, and latencies would be of two kinds.
+//! In namespaces each end has a processor, as hosts have: otherwise the scheduler would put both
+//! ends sometimes on one, sometimes on two, and latencies would be of two kinds.
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,14 +18,14 @@ use super::{Done, Measured, Order};
 use crate::experiment::Context;
 use crate::launch::{Error, Mode, Program, Running};
 
-/// More than any test takes, after the link has come back.
+/// More than any test takes, once the link is up again.
 const TEST_LIMIT: Duration = Duration::from_secs(120).saturating_add(seekwire_gauge::LINK_RETURN);
 
-/// Which server a test is for.
+/// The server of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Host {
     Strong,
-    /// Its processes get a share of a processor.
+    /// Its processes have a share of a processor.
     Weak,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Ends<'a, 'h> {
     hosts: &'a Hosts<'h>,
     client: RefCell<Client>,
     strong: Server,
-    /// The quota, where it is ours, lives as long as its server.
+    /// The quota, if it is ours, lives as long as its server.
     weak: Result<(Server, Option<CpuQuota>), String>,
 }
 
@@ -44,13 +44,13 @@ struct Client {
 }
 
 struct Server {
-    /// None: somebody else has started it, on another host.
+    /// `None`: it was started by someone else, on another host.
     running: Option<Running>,
     address: SocketAddr,
 }
 
 impl<'a, 'h> Ends<'a, 'h> {
-    /// Starts them. A weak server that cannot be had is told of when it is needed.
+    /// Starts them. A weak server that cannot be started is reported when it is needed.
     pub(crate) fn start(
         context: &Context<'_>,
         hosts: &'a Hosts<'h>,
@@ -108,14 +108,15 @@ impl<'a, 'h> Ends<'a, 'h> {
     }
 }
 
-/// Starts a program at an end and on its processor: the first for one end, the last for the other.
+/// Starts a program at an end and on its processor: the first one for one end, the last one for the
+/// other.
 pub(super) fn start(
     testbed: &Testbed,
     side: Side,
     program: Program,
 ) -> Result<Result<Running, Error>, seekwire_testbed::Error> {
     testbed.end(side).run(|| {
-        // Children inherit it. Where it cannot be had, the scheduler decides.
+        // Children inherit it. Where it is not available, the scheduler decides.
         if let Ok(allowed) = sched_getaffinity(None) {
             let mut processors =
                 (0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor));

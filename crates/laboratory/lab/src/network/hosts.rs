@@ -1,4 +1,4 @@
-//! Where the two ends are: in two network namespaces, or here and on another host.
+//! The two ends: in two network namespaces, or here and on another host.
 
 use std::cell::RefCell;
 use std::fs;
@@ -12,11 +12,11 @@ use super::options::Options;
 use super::step::Step;
 use crate::launch::interrupt::{self, Obligation};
 
-/// The congestion control of programs that choose none, in namespaces of ours: BBR's pacing timers
+/// The congestion control in our namespaces for programs that choose none: BBR's pacing timers
 /// would be measured instead of the interface.
 const CONGESTION: [&str; 2] = ["cubic", "reno"];
 
-/// The two hosts, as long as they are ours to set.
+/// The two hosts, while this process may set their interfaces.
 pub(crate) struct Hosts<'a> {
     place: Place<'a>,
     set: RefCell<Box<dyn FnMut(Step) -> Result<()> + 'a>>,
@@ -35,23 +35,22 @@ pub(crate) struct Peer {
     /// As the user names it.
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
-    /// A second server there, or on a host that has little processor time, and behind the same
+    /// A second server there, or on a host that has little processor time, reached through the same
     /// interface.
     pub(crate) weak: Option<SocketAddr>,
-    /// That of this host.
+    /// The interface of this host.
     pub(crate) interface: String,
     /// Megabits per second, if the interface knows.
     pub(crate) speed_mbps: Option<u32>,
 }
 
 impl Hosts<'_> {
-    /// Does `work` while there are two hosts; what was changed on a real one is put back at its
-    /// end.
+    /// Runs `work` while there are two hosts, and then restores the settings of a real one.
     ///
     /// # Errors
     ///
-    /// No namespaces can be made, or the interface may not be changed; what `work` says; what could
-    /// not be put back.
+    /// If no namespaces can be made, or the interface may not be changed; the error of `work`;
+    /// settings that could not be restored.
     pub(crate) fn with<T>(
         options: &Options,
         work: impl FnOnce(&Hosts<'_>) -> Result<T>,
@@ -130,7 +129,7 @@ impl Hosts<'_> {
         &self.place
     }
 
-    /// How many hosts there are whose load can be seen.
+    /// Number of hosts whose load can be measured.
     pub(crate) fn count(&self) -> usize {
         match self.place {
             Place::Namespaces(_) => 1,
@@ -152,7 +151,7 @@ pub(crate) fn namespaces() -> Result<Testbed, seekwire_testbed::Error> {
     Ok(testbed)
 }
 
-/// The same for tests, which can do nothing where none may be made.
+/// The same for tests, which are skipped where namespaces are not allowed.
 #[cfg(test)]
 pub(crate) fn namespaces_if_permitted() -> Option<Testbed> {
     match namespaces() {
@@ -161,14 +160,14 @@ pub(crate) fn namespaces_if_permitted() -> Option<Testbed> {
     }
 }
 
-/// Only what this namespace starts with; the host keeps its own. Where it is forbidden, programs
-/// use what they find.
+/// Only the default of this namespace; the host keeps its own. Where it is forbidden, programs use
+/// the existing one.
 fn choose_congestion() {
     let path = "/proc/sys/net/ipv4/tcp_congestion_control";
     let _ = CONGESTION.iter().any(|name| fs::write(path, name).is_ok());
 }
 
-/// In the namespace of `end`.
+/// Sets the interface in the namespace of `end`.
 fn set(end: &End, store: &Store, step: Step) -> Result<()> {
     let mut kernel = Kernel::open()?;
     let terms = Terms { hold: false, default_route: true };
@@ -199,11 +198,11 @@ fn apply(session: &mut Session<'_>, interface: &str, step: Step) -> Result<()> {
             _ => None,
         })
         .collect();
-    bail!("{interface} does not do \"{}\": {}", step.name(), reasons.join("; "))
+    bail!("{interface} does not support \"{}\": {}", step.name(), reasons.join("; "))
 }
 
-/// The interface that is to be set, and the first address of the peer that is behind it; where none
-/// is named, the first one through which the peer is reached.
+/// The interface to set, and the first address of the peer that is reached through it; if none is
+/// named, the first one through which the peer is reached.
 fn find_way(
     kernel: &mut Kernel,
     peer: &str,
@@ -216,13 +215,13 @@ fn find_way(
             || format!("cannot tell which interface leads to {address}; name it with --iface");
         return Ok((found.with_context(unknown)?, address));
     };
-    // It may go by another name.
+    // It may have another name there.
     let interface = kernel.interface(interface)?.name;
     Ok((interface.clone(), behind(kernel, &interface, "--peer", peer)?))
 }
 
-/// The first address of `peer` that packets leave to by `interface`: settings of another one would
-/// not matter.
+/// The first address of `peer` that packets reach through `interface`: settings of another one
+/// would not matter.
 fn behind(kernel: &mut Kernel, interface: &str, option: &str, peer: &str) -> Result<SocketAddr> {
     let mut failure = None;
     for address in resolve(option, peer)? {
@@ -234,7 +233,7 @@ fn behind(kernel: &mut Kernel, interface: &str, option: &str, peer: &str) -> Res
     Err(failure.map_or_else(|| no_address(option, peer), Into::into))
 }
 
-/// The addresses of `HOST` or `HOST:PORT`, one at least.
+/// The addresses of `HOST` or `HOST:PORT`, at least one.
 fn resolve(option: &str, peer: &str) -> Result<Vec<SocketAddr>> {
     let found = peer.to_socket_addrs().or_else(|_| (peer, seekwire_gauge::PORT).to_socket_addrs());
     let found: Vec<_> = found.with_context(|| format!("{option} {peer}: no such host"))?.collect();
@@ -245,7 +244,7 @@ fn no_address(option: &str, peer: &str) -> anyhow::Error {
     anyhow!("{option} {peer}: it has no address")
 }
 
-/// Fails if nobody serves there.
+/// Fails if no server answers there.
 fn greet(option: &str, peer: &str, address: SocketAddr) -> Result<()> {
     seekwire_gauge::Client::connect_unless(address, &|| interrupt::check().is_err())
         .with_context(|| format!("{option} {peer}: is `seekwire nic serve` running there?"))?;

@@ -23,19 +23,19 @@ const LINK: &str = "pair";
 /// one after the other. Containers often have 64 MiB for all such files.
 const REGION: u64 = 32 << 20;
 
-/// Two machines that are attached to the link between them. Whatever that has made goes when this is
-/// dropped; programs have to be gone by then.
+/// Two machines that are attached to the link between them. Everything it created is removed when
+/// this is dropped; programs must have ended by then.
 #[derive(Debug)]
 pub(crate) struct Machines {
     testbed: Arc<Testbed>,
     near: Machine,
     far: Machine,
-    /// What both map.
+    /// The memory that both map.
     _region: NamedTempFile,
 }
 
-/// What is one machine's own. A registry is among it, so that programs on two machines find no other
-/// memory to share than the link's.
+/// The private part of one machine. It includes a registry, so that programs on two machines find
+/// no other memory to share than the link's.
 #[derive(Debug)]
 struct Machine {
     registry: Registry,
@@ -49,7 +49,7 @@ impl Machines {
     ///
     /// # Errors
     ///
-    /// If there is no room for the region or for what the machines keep, or it cannot be attached.
+    /// If there is no room for the region or for the machines' files, or it cannot be attached.
     pub(crate) fn new(testbed: Arc<Testbed>) -> Result<Self> {
         let region = region().context("cannot make a file that two machines share")?;
         let attach = |half, other| {
@@ -62,7 +62,7 @@ impl Machines {
         Ok(Self { testbed, near, far, _region: region })
     }
 
-    /// For programs that are to come together over the link.
+    /// For programs that are to meet over the link.
     pub(crate) fn places(&self) -> Places {
         Places {
             testbed: Arc::clone(&self.testbed),
@@ -98,7 +98,7 @@ impl Machine {
     }
 }
 
-/// In memory, where that is allowed: nobody wants to measure a disk.
+/// Creates the region in memory, where that is allowed, so that no disk is measured.
 fn region() -> io::Result<NamedTempFile> {
     let mut named = tempfile::Builder::new();
     named.prefix("seekwire-region-");

@@ -37,8 +37,8 @@ pub(crate) const ONE_WAY: Metric =
     Metric { name: "one-way latency, p50", unit: "µs", better: Better::Lower };
 pub(crate) const THROUGHPUT: Metric =
     Metric { name: "throughput", unit: "Mb/s", better: Better::Higher };
-/// Of the processors of both hosts, or of the one that both ends are on; 100 % is one of them. More
-/// than its parts, which are counted at ticks.
+/// Load of the processors of both hosts, or of the one that both ends are on; 100 % is one of them.
+/// It exceeds the sum of its parts, which are counted at ticks.
 pub(crate) const CPU: Metric = Metric { name: "CPU load", unit: "%", better: Better::Lower };
 pub(crate) const CPU_USER: Metric =
     Metric { name: "CPU load, user", unit: "%", better: Better::Lower };
@@ -46,13 +46,14 @@ pub(crate) const CPU_SYSTEM: Metric =
     Metric { name: "CPU load, system", unit: "%", better: Better::Lower };
 pub(crate) const CPU_SOFTIRQ: Metric =
     Metric { name: "CPU load, softirq", unit: "%", better: Better::Lower };
-/// What [`CPU`] consists of, by name.
+/// The parts of [`CPU`], by name.
 pub(crate) const CPU_PARTS: [(&str, Metric); 3] =
     [("user", CPU_USER), ("system", CPU_SYSTEM), ("softirq", CPU_SOFTIRQ)];
-/// What of [`CPU`] is in none of its parts: work between two ticks, and what nobody is charged for.
+/// The rest of [`CPU`] that is in none of its parts: work between two ticks, and time charged to no
+/// process.
 pub(crate) const CPU_REST: Metric =
     Metric { name: "CPU load, in no tick", unit: "%", better: Better::Lower };
-/// Of the host that has less left, in percent of all its processors.
+/// Load of the host that has less left, in percent of all its processors.
 pub(crate) const BUSIEST: Metric = Metric {
     name: "CPU load of the busier host",
     unit: "% of its processors",
@@ -75,7 +76,7 @@ pub(crate) const OF_HOST: [[Metric; 5]; 2] = [
         "CPU load, other host, in no tick",
     ]),
 ];
-/// Of one process (getrusage).
+/// CPU time of one process (getrusage).
 pub(crate) const CLIENT: Metric =
     Metric { name: "CPU of the client", unit: "%", better: Better::Lower };
 pub(crate) const SERVER: Metric =
@@ -111,26 +112,26 @@ pub(crate) struct Done {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) seconds: f64,
-    /// Of messages, in one direction.
+    /// Bytes of messages, in one direction.
     pub(crate) bytes: u64,
     /// Messages or round trips per second.
     pub(crate) rate: f64,
-    /// p50, p99 and p99.9; none of streams.
+    /// p50, p99 and p99.9; `None` for streams.
     pub(crate) round_trip_us: [Option<f64>; 3],
-    /// None of streams.
+    /// `None` for streams.
     pub(crate) one_way_p50_us: Option<f64>,
     pub(crate) local: Load,
     pub(crate) remote: Load,
 }
 
 impl Measured {
-    /// Of messages, in one direction.
+    /// Bits of messages, in one direction.
     pub(crate) fn bits_per_second(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.seconds
     }
 
-    /// As metrics. `hosts` is their number: where both ends are on one, either sees the load of
-    /// both.
+    /// The metrics of it. `hosts` is their number: where both ends are on one, either sees the load
+    /// of both.
     pub(crate) fn readings(&self, hosts: usize) -> Vec<(Metric, f64)> {
         let mut readings = Vec::new();
         let is_stream = self.round_trip_us[0].is_none();
@@ -162,7 +163,8 @@ impl Measured {
                 readings.push((EFFORT, busy / 100.0 * self.seconds / (self.bytes as f64 / 1e9)));
             }
         }
-        // One of two hosts may not tell. A single one has been told of above.
+        // One of two hosts may not report its load. The load of a single one has been recorded
+        // above.
         let each = [self.local, self.remote].into_iter().zip(OF_HOST).filter(|_| hosts > 1);
         for (load, metrics) in each {
             let Some(machine) = load.machine else { continue };
@@ -183,7 +185,7 @@ const fn metric(name: &'static str) -> Metric {
     Metric { name, unit: "%", better: Better::Lower }
 }
 
-/// What is in no part. Ticks may see more than the clock does.
+/// The rest of the load that is in no part. Ticks may count more than the clock does.
 fn rest([(_, busy), parts @ ..]: &[(Metric, f64); 4]) -> f64 {
     (busy - parts.iter().map(|(_, part)| part).sum::<f64>()).max(0.0)
 }
@@ -257,7 +259,7 @@ mod tests {
         assert_eq!(parts, [[20.0, 60.0, 20.0, 0.0], [20.0, 60.0, 20.0, 100.0]]);
         assert_eq!(OF_CLIENT.map(of).map(f64::round), [10.0, 20.0]);
         assert_eq!(OF_SERVER.map(of).map(f64::round), [5.0, 20.0]);
-        assert_eq!(of(CPU_REST).round(), 100.0, "what no tick has seen");
+        assert_eq!(of(CPU_REST).round(), 100.0, "time that no tick has seen");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Other people's programs between the two namespaces, as a check on ourselves.
+//! Other programs between the two namespaces, to check our own measurements.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::launch::{self, Error, Finished, Mode, Program, Running};
 /// sockperf spends some seconds of its own on calibration.
 const TEST_LIMIT: Duration = Duration::from_secs(40);
 
-/// What is measured with it.
+/// Programs, by the quantities measured with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tool {
     /// Stream.
@@ -56,7 +56,7 @@ impl Tool {
         }
     }
 
-    /// Microseconds of one way, with messages of `size` bytes.
+    /// Microseconds one way, with messages of `size` bytes.
     pub(crate) fn latency(self, testbed: &Testbed, size: usize, seconds: u64) -> Result<f64> {
         let (size, seconds) = (size.to_string(), seconds.to_string());
         match self {
@@ -80,7 +80,7 @@ impl Tool {
         }
     }
 
-    /// In the unit that the test has with -uu.
+    /// The value of a test, in the unit that -uu selects.
     fn qperf(self, testbed: &Testbed, options: &[&str], test: &str) -> Result<f64> {
         let address = testbed.end(Side::Far).address().to_string();
         // Its client waits by itself until the server listens.
@@ -115,12 +115,12 @@ impl Tool {
         }
     }
 
-    /// The Debian packages are called as the programs are.
+    /// The Debian packages have the names of the programs.
     fn explain(self, error: Error) -> anyhow::Error {
         if let Error::NotInstalled { program } = &error {
             return anyhow!("{program} is not installed (Debian package: {program})");
         }
-        // With --json, iperf3 complains inside its report.
+        // With --json, iperf3 reports errors inside its report.
         let report: Value = serde_json::from_str(error.stdout()).unwrap_or_default();
         match report["error"].as_str() {
             Some(reason) => anyhow!("iperf3 failed: {reason}"),
@@ -129,7 +129,7 @@ impl Tool {
     }
 }
 
-/// A port of the far end that nobody uses, nor has used a moment ago: sockperf cannot take it over.
+/// A port of the far end that is not in use and was not a moment ago: sockperf cannot take it over.
 fn port(testbed: &Testbed) -> Result<String> {
     Ok(testbed.end(Side::Far).run(launch::free_port)??.to_string())
 }
@@ -141,7 +141,7 @@ fn received(json: &str) -> Result<f64> {
     Ok(rate.context("iperf3 reported no rate")? / 1e6)
 }
 
-/// The mean of sockperf's report, which is of one way.
+/// The mean one-way latency in sockperf's report.
 fn latency(report: &str) -> Result<f64> {
     let mean = report.lines().find_map(|line| {
         let (_, rest) = line.split_once("avg-latency=")?;

@@ -3,7 +3,7 @@
 
 use seekwire_nic::{Interface, Profile, Setting};
 
-/// Which offloads are on. Each step has those of the steps before it, too.
+/// The offloads that are on. Each step also has those of the preceding steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Off,
@@ -18,7 +18,7 @@ impl Step {
     pub(crate) const ALL: [Self; 4] =
         [Self::Off, Self::Checksums, Self::Segmentation, Self::Joining];
 
-    /// As in tables and legends.
+    /// The name in tables and legends.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Off => "everything off",

@@ -10,7 +10,7 @@ use seekwire::Listener;
 use super::channel::{Channel, Copying, Stream, read_full};
 use crate::launch::Traffic;
 
-/// Distance of the bytes that a receiver in place looks at.
+/// Distance between the bytes that a receiver in place loads.
 const CACHE_LINE: usize = 64;
 
 /// Messages that are copied into and out of the stream.
@@ -53,12 +53,12 @@ impl Stream for seekwire::Stream {
 
 /// Messages that are written where the receiver will read them.
 ///
-/// The sender writes every byte and the receiver loads one byte of every cache line: the least that
-/// a program does which makes and uses its messages in place.
+/// The sender writes every byte and the receiver loads one byte of every cache line: the minimum
+/// for a program that makes and uses its messages in place.
 #[derive(Debug)]
 pub(super) struct InPlace {
     stream: seekwire::Stream,
-    /// What the next message consists of.
+    /// Byte that fills the next message.
     fill: u8,
 }
 

@@ -1,12 +1,12 @@
-//! A connection, as the two sides of a test need it.
+//! A connection as both sides of a test need it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
 use crate::launch::Traffic;
 
-/// A connection over which messages travel. Message contents do not matter, their number of bytes
-/// does.
+/// A connection over which messages travel. Their contents do not matter, only their number of
+/// bytes.
 pub(super) trait Channel: Sized {
     /// Accepts connections.
     type Listener;
@@ -27,9 +27,9 @@ pub(super) trait Channel: Sized {
     fn receive_message(&mut self, size: usize) -> io::Result<bool>;
     /// Receives 1 to `limit` bytes of messages; 0 at the end of the stream.
     fn receive_some(&mut self, limit: usize) -> io::Result<usize>;
-    /// Ends the direction of sending.
+    /// Ends the sending direction.
     fn finish(&mut self) -> io::Result<()>;
-    /// Which carrier the bytes took, if this is known.
+    /// The carriers that the bytes took, if known.
     fn traffic(&self) -> Option<Traffic>;
 }
 

@@ -153,7 +153,7 @@ fn check(received: u64, sent: u64) -> Result<()> {
 }
 
 /// The report of a test; `cpu_ns` is the processor time of this end and of the other one. `traffic`
-/// is asked for before the connection ends, because an ended one does not say any more.
+/// is queried before the connection ends, because a closed one no longer reports it.
 fn report(
     test: &Test,
     messages: u64,
@@ -207,7 +207,7 @@ mod tests {
             });
             let result = all::<C>(address, &tests, &mut reports);
             done.store(true, Ordering::SeqCst);
-            // Wakes the server, which serves a connection that ends at once.
+            // Wakes the server, which serves a connection that is closed at once.
             drop(C::connect(address).unwrap());
             result.unwrap();
         });

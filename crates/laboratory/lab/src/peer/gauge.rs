@@ -9,14 +9,14 @@ use seekwire_gauge::{Client, Server};
 
 use crate::network::{Done, Measured, Order};
 
-/// Serves at `address` until its standard input ends, and says at which port.
+/// Serves at `address` until its standard input ends, and prints its port.
 pub(super) fn serve(address: Option<String>, announce: &mut impl Write) -> Result<()> {
     let address: SocketAddr =
         address.and_then(|address| address.parse().ok()).context("say ADDRESS:PORT")?;
     let server = Server::bind(address)?;
     writeln!(announce, "ready {}", server.local_addr().port())?;
     announce.flush()?;
-    // The laboratory may be killed: nobody else would end a server in a namespace without a name.
+    // The laboratory may be killed: no one else would stop a server in a namespace without a name.
     let stop = server.stop();
     std::thread::spawn(move || {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
@@ -33,7 +33,7 @@ pub(super) fn serve(address: Option<String>, announce: &mut impl Write) -> Resul
     Ok(())
 }
 
-/// Runs one test for each line, and prints what came of it.
+/// Runs one test for each line, and prints the result.
 pub(super) fn drive(orders: impl BufRead, reports: &mut impl Write) -> Result<()> {
     for line in orders.lines() {
         let order: Order = serde_json::from_str(&line?).context("not an order")?;
@@ -46,8 +46,8 @@ pub(super) fn drive(orders: impl BufRead, reports: &mut impl Write) -> Result<()
 }
 
 fn run(order: &Order) -> Result<Measured, seekwire_gauge::Error> {
-    // A connection for each test: a server does not wait for long pauses to end. The interface has
-    // perhaps been changed just now, and its link is still to come back. ^C kills this process.
+    // A connection for each test: a server does not wait through long pauses. The interface may
+    // just have been changed, and its link still has to come up. ^C kills this process.
     let reading =
         Client::of(order.server).persist(&order.test, seekwire_gauge::LINK_RETURN, &|| false)?;
     let quantile = |quantile: f64| {

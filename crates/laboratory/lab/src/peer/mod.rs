@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `lab-peer gauge-serve ADDRESS:PORT` and `lab-peer gauge-drive` are the ends of network tests,
-//! whose orders are JSON, too.
+//! whose orders are also JSON.
 //!
 //! `lab-peer mailbox` plays the messaging programs (see [`crate::messaging`]) over
 //! mailboxes. `lab-peer pipeline` plays a pipeline (see [`crate::pipeline`]).
@@ -43,7 +43,7 @@ use options::{Action, Api, Options};
 
 /// Plays the role with the arguments that follow `lab-peer`.
 ///
-/// Meant to be called by the binary that runs the experiments, in a child process. Complaints go to
+/// Meant to be called by the binary that runs the experiments, in a child process. Errors go to
 /// standard error.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match run(arguments) {

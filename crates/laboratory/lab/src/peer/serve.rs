@@ -20,7 +20,7 @@ pub(super) fn listen<C: Channel>(address: SocketAddr, announce: &mut impl Write)
     announce.flush()?;
     loop {
         let mut channel = C::accept(&listener).context("cannot accept connections")?;
-        // A client that fails says so itself; the next one deserves a server.
+        // A client that fails reports so itself; the next one deserves a server.
         if let Err(error) = connection(&mut channel) {
             seekwire_program::tell(format_args!("lab-peer: {error:#}"));
         }

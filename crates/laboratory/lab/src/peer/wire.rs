@@ -13,7 +13,7 @@ pub(super) struct Request {
     pub(super) operation: Operation,
     /// Bytes per message.
     pub(super) size: usize,
-    /// Bytes of one-way messages before the server says that it is warm.
+    /// Bytes of one-way messages before the server reports that it is warm.
     pub(super) warm_up: u64,
 }
 

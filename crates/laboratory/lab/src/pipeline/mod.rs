@@ -1,5 +1,5 @@
-//! The pipeline of the experiment `flow-peers`: what its four stages do with a block, the same in
-//! every runtime, so that what differs is how the blocks get from one stage to the next.
+//! The pipeline of the experiment `flow-peers`: its four stages treat a block the same in every
+//! runtime, so that the runtimes differ in how the blocks get from one stage to the next.
 //!
 //! ```text
 //! source ──> first step, copies ──> second step, copies ──> sink
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Programs in C and C++ have the same in `peer/pipeline.h`, and one in Python has it in
-//! `peer/pipeline_dask.py`. Orders are numbers on the command line ([`Order::arguments`]), reports a
-//! line of JSON ([`Report`]). A block is of 8-byte words of the machine: its number, the moment at
-//! which it was made or 0, and words that follow from the number.
+//! `peer/pipeline_dask.py`. Orders are numbers on the command line ([`Order::arguments`]), reports
+//! a line of JSON ([`Report`]). A block consists of 8-byte words of the machine: its number, the
+//! moment at which it was made or 0, and words that follow from the number.
 
 mod report;
 mod stages;
@@ -24,29 +24,29 @@ pub use stages::{Copies, Sink, Source, StepWork, is_block, total};
 /// The smallest block: a number, a moment and words to read.
 pub const LEAST: usize = 64;
 
-/// What to do.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     /// Bytes of a block, a multiple of 8.
     pub size: usize,
-    /// For how long the source makes blocks.
+    /// How long the source makes blocks.
     pub milliseconds: u64,
     /// Nanoseconds between two of them; 0: as fast as there is room.
     pub interval_ns: u64,
     /// Bytes that each of the three streams may hold.
     pub limit: usize,
-    /// Copies of each step, where the runtime has such a thing.
+    /// Copies of each step, where the runtime supports them.
     pub copies: usize,
-    /// What the sink sleeps for each block, for as long as the source makes blocks.
+    /// Time that the sink sleeps for each block, while the source makes blocks.
     pub sink_ns: u64,
-    /// What the first step takes for a block, by sleeping; 0: no longer than it takes to read it.
+    /// Time that the first step takes for a block, by sleeping; 0: no longer than reading it takes.
     pub service_ns: u64,
-    /// For how long one copy of the first step stops once, after a third of the time; 0: it does not.
+    /// How long one copy of the first step stops, once, after a third of the time; 0: it does not.
     pub pause_ms: u64,
 }
 
 impl Order {
-    /// As the arguments of a program.
+    /// The arguments of a program.
     #[must_use]
     pub fn arguments(&self) -> [String; 8] {
         [
@@ -62,11 +62,11 @@ impl Order {
         .map(|number| number.to_string())
     }
 
-    /// From the arguments of a program.
+    /// Parses the arguments of a program.
     ///
     /// # Errors
     ///
-    /// If these are other ones.
+    /// If they are not such arguments.
     pub fn parse<S: AsRef<str>>(arguments: &[S]) -> Result<Self> {
         let numbers = arguments.iter().map(|argument| argument.as_ref().parse::<u64>());
         let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().context("not a number")?;
@@ -80,13 +80,13 @@ impl Order {
         Ok(Self { size, milliseconds, interval_ns, limit, copies, sink_ns, service_ns, pause_ms })
     }
 
-    /// Blocks of a stream's limit.
+    /// Number of blocks that fit into a stream's limit.
     #[must_use]
     pub fn room(&self) -> usize {
         (self.limit / self.size).max(1)
     }
 
-    /// The sum of the words of so many blocks, without the moments.
+    /// The sum of the words of this many blocks, without the moments.
     #[must_use]
     pub fn expected(&self, blocks: u64) -> u64 {
         let words = self.size as u64 / 8;
@@ -111,14 +111,14 @@ fn status(name: &str) -> Option<u64> {
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
 }
 
-/// Resident memory of this process, and from here on its peak is counted anew.
+/// Resident memory of this process, whose peak is counted from here on.
 pub(crate) fn begin_memory() -> Option<u64> {
-    // 5 sets the peak back to what there is (proc_pid_clear_refs(5)).
+    // 5 resets the peak to the current size (proc_pid_clear_refs(5)).
     let _ = std::fs::write(Path::new("/proc/self/clear_refs"), "5");
     status("VmRSS")
 }
 
-/// The most that there was since.
+/// The peak since then.
 pub(crate) fn peak_memory() -> Option<u64> {
     status("VmHWM")
 }

@@ -1,37 +1,37 @@
-//! What the programs of a pipeline report, and how the reports of several processes become one.
+//! Reports of the programs of a pipeline, and how those of several processes become one.
 
 use serde::{Deserialize, Serialize};
 
 use super::{begin_memory, peak_memory, shared_memory};
 
-/// What one process, or all, have done.
+/// Work of one process, or of all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Blocks that the sink has got.
+    /// Blocks that the sink has received.
     #[serde(default)]
     pub blocks: u64,
-    /// From when the first one was made until the sink knew that there were no more.
+    /// From when the first one was made until the sink knew that no more would come.
     #[serde(default)]
     pub seconds: f64,
-    /// What the first step, the second one and the sink have added up.
+    /// Sums of the first step, the second one and the sink.
     #[serde(default)]
     pub sums: [u64; 3],
-    /// From before a block is made until the sink has read it: the median.
+    /// Median time from before a block is made until the sink has read it.
     #[serde(default)]
     pub p50_ns: Option<u64>,
-    /// The 99th percentile of that.
+    /// The 99th percentile of that time.
     #[serde(default)]
     pub p99_ns: Option<u64>,
-    /// Memory of the process; of several, the one that has grown most.
+    /// Memory of the process; of several, that of the one that grew most.
     #[serde(default)]
     pub resident: Option<Resident>,
-    /// The most that a stream has held over what it may hold, where the runtime counts it.
+    /// The most that a stream held over its limit, where the runtime counts it.
     #[serde(default)]
     pub held: Option<f64>,
-    /// The size of blocks that a stream has found, where it is to find one.
+    /// Size of blocks that a stream has found, where it is to find one.
     #[serde(default)]
     pub chosen: Option<u64>,
-    /// When the copies of the first step have begun with blocks, where the order has a service time.
+    /// When the copies of the first step began blocks, where the order has a service time.
     #[serde(default)]
     pub copies: Vec<CopyOfStep>,
 }
@@ -41,9 +41,9 @@ pub struct Report {
 pub struct Resident {
     /// Before the first block.
     pub before: u64,
-    /// At most.
+    /// Maximum.
     pub peak: u64,
-    /// How much of what there is at the end is shared memory, which is the ring's.
+    /// The part at the end that is shared memory, which is the ring's.
     #[serde(default)]
     pub shared: u64,
 }
@@ -51,29 +51,29 @@ pub struct Resident {
 /// The work of one copy, in nanoseconds of the clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyOfStep {
-    /// When it has begun with each block.
+    /// When it began each block.
     pub starts: Vec<u64>,
-    /// When its pause was over, if it had one.
+    /// When its pause ended, if it had one.
     pub resumed: Option<u64>,
 }
 
 impl Resident {
-    /// What there is before the first block; the peak comes later.
+    /// The memory before the first block; the peak is measured later.
     #[must_use]
     pub fn begin() -> Option<Self> {
         let before = begin_memory()?;
         Some(Self { before, peak: before, shared: 0 })
     }
 
-    /// With the peak until now.
+    /// The same with the peak until now.
     #[must_use]
     pub fn end(self) -> Self {
         let shared = shared_memory().unwrap_or(0);
         Self { peak: peak_memory().unwrap_or(self.before), shared, ..self }
     }
 
-    /// By how much it has grown, without the ring: what lies in the kernel's buffers between two
-    /// processes is not counted either.
+    /// Its growth without the ring; bytes in the kernel's buffers between two processes are not
+    /// counted either.
     #[must_use]
     pub fn growth(&self) -> u64 {
         self.peak.saturating_sub(self.before).saturating_sub(self.shared)
@@ -81,7 +81,7 @@ impl Resident {
 }
 
 impl Report {
-    /// Adds what another part of the pipeline has done.
+    /// Adds the report of another part of the pipeline.
     pub fn join(&mut self, other: Self) {
         self.blocks += other.blocks;
         self.seconds = self.seconds.max(other.seconds);

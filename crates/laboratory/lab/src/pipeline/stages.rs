@@ -1,4 +1,4 @@
-//! What the stages do with blocks.
+//! Work of the stages on blocks.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{CopyOfStep, Order, Report, now};
 
-/// So often a source that may go on looks at the clock, in blocks.
+/// A source without an interval reads the clock once in this many blocks.
 const LOOK: u64 = 32;
 
 const WORD: usize = 8;
@@ -26,15 +26,15 @@ impl Source {
         Self { order, next: 0, begun: 0 }
     }
 
-    /// How long the next block is not due yet.
+    /// Time until the next block is due.
     #[must_use]
     pub fn wait(&self) -> Duration {
         let due = self.begun + self.next * self.order.interval_ns;
         Duration::from_nanos(due.saturating_sub(now()))
     }
 
-    /// The next block, when it is due; `None`: there are no more.
-    // It is no iterator: it sleeps.
+    /// The next block, when it is due; `None` after the last one.
+    // Not an iterator, because it sleeps.
     #[expect(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<Vec<u8>> {
         if self.begun == 0 {
@@ -58,7 +58,7 @@ impl Source {
         Some(block)
     }
 
-    /// How many there were.
+    /// Number of blocks made.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.next
@@ -80,7 +80,7 @@ fn word(block: &[u8], place: usize) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// Whether it is a block of that order, and not something that a program tells with the same means.
+/// Whether it is a block of that order, and not another message over the same channel.
 #[must_use]
 pub fn is_block(block: &[u8], order: &Order) -> bool {
     block.len() == order.size
@@ -107,13 +107,13 @@ fn sum(block: &[u8]) -> u64 {
 pub struct Copies(AtomicUsize);
 
 impl Copies {
-    /// Whether the copy that asks is the one that pauses.
+    /// Whether the calling copy is the one that pauses.
     pub fn is_first(&self) -> bool {
         self.0.fetch_add(1, Ordering::Relaxed) == 0
     }
 }
 
-/// What a copy of a step does.
+/// Work of a copy of a step.
 #[derive(Debug)]
 pub struct StepWork {
     order: Order,
@@ -123,7 +123,7 @@ pub struct StepWork {
 }
 
 impl StepWork {
-    /// `pauses`: it is the copy that stops once, if the order says so.
+    /// `pauses`: this copy stops once, if the order requires it.
     #[must_use]
     pub fn new(order: Order, pauses: bool) -> Self {
         let pauses = pauses && order.pause_ms > 0;
@@ -157,7 +157,7 @@ impl StepWork {
         }
     }
 
-    /// What it has done, as step number 0 or 1.
+    /// The report of its work, as step number 0 or 1.
     #[must_use]
     pub fn report(&mut self, number: usize) -> Report {
         let mut report = Report::default();
@@ -169,7 +169,7 @@ impl StepWork {
     }
 }
 
-/// What the sink does.
+/// Work of the sink.
 #[derive(Debug)]
 pub struct Sink {
     order: Order,
@@ -177,13 +177,13 @@ pub struct Sink {
     sum: u64,
     /// When block 0 was made.
     begun: u64,
-    /// Until when it is slow; 0: not known yet.
+    /// Time until which it is slow; 0: not known yet.
     slow_until: u64,
     latencies: Vec<u64>,
 }
 
 impl Sink {
-    /// One that has got nothing.
+    /// A sink that has received nothing.
     #[must_use]
     pub fn new(order: Order) -> Self {
         Self { order, blocks: 0, sum: 0, begun: 0, slow_until: 0, latencies: Vec::new() }
@@ -213,13 +213,13 @@ impl Sink {
         }
     }
 
-    /// How many it has got.
+    /// Number of blocks received.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.blocks
     }
 
-    /// There are no more.
+    /// The report after the last block.
     #[must_use]
     pub fn report(&mut self) -> Report {
         let seconds = now().saturating_sub(self.begun) as f64 / 1e9;

@@ -1,4 +1,4 @@
-//! The first page: what was measured on what, and what came out.
+//! The first page: the experiments, their machines and their results.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ pub(super) fn html(found: &Found) -> String {
     document("Seekwire: experiments", &body)
 }
 
-/// The machines and commits, each with what was measured there.
+/// The machines and commits, each with the experiments measured there.
 fn machines(entries: &[(&Entry, &Contents)]) -> Markup {
     let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
     let mut machines: BTreeMap<Vec<String>, Vec<&str>> = BTreeMap::new();
@@ -100,7 +100,7 @@ fn card(entry: &Entry, contents: &Contents) -> Markup {
     }
 }
 
-/// The claims that were measured; if none was, why.
+/// The claims that were measured; if none was, the reason.
 fn judgements(overall: &Overall) -> Markup {
     let rows = html! {
         @for (claim, judgement) in &overall.judgements {

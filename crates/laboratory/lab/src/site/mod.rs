@@ -2,7 +2,7 @@
 //! from elsewhere.
 //!
 //! ```text
-//! read      what the directories hold, whoever wrote it
+//! read      the contents of the directories, whoever wrote them
 //! verdict   the judgements of an experiment in a line
 //! index     the first page
 //! page      the page of an experiment
@@ -29,7 +29,7 @@ use crate::report::parts;
 const INDEX: &str = "index.html";
 const MARK: &str = "<meta name=\"generator\" content=\"seekwire lab report\">";
 
-/// Whatever stands in a result, a browser runs and fetches nothing.
+/// A browser runs and fetches nothing, whatever a result contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
 /// A site that has been written.
@@ -46,8 +46,8 @@ pub struct Site {
 /// Joins the results of the directories below `directory` into one site in `out`, or in
 /// `directory/report`.
 ///
-/// A result that cannot be read is named on the first page with the reason; the rest goes on. What
-/// the site shows it brings along: raw data and results are copied.
+/// A result that cannot be read is listed on the first page with the reason; the others are shown.
+/// The site contains the data that it shows: raw data and results are copied.
 ///
 /// # Errors
 ///
@@ -87,7 +87,7 @@ pub fn write(directory: &Path, out: Option<&Path>) -> Result<Site> {
     Ok(Site { index, experiments, problems: problems.collect() })
 }
 
-/// Copies what a page links to; the links, with what they lead to.
+/// Copies the files that a page links to; returns the links and their texts.
 fn copy_data(
     out: &Path,
     entry: &Entry,
@@ -116,8 +116,8 @@ fn copy_data(
     Ok(links)
 }
 
-/// Makes a directory of the site. Who wrote the results may have put a link there that leads out of
-/// it.
+/// Creates a directory of the site. The author of the results may have put a link there that leads
+/// out of it.
 fn own_directory(path: PathBuf) -> Result<PathBuf> {
     fs::create_dir_all(&path)
         .with_context(|| format!("cannot make the directory {}", path.display()))?;
@@ -147,7 +147,7 @@ fn document(title: &str, body: &Markup) -> String {
     parts::document(title, &head, &body)
 }
 
-/// Links to other pages, (address, text), those that there are.
+/// Links to other pages, (address, text), without the missing ones.
 fn navigation(links: &[Option<(String, String)>]) -> Markup {
     html! {
         nav aria-label="Pages" {
@@ -156,7 +156,7 @@ fn navigation(links: &[Option<(String, String)>]) -> Markup {
     }
 }
 
-/// A plot, which has its title in it.
+/// A plot, which contains its title.
 fn figure(title: &str, svg: &str, caption: &str) -> Markup {
     let attributes = html! { svg role="img" aria-label={ "Plot: " (title) } {} }.into_string();
     let opening = attributes.trim_end_matches("></svg>").to_owned() + " ";

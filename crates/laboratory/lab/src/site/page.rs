@@ -11,10 +11,10 @@ use crate::programs::DEMO;
 use crate::report::parts;
 use crate::{curves, demo};
 
-/// Plots of one result. Ours have about twenty.
+/// Maximum number of plots of one result. Ours have about twenty.
 const MOST_PLOTS: usize = 200;
 
-/// A page and what leads to it.
+/// The address of a page, and its text.
 type Link = (String, String);
 
 pub(super) fn html(
@@ -79,7 +79,7 @@ pub(super) fn html(
     document(&format!("Seekwire: {}", entry.name), &body)
 }
 
-/// That the last run has left no result.
+/// A notice if the last run left no result.
 pub(super) fn outdated(contents: &Contents) -> Markup {
     html! {
         @if let Some(why) = &contents.outdated {

@@ -1,5 +1,5 @@
-//! What the directories of results hold. Anybody may have written it: what cannot be read is an
-//! entry with the reason.
+//! Contents of the directories of results. Anyone may have written them: a result that cannot be
+//! read is an entry with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +20,7 @@ use crate::programs::DEMO;
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) entries: Vec<Entry>,
-    /// What a run of everything said about experiments that have no new result, by name.
+    /// Why experiments have no new result, as a run of all recorded it, by name.
     pub(crate) reasons: BTreeMap<String, String>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Contents {
     pub(crate) result: ResultFile,
     /// The readings, of a packed result.
     pub(crate) raw: Option<String>,
-    /// What the last run of everything did instead of replacing it.
+    /// Outcome of the last run of all, if it did not replace this result.
     pub(crate) outdated: Option<String>,
 }
 
@@ -52,7 +52,7 @@ impl Entry {
 }
 
 impl Contents {
-    /// The experiment that it is a result of, if this program knows it.
+    /// Its experiment, if this program knows it.
     pub(crate) fn experiment(&self) -> Option<&'static dyn Experiment> {
         experiment_of(&self.result)
     }
@@ -70,13 +70,13 @@ pub(crate) fn read(directory: &Path) -> Result<Found> {
     };
     let mut places = Vec::new();
     if holds_result(directory) {
-        // By its whole path it has a name, also as `.`.
+        // The whole path provides a name, even for `.`.
         places.push(directory.canonicalize().with_context(|| cannot_look_into(directory))?);
     }
     for child in children(directory)? {
         match holds_result(&child) {
             true => places.push(child),
-            // Something that cannot be looked into is not a result.
+            // A directory that cannot be read is not a result.
             false => {
                 for grandchild in children(&child).unwrap_or_default() {
                     if holds_result(&grandchild) {
@@ -110,7 +110,7 @@ pub(crate) fn read(directory: &Path) -> Result<Found> {
     Ok(Found { entries, reasons })
 }
 
-/// As experiments are listed; then what this program does not know; then what cannot be read.
+/// Known experiments as they are listed; then unknown ones; then results that cannot be read.
 fn order(entry: &Entry) -> (usize, String) {
     let known = experiments();
     let position = match &entry.contents {
@@ -148,7 +148,7 @@ fn modified(file: &Path) -> Option<SystemTime> {
 }
 
 fn holds_result(directory: &Path) -> bool {
-    // Raw data without a result have lost it.
+    // Raw data without a result: it was lost.
     [RESULT, RAW, PACKED_RAW].iter().any(|name| directory.join(name).exists())
 }
 

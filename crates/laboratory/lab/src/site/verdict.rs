@@ -36,7 +36,7 @@ fn row(claim: &Claim, judgement: &Judgement) -> Markup {
     }
 }
 
-/// A few words in a box; the words say it, the colour helps.
+/// A few words in a box; the words carry the meaning, the colour helps.
 pub(super) fn badge(class: &str, words: &str) -> Markup {
     html! { strong.badge.(class) { (words) } }
 }

@@ -1,8 +1,8 @@
 //! This project's server with workers: the server at one end of a link of 1 Gb/s, and the workers at
 //! the other, each a host with a share of a processor.
 //!
-//! A host has that share, and no more, whatever the others do: so a few processors can play many
-//! hosts, and one of these can be slow.
+//! A host has exactly that share, whatever the others do: so a few processors can play many hosts,
+//! and one of these can be slow.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,19 +16,19 @@ use super::servers::{self, slides_program};
 use crate::imaging::Dealing;
 use crate::launch::{Mode, Program, Running};
 
-/// Of a host, in percent of a processor: five of them leave something to who asks, on two.
+/// Share of a host, in percent of a processor: five of them leave some time to the load, on two.
 pub(crate) const SHARE: f64 = 30.0;
-/// So many times as long takes a slow one.
+/// How many times as long a slow one takes.
 pub(crate) const SLOWNESS: f64 = 10.0;
-/// Bits a second, each way: what all workers together get from the server, and give to it.
+/// Bits a second, each way, for the traffic of all workers with the server.
 pub(crate) const RATE: u64 = 1_000_000_000;
 
-/// Of a namespace in which nobody else listens.
+/// Ports of a namespace in which nothing else listens.
 const PORT: u16 = 8080;
 const WORKERS: u16 = 7000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Who works, and how work is dealt to them.
+/// The workers, and how work is dealt to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
     pub(crate) workers: usize,
@@ -39,14 +39,14 @@ pub(crate) struct Setup {
 /// The two ends, or why there are none.
 pub(crate) struct Link(Result<Testbed, String>);
 
-/// A server and its workers, which are there. They end when this is dropped.
+/// A server and its workers, all of which have started. They end when this is dropped.
 pub(crate) struct Cluster<'l> {
     near: &'l End,
     server: Running,
     workers: Vec<Running>,
     /// Each lives as long as its host.
     _shares: Vec<CpuQuota>,
-    /// The secret.
+    /// Holds the secret.
     _files: TempDir,
 }
 
@@ -65,7 +65,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// If there are no namespaces or no quotas here, or somebody does not start.
+    /// If there are no namespaces or no quotas here, or a process does not start.
     pub(crate) fn start(
         &self,
         command: &Path,
@@ -104,7 +104,7 @@ impl Link {
     }
 }
 
-/// What all hosts have.
+/// Files that all hosts share.
 struct Host {
     program: PathBuf,
     secret: PathBuf,
@@ -120,7 +120,7 @@ impl Host {
     ) -> Result<(Running, CpuQuota)> {
         let program = Program::new(&self.program, &Mode::Plain).arg("slides");
         let program = with(program).args(["--threads", "1", "--worker-secret"]).arg(&self.secret);
-        // Nobody is on another host in truth, and nothing may know that.
+        // No program is really on another host, and none may notice that.
         let program = program.env("SEEKWIRE", "off").env("SEEKWIRE_SPIN_US", "0").timeout(PATIENCE);
         let quota = CpuQuota::new(share)?;
         let running = end.run(|| program.start())??;
@@ -130,7 +130,7 @@ impl Host {
 }
 
 impl Cluster<'_> {
-    /// Asks for paths, at the server's end of the link.
+    /// Requests paths, at the server's end of the link.
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ impl Cluster<'_> {
     ///
     /// # Errors
     ///
-    /// If the server does not say.
+    /// If the server does not report it.
     pub(crate) fn done(&self) -> Result<f64> {
         self.count("worker_done_total")
     }
@@ -154,11 +154,15 @@ impl Cluster<'_> {
         self.near.run(|| servers::count(([127, 0, 0, 1], PORT).into(), name))?
     }
 
-    /// Nobody tells when the last one has come.
+    /// Polls until all workers have come, because nothing announces the last one.
     fn wait_for_workers(&self) -> Result<()> {
         let until = Instant::now() + PATIENCE;
         while self.count("worker_works")? < self.workers.len() as f64 {
-            ensure!(Instant::now() < until, "workers have not come in {} s", PATIENCE.as_secs());
+            ensure!(
+                Instant::now() < until,
+                "workers have not connected within {} s",
+                PATIENCE.as_secs()
+            );
             if let Some(obituary) = self.workers.iter().find_map(Running::obituary) {
                 bail!(obituary);
             }

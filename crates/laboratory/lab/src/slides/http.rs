@@ -1,4 +1,4 @@
-//! Answers of HTTP/1.1 as they come in, and a connection that asks one after the other.
+//! Answers of HTTP/1.1 as they arrive, and a connection for one request after the other.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use httparse::Status;
 
-/// Bytes of an answer at most.
+/// Maximum size of an answer in bytes.
 const MOST: usize = 64 << 20;
-/// Lines of its head at most.
+/// Maximum number of lines of its head.
 const LINES: usize = 64;
 
 /// A request without a body.
@@ -18,12 +18,12 @@ pub(crate) fn request(address: SocketAddr, path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").into_bytes()
 }
 
-/// An answer, as much of it as has come.
+/// An answer, possibly incomplete.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     bytes: Vec<u8>,
     head: Option<Head>,
-    /// Where its body is, if it comes in chunks.
+    /// Ranges of its body, if it comes in chunks.
     chunks: Vec<Range<usize>>,
 }
 
@@ -33,7 +33,7 @@ struct Head {
     /// Where the body begins.
     body: usize,
     length: Length,
-    /// Whether the connection ends with it.
+    /// Whether the connection closes after it.
     closes: bool,
 }
 
@@ -52,12 +52,12 @@ impl Answer {
         self.head = None;
     }
 
-    /// Whether nothing of it has come.
+    /// Whether nothing of it has arrived.
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Adds what has come; true if it is whole.
+    /// Adds arrived bytes; true if the answer is complete.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl Answer {
             let Status::Complete((line, size)) = size else { return Ok(false) };
             let size = usize::try_from(size).ok().filter(|size| *size <= MOST);
             let size = size.context("a chunk that is too long")?;
-            // A line ends each chunk; nobody here sends trailers.
+            // A line ends each chunk; none of these servers sends trailers.
             let begin = *next + line;
             if self.bytes.len() < begin + size + 2 {
                 return Ok(false);
@@ -93,17 +93,17 @@ impl Answer {
         Ok(false)
     }
 
-    /// Of a whole one; 0 before.
+    /// The status of a complete one; 0 before.
     pub(crate) fn status(&self) -> u16 {
         self.head.map_or(0, |head| head.status)
     }
 
-    /// Whether the server ends the connection after it.
+    /// Whether the server closes the connection after it.
     pub(crate) fn closes(&self) -> bool {
         self.head.is_some_and(|head| head.closes)
     }
 
-    /// Bytes of the body of a whole one.
+    /// Bytes of the body of a complete one.
     pub(crate) fn length(&self) -> usize {
         match self.head.map(|head| head.length) {
             Some(Length::Known(length)) => length,
@@ -112,7 +112,7 @@ impl Answer {
         }
     }
 
-    /// The body of a whole one.
+    /// The body of a complete one.
     pub(crate) fn body(&self) -> Vec<u8> {
         match self.head {
             Some(Head { body, length: Length::Known(length), .. }) => {
@@ -123,7 +123,7 @@ impl Answer {
         }
     }
 
-    /// Whether the body of a whole one begins as a JPEG does.
+    /// Whether the body of a complete one begins as a JPEG does.
     pub(crate) fn is_jpeg(&self) -> bool {
         let begin = match self.head {
             Some(Head { length: Length::Known(_), body, .. }) => Some(body),
@@ -132,7 +132,7 @@ impl Answer {
         begin.is_some_and(|begin| self.bytes[begin..].starts_with(&[0xff, 0xd8]))
     }
 
-    /// What the server complains about, in a line.
+    /// The server's error message, in a line.
     pub(crate) fn complaint(&self) -> String {
         let body = self.body();
         let text = String::from_utf8_lossy(&body[..body.len().min(500)]);
@@ -141,7 +141,7 @@ impl Answer {
     }
 }
 
-/// The head, once all of it has come.
+/// The head, once it has arrived completely.
 fn head(bytes: &[u8]) -> Result<Option<Head>> {
     let mut headers = [httparse::EMPTY_HEADER; LINES];
     let mut response = httparse::Response::new(&mut headers);
@@ -155,14 +155,14 @@ fn head(bytes: &[u8]) -> Result<Option<Head>> {
         let is = |name: &str| header.name.eq_ignore_ascii_case(name);
         if is("content-length") {
             let bytes = value.parse().ok().filter(|bytes| *bytes <= MOST);
-            length = Some(Length::Known(bytes.context("an answer of no usable length")?));
+            length = Some(Length::Known(bytes.context("an answer without a usable length")?));
         } else if is("transfer-encoding") && value.eq_ignore_ascii_case("chunked") {
             length = Some(Length::Chunks(body));
         } else if is("connection") {
             closes = value.eq_ignore_ascii_case("close");
         }
     }
-    let length = length.context("an answer that does not say how long it is")?;
+    let length = length.context("an answer without a length")?;
     Ok(Some(Head { status: response.code.unwrap_or(0), body, length, closes }))
 }
 
@@ -179,7 +179,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// If nobody listens.
+    /// If no server listens.
     pub(crate) fn connect(address: SocketAddr, patience: Duration) -> Result<Self> {
         let stream = TcpStream::connect_timeout(&address, patience)
             .with_context(|| format!("cannot connect to {address}"))?;
@@ -192,14 +192,14 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Whatever is no answer of status 200, with what the server says.
+    /// Any answer without status 200, with the text of the server.
     pub(crate) fn get(&mut self, path: &str) -> Result<Vec<u8>> {
         self.answer.clear();
         self.stream.write_all(&request(self.address, path))?;
         let mut buffer = vec![0; 64 << 10];
         loop {
             let length = self.stream.read(&mut buffer).with_context(|| path.to_owned())?;
-            ensure!(length > 0, "{path}: the server ended the connection");
+            ensure!(length > 0, "{path}: the server closed the connection");
             if self.answer.push(&buffer[..length]).with_context(|| path.to_owned())? {
                 break;
             }

@@ -1,11 +1,11 @@
-//! Asks a server from many connections, and measures: one thread that waits for all of them, so
-//! that the load takes little of the processors that the server wants.
+//! Sends requests to a server over many connections, and measures: one thread waits for all of
+//! them, so that the load takes little of the processors that the server wants.
 //!
-//! At a closed pace, a connection asks as soon as it has its answer: that shows how many answers
-//! there can be. At an open one, requests are due at fixed times, as those of people are who do not
-//! wait for a server before they move their mouse. Their latency counts from when they were due, also
-//! if no connection was free by then: a server that falls behind is not asked less ("coordinated
-//! omission").
+//! At a closed pace, a connection sends a request upon each answer: that shows the maximum rate of
+//! answers. At an open one, requests are due at fixed times, like those of people who do not wait
+//! for a server before they move their mouse. Their latency counts from when they were due, even if
+//! no connection was free by then: a server that falls behind does not receive fewer requests
+//! ("coordinated omission").
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -26,16 +26,16 @@ use crate::messaging::Latencies;
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
     pub(crate) connections: usize,
-    /// By the time when they are due.
+    /// Ordered by the time when they are due.
     pub(crate) asks: Vec<Ask>,
 }
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
-    /// From the beginning of the load on. Without meaning at a closed pace.
+    /// Time since the beginning of the load; without meaning at a closed pace.
     pub(crate) due: Duration,
-    /// Which of the paths.
+    /// Index of the path.
     pub(crate) path: usize,
 }
 
@@ -44,13 +44,13 @@ pub(crate) struct Ask {
 pub(crate) enum Pace {
     /// As soon as a connection is free; none after that time.
     Closed(Duration),
-    /// When they are due. Latencies are those of what is due from then on: before, viewers come, and
-    /// a server opens what it has not open yet.
+    /// When they are due. Latencies count for requests that are due from this time on: before it,
+    /// viewers arrive, and a server opens what it has not opened yet.
     Open(Duration),
 }
 
 impl Pace {
-    /// Whether the latency of what is due then is measured.
+    /// Whether the latency of requests that are due then is measured.
     fn counts(self, due: Duration) -> bool {
         match self {
             Self::Closed(_) => true,
@@ -59,17 +59,17 @@ impl Pace {
     }
 }
 
-/// What came of a load.
+/// Result of a load.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) answers: u64,
-    /// Of bodies.
+    /// Bytes of bodies.
     pub(crate) bytes: u64,
-    /// Until the last answer.
+    /// Time until the last answer.
     pub(crate) seconds: f64,
-    /// One that was not answered has the time that it had waited by the end.
+    /// A request without an answer counts with the time that it had waited by the end.
     pub(crate) latencies: Latencies,
-    /// Of an open pace.
+    /// Requests without an answer, at an open pace.
     pub(crate) unanswered: u64,
     /// Processor time of the load itself.
     pub(crate) cpu: Duration,
@@ -82,17 +82,17 @@ impl Measured {
     }
 }
 
-/// For what is still missing when all was asked for.
+/// Timeout for missing answers after the last request.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// For connections, and for answers at a closed pace.
+/// Timeout for connections, and for answers at a closed pace.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Asks for `paths` as the lanes say.
+/// Requests `paths` as the lanes specify.
 ///
 /// # Errors
 ///
-/// An answer that is no JPEG of status 200; a connection that is not to be had; none at a closed
-/// pace; an interruption.
+/// An answer that is not a JPEG with status 200; a failed connection; a missing answer at a closed
+/// pace; no answer at all; an interruption.
 pub(crate) fn run(
     address: SocketAddr,
     paths: &[String],
@@ -121,14 +121,14 @@ fn own_cpu() -> Duration {
 }
 
 struct Connection {
-    /// Opened when it is first needed, as browsers do: servers that have a thread for each connection
-    /// would wait in vain on one that asks for nothing.
+    /// Opened when it is first needed, as browsers do: servers that have a thread for each
+    /// connection would wait in vain on one without requests.
     stream: Option<TcpStream>,
     lane: usize,
     answer: Answer,
     /// The request that it waits for, and from when its latency counts.
     waits: Option<(usize, Duration)>,
-    /// Whether it was sent again, because the server ended the connection instead of answering.
+    /// Whether it was sent again, because the server closed the connection instead of answering.
     is_second: bool,
 }
 
@@ -150,7 +150,7 @@ struct Load {
     buffer: Vec<u8>,
     answers: u64,
     bytes: u64,
-    /// When the last answer came.
+    /// Time of the last answer.
     last: Duration,
     latencies: Latencies,
 }
@@ -187,7 +187,7 @@ impl Load {
         })
     }
 
-    /// Until all is answered, or it is no use to wait any longer. Returns when that was.
+    /// Runs until all requests are answered, or waiting is useless. Returns when that was.
     fn until_done(&mut self) -> Result<Duration> {
         let due = self.lanes.iter().filter_map(|lane| lane.asks.back()).map(|ask| ask.due).max();
         let limit = match self.pace {
@@ -222,7 +222,7 @@ impl Load {
         }
     }
 
-    /// When something is to be sent, unless an answer comes first.
+    /// Time at which the next request is due, unless an answer arrives first.
     fn next_due(&self, limit: Duration) -> Duration {
         if let Pace::Closed(time) = self.pace {
             // The queue is emptied then.
@@ -252,7 +252,7 @@ impl Load {
         Ok(())
     }
 
-    /// Sends what a connection waits for.
+    /// Sends the request that a connection waits for.
     fn send(&mut self, number: usize) -> Result<()> {
         let connection = &mut self.connections[number];
         let Some((path, _)) = connection.waits else { return Ok(()) };
@@ -263,7 +263,7 @@ impl Load {
             closed => closed.insert(open(self.address, &self.epoll, number)?),
         };
         match stream.write(request) {
-            // Nothing lies in the socket's buffer before it, so it is taken as a whole.
+            // The socket's buffer is empty before it, so it takes the whole request.
             Ok(length) if length == request.len() => Ok(()),
             Ok(_) => bail!("the server takes only a part of a request"),
             Err(error) if is_gone(&error) => self.ended(number),
@@ -271,19 +271,19 @@ impl Load {
         }
     }
 
-    /// Of a connection that the server has ended; what was sent on it is sent again on another one.
+    /// Handles a connection that the server has closed: its request is sent again on another one.
     fn ended(&mut self, number: usize) -> Result<()> {
         let connection = &mut self.connections[number];
         connection.stream = None;
         if connection.waits.is_none() {
             return Ok(());
         }
-        ensure!(!connection.is_second, "the server ends connections instead of answering");
+        ensure!(!connection.is_second, "the server closes connections instead of answering");
         connection.is_second = true;
         self.send(number)
     }
 
-    /// Takes what has come on a connection.
+    /// Receives the bytes that have arrived on a connection.
     fn receive(&mut self, number: usize) -> Result<()> {
         let connection = &mut self.connections[number];
         let Some(stream) = &mut connection.stream else { return Ok(()) };
@@ -327,7 +327,7 @@ impl Load {
         Ok(())
     }
 
-    /// Counts what is not answered by `end`, with the time that it has waited.
+    /// Counts the requests unanswered by `end`, with the time that they have waited.
     fn give_up(&mut self, end: Duration) -> u64 {
         let sent = self.connections.iter().filter_map(|connection| Some(connection.waits?.1));
         let unsent = self.lanes.iter().flat_map(|lane| lane.asks.iter().map(|ask| ask.due));
@@ -350,7 +350,7 @@ fn open(address: SocketAddr, epoll: &OwnedFd, number: usize) -> Result<TcpStream
     Ok(stream)
 }
 
-/// The server has ended the connection.
+/// Whether the server has closed the connection.
 fn is_gone(error: &std::io::Error) -> bool {
     matches!(
         error.kind(),
@@ -367,7 +367,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers each request after so long; ends a connection after so many.
+    /// Answers each request after this delay; closes a connection after this many.
     fn server(delay: Duration, most: usize) -> (SocketAddr, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

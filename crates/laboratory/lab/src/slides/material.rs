@@ -1,5 +1,5 @@
-//! Slides: the real one that `scripts/slide` fetches, and larger ones that vips makes of it by
-//! laying it out again and again. Those are synthetic, and reports say so.
+//! Slides: the real one that `scripts/slide` fetches, and larger ones that vips makes by repeating
+//! it. Those are synthetic, and reports say so.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -23,15 +23,15 @@ pub(crate) struct Slide {
     pub(crate) tile: u32,
     /// Images in the file, of which the slide itself is the first one.
     pub(crate) images: u32,
-    /// Of a slide with channels, those that are shown, as in addresses: number, colour, and the values that are
-    /// black and of that colour.
+    /// The visible channels of a slide with channels, as in addresses: number, colour, and the
+    /// values that are shown black and in that colour.
     pub(crate) channels: Option<&'static str>,
 }
 
 /// The slides of a run.
 #[derive(Debug)]
 pub(crate) struct Material {
-    /// Where all of them are.
+    /// Directory of all of them.
     pub(crate) directory: PathBuf,
     /// The Aperio slide: one level, tiles of 240 pixels.
     pub(crate) real: Slide,
@@ -45,7 +45,7 @@ pub(crate) struct Material {
     pixels: PathBuf,
 }
 
-/// How often the real slide is laid out beside and below itself.
+/// How often the real slide is repeated across and down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) across: u32,
@@ -57,9 +57,9 @@ const REAL: (u32, u32) = (2220, 2967);
 const REAL_TILE: u32 = 240;
 const TILE: u32 = 256;
 
-/// Of the slide with channels, which has as many samples as a slide of gigabytes in colours.
+/// Layout of the slide with channels, which has as many samples as a slide of gigabytes in colours.
 const FIVE: Layout = Layout { across: 3, down: 2 };
-/// Distinct colours, and windows as of a camera of 16 bits.
+/// Distinct colours, and windows like those of a camera of 16 bits.
 const CHANNELS: &str =
     "0:0000ff:200-12000,1:00ff00:300-20000,2:ff0000:250-30000,3:ffff00:400-9000,4:ff00ff:150-40000";
 const MAKE: &str = include_str!("../../peer/slides_channels.py");
@@ -67,13 +67,13 @@ const MAKE: &str = include_str!("../../peer/slides_channels.py");
 /// Making a slide of gigabytes takes minutes.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
-/// Where `scripts/slide` puts the slide, beside the build that `command` is of.
+/// Path of the slide that `scripts/slide` fetches, beside the build of `command`.
 fn fetched(command: &Path) -> PathBuf {
     let build = command.parent().and_then(Path::parent).unwrap_or(Path::new("."));
     build.join("slides/aperio.svs")
 }
 
-/// Why there are no slides, if there are none.
+/// Why there are no slides, if so.
 pub(crate) fn missing(command: &Path) -> Option<String> {
     let path = fetched(command);
     if !path.is_file() {
@@ -102,7 +102,7 @@ fn vips<A: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = A>) -> Re
 }
 
 impl Material {
-    /// Makes what is not there yet; it is kept beside the build.
+    /// Makes the missing slides; they are kept beside the build.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl Material {
     ) -> Result<Self> {
         let fetched = fetched(command);
         let parent = fetched.parent().unwrap_or(Path::new("."));
-        // Of its own, since servers look at all that is there.
+        // A directory of its own, since servers look at all files in it.
         let directory = parent.join("lab");
         fs::create_dir_all(&directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
@@ -206,11 +206,11 @@ impl Material {
         Ok(fs::metadata(self.path(slide))?.len())
     }
 
-    /// What a view shows, as vips sees it.
+    /// A view as vips renders it.
     ///
     /// # Errors
     ///
-    /// What vips complains about.
+    /// The error of vips.
     pub(crate) fn expected(&self, slide: &Slide, view: View) -> Result<Picture> {
         let Region { x, y, width, height, to } = view.region(slide);
         let place = tempfile::tempdir().context("cannot make a directory for pixels")?;
@@ -241,9 +241,9 @@ impl Material {
         Ok(picture)
     }
 
-    /// Has the kernel forget what it keeps of the file, which any user may ask of it (it does so
-    /// with pages that nobody maps or has changed). Returns the bytes that it keeps nevertheless,
-    /// if `fincore` can tell.
+    /// Makes the kernel drop its cached pages of the file, which any user may request (it drops
+    /// those that nobody maps or has changed). Returns the bytes that it keeps nevertheless, if
+    /// `fincore` can report them.
     ///
     /// # Errors
     ///
@@ -260,19 +260,19 @@ impl Material {
     }
 }
 
-/// Makes a file under another name, so that nobody ever finds half of it.
+/// Creates a file under another name and renames it, so that nobody ever finds a partial one.
 fn once(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if path.is_file() {
         return Ok(());
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    // Servers do not look at names that begin with a dot.
+    // Servers ignore names that begin with a dot.
     let aside = path.with_file_name(format!(".{}-{name}", std::process::id()));
     let made = make(&aside).and_then(|()| {
         fs::rename(&aside, path).with_context(|| format!("cannot write {}", path.display()))
     });
     if made.is_err() {
-        // The reason to report is why it was not made.
+        // The error to report is why it was not made.
         let _ = fs::remove_file(&aside);
     }
     made.with_context(|| format!("cannot make {}", path.display()))

@@ -1,12 +1,12 @@
-//! Servers of whole slides, and those that ask them for tiles.
+//! Servers of whole slides, and clients that request tiles from them.
 //!
 //! ```text
 //! material   slides: a real one, and larger ones that are made of it
-//! view       what is asked for: stored tiles, tiles between levels, regions
-//! trace      what a viewer asks for that pans
+//! view       the requests: stored tiles, tiles between levels, regions
+//! trace      the requests of a viewer that pans
 //! servers    this project's server and its peers: how they are started, and their addresses
 //! cluster    this project's server with workers, on hosts of their own
-//! load       asks a server from many connections, on one thread, and measures
+//! load       requests over many connections, from one thread, and measurements
 //! http       answers of HTTP/1.1
 //! picture    pixels: whether answers show the same
 //! usage      processor time and memory of servers

@@ -58,14 +58,14 @@ impl Picture {
                 continue;
             }
             let number = std::str::from_utf8(word).ok().and_then(|word| word.parse().ok());
-            numbers.push(number.context("a PPM with something else than numbers")?);
+            numbers.push(number.context("a PPM with something other than numbers")?);
             rest = &behind[1..];
         }
         ensure!(numbers[2] == 255, "a PPM of other than 8 bits");
         Self::new(numbers[0], numbers[1], rest.to_vec())
     }
 
-    /// Standard deviation of all values: small where there is nothing to be seen.
+    /// Standard deviation of all values: small where nothing can be seen.
     pub(crate) fn contrast(&self) -> f64 {
         let count = self.pixels.len() as f64;
         let mean = self.pixels.iter().map(|value| f64::from(*value)).sum::<f64>() / count;
@@ -73,8 +73,8 @@ impl Picture {
         (squares.sum::<f64>() / count).sqrt()
     }
 
-    /// The same with squares of `side` pixels as one, which is their mean: what is left does not
-    /// depend on how a picture was scaled. Pixels beyond the last whole square are left out.
+    /// The same with squares of `side` pixels replaced by their mean, so that it does not depend on
+    /// how a picture was scaled. Pixels beyond the last whole square are left out.
     ///
     /// # Errors
     ///

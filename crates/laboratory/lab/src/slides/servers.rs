@@ -15,7 +15,7 @@ use super::usage::{self, Usage};
 use super::view::{Region, View};
 use crate::launch::{self, Error, Mode, Program, Running};
 
-/// Who serves.
+/// The servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Peer {
     Seekwire,
@@ -25,31 +25,31 @@ pub(crate) enum Peer {
     LargeImage,
 }
 
-/// What this project's server may hold: encoded images, decoded tiles, and images that are being
+/// Memory limits of this project's server: encoded images, decoded tiles, and images that are being
 /// made, in MiB.
 pub(crate) const BOUNDS: [u64; 3] = [64, 64, 128];
-/// Of JPEG, the same for all.
+/// Quality of JPEG, the same for all.
 const QUALITY: &str = "80";
-/// For a server to start.
+/// Timeout for a server to start.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const OPENSLIDE: &str = include_str!("../../peer/slides_openslide.py");
 const LARGE_IMAGE: &str = include_str!("../../peer/slides_large_image.py");
 
-/// Of a bucket, by which an object store says that it is there.
+/// Listing of a bucket, which an object store returns to show that it exists.
 const LISTING: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult><Name>slides</Name>\
                        <KeyCount>0</KeyCount><IsTruncated>false</IsTruncated></ListBucketResult>";
 
-/// Where Debian has it.
+/// Its places in Debian.
 const IIPSRV: [&str; 2] = ["/usr/lib/iipimage-server/iipsrv.fcgi", "/usr/lib/cgi-bin/iipsrv.fcgi"];
 
 /// Starts servers of the slides in a directory.
 #[derive(Debug)]
 pub(crate) struct Servers {
-    /// The program of the laboratory, beside which the others are.
+    /// The program of the laboratory; the others are beside it.
     command: PathBuf,
     directory: PathBuf,
-    /// One for each processor, for those that have processes.
+    /// One for each processor, for servers that use several processes.
     processes: usize,
     pythons: [OnceCell<Result<PathBuf, String>>; 2],
 }
@@ -59,7 +59,7 @@ pub(crate) struct Servers {
 pub(crate) struct Server {
     pub(crate) peer: Peer,
     pub(crate) address: SocketAddr,
-    /// Bytes of memory that were resident before anything was asked for.
+    /// Resident bytes before the first request.
     pub(crate) at_start: u64,
     processes: Vec<Running>,
     /// Settings, scripts and logs.
@@ -81,12 +81,12 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If it does not have it.
+    /// If the server has no such count.
     pub(crate) fn count(&self, name: &str) -> Result<f64> {
         count(self.address, name)
     }
 
-    /// `error`, or why there is nobody any more who could answer.
+    /// `error`, or why the server has gone.
     pub(crate) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         match self.processes.iter().find_map(Running::obituary) {
             Some(obituary) => error.context(obituary),
@@ -96,7 +96,7 @@ impl Server {
 }
 
 impl Peer {
-    /// As tables name it.
+    /// Its name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Seekwire => "Seekwire",
@@ -119,7 +119,7 @@ impl Peer {
         }
     }
 
-    /// Without channels.
+    /// The address of a view without channels.
     fn plain(self, slide: &Slide, view: View) -> Option<String> {
         let Slide { file, width, height, tile, images, .. } = slide;
         let Region { x, y, width: wide, height: high, to } = view.region(slide);
@@ -136,7 +136,8 @@ impl Peer {
             (Self::Seekwire, View::Region(_)) => format!("/iiif/3/{file}/{iiif}"),
             (Self::Iipsrv, View::Tile(column, row)) => {
                 let number = row * width.div_ceil(*tile) + column;
-                // It counts resolutions from the smallest one on, and takes all images for such.
+                // It numbers resolutions from the smallest one on, and takes all images for
+                // resolutions.
                 format!("/iipsrv?FIF={file}&JTL={},{number}", images - 1)
             }
             (Self::Iipsrv, View::Half(..) | View::Region(_)) => {
@@ -170,7 +171,7 @@ impl Servers {
         Self { command, directory, processes, pythons: Default::default() }
     }
 
-    /// Starts one, which has not looked at any slide yet.
+    /// Starts one that has not opened any slide yet.
     ///
     /// # Errors
     ///
@@ -179,7 +180,7 @@ impl Servers {
         const ATTEMPTS: usize = 3;
         let mut attempt = 1;
         loop {
-            // A port is free only until somebody takes it.
+            // A port is free only until another process takes it.
             let error = match self.try_start(peer) {
                 Ok(server) => return Ok(server),
                 Err(error) => error,
@@ -203,7 +204,7 @@ impl Servers {
             Peer::Openslide => vec![self.python(0, address, files.path())?],
             Peer::LargeImage => vec![self.python(1, address, files.path())?],
         };
-        // The last one is who listens there.
+        // The last process is the one that listens there.
         if let Some(front) = processes.last() {
             front.wait_for_port(address)?;
         }
@@ -218,7 +219,8 @@ impl Servers {
         Ok(program.timeout(PATIENCE).start()?)
     }
 
-    /// As many of it as there are processors, since one does one thing at a time, behind lighttpd.
+    /// As many processes as there are processors, since each handles one request at a time, behind
+    /// lighttpd.
     fn iipsrv(&self, port: u16, files: &Path) -> Result<Vec<Running>> {
         let program = IIPSRV.iter().find(|path| Path::new(path).is_file());
         let program =
@@ -252,7 +254,7 @@ impl Servers {
         let (root, bucket) = (files.join("store"), "slides");
         std::fs::create_dir(&root)?;
         std::os::unix::fs::symlink(&self.directory, root.join(bucket))?;
-        // When it starts, it wants to see what is there, and is content with nothing.
+        // At its start it requests a listing, and an empty one suffices.
         std::fs::write(root.join("listing.xml"), LISTING)?;
         let store = launch::free_port()?;
         let front = lighttpd(store, files, &root, "", "index-file.names = ( \"/listing.xml\" )")?;
@@ -288,7 +290,7 @@ impl Servers {
             .args(["-m", "gunicorn", "--bind", &address.to_string(), "--chdir"])
             .arg(files)
             .args(["--workers", &self.processes.to_string()])
-            // Others end the connection after each answer.
+            // Other worker classes close the connection after each answer.
             .args(["--worker-class", "gthread", "--threads", "4", "--keep-alive", "120"])
             .args(["--log-level", "warning", "--preload", &format!("{module}:application")])
             .env("SLIDES", &self.directory)
@@ -296,13 +298,13 @@ impl Servers {
         Ok(program.timeout(PATIENCE).start()?)
     }
 
-    /// Of what `scripts/deps lab` puts beside the build.
+    /// Directory of the programs that `scripts/deps lab` installs beside the build.
     fn programs(&self) -> PathBuf {
         let build = self.command.parent().and_then(Path::parent).unwrap_or(Path::new("."));
         build.join("programs")
     }
 
-    /// The Python that has large_image, and with it what makes slides with channels.
+    /// The Python that has large_image, and the modules that make slides with channels.
     ///
     /// # Errors
     ///
@@ -320,7 +322,7 @@ impl Servers {
             PathBuf::from("/usr/bin/python3"),
             PathBuf::from("python3"),
         ];
-        // OpenSlide for Python is measured as Debian has it, where it is installed.
+        // OpenSlide for Python is measured as Debian packages it, where it is installed.
         let from = usize::from(module == "openslide");
         let import = format!("import gunicorn, {module}");
         let has_it = |python: &&PathBuf| {
@@ -339,7 +341,7 @@ impl Servers {
     }
 }
 
-/// What this project's server is told whenever it is measured.
+/// Options of this project's server whenever it is measured.
 pub(crate) fn options(program: Program, listen: &str) -> Program {
     let [images, tiles, memory] = BOUNDS.map(|mebibytes| format!("{mebibytes}MiB"));
     program.args([
@@ -411,7 +413,7 @@ fn lighttpd(port: u16, files: &Path, root: &Path, modules: &str, more: &str) -> 
     );
     let path = files.join("lighttpd.conf");
     std::fs::write(&path, settings)?;
-    // Servers live in sbin, which is not in everybody's PATH.
+    // Servers live in sbin, which is not in every PATH.
     let program = Path::new("/usr/sbin/lighttpd");
     let program = if program.is_file() { program } else { Path::new("lighttpd") };
     let program = Program::new(program, &Mode::Plain).arg("-D").arg("-f").arg(&path);

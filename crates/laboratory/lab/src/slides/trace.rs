@@ -1,5 +1,5 @@
-//! What a viewer asks for that pans over a level of tiles: all that its screen shows when it comes
-//! to a place, and what comes into sight while it moves.
+//! Requests of a viewer that pans over a level of tiles: all tiles of its screen when it comes to a
+//! place, and those that come into sight while it moves.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub(crate) struct Grid {
     pub(crate) rows: u32,
 }
 
-/// A tile that is asked for, and when; the browser has no tile twice.
+/// A tile to request, and when; the browser requests no tile twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wish {
     pub(crate) at: Duration,
@@ -23,12 +23,12 @@ pub(crate) struct Wish {
 
 /// Tiles that a screen shows: 1280 x 1024 pixels, where tiles have 256.
 const SCREEN: (u32, u32) = (5, 4);
-/// Between two steps, each of a tile's width.
+/// Time between two steps, each of a tile's width.
 pub(crate) const STEP: Duration = Duration::from_millis(500);
-/// Steps until the viewer goes to another place; a new view is asked for as a whole.
+/// Steps until the viewer goes to another place, where it requests the whole new view.
 const STEPS: u32 = 10;
 
-/// The wishes of viewer `number` within `time`. The same ones every time.
+/// The wishes of viewer `number` within `time`, which are the same every time.
 pub(crate) fn viewer(grid: Grid, number: u64, time: Duration) -> Vec<Wish> {
     let mut random = Rng::with_seed(number);
     let screen = (SCREEN.0.min(grid.columns), SCREEN.1.min(grid.rows));
@@ -48,7 +48,7 @@ pub(crate) fn viewer(grid: Grid, number: u64, time: Duration) -> Vec<Wish> {
             place = (random.u32(0..=room.0), random.u32(0..=room.1));
             heading = headings(&mut random);
         } else {
-            // Whoever follows something goes on in the same direction for a while.
+            // A viewer that follows something continues in the same direction for a while.
             if random.u32(0..4) == 0 || moved(place, heading, room).is_none() {
                 heading = headings(&mut random);
             }

@@ -1,16 +1,16 @@
-//! Processor time and memory of servers that may have several processes, out of /proc.
+//! Processor time and memory of servers that may have several processes, from /proc.
 
 use std::fs;
 use std::time::Duration;
 
-/// What the processes of some groups have used, all together.
+/// Resources used by the processes of some groups, in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     /// User and system time, at a resolution of one clock tick for each process.
     pub(crate) cpu: Duration,
-    /// Bytes of memory that are resident. What processes share counts for each.
+    /// Bytes of resident memory. Shared memory counts for each process.
     pub(crate) resident: u64,
-    /// The most that each has ever had, added up.
+    /// The peak of each process, added up.
     pub(crate) peak: u64,
 }
 

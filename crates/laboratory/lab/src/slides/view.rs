@@ -1,4 +1,4 @@
-//! What servers are asked for: the same pixels of all, by addresses of their own.
+//! Requests to servers: the same pixels from all, under addresses of their own.
 
 use super::material::Slide;
 use super::trace::Grid;
@@ -24,7 +24,7 @@ pub(crate) struct Region {
     pub(crate) to: (u32, u32),
 }
 
-/// What all views of a load are.
+/// The kind of all views of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum What {
     Stored,
@@ -58,7 +58,7 @@ impl View {
 }
 
 impl What {
-    /// As cases are named.
+    /// The name in cases.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Stored => "stored tiles",
@@ -68,8 +68,7 @@ impl What {
         }
     }
 
-    /// The tiles of which none is cut off by the border of the slide, which servers handle
-    /// differently.
+    /// The tiles that are not cut off by the border of the slide, where servers differ.
     pub(crate) fn grid(self, slide: &Slide) -> Grid {
         let side = match self {
             Self::Decoded => 2 * slide.tile,
@@ -86,7 +85,7 @@ impl What {
         }
     }
 
-    /// All tiles, or `most` regions, in an order without any, which is the same every time.
+    /// All tiles, or `most` regions, in a random order that is the same every time.
     pub(crate) fn views(self, slide: &Slide, most: usize) -> Vec<View> {
         let mut random = fastrand::Rng::with_seed(11);
         if self == Self::Regions {

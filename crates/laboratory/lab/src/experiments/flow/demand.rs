@@ -19,9 +19,9 @@ use crate::schedule::{Group, Trial, Variant, alternate};
 pub(in crate::experiments) struct Demand;
 
 const TIME: Metric = Metric { name: "execution time", unit: "ms", better: Better::Lower };
-/// The same over that of a dealer that knows everything.
+/// Execution time over that of a dealer that knows everything.
 const RATIO: Metric = Metric { name: "time over the oracle's", unit: "", better: Better::Lower };
-/// What copies of clip took over what they were to take.
+/// Computation time of copies of clip over the intended time.
 const EMULATION: Metric =
     Metric { name: "computation over wanted", unit: "", better: Better::Lower };
 
@@ -34,13 +34,13 @@ const UPDATES: u64 = 3;
 const FACTORS: &str = "heterogeneity factors";
 const PERCENTS: &str = "probabilities of slowness (%)";
 
-/// What takes part, where, and how it computes.
+/// The carrier, the size of blocks, and how computation is emulated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Setting {
     carrier: Carrier,
     block: BlockSize,
     way: Way,
-    /// Whether all of factors and probabilities are tried, or few.
+    /// Whether all factors and probabilities are tried, or few.
     is_full: bool,
 }
 
@@ -62,14 +62,14 @@ impl Setting {
         format!("{}, {}{way}", self.carrier.name(), self.block.name())
     }
 
-    /// Whether its dealing is judged. Otherwise something else limits it: processors that compute, or
-    /// that move eight times as many blocks, or a link.
+    /// Whether its dealing is judged. In the others something else is the limit: processors that
+    /// compute, or that move eight times as many blocks, or a link.
     fn is_judged(self) -> bool {
         self.way == Way::Sleep && self.block == BlockSize::LARGE && self.carrier.rate().is_none()
     }
 }
 
-/// The paper's two kinds of sockets with the block size of each, and what is ours.
+/// The paper's two kinds of sockets with the block size of each, and settings of our own.
 const SETTINGS: [Setting; 8] = [
     Setting::new(Carrier::Tcp, BlockSize::LARGE),
     Setting::new(Carrier::Ring, BlockSize::SMALL),
@@ -88,10 +88,10 @@ const QUICK: [Setting; 4] = [
     Setting::new(Carrier::Link(GIGABIT), BlockSize::LARGE).few(),
 ];
 
-/// What happens to speeds.
+/// How speeds vary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Speeds {
-    /// So many percent of the blocks are slow, whoever gets them.
+    /// This percentage of the blocks is slow, whichever copy gets them.
     Change(u64),
     /// One host is slow.
     Stand,
@@ -142,7 +142,7 @@ impl Experiment for Demand {
     }
 
     fn question(&self) -> &'static str {
-        "How a pipeline fares whose nodes are slow now and then, or one always, by how blocks are dealt."
+        "How a pipeline copes with nodes that are slow at times, or one that always is, by how blocks are dealt."
     }
 
     fn about(&self) -> &'static str {
@@ -151,13 +151,14 @@ impl Experiment for Demand {
          has the repositories and the viewer, which checks every byte. Clip computes 18 ns for a byte, and takes \
          several times as long for blocks that are slow: either a part of all blocks, drawn for each block with a \
          fixed seed, or all blocks of one host. Blocks are dealt in turn, to the copy with the fewest that it has not \
-         begun, or adaptively; from clip to subsample on demand in all cases. Computation is emulated by sleeping, whose errors are carried over to the next block, \
-         so that two processors can play three hosts; where a name says so, by burning. The oracle divides the work by \
-         the sum of speeds, or what was drawn by the number of copies: nobody can be faster. Where processes burn, it \
-         knows of the processors, and where there is a link, of what that carries. Three updates are asked for at once, \
-         and times are for one of them; quick runs ask for one. At most twelve blocks of 16 KiB, \
-         or as many bytes, are on their way to clip. Goals are judged with blocks of 16 KiB on this host: it takes two \
-         processors longer to move those of 2 KiB than three hosts to compute."
+         begun, or adaptively; from clip to subsample on demand in all cases. Computation is emulated by sleeping, \
+         whose errors are carried over to the next block, so that two processors can play three hosts; where a name \
+         says so, by burning. The oracle divides the work by the sum of speeds, or the drawn work by the number of \
+         copies: no dealer can be faster. Where processes burn, it includes the limit of the processors, and where \
+         there is a link, that of the link. Three updates are requested at once, and times are for one of them; quick \
+         runs request one. At most twelve blocks of 16 KiB, or as many bytes, are on their way to clip. Goals are \
+         judged with blocks of 16 KiB on this host: it takes two processors longer to move those of 2 KiB than three \
+         hosts to compute."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
@@ -233,7 +234,7 @@ fn measure(
     let Setting { carrier, block, way, .. } = setting;
     let mut cluster =
         Cluster::start(context, surroundings, carrier, block, [dealing, Dealing::Demand])?;
-    // Everybody has met, connections have their carrier, and memory is there.
+    // All processes have met, connections have their carrier, and memory has been touched.
     cluster.run(What::Updates { count: 1, compute: Compute::clip(Slow::Nobody, way) })?;
     let cases = if trial.is_warm_up() { &cases[..cases.len().min(1)] } else { cases };
     for &(factor, speeds) in cases {
@@ -249,7 +250,7 @@ fn measure(
             processors,
             carrier.rate().map(|rate| (count * IMAGE, rate)),
         );
-        ensure!(least > 0.0, "nobody has said what was computed");
+        ensure!(least > 0.0, "no copy has reported its computation");
         let (time, least) = (report.span_ns as f64 / 1e9 / count as f64, least / count as f64);
         let sum = |of: fn(&crate::imaging::Work) -> u64| report.work.iter().map(of).sum::<u64>();
         let emulated = sum(|work| work.took_ns) as f64 / sum(|work| work.cost_ns).max(1) as f64;
@@ -377,7 +378,7 @@ fn figures(rows: &[Row], factors: &[u64]) -> Vec<Figure> {
     figures
 }
 
-/// Those of the policies, and the oracle’s, which is below all of them.
+/// Curves of the policies, and the oracle’s, which is below all of them.
 fn curves(rows: &[Row], is_own: impl Fn(&Row) -> bool + Copy) -> Vec<Series> {
     let policy = |(colour, dealing): (usize, &Dealing)| Series {
         name: dealing.name().to_owned(),
@@ -484,7 +485,7 @@ const CLAIMS: &[Claim] = &[
     },
     Claim {
         title: "adaptive against the oracle, speeds stand still",
-        statement: "Where one host is slow all the time, it comes within 8 %.",
+        statement: "Where one host is slow all the time, adaptive dealing comes within 8 %.",
         source: Source::Goal,
         published: "",
         measure: "execution time over the oracle’s where one host is slow all the time, in the worst case",

@@ -1,4 +1,4 @@
-//! What is gained over TCP under a guarantee, beside what the paper gains.
+//! Gains over TCP under a guarantee, beside those of the paper.
 
 use super::load::TCP;
 use super::{PAPER, median};
@@ -8,7 +8,7 @@ use crate::outcome::{At, Key, ResultFile, Table};
 use crate::plot::{Bar, Chart, Figure};
 use crate::record::{Better, Metric, Row};
 
-/// What is guaranteed, and what it is judged by.
+/// A guarantee, and the quantity by which it is judged.
 #[derive(Clone, Copy)]
 pub(super) struct Guarantee {
     pub(super) metric: Metric,

@@ -1,5 +1,4 @@
-//! `flow-latency`: the latency of partial updates while so many complete ones a second are
-//! guaranteed.
+//! `flow-latency`: the latency of partial updates while a rate of complete ones is guaranteed.
 
 use std::time::Duration;
 
@@ -39,14 +38,14 @@ impl Experiment for Latency {
     }
 
     fn question(&self) -> &'static str {
-        "How soon a part of an image comes while so many whole images a second are guaranteed."
+        "How soon a part of an image arrives while a rate of whole images is guaranteed."
     }
 
     fn about(&self) -> &'static str {
-        "The image pipeline of flow-demand. Complete updates of 16 MiB are due at fixed times, so many a second, and 100 \
-         partial ones of 16 KiB a second besides, each with a deadline, so that it comes before what is not urgent. \
-         Latency counts from the time at which an update was due until the last filter is through with it, whether \
-         those before were done or not. A rate is guaranteed if 95 % of it was done; where it was not, there is no \
+        "The image pipeline of flow-demand. Complete updates of 16 MiB are due at a fixed rate, and in addition 100 \
+         partial ones of 16 KiB a second, each with a deadline, so that it overtakes blocks that are not urgent. \
+         Latency counts from the time at which an update was due until the last filter has finished it, whether or not \
+         the preceding ones were done. A rate is guaranteed if 95 % of it was done; where it was not, there is no \
          latency. The carriers are TCP and the ring with blocks of 16 KiB, and the ring with blocks that the stream \
          cuts into 2 KiB (redistributed); and TCP between two network namespaces with links of 1 Gb/s and 100 Mb/s, \
          where those can be made. Clip and subsample compute nothing, or 18 ns for a byte, emulated by sleeping, whose \
@@ -144,7 +143,7 @@ fn measure(
         let (case, x) = (case(name, rate), Some(rate as f64));
         trial.record(&case, x, ACHIEVED, found.achieved);
         if !found.is_held {
-            // Nor are higher ones, and what waits would only grow.
+            // Higher rates are not held either, and the backlog would only grow.
             break;
         }
         for (metric, value) in
@@ -221,7 +220,7 @@ const CLAIMS: &[Claim] = &[
     Claim {
         title: "latency, redistributed, no computation",
         statement: "While a rate of complete updates is guaranteed, fast sockets that cut data into smaller blocks \
-                    bring partial updates more than 10 times as soon as TCP.",
+                    deliver partial updates more than 10 times as soon as TCP.",
         source: Source::Paper(CONCLUSIONS),
         published: "more than 10",
         measure: "mean latency of partial updates over TCP with blocks of 16 KiB over that on the ring with 2 KiB, at \
@@ -235,7 +234,7 @@ const CLAIMS: &[Claim] = &[
     },
     Claim {
         title: "latency, no computation",
-        statement: "Without cutting they bring them more than 3.5 times as soon.",
+        statement: "Without cutting, they deliver partial updates more than 3.5 times as soon.",
         source: Source::Paper(CONCLUSIONS),
         published: "more than 3.5",
         measure: "the same with blocks of 16 KiB on the ring",
@@ -247,8 +246,8 @@ const CLAIMS: &[Claim] = &[
     },
     Claim {
         title: "latency, redistributed, 18 ns/byte",
-        statement: "With 18 ns of computation for a byte, and data cut into smaller blocks, they bring them about 12 \
-                    times as soon.",
+        statement: "With 18 ns of computation for a byte, and data cut into smaller blocks, they deliver partial \
+                    updates about 12 times as soon.",
         source: Source::Paper(ANALYSIS),
         published: "about 12",
         measure: "mean latency of partial updates over TCP with blocks of 16 KiB over that on the ring with 2 KiB, at \
@@ -262,7 +261,8 @@ const CLAIMS: &[Claim] = &[
     },
     Claim {
         title: "latency, 18 ns/byte",
-        statement: "With 18 ns of computation for a byte, and without cutting, they bring them 3.9 to 4.1 times as soon.",
+        statement: "With 18 ns of computation for a byte, and without cutting, they deliver partial updates 3.9 to 4.1 \
+            times as soon.",
         source: Source::Paper(ANALYSIS),
         published: "3.9 to 4.1",
         measure: "the same with blocks of 16 KiB on the ring",

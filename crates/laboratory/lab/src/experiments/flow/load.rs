@@ -1,5 +1,5 @@
-//! What `flow-latency` and `flow-updates` have in common: partial updates while complete ones are
-//! due at fixed times, and how that does on TCP, on the ring, and with blocks cut into smaller ones.
+//! Code that `flow-latency` and `flow-updates` share: partial updates while complete ones are due
+//! at fixed times, on TCP, on the ring, and with blocks cut into smaller ones.
 
 use anyhow::{Result, bail};
 
@@ -30,7 +30,7 @@ const fn way(name: &'static str, carrier: Carrier, block: BlockSize) -> Way {
     Way { name, carrier, block }
 }
 
-/// Those of the paper first, and behind them links as slow as its own.
+/// Those of the paper first, then links as slow as its own.
 pub(super) const WAYS: [Way; 7] = [
     way(TCP, Carrier::Tcp, BlockSize::LARGE),
     way(RING, Carrier::Ring, BlockSize::LARGE),
@@ -41,7 +41,7 @@ pub(super) const WAYS: [Way; 7] = [
     way(SLOW_LINK, Carrier::Link(super::GIGABIT / 10), BlockSize::LARGE),
 ];
 
-/// The first ones, which quick runs have.
+/// Number of leading ones that quick runs use.
 pub(super) const PAPERS: usize = 3;
 
 /// Without computation, and with the paper's.
@@ -53,7 +53,7 @@ pub(super) const COMPUTE: &str = "18 ns/byte";
 /// Partial updates a second.
 pub(super) const PARTIAL: f64 = 100.0;
 
-/// Of what is due, so much has to be done in time for a rate to be guaranteed.
+/// Fraction of the due updates that must be done in time for a rate to be guaranteed.
 const HELD: f64 = 0.95;
 
 pub(super) const LATENCY: Metric =
@@ -64,7 +64,7 @@ pub(super) const MAX: Metric = Metric { name: "latency max", unit: "ms", better:
 pub(super) const ACHIEVED: Metric =
     Metric { name: "complete updates done", unit: "1/s", better: Better::Higher };
 
-/// What came of a load.
+/// Result of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Found {
     /// Complete updates a second that were done.
@@ -110,7 +110,7 @@ impl<'s> Loaded<'s> {
     }
 
     pub(super) fn run(&mut self, complete: f64, seconds: f64, compute: Compute) -> Result<Found> {
-        // As many as say something about a rate.
+        // Long enough for a meaningful rate.
         let seconds = seconds.max(FEWEST / complete);
         let load = Load { complete, partial: PARTIAL, seconds, compute };
         let report = self.0.run(What::Load(load))?;
@@ -123,7 +123,7 @@ impl<'s> Loaded<'s> {
     }
 }
 
-/// Complete updates of a load.
+/// Minimum number of complete updates of a load.
 const FEWEST: f64 = 3.0;
 
 /// The load and its computation as a case.
@@ -142,7 +142,7 @@ mod tests {
         let found = Found::of(4.0, 4, 0.98, &partial).unwrap();
         assert!(found.is_held && (found.achieved - 4.0 / 0.98).abs() < 1e-9, "{found:?}");
         assert_eq!((found.mean, found.p50, found.p95, found.max), (11.0, 11.0, 20.0, 21.0));
-        // Each takes longer than what there is for it.
+        // Each takes longer than its interval.
         assert!(!Found::of(4.0, 4, 1.2, &partial).unwrap().is_held);
         assert_eq!(Found::of(4.0, 4, 1.0, &[]), None);
     }

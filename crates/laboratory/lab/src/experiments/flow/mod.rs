@@ -5,7 +5,7 @@
 //! ```text
 //! demand      execution time while copies are slow now and then, by how blocks are dealt
 //! reaction    how soon the dealer knows that a copy has become slow
-//! latency     of partial updates, while so many complete ones a second are guaranteed
+//! latency     of partial updates, while a rate of complete ones is guaranteed
 //! updates     complete ones, while a latency of partial ones is guaranteed
 //!   load      both at the same time, at fixed times
 //!   gains     over TCP, beside the paper's

@@ -1,4 +1,4 @@
-//! `flow-reaction`: how soon a dealer knows that a node has become slow; figure 5.
+//! `flow-reaction`: how soon a dealer detects that a node has become slow; figure 5.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(in crate::experiments) struct Reaction;
 const MEAN: Metric = Metric { name: "reaction time", unit: "µs", better: Better::Lower };
 const HEARD: Metric =
     Metric { name: "reaction time, with the way", unit: "µs", better: Better::Lower };
-/// Of the times of one run, between the smallest and the largest.
+/// Quantiles of the times of one run.
 const QUANTILES: [Metric; 5] = [
     Metric { name: "reaction time min", unit: "µs", better: Better::Lower },
     Metric { name: "reaction time q1", unit: "µs", better: Better::Lower },
@@ -33,7 +33,7 @@ const SHARE: Metric = Metric { name: "blocks of the slow host", unit: "%", bette
 
 const FACTORS: &str = "heterogeneity factors";
 
-/// Of its own blocks, a host takes so many at full speed, and then so many slowly.
+/// Of its own blocks, a host processes this many at full speed, and then [`SLOW`] slowly.
 const FAST: u64 = 12;
 const SLOW: u64 = 4;
 
@@ -56,7 +56,7 @@ fn case(dealing: Dealing, factor: u64) -> String {
     format!("{}, factor {factor}", dealing.name())
 }
 
-/// The mean over all factors: what is under the curve.
+/// The case of the mean over all factors.
 fn all_factors(dealing: Dealing) -> String {
     format!("{}, all factors", dealing.name())
 }
@@ -67,17 +67,18 @@ impl Experiment for Reaction {
     }
 
     fn question(&self) -> &'static str {
-        "How soon a dealer knows that a node has become slow, by the size of blocks."
+        "How soon a dealer detects that a node has become slow, by the size of blocks."
     }
 
     fn about(&self) -> &'static str {
         "The image pipeline of flow-demand, with blocks of 16 KiB and of 2 KiB. One of three hosts becomes slow over \
          and over: after 12 of its own blocks it takes 4 that many times as long. The reaction time is that from the \
          beginning of the first slow block until it is done: before that, nobody can know. Beside it stands the time \
-         until the front, which deals, has heard so from the host by their connection. It is given as a distribution over all times at which the \
-         host became slow, for each factor and each way to deal. It should be about the factor times 18 ns times the \
-         bytes of a block. The share of all blocks that the host gets says what a dealer makes of what it knows. \
-         Computation is emulated by sleeping, whose errors are carried over to the next block."
+         until the front, which deals, has received this news from the host over their connection. It is given as a \
+         distribution over all times at which the host became slow, for each factor and each way to deal. It should be \
+         about the factor times 18 ns times the bytes of a block. The share of all blocks that the host gets shows how \
+         a dealer uses its knowledge. Computation is emulated by sleeping, whose errors are carried over to the next \
+         block."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
@@ -211,7 +212,7 @@ fn summary(rows: &[Row]) -> Vec<Key> {
         ),
         (
             "round_robin_reaction_ratio_with_the_way",
-            "the first until the front has heard of it, through the queues of links and filters",
+            "the first number, but until the front has received the news, through the queues of links and filters",
             ratio_of(HEARD, Dealing::RoundRobin, LARGE_RING),
         ),
     ];
@@ -242,7 +243,7 @@ fn tables(rows: &[Row], factors: &[u64]) -> Vec<Table> {
     tables
 }
 
-/// What the paper's model gives: all of the block, so many times as long.
+/// The paper's model: the time for a whole block, multiplied by the factor.
 fn model(block: u64, factors: &[u64]) -> Vec<Point> {
     let point = |&factor: &u64| {
         let y = (factor * PER_BYTE_NS * block) as f64 / 1e3;
@@ -335,7 +336,7 @@ const CLAIMS: &[Claim] = &[
         evidence: |result| ratio(result, Dealing::RoundRobin, LARGE_RING),
         criterion: Criterion::AtLeast(6.0),
         better: None,
-        otherwise: "the way of a block costs too much beside its computation",
+        otherwise: "moving a block costs too much compared with its computation",
     },
     Claim {
         title: "reaction time, TCP against the ring",
@@ -349,6 +350,6 @@ const CLAIMS: &[Claim] = &[
         evidence: |result| ratio(result, Dealing::RoundRobin, LARGE_TCP),
         criterion: Criterion::AtLeast(6.0),
         better: None,
-        otherwise: "the way of a block costs too much beside its computation",
+        otherwise: "moving a block costs too much compared with its computation",
     },
 ];

@@ -36,14 +36,14 @@ impl Experiment for Updates {
     }
 
     fn question(&self) -> &'static str {
-        "How many whole images a second come while a latency of their parts is guaranteed."
+        "How many whole images a second arrive while a latency of their parts is guaranteed."
     }
 
     fn about(&self) -> &'static str {
-        "The image pipeline and the load of flow-latency: complete updates of 16 MiB are due at fixed times, and 100 \
-         partial ones of 16 KiB a second besides. Rates of complete updates are tried from low to high, until one is \
-         not held. For each latency, the highest rate counts that was held, and with which 95 % of the partial updates \
-         were done within that latency, from when they were due; zero if there is none. Carriers, blocks and \
+        "The image pipeline and the load of flow-latency: complete updates of 16 MiB are due at fixed times, and in \
+         addition 100 partial ones of 16 KiB a second. Rates of complete updates are tried from low to high, until one \
+         is not held. For each latency, the highest rate counts that was held, and with which 95 % of the partial \
+         updates were done within that latency, from when they were due; zero if there is none. Carriers, blocks and \
          computation are those of flow-latency."
     }
 
@@ -147,7 +147,7 @@ fn measure(
     Ok(found.is_held.then_some((rate, 1e3 * found.p95)))
 }
 
-/// All that are held, from the lowest to the first one that is not.
+/// All rates that are held, from the lowest up to the first one that is not.
 fn climb(rates: &[u64], mut measure: impl FnMut(u64) -> Result<Option<Held>>) -> Result<Vec<Held>> {
     let mut all = Vec::new();
     for &rate in rates {
@@ -164,7 +164,7 @@ fn best(held: &[Held], limit_us: u64) -> f64 {
     within.map(|(rate, _)| *rate).max().unwrap_or(0) as f64
 }
 
-/// The shortest latency at which TCP brings any complete update at all.
+/// The shortest latency at which TCP delivers any complete update at all.
 fn hardest(rows: &[Row], compute: &str, _: &str) -> Option<String> {
     let start = format!("{compute}, ");
     let own = rows.iter().filter(|row| {
@@ -187,7 +187,7 @@ const GUARANTEE: Guarantee = Guarantee {
     ],
     about: [
         "complete updates a second over those over TCP with blocks of 16 KiB, on the",
-        "at the shortest guaranteed latency at which TCP brings any",
+        "at the shortest guaranteed latency at which TCP delivers any",
     ],
 };
 
@@ -215,11 +215,11 @@ const CLAIMS: &[Claim] = &[
     Claim {
         title: "updates, redistributed, no computation",
         statement: "While a latency of partial updates is guaranteed, fast sockets that cut data into smaller blocks \
-                    bring more than 8 times as many complete updates as TCP.",
+                    deliver more than 8 times as many complete updates as TCP.",
         source: Source::Paper(SOURCE),
         published: "more than 8",
         measure: "complete updates a second on the ring with blocks of 2 KiB over those over TCP with 16 KiB, at the \
-                  shortest latency at which TCP brings any, no computation",
+                  shortest latency at which TCP delivers any, no computation",
         unit: "",
         evidence: |result| GUARANTEE.gain(result, NO_COMPUTE, REDISTRIBUTED),
         criterion: Criterion::AtLeast(8.0),
@@ -228,7 +228,7 @@ const CLAIMS: &[Claim] = &[
     },
     Claim {
         title: "updates, no computation",
-        statement: "Without cutting they bring almost 6 times as many.",
+        statement: "Without cutting, they deliver almost 6 times as many.",
         source: Source::Paper(SOURCE),
         published: "almost 6",
         measure: "the same with blocks of 16 KiB on the ring; nine tenths of the published factor are enough",
@@ -240,7 +240,7 @@ const CLAIMS: &[Claim] = &[
     },
     Claim {
         title: "updates, 18 ns/byte",
-        statement: "With 18 ns of computation for a byte they bring 4 times as many.",
+        statement: "With 18 ns of computation for a byte, they deliver 4 times as many.",
         source: Source::Paper(SOURCE),
         published: "4",
         measure: "the same with 18 ns for a byte in clip and in subsample; the paper does not give the size of blocks",
@@ -262,7 +262,7 @@ mod tests {
         let held = climb(&[1, 4, 6, 8, 2], |rate| Ok(found(rate))).unwrap();
         assert_eq!(held, [(1, 100.0), (4, 400.0), (6, 600.0)]);
         assert_eq!([50, 100, 500, 1000].map(|limit| best(&held, limit)), [0.0, 1.0, 4.0, 6.0]);
-        // What disturbed a lower rate does not count against a higher one.
+        // A disturbance at a lower rate does not count against a higher one.
         assert_eq!(best(&[(1, 900.0), (4, 400.0)], 500), 4.0);
     }
 

@@ -1,5 +1,5 @@
-//! Blocks whose size a stream finds, against a sweep of all sizes that are powers of two: the time
-//! for a unit of work, over three links.
+//! Blocks whose size a stream finds, against a sweep of all powers of two: the time for a unit of
+//! work, over three links.
 
 use anyhow::Result;
 
@@ -45,7 +45,7 @@ pub(super) fn groups<'p>(context: &Context<'_>, pipelines: &'p Pipelines<'_>) ->
     let sizes: &[u64] = context.pick(&FEW, &SIZES);
     let unit = context.pick(4 << 20, 16 << 20);
     let milliseconds = context.pick(100, 400);
-    // What is compared is how fast bytes pass when a size has been found.
+    // The rate of blocks is compared once a size has been found.
     let [known, found] = context.pick([50, 600], [200, 2000]);
     let group = |(name, link): (&'static str, Link)| {
         let of = |size: u64| {
@@ -77,7 +77,7 @@ fn run(
     Ok(())
 }
 
-/// Of the links, the one where the size that was found is worst against the best of the sweep.
+/// Of the links, the one on which the found size is worst against the best of the sweep.
 pub(super) fn worst(result: &ResultFile) -> Result<Estimate, String> {
     let ratio = |(case, _): (&str, Link)| -> Result<Estimate, String> {
         let at = |variant| At { case, variant, metric: TIME.name };
@@ -102,7 +102,7 @@ fn best(rows: &[Row], case: &str) -> Option<u64> {
     medians.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(size, _)| size)
 }
 
-/// For the summary; nothing unless all links were measured.
+/// For the summary; `None` unless all links were measured.
 pub(super) fn worst_ratio(samples: &Samples, rows: &[Row]) -> Option<f64> {
     let ratio = |(case, _): (&str, Link)| {
         let best = variant(best(rows, case)?);
@@ -113,7 +113,7 @@ pub(super) fn worst_ratio(samples: &Samples, rows: &[Row]) -> Option<f64> {
     ratios?.into_iter().reduce(f64::max)
 }
 
-/// Times by size, and that of the size that was found.
+/// Times by size, and that of the found size.
 pub(super) fn table(rows: &[Row]) -> Table {
     let median = |case: &str, variant: &str, metric| -> Option<f64> {
         Some(spread(rows, case, variant, metric)?.median)
@@ -140,7 +140,7 @@ pub(super) fn table(rows: &[Row]) -> Table {
     }
 }
 
-/// Curves by size, and for each link a line at the time of the size that was found.
+/// Curves by size, and for each link a line at the time of the found size.
 pub(super) fn figure(rows: &[Row]) -> Figure {
     let mut series = Vec::new();
     for (colour, (case, _)) in LINKS.into_iter().enumerate() {

@@ -1,6 +1,6 @@
-//! `flow-peers`: one pipeline of four stages over seekwire-flow and over what others use: how many
+//! `flow-peers`: one pipeline of four stages over seekwire-flow and over other runtimes: how many
 //! blocks pass, how long one takes, how much memory a slow consumer costs, and how soon a copy that
-//! stood still has its share again.
+//! stood still regains its share.
 
 mod auto;
 mod claims;
@@ -28,7 +28,7 @@ pub(super) struct FlowPeers;
 struct Way {
     name: &'static str,
     runtime: Runtime,
-    /// Whether what it holds can be bounded, so that a slow consumer says something.
+    /// Whether its memory can be bounded, so that a slow consumer is a meaningful test.
     is_bounded: bool,
     /// Whether it deals blocks to copies, of which one may stand still.
     has_copies: bool,
@@ -70,14 +70,14 @@ const BETWEEN: [&str; 5] = [FLOW_RING, FLOW_TCP, ZEROMQ_TCP, ZEROMQ_IPC, DASK];
 const RATE: Metric = Metric { name: "blocks", unit: "1/s", better: Better::Higher };
 const MEDIAN: Metric = Metric { name: "latency p50", unit: "µs", better: Better::Lower };
 const TAIL: Metric = Metric { name: "latency p99", unit: "µs", better: Better::Lower };
-/// What the process that grows most has more of than before the first block, without the ring, over
-/// what the three streams together may hold.
+/// Growth of the process that grows most since before the first block, without the ring, over the
+/// limits of the three streams together.
 const GROWTH: Metric = Metric { name: "memory over declared", unit: "", better: Better::Lower };
-/// The most that a stream has held over what it may hold, as the runtime counts it.
+/// The most that a stream held over its limit, as the runtime counts it.
 const HELD: Metric = Metric { name: "held over declared", unit: "", better: Better::Lower };
 /// Shared memory of a process.
 const RING: Metric = Metric { name: "ring", unit: "MiB", better: Better::Lower };
-/// The larger one of the first two.
+/// The larger of the first two.
 const PEAK: Metric = Metric { name: "peak over declared", unit: "", better: Better::Lower };
 const RECOVERY: Metric =
     Metric { name: "time to full share", unit: "service times", better: Better::Lower };
@@ -85,7 +85,7 @@ const OTHERS: Metric =
     Metric { name: "work of the others meanwhile", unit: "%", better: Better::Higher };
 
 const SIZES: [u64; 4] = [64, 2 << 10, 16 << 10, 64 << 10];
-/// Of which the goals speak.
+/// The size that the goals name.
 const GOAL_SIZE: u64 = 2 << 10;
 
 const SLOW: &str = "slow consumer";
@@ -93,9 +93,9 @@ const PAUSE: &str = "pause of 200 ms";
 
 const COPIES: usize = 3;
 const STREAMS: u64 = 3;
-/// What each stream may hold while rates and latencies are measured.
+/// Limit of each stream while rates and latencies are measured.
 const LIMIT: usize = 1 << 20;
-/// Between two blocks of which latencies are measured: the pipeline is empty again.
+/// Time between two blocks whose latencies are measured: the pipeline is empty again.
 const INTERVAL: Duration = Duration::from_micros(500);
 
 /// With a slow consumer.
@@ -117,7 +117,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Blocks of that size for that time, as fast as they pass.
+/// An order for blocks of that size for that time, as fast as they pass.
 fn order(size: usize, milliseconds: u64) -> Order {
     Order {
         size,
@@ -141,14 +141,14 @@ impl Experiment for FlowPeers {
     }
 
     fn about(&self) -> &'static str {
-        "The same pipeline, a source, two steps with three copies each and a sink, over seekwire-flow in one \
-         process and between two, over threads and channels (the floor), timely, oneTBB, GStreamer, ZeroMQ's \
-         PUSH/PULL and Dask. The source writes every block, each stage reads all of it and adds it up, and the \
-         sums are compared with what they must be. Streams may hold the same number of bytes everywhere. Rates \
-         are counted at the sink at full speed; latencies are those of single blocks, from before one is made \
-         until the sink has read it, every 500 µs. A slow consumer shows what is held; a copy that stands still \
-         for 200 ms shows how soon it has its share again. Where a stream of seekwire-flow finds the size of its \
-         blocks, the time for a unit of work stands beside those of fixed sizes."
+        "The same pipeline, a source, two steps with three copies each and a sink, over seekwire-flow in one process \
+         and between two, over threads and channels (the floor), timely, oneTBB, GStreamer, ZeroMQ's PUSH/PULL and \
+         Dask. The source writes every block, each stage reads all of it and adds it up, and the sums are compared \
+         with the expected ones. Streams may hold the same number of bytes everywhere. Rates are counted at the sink \
+         at full speed; latencies are those of single blocks, from before one is made until the sink has read it, \
+         every 500 µs. A slow consumer shows how much is held; a copy that stands still for 200 ms shows how soon it \
+         regains its share. Where a stream of seekwire-flow finds the size of its blocks, the time for a unit of work \
+         stands beside those of fixed sizes."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
@@ -254,7 +254,7 @@ fn slow_consumer(pipelines: &Pipelines<'_>, way: Way, trial: &mut Trial) -> Resu
 
 fn pause(pipelines: &Pipelines<'_>, way: Way, trial: &mut Trial) -> Result<()> {
     if trial.is_warm_up() {
-        // Nothing is left to be warmed up, and it is known that it can be started.
+        // No warm-up is left to do, and it is known to start.
         return Ok(());
     }
     let order = Order {

@@ -1,4 +1,4 @@
-//! How a copy that stood still got its share again, by when the copies have begun with blocks.
+//! How a copy that stood still regained its share, by the times at which the copies began blocks.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result};
 use crate::pipeline::CopyOfStep;
 use crate::stats;
 
-/// So many blocks one after the other, without a gap, are the full share.
+/// This many blocks in a row, without a gap, are the full share.
 const IN_A_ROW: usize = 4;
-/// What is longer between two begins is a gap, in service times.
+/// A longer time between two begins is a gap, in service times.
 const GAP: f64 = 1.5;
 
 /// After a pause.
@@ -18,12 +18,12 @@ pub(super) struct Recovery {
     /// From the end of the pause until the copy began with the first block of those that it then
     /// took without a gap, in service times.
     pub(super) service_times: f64,
-    /// What the others did while it stood still, in percent of what they can do.
+    /// Work of the others while it stood still, in percent of their capacity.
     pub(super) others: f64,
 }
 
-/// Of the copies of a step, one of which has paused. A service takes what is usual between two begins
-/// of another copy: a machine that is busy makes all of them slower.
+/// Recovery of the copies of a step, one of which has paused. The service time is the usual time
+/// between two begins of another copy: a busy machine slows all of them down.
 pub(super) fn of(copies: &[CopyOfStep], pause: Duration) -> Result<Recovery> {
     let paused = copies.iter().find(|copy| copy.resumed.is_some()).context("no copy has paused")?;
     let resumed = paused.resumed.context("no copy has paused")?;
@@ -38,7 +38,7 @@ pub(super) fn of(copies: &[CopyOfStep], pause: Duration) -> Result<Recovery> {
     let is_full =
         |row: &&[u64]| row.windows(2).all(|two| ((two[1] - two[0]) as f64) < GAP * service);
     let full = after.windows(IN_A_ROW).find(is_full);
-    let first = full.context("the copy has not got its full share again")?[0];
+    let first = full.context("the copy has not regained its full share")?[0];
 
     let begun = resumed - pause.as_nanos() as u64;
     let can = others.clone().count() as f64 * pause.as_nanos() as f64 / service;

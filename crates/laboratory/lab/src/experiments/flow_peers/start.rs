@@ -1,4 +1,4 @@
-//! How the pipelines are started, and what is read from what they print.
+//! How the pipelines are started, and how their output is read.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::launch::{Finished, Mode, Program, Running};
 use crate::messaging::programs::over_zeromq;
 use crate::pipeline::{Order, Report};
 
-/// A slow machine is no hang.
+/// Generous, because a slow machine is not a hang.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Who moves the blocks.
+/// The runtime that moves the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Runtime {
     /// A role of the laboratory, in one process.
@@ -29,14 +29,14 @@ pub(super) enum Runtime {
     Dask,
 }
 
-/// What the two processes of seekwire-flow have between them.
+/// Carrier between the two processes of seekwire-flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Carrier {
     Ring,
     Tcp,
 }
 
-/// What blocks whose size is to be found pass over.
+/// Link over which blocks pass whose size is to be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
     /// Nothing: they stay in one process.
@@ -48,7 +48,7 @@ pub(super) enum Link {
 /// Units of work in blocks of some size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sized {
-    /// Bytes of a block; 0: whatever the stream finds.
+    /// Bytes of a block; 0: the size that the stream finds.
     pub(super) size: u64,
     /// Bytes of a unit.
     pub(super) unit: u64,
@@ -57,7 +57,7 @@ pub(super) struct Sized {
     pub(super) milliseconds: u64,
 }
 
-/// What libzmq has between two processes.
+/// Transport of libzmq between two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
     Tcp,
@@ -85,7 +85,7 @@ const DASK: &str = include_str!("../../../peer/pipeline_dask.py");
 pub(super) struct Pipelines<'a> {
     context: &'a Context<'a>,
     command: PathBuf,
-    /// Dask's cluster takes seconds to start: it is kept.
+    /// Dask's cluster takes seconds to start, so it is kept.
     dask: RefCell<Option<Dask>>,
     violations: RefCell<Vec<String>>,
 }
@@ -102,7 +102,7 @@ impl<'a> Pipelines<'a> {
         Ok(Self { context, command, dask: RefCell::default(), violations: RefCell::default() })
     }
 
-    /// What no runtime may do to blocks, if one did; the first of it.
+    /// The first violation by a runtime of the rules for blocks, if any.
     pub(super) fn violation(&self) -> Option<String> {
         self.violations.borrow().first().cloned()
     }
@@ -185,7 +185,7 @@ impl<'a> Pipelines<'a> {
         parse(&program.args(order.arguments()).timeout(LIMIT).run()?)
     }
 
-    /// Two processes that tell each other where they listen.
+    /// Runs two processes that exchange the addresses on which they listen.
     fn together(
         &self,
         order: &[String],
@@ -203,7 +203,7 @@ impl<'a> Pipelines<'a> {
         for running in &mut both {
             running.send_line(&line)?;
         }
-        // The end of the first one's input tells it that the second one has ended.
+        // The end of its input lets the first process know that the second one has ended.
         let [first, second] = both;
         let second = second.wait().map_err(|error| match first.obituary() {
             Some(obituary) => anyhow!("{error} ({obituary})"),
@@ -216,7 +216,7 @@ impl<'a> Pipelines<'a> {
 
     fn dask(&self, order: Order) -> Result<Report> {
         let mut kept = self.dask.borrow_mut();
-        // One that has failed is not asked again.
+        // One that has failed is not used again.
         let mut dask = match kept.take() {
             Some(dask) => dask,
             None => Dask::start(&self.command, order.copies)?,
@@ -247,11 +247,11 @@ impl Dask {
     }
 }
 
-/// Nothing counts as the ring that was not, and the other way round.
+/// Fails if the blocks took another carrier than ordered.
 fn check(carrier: Carrier, report: &Report, order: Order) -> Result<()> {
-    /// Of blocks, before which the two ends may not have found each other.
+    /// Bytes of blocks up to which the two ends may not have found each other.
     const ENOUGH: u64 = 1 << 20;
-    /// Less shared memory than this is no ring.
+    /// A ring has at least this much shared memory.
     const LEAST: u64 = 32 << 10;
 
     let resident = report.resident.context("no memory was reported")?;
@@ -273,7 +273,7 @@ fn parse(finished: &Finished) -> Result<Report> {
 
 fn tbb() -> Result<&'static Path> {
     static PATH: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    // The compiler's own words would fill a page.
+    // The compiler's own output would fill a page.
     let path = PATH.get_or_init(|| {
         compiled::path(&TBB)
             .context("oneTBB is not installed (Debian packages: libtbb-dev g++)")

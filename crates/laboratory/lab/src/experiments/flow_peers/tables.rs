@@ -66,7 +66,7 @@ fn links(rows: &[Row]) -> Table {
         Some(vec![way.name.into(), alpha.into(), beta.into()])
     };
     Table {
-        title: "What a block costs: alpha and beta".to_owned(),
+        title: "Cost of a block: alpha and beta".to_owned(),
         note: "Latency of a block of b bytes through all four stages as alpha + b / beta, fitted to the medians at all \
                sizes by least squares. It contains the source's writing and three readings. Without a beta, larger \
                blocks did not take longer."
@@ -107,9 +107,9 @@ fn behaviour(rows: &[Row]) -> Table {
     Table {
         title: "A slow consumer, and a copy that stands still".to_owned(),
         note: "Growth of the process that grows most, without the ring, over what its three streams may hold together; \
-               the most that a stream held over what it may hold, where the runtime counts that; the ring's memory. From the end of the pause of 200 ms until \
-               the copy takes block after block again, in service times of 2 ms, and what the other two copies did during \
-               the pause, in percent of what they can."
+               the most that a stream held over what it may hold, where the runtime counts that; the ring's memory. \
+               From the end of the pause of 200 ms until the copy takes block after block again, in service times of 2 \
+               ms, and the work of the other two copies during the pause, in percent of their capacity."
             .to_owned(),
         columns: [
             "runtime",

@@ -1,7 +1,7 @@
-//! What the thesis says of offloads, judged by a result of `nic`.
+//! Claims of the thesis about offloads, judged by a result of `nic`.
 //!
-//! "Everything on" is what the kernel can do today, with GRO, which the thesis had not; the
-//! findings have the same without it.
+//! "Everything on" means all that the kernel can do today, including GRO, which the thesis did not
+//! have; the findings also have the numbers without it.
 
 use super::link::gigabit;
 use super::others::{self, RATIO};
@@ -19,13 +19,13 @@ const FAST: &str =
 const WEAK: &str =
     "“Network hardware for business messaging”, tables 4.2.4 to 4.2.6 and graph 4.2.3";
 
-/// Percent of what the link carries, from which on it is full.
+/// Percentage of its capacity from which on a link counts as full.
 const FULL: f64 = 95.0;
-/// Percent of what a host has, from which on it is what limits: its processes are throttled for a
+/// Percentage of its share from which on a host is the limit: its processes are throttled for a
 /// part of each period.
 const LIMITED: f64 = 80.0;
 
-/// Everything on over everything off.
+/// Ratio of everything on to everything off.
 fn offloads(
     result: &ResultFile,
     setting: Setting,
@@ -47,8 +47,8 @@ fn median(
     Ok(Estimate::median(result, at)?.value)
 }
 
-/// CPU load of a stream over the link. Processors that are busy all the time, with whatever, say
-/// nothing.
+/// CPU load of a stream over the link. Processors that are busy all the time, for whatever reason,
+/// prove nothing.
 fn load(result: &ResultFile) -> Result<Estimate, String> {
     gigabit(result)?;
     for step in [Step::Off, Step::Joining] {
@@ -86,7 +86,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         source: Source::Paper(WEAK),
         published: "567 to 939 Mb/s, i.e. 1.66",
         measure: "throughput of messages of 64 KiB to a receiver with a share of a processor, everything on, with GRO, \
-                  which the thesis had not, over everything off; nearly the published factor is enough",
+                  which the thesis did not have, over everything off; nearly the published factor is enough",
         unit: "",
         evidence: |result| offloads(result, Setting::Weak, THROUGHPUT, LARGE as u64),
         criterion: Criterion::AtLeast(1.6),
@@ -95,8 +95,8 @@ pub(super) const CLAIMS: &[Claim] = &[
     },
     Claim {
         title: "CPU load of a weak receiver",
-        statement: "Where offloads let a weak receiver fill its link, it needs less than half of what it has, of \
-                    which it used all before.",
+        statement: "Where offloads let a weak receiver fill its link, it needs less than half of its CPU time, all of \
+                    which it used before.",
         source: Source::Paper(WEAK),
         published: "99.9 to 37.7 %, i.e. 0.38",
         measure: "CPU load of a receiver with a share of a processor, stream of 64 KiB messages over a link that \
@@ -118,7 +118,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         evidence: load,
         criterion: Criterion::Below(1.0),
         better: None,
-        otherwise: "what offloads save is lost elsewhere",
+        otherwise: "the savings of offloads are lost elsewhere",
     },
     Claim {
         title: "throughput of fast hosts",
@@ -149,7 +149,7 @@ pub(super) const CLAIMS: &[Claim] = &[
     },
     Claim {
         title: "latency of small messages",
-        statement: "That of small messages hardly changes.",
+        statement: "The latency of small messages hardly changes.",
         source: Source::Paper(LATENCIES),
         published: "30.0 to 32.2 µs, i.e. 1.08",
         measure: "one-way latency of 1 B, everything on over everything off",
@@ -161,7 +161,7 @@ pub(super) const CLAIMS: &[Claim] = &[
     },
     Claim {
         title: "agreement with iperf3",
-        statement: "What is measured here agrees with iperf3 within 10 %.",
+        statement: "The throughput measured here agrees with iperf3 within 10 %.",
         source: Source::Goal,
         published: "",
         measure: "throughput of a stream of 64 KiB messages, this laboratory over iperf3, median of pairs",
@@ -192,7 +192,7 @@ mod tests {
     use crate::network::hosts::Peer;
     use crate::record::{Sample, Samples};
 
-    /// Five rounds of what is given for everything off and everything on.
+    /// Five rounds of the given readings for everything off and everything on.
     fn result(link: &Link, readings: &[(Setting, Metric, [f64; 2])]) -> ResultFile {
         let mut samples = Samples::default();
         for &(setting, metric, values) in readings {

@@ -1,5 +1,5 @@
-//! What the thesis measured beside a result, like for like: everything off, and all offloads but
-//! GRO, which it had not.
+//! Numbers of the thesis beside a result, like for like: everything off, and all offloads but GRO,
+//! which it did not have.
 
 use super::tables::{
     FAST_CPU_OF_THESIS, FAST_THROUGHPUT_OF_THESIS, LATENCY_OF_THESIS, WEAK_CPU_OF_THESIS,
@@ -16,7 +16,7 @@ use crate::text;
 
 const VARIANTS: &[&str] = &[Step::Off.name(), Step::Segmentation.name()];
 
-/// A graph of the thesis, and what stands for it in a result.
+/// A graph of the thesis, and its counterpart in a result.
 struct Graph {
     source: &'static str,
     view: View<'static>,
@@ -54,7 +54,7 @@ const GRAPHS: [Graph; 6] = [
         view: View {
             figure: Some("thesis-cpu.svg"),
             title: "CPU load of fast hosts beside the thesis",
-            note: "Percent of one processor. Here: both ends; the thesis: what netperf says of the sender.",
+            note: "Percent of one processor. Here: both ends; the thesis: netperf's report on the sender.",
             case: |size| Setting::Link.case(size),
             metric: CPU,
             variants: VARIANTS,
@@ -108,7 +108,7 @@ const fn ends<T: Copy>([off, _, segmentation]: [T; 3]) -> [T; 2] {
     [off, segmentation]
 }
 
-/// Each graph of which something was measured.
+/// Each graph with readings.
 pub(super) fn with_the_thesis(result: &ResultFile) -> Vec<Comparison> {
     let measured = |size: &u64| {
         result.rows.iter().any(|row| row.case.ends_with(&format!(", {}", text::size(*size))))

@@ -1,4 +1,4 @@
-//! What the readings say, each with its interval and the thesis' number beside it.
+//! Findings from the readings, each with its interval and the thesis' number beside it.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ use crate::record::{Better, Metric, Samples, Selector};
 use crate::stats::{Ratio, Spread};
 use crate::text;
 
-/// How far two programs that measure the same may be apart.
+/// Maximum difference between two programs that measure the same.
 const AGREEMENT: f64 = 0.1;
 
 /// The last step, with all offloads.
@@ -28,7 +28,7 @@ const OF_THE_THESIS: Step = Step::Segmentation;
 /// A sentence with a number.
 pub(super) struct Finding {
     what: String,
-    /// With an interval that few rounds make wider.
+    /// With an interval that is wider for few rounds.
     here: Option<Ratio>,
     /// Message size in bytes, where the finding is one.
     from: Option<Option<u64>>,
@@ -37,7 +37,7 @@ pub(super) struct Finding {
     key: Option<(&'static str, String)>,
 }
 
-/// What is compared between everything on and everything off.
+/// A comparison of everything on with everything off.
 struct Question {
     what: String,
     setting: Setting,
@@ -208,7 +208,7 @@ fn questions(sizes: &[u64], link: &Link) -> Vec<Question> {
     ]
 }
 
-/// As verdicts have it.
+/// Widens an interval as for verdicts.
 fn widened(ratio: Ratio) -> Ratio {
     ratio.widened(ratio.pairs.unwrap_or(0))
 }
@@ -281,7 +281,7 @@ fn theirs_from(columns: &Columns, better: Better) -> Option<u64> {
     (0..SIZES.len()).rev().take_while(helps).last().map(|index| SIZES[index])
 }
 
-/// What `judge` says, if there is something to judge by.
+/// The answer of `judge`, if there is an interval to judge.
 fn judged(here: Ratio, judge: impl Fn(Ratio) -> String) -> String {
     match here.has_interval() {
         true => judge(here),
@@ -306,7 +306,7 @@ fn direction(here: Ratio, better: Better) -> String {
     let judgement = match here {
         Ratio { high, .. } if high < 1.0 => less,
         Ratio { low, .. } if low > 1.0 => more,
-        _ => "no difference that could be told",
+        _ => "no significant difference",
     };
     format!("{judgement}: {:+.1} %", 100.0 * (here.value - 1.0))
 }
@@ -341,11 +341,12 @@ pub(super) fn table(findings: &[Finding]) -> Table {
     };
     Table {
         title: "Findings".to_owned(),
-        note: "Ratios of medians, with 95 % intervals: a bootstrap over rounds, wider where these are few, as for \
-               the verdicts. Ours over other programs: the median of the ratios of pairs. Everything on is checksums, \
-               scatter-gather, TSO, GSO and GRO. The thesis' ratios are those of its averages, which have no intervals, \
-               and all but GRO, which it had not, over everything off. Its CPU time of a gigabyte is CPU load over \
-               throughput. Offloads help where a ratio differs from 1 by 2 % and its interval lies on one side of it."
+        note: "Ratios of medians, with 95 % intervals: a bootstrap over rounds, wider where these are few, as for the \
+               verdicts. Ours over other programs: the median of the ratios of pairs. Everything on is checksums, \
+               scatter-gather, TSO, GSO and GRO. The thesis' ratios are those of its averages, which have no \
+               intervals, and all but GRO, which it did not have, over everything off. Its CPU time of a gigabyte is \
+               CPU load over throughput. Offloads help where a ratio differs from 1 by 2 % and its interval lies on \
+               one side of it."
             .to_owned(),
         columns: ["finding", "here", "low", "high", "thesis", "verdict"].map(str::to_owned).to_vec(),
         rows: findings.iter().map(row).collect(),
@@ -396,7 +397,9 @@ mod tests {
         assert!(at_least(ratio(1.5, 1.4, 1.9), 1.6).ends_with("no"));
         assert_eq!(direction(ratio(0.5, 0.4, 0.6), Better::Lower), "better: -50.0 %");
         assert_eq!(direction(ratio(0.5, 0.4, 0.6), Better::Higher), "worse: -50.0 %");
-        assert!(direction(ratio(1.0, 0.9, 1.1), Better::Lower).starts_with("no difference"));
+        assert!(
+            direction(ratio(1.0, 0.9, 1.1), Better::Lower).starts_with("no significant difference")
+        );
         assert!(equal(ratio(1.0, 0.95, 1.05), 0.1).ends_with("whole interval"));
         assert!(equal(ratio(1.05, 0.8, 1.3), 0.1).ends_with("beyond"));
         assert!(equal(ratio(2.0, 1.9, 2.1), 0.1).ends_with("no"));
@@ -434,7 +437,7 @@ mod tests {
         assert_eq!(
             keys,
             [("offload_throughput_ratio_weak_cpu_64k", 2.0), ("iperf3_agreement", 0.99)],
-            "what was not measured is left out"
+            "unmeasured numbers are left out"
         );
         let rows = table(&found).rows;
         assert_eq!(rows.len(), found.len());

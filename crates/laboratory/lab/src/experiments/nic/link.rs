@@ -1,5 +1,5 @@
-//! The link between the hosts: how titles and notes name it, and what of it a result keeps for
-//! those who judge it.
+//! The link between the hosts: its name in titles and notes, and the facts about it that a result
+//! keeps for its judges.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use crate::outcome::{Recorded, ResultFile};
 /// Rate of the link between the thesis' hosts, and of ours where it is made, in bits per second.
 pub(super) const RATE: u64 = 1_000_000_000;
 
-/// The parameter that has the speed of the link of the streams in Mb/s, or says that it is not
-/// known.
+/// The parameter that holds the speed of the link of the streams in Mb/s, or a note that it is
+/// unknown.
 const SPEED: &str = "speed of the link of the streams (Mb/s)";
 
-/// The parameter that has the name of the link.
+/// The parameter that holds the name of the link.
 const NAME: &str = "link of the streams";
 
-/// The parameter that has the rate of a link that was made for the streams.
+/// The parameter that holds the rate of a link that was made for the streams.
 const BUCKET: &str = "link of the streams (b/s), by a token bucket (tbf) at the sender";
 
-/// What streams to a strong receiver go through.
+/// The link of streams to a strong receiver.
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     name: String,
@@ -37,7 +37,7 @@ impl Link {
         Self { name: format!("a link of {}", speed(mbps)), mbps: Some(mbps), is_made: true }
     }
 
-    /// That to another host, which is as fast as the interface says.
+    /// The link to another host, whose speed the interface reports.
     pub(super) fn to(peer: &Peer) -> Self {
         let mbps = peer.speed_mbps.map(u64::from).filter(|mbps| *mbps > 0);
         let name = match mbps {
@@ -52,17 +52,17 @@ impl Link {
         &self.name
     }
 
-    /// Whether nothing else goes through it.
+    /// Whether it carries only these streams.
     pub(super) fn is_made(&self) -> bool {
         self.is_made
     }
 
-    /// What limits everything else.
+    /// The limit of all other tests, in words.
     pub(super) fn elsewhere(&self) -> String {
         if self.is_made { "no link limits it".to_owned() } else { self.name.clone() }
     }
 
-    /// Keeps what [`Link::noted`] and [`gigabit`] ask for.
+    /// Keeps the parameters that [`Link::noted`] and [`gigabit`] read.
     pub(super) fn note(&self, parameters: &mut BTreeMap<String, Value>) {
         let value = self.mbps.map_or_else(|| "the interface does not know".into(), Value::from);
         parameters.insert(SPEED.to_owned(), value);

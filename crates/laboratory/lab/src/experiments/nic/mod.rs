@@ -1,4 +1,4 @@
-//! `nic`: what the offloads of network interfaces do for messages, after "Network hardware for
+//! `nic`: the effect of the offloads of network interfaces on messages, after "Network hardware for
 //! business messaging", sections 4.1 and 4.2.
 
 mod claims;
@@ -36,28 +36,28 @@ pub(super) struct Nic;
 
 const QUICK_SIZES: [u64; 6] = [1, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
 
-/// From here on a slow link is little work: CPU time that is counted in ticks of 10 ms takes longer
-/// to be told.
+/// From this size on, a slow link is little work: CPU time, counted in ticks of 10 ms, takes longer
+/// to measure.
 const LIGHT: u64 = 4 << 10;
 
-/// Messages of which the ends of tables are made, and with which streams are compared.
+/// Size of the messages at the ends of tables, with which streams are also compared.
 const LARGE: usize = 64 << 10;
 
-/// What the weak receiver has, all of it: 100 %.
+/// CPU time of the weak receiver over its share, which is 100 %.
 const SHARE: Metric =
     Metric { name: "CPU of the receiver, of its share", unit: "%", better: Better::Lower };
-/// Of what the slow link carries of messages.
+/// Throughput over the capacity of the slow link for messages.
 const FULLNESS: Metric =
     Metric { name: "throughput, of the link", unit: "%", better: Better::Higher };
 
-/// What is left of a packet of 1514 bytes for the message: Ethernet, IP and TCP with time stamps
-/// take the rest.
+/// Part of a packet of 1514 bytes that is left for the message: Ethernet, IP and TCP with time
+/// stamps take the rest.
 const PAYLOAD: f64 = 1448.0 / 1514.0;
 
-/// The link of the thesis' weak hosts carries so much more than these do with everything off.
+/// Rate of the link of the thesis' weak hosts over their throughput with everything off.
 const SLOW_LINK: f64 = thesis::FULL_LINK / thesis::WEAK_THROUGHPUT[0][SIZES.len() - 1];
 
-/// How often the weak receiver is measured to find the rate of its link.
+/// Number of measurements of the weak receiver to find the rate of its link.
 const CALIBRATIONS: usize = 7;
 
 /// The ways in which messages go, as the cases are named.
@@ -100,7 +100,7 @@ struct Times {
 }
 
 impl Times {
-    /// The parameters that have them, in milliseconds.
+    /// The parameters that hold them, in milliseconds.
     const NAMES: [&str; 5] = [
         "milliseconds of each test of latency",
         "milliseconds of each stream",
@@ -116,7 +116,7 @@ impl Times {
         }
     }
 
-    /// Those that [`Times::note`] has kept.
+    /// Those that [`Times::note`] has stored.
     fn noted(recorded: Recorded<'_>) -> Self {
         let time = |name| Duration::from_millis(recorded.number(name).unwrap_or(0));
         let [latency, link, light, weak, slow] = Self::NAMES.map(time);
@@ -219,7 +219,7 @@ fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Res
         }
         (Place::Namespaces(_), Err(why)) => Err(why.to_owned()),
         (Place::Peer(_), _) => {
-            Err("a link to another host is not made slower from here".to_owned())
+            Err("a link to another host cannot be slowed down from here".to_owned())
         }
     };
     interrupt::check()?;
@@ -282,7 +282,7 @@ fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Res
     Ok(Outcome { parameters, samples, baseline: Step::Off.name(), violation: None })
 }
 
-/// What tests are run with.
+/// Parameters of the tests.
 struct Stage<'e, 'a, 'h> {
     ends: &'e Ends<'a, 'h>,
     times: Times,
@@ -329,7 +329,7 @@ impl Stage<'_, '_, '_> {
     }
 
     /// One test, in namespaces over a link of this rate in bits per second; 0 is no limit. A real
-    /// link is what it is.
+    /// link keeps its own rate.
     fn over(&self, rate: u64, host: Host, test: &Test) -> Result<Measured> {
         let Place::Namespaces(testbed) = self.ends.hosts().place() else {
             return self.ends.run(host, test);
@@ -348,7 +348,7 @@ impl Stage<'_, '_, '_> {
 /// The rate of a link that carries [`SLOW_LINK`] times what the weak receiver takes with everything
 /// off.
 fn calibrate(context: &Context<'_>, ends: &Ends<'_, '_>, times: Times) -> Result<u64> {
-    context.progress().note("how much the weak receiver takes");
+    context.progress().note("measuring how much the weak receiver takes");
     ends.hosts().set(Step::Off)?;
     let test = Test { warm_up: times.weak / 4, ..Test::new(Kind::Stream, LARGE, times.weak) };
     let measure = |_| Ok(ends.run(Host::Weak, &test)?.bits_per_second());

@@ -25,11 +25,11 @@ pub(super) const SMALL: [(usize, Tool); 2] = [(1, Tool::Qperf), (64, Tool::Sockp
 
 /// Pairs of ours and of another program for each round. Tests of the same kind differ by a third
 /// from one to the next, however long they are: within one of them the rate hardly changes. So many
-/// short ones tell more than a few long ones.
+/// short ones are more precise than a few long ones.
 const STREAMS: usize = 8;
 const LATENCIES: usize = 3;
 
-/// What was measured by us over what another program measured next to it.
+/// Our measurement over that of another program, taken next to it.
 pub(super) const RATIO: Metric =
     Metric { name: "seekwire over it", unit: "", better: Better::Higher };
 
@@ -38,7 +38,7 @@ pub(super) fn case(tool: Tool, metric: Metric, size: u64) -> String {
     format!("{} beside {}, {}", metric.name, tool.name(), text::size(size))
 }
 
-/// Of each test; other programs know whole seconds only.
+/// Seconds of each test; other programs accept only whole seconds.
 const SECONDS: u64 = 1;
 
 /// How often something is compared.
@@ -55,7 +55,7 @@ pub(super) fn notes(rounds: usize, context: &Context<'_>) -> [(&'static str, usi
     ]
 }
 
-/// Measures all that is compared.
+/// Measures all comparisons.
 ///
 /// # Errors
 ///
@@ -89,7 +89,7 @@ pub(super) fn measure(
     };
     let [qperf, sockperf] = SMALL.map(latency);
     let mut repeated = vec![(STREAMS, vec![stream(Tool::Iperf3)])];
-    // In a hurry only what the summary needs: sockperf alone takes its time to calibrate itself.
+    // In quick runs only the summary's comparisons: sockperf alone takes long to calibrate itself.
     if !context.quick() {
         repeated.push((LATENCIES, vec![sockperf]));
         repeated.push((1, vec![stream(Tool::Qperf), qperf]));
@@ -103,7 +103,7 @@ pub(super) fn measure(
     Ok(samples)
 }
 
-/// A sample for each pair: what slows the machine for some minutes slows both.
+/// A sample for each pair: a disturbance of some minutes slows both.
 fn ratios(samples: &Samples) -> Vec<Sample> {
     let others = samples.0.iter().filter(|sample| sample.variant != OWN);
     let pair = |other: &Sample| {

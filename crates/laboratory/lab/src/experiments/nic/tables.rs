@@ -26,7 +26,7 @@ pub(super) const FAST_THROUGHPUT_OF_THESIS: [Column; 3] = beside(thesis::FAST_TH
 pub(super) const FAST_CPU_OF_THESIS: [Column; 3] = beside(thesis::FAST_CPU);
 pub(super) const WEAK_THROUGHPUT_OF_THESIS: [Column; 3] = beside(thesis::WEAK_THROUGHPUT);
 pub(super) const WEAK_CPU_OF_THESIS: [Column; 3] = beside(thesis::WEAK_CPU);
-/// In percent of what the link carries.
+/// In percent of the link's capacity.
 pub(super) const WEAK_FULLNESS_OF_THESIS: [Column; 3] =
     beside(scaled(thesis::WEAK_THROUGHPUT, 100.0 / thesis::FULL_LINK));
 
@@ -92,7 +92,7 @@ impl Words {
             cpu: format!("CPU load over {over} (tables 4.2.1 to 4.2.3, graph 4.2.2)"),
             cpu_note: format!(
                 "Percent of one processor. Here: both ends together, all that was neither idle nor stolen by the \
-                 hypervisor; the thesis: what netperf says of the sender. {ticks}"
+                 hypervisor; the thesis: netperf's report on the sender. {ticks}"
             ),
             weak_throughput: format!(
                 "Mb/s. Here: {elsewhere}; the thesis: hosts that are both weak, and 1 Gb/s Ethernet, which ends the \
@@ -108,7 +108,7 @@ impl Words {
             effort_note: format!("Seconds per 10⁹ bytes, both ends together. {ticks}"),
             parts: format!("CPU load over {over} by part"),
             parts_note: format!(
-                "{ticks} Percent of one processor, both ends together, as far as ticks see it"
+                "{ticks} Percent of one processor, both ends together, as far as ticks count it"
             ),
             cpu_time: format!(
                 "Where the CPU time goes: messages of {}, {over}",
@@ -118,10 +118,10 @@ impl Words {
     }
 }
 
-/// USER_HZ, in which the kernel tells CPU time, is 100 on all common platforms.
+/// USER_HZ, in which the kernel reports CPU time, is 100 on all common platforms.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The thesis' tables and graphs, and what stands for them here.
+/// The thesis' tables and graphs, and their counterparts here.
 pub(super) fn views(words: &Words) -> Vec<View<'_>> {
     let view = |file, title, note, case, metric, scale, thesis| View {
         figure: Some(file),
@@ -238,7 +238,7 @@ pub(super) fn views(words: &Words) -> Vec<View<'_>> {
     ]
 }
 
-/// What [`CPU`] consists of.
+/// The parts of [`CPU`].
 pub(super) fn parts(words: &Words) -> [Parts<'_>; 1] {
     [Parts {
         title: &words.parts,
@@ -273,7 +273,7 @@ pub(super) fn one_way(rows: &[Row], sizes: &[u64]) -> Option<Table> {
     has_numbers(&table).then_some(table)
 }
 
-/// What the load of hosts and processes consists of, by step, for large messages over the link.
+/// The parts of the load of hosts and processes, by step, for large messages over the link.
 pub(super) fn cpu_time(rows: &[Row], words: &Words) -> Option<Table> {
     let case = Setting::Link.case(LARGE as u64);
     let [[_, user, system, softirq, rest], other] = OF_HOST;
@@ -305,11 +305,12 @@ pub(super) fn cpu_time(rows: &[Row], words: &Words) -> Option<Table> {
     ];
     let table = Table {
         title: words.cpu_time.clone(),
-        note: "Percent of one processor, medians of the rounds. All: what the host was neither idle nor stolen from. \
-               User, system and softirq: what ticks have seen of it. In no tick is the rest: work between two ticks, \
-               of the timer of a token bucket and of softirqs above all, and what the hypervisor takes without saying \
-               so; which of them cannot be told from here. Client and server: their processes, by getrusage, which \
-               charges a process with the softirqs that run while it does. The sender is the client."
+        note: "Percent of one processor, medians of the rounds. All: the time in which the host was neither idle nor \
+               stolen from. User, system and softirq: the part that ticks count. In no tick: the rest, which is work \
+               between two ticks, above all of the timer of a token bucket and of softirqs, and time that the \
+               hypervisor takes without reporting it; the two cannot be distinguished here. Client and server: their \
+               processes, by getrusage, which charges a process with the softirqs that run while it does. The sender \
+               is the client."
             .to_owned(),
         columns: columns.map(str::to_owned).to_vec(),
         rows: STEPS.iter().flat_map(|step| hosts.iter().map(move |host| line(step, host))).collect(),

@@ -1,9 +1,10 @@
-//! What was measured in "Network hardware for business messaging", sections 4.1 and 4.2, with
+//! Measurements from "Network hardware for business messaging", sections 4.1 and 4.2, made with
 //! netperf between two hosts and 1 Gb/s Ethernet between them, Linux 2.6.26.
 //!
-//! All cells of these tables can be read in the scan. Headings say MB/s where Mb/s is meant: no
-//! more than 949 of them go through 1 Gb/s. The steps are not named alike everywhere; here they are
-//! those of [`Step`](crate::network::step::Step), of which the thesis has the first three.
+//! All cells of these tables are legible in the scan. Headings say MB/s where Mb/s is meant: no
+//! more than 949 of them go through 1 Gb/s. The steps have different names in different places;
+//! here they are those of [`Step`](crate::network::step::Step), of which the thesis has the first
+//! three.
 
 use crate::experiments::by_size::SIZES;
 
@@ -78,10 +79,10 @@ pub(super) const WEAK_THROUGHPUT: Columns = [
     ],
 ];
 
-/// What their link carries.
+/// Capacity of their link.
 pub(super) const FULL_LINK: f64 = 938.95;
 
-/// CPU load there in % of what there is: tables 4.2.4 to 4.2.6, graph 4.2.3.
+/// CPU load there in % of the available time: tables 4.2.4 to 4.2.6, graph 4.2.3.
 pub(super) const WEAK_CPU: Columns = [
     [
         99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9,

@@ -23,12 +23,12 @@ use crate::slides::trace::{self, Wish};
 use crate::slides::usage::Usage;
 use crate::slides::view::{View, What};
 
-/// What a server has to do.
+/// The work of a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Work {
-    /// For so many connections, without a pause.
+    /// On this many connections, without a pause.
     Closed(What, u64),
-    /// For so many viewers that pan.
+    /// For this many viewers that pan.
     Viewers(What, u64),
     /// A first tile of a slide that it has not opened.
     Cold,
@@ -36,41 +36,41 @@ pub(super) enum Work {
     Real(What),
 }
 
-/// Regions that a closed load has at most.
+/// Maximum number of regions of a closed load.
 const REGIONS: usize = 4000;
-/// Views that are asked for before a load, so that every process has opened the slide, and not in
-/// it.
+/// Number of views that are requested before a load and not in it, so that every process has opened
+/// the slide.
 pub(super) const BEFORE: usize = 32;
 /// Connections of a viewer, as browsers have for a server.
 pub(super) const CONNECTIONS: usize = 6;
-/// Within which all viewers have come, and seen their first view.
+/// Time within which all viewers have arrived and seen their first view.
 pub(super) const COMING: Duration = Duration::from_secs(1);
-/// For an answer.
+/// Timeout for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Pictures that are compared, and their least contrast: those of nothing would all be alike.
+/// Number of pictures that are compared, and their minimum contrast: empty ones would all be alike.
 const COMPARED: usize = 3;
 const CONTRAST: f64 = 12.0;
-/// Servers scale in ways of their own, also to half a pixel beside each other. So squares of so many
-/// pixels are compared: of the same place, they have more than so many dB in common, and of one that
-/// is 16 pixels beside it, less.
+/// Servers scale in different ways, with offsets of up to half a pixel. So squares of this many
+/// pixels are compared: squares of the same place have more than [`SAME`] dB in common, and those
+/// of a place 16 pixels away have less.
 const SQUARE: usize = 4;
 const SAME: f64 = 22.0;
 
 type Pictures = Vec<(View, Picture)>;
-/// Which slide, and what of it.
+/// The file of a slide, and the kind of its views.
 type Part = (String, What);
 
 pub(super) struct Bench {
     servers: Servers,
     material: Material,
     quick: bool,
-    /// What vips makes of some views.
+    /// Some views as vips renders them.
     expected: RefCell<BTreeMap<Part, Result<Pictures, String>>>,
-    /// Of each server that has shown the right pictures: the PSNR of the worst one.
+    /// For each server that has shown the right pictures: the PSNR of the worst one.
     shown: RefCell<BTreeMap<(Peer, Part), f64>>,
     violation: OnceCell<String>,
-    /// The slide with channels, made when it is wanted, or why it cannot be made.
+    /// The slide with channels, made on demand, or why it cannot be made.
     channels: OnceCell<Result<Slide, String>>,
 }
 
@@ -91,7 +91,7 @@ impl Bench {
         }
     }
 
-    /// What must never be, if it was.
+    /// An event that must never happen, if one did.
     pub(super) fn violation(&self) -> Option<String> {
         self.violation.get().cloned()
     }
@@ -188,7 +188,7 @@ impl Bench {
         Ok(worst)
     }
 
-    /// Some views in which there is something to be seen.
+    /// Some views with visible contents.
     fn pictures(&self, slide: &Slide, what: What) -> Result<Pictures> {
         let mut found = Pictures::new();
         for view in what.views(slide, REGIONS).into_iter().take(30) {
@@ -264,7 +264,7 @@ impl Bench {
         self.record(&server, (slide, what), (&real(what), None), &measured, idle, trial)
     }
 
-    /// What all loads have in common.
+    /// Records the readings that all loads have in common.
     fn record(
         &self,
         server: &Server,
@@ -304,7 +304,7 @@ impl Bench {
 
     fn cold(&self, peer: Peer, trial: &mut Trial) -> Result<()> {
         let slide = &self.material.large;
-        // Compared before, since that opens it.
+        // Compared before, because comparing opens it.
         let part = (slide.file.clone(), What::Stored);
         let is_known = self.shown.borrow().contains_key(&(peer, part));
         if !is_known {
@@ -329,13 +329,13 @@ impl Bench {
     }
 }
 
-/// Connections that ask for so many paths, one after the other.
+/// Connections that request this many paths, one after the other.
 pub(super) fn without_a_pause(paths: usize, connections: u64) -> Lane {
     let asks = (0..paths).map(|path| Ask { due: Duration::ZERO, path }).collect();
     Lane { connections: connections as usize, asks }
 }
 
-/// Viewers that pan, and the views that they ask for: all tiles, row by row.
+/// Viewers that pan, and the views that they request: all tiles, row by row.
 pub(super) fn panning(
     slide: &Slide,
     what: What,

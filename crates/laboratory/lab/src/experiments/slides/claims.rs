@@ -29,7 +29,7 @@ fn median(result: &ResultFile, case: &str, metric: Metric) -> Evidence {
     Estimate::median(result, at(case, metric))
 }
 
-/// Of all cases in which something is decoded or kept, the one with the largest number.
+/// Of all cases in which something is decoded or cached, the one with the largest number.
 fn worst(result: &ResultFile, metric: Metric) -> Evidence {
     let is_wanted = |metric: Metric| {
         move |row: &&crate::record::Row| {
@@ -41,13 +41,13 @@ fn worst(result: &ResultFile, metric: Metric) -> Evidence {
     Estimate::of(&worst.ok_or_else(|| format!("{} was not measured", metric.name))?)
 }
 
-/// With as many viewers as there were.
+/// With the largest number of viewers.
 fn memory(result: &ResultFile) -> Evidence {
     let of = |count: &u64| median(result, &viewers(What::Decoded, *count), HELD);
     COUNTS.iter().rev().map(of).find(Result::is_ok).unwrap_or_else(|| of(&GOAL))
 }
 
-/// Latency p99 with a slow worker if dealt adaptively, over another one.
+/// Latency p99 with a slow worker if dealt adaptively, over another latency.
 fn slow_worker(result: &ResultFile, dealing: Dealing, is_one_slow: bool) -> Evidence {
     fn at(case: &str, dealing: Dealing) -> At<'_> {
         At { case, variant: dealing.name(), metric: TAIL.name }
@@ -59,7 +59,7 @@ fn slow_worker(result: &ResultFile, dealing: Dealing, is_one_slow: bool) -> Evid
 pub(super) const CLAIMS: &[Claim] = &[
     Claim {
         title: "stored tiles over iipsrv",
-        statement: "Stored tiles that pass through are at least three times as many as those of iipsrv.",
+        statement: "The server passes at least three times as many stored tiles through as iipsrv.",
         source: Source::Goal,
         published: "",
         measure: "stored tiles per second on 16 connections, over iipsrv",
@@ -71,7 +71,7 @@ pub(super) const CLAIMS: &[Claim] = &[
     },
     Claim {
         title: "stored tiles",
-        statement: "More than 10,000 stored tiles are given out in a second.",
+        statement: "The server delivers more than 10,000 stored tiles a second.",
         source: Source::Goal,
         published: "",
         measure: "stored tiles per second on 16 connections",
@@ -83,7 +83,7 @@ pub(super) const CLAIMS: &[Claim] = &[
     },
     Claim {
         title: "decoded tiles over iipsrv",
-        statement: "Tiles that have to be decoded are at least 1.5 times as many as those of iipsrv.",
+        statement: "The server delivers at least 1.5 times as many decoded tiles as iipsrv.",
         source: Source::Goal,
         published: "",
         measure: "decoded tiles per second on 16 connections, over iipsrv",
@@ -95,7 +95,8 @@ pub(super) const CLAIMS: &[Claim] = &[
     },
     Claim {
         title: "tiles of five channels over large_image",
-        statement: "Tiles blended of five channels of 16 bits are at least three times as many as those of large_image.",
+        statement: "The server delivers at least three times as many tiles blended from five channels of 16 bits as \
+            large_image.",
         source: Source::Goal,
         published: "",
         measure: "tiles of five channels per second on 16 connections, over large_image",
@@ -107,7 +108,7 @@ pub(super) const CLAIMS: &[Claim] = &[
     },
     Claim {
         title: "latency of decoded tiles",
-        statement: "While 16 viewers pan, 99 of 100 decoded tiles come within 50 ms.",
+        statement: "While 16 viewers pan, 99 of 100 decoded tiles arrive within 50 ms.",
         source: Source::Goal,
         published: "",
         measure: "decoded tiles for 16 viewers that pan: latency p99, from when a tile was due",
@@ -131,7 +132,7 @@ pub(super) const CLAIMS: &[Claim] = &[
     },
     Claim {
         title: "decoded twice",
-        statement: "No tile is decoded while it is being decoded or kept.",
+        statement: "No tile is decoded while it is being decoded or cached.",
         source: Source::Goal,
         published: "",
         measure: "stored tiles that were decoded twice, in the worst case",
@@ -167,7 +168,8 @@ pub(super) const CLAIMS: &[Claim] = &[
     },
     Claim {
         title: "a slow worker, adaptive against round-robin",
-        statement: "With such a worker, tiles come sooner if they are dealt adaptively than if they are dealt in turn.",
+        statement: "With such a worker, tiles arrive sooner if they are dealt adaptively than if they are dealt in \
+            turn.",
         source: Source::Goal,
         published: "",
         measure: "decoded tiles for viewers that pan, with a slow worker: latency p99 of adaptive over round-robin",

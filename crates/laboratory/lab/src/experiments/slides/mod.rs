@@ -1,6 +1,6 @@
-//! `slides`: the server of whole slides beside others, asked for the same tiles: how many there are
-//! in a second, how long one takes while viewers pan, how soon a slide that nobody has opened shows
-//! its first tile, and what all that costs.
+//! `slides`: the server of whole slides beside others, with requests for the same tiles: how many
+//! it serves in a second, how long one takes while viewers pan, how soon a slide that nobody has
+//! opened shows its first tile, and what all that costs.
 
 mod bench;
 mod claims;
@@ -27,11 +27,11 @@ use workers::Workers;
 
 pub(super) struct Slides;
 
-/// Those that are asked, in the order of tables.
+/// The servers that are measured, in the order of tables.
 const PEERS: [Peer; 5] =
     [Peer::Seekwire, Peer::Iipsrv, Peer::WsiStreamer, Peer::Openslide, Peer::LargeImage];
 
-/// Those that have addresses for it.
+/// The servers that have addresses for it.
 fn peers(what: What) -> &'static [Peer] {
     match what {
         What::Stored => &PEERS,
@@ -44,33 +44,33 @@ fn peers(what: What) -> &'static [Peer] {
 const RATE: Metric = Metric { name: "answers", unit: "1/s", better: Better::Higher };
 const MEDIAN: Metric = Metric { name: "latency p50", unit: "ms", better: Better::Lower };
 const TAIL: Metric = Metric { name: "latency p99", unit: "ms", better: Better::Lower };
-/// Of an open load, what had no answer five seconds after all was asked for.
+/// Of an open load, the requests without an answer five seconds after the last one.
 const MISSING: Metric = Metric { name: "not answered", unit: "%", better: Better::Lower };
 /// All processes of the server; 100 % is one processor.
 const CPU: Metric = Metric { name: "CPU of the server", unit: "%", better: Better::Lower };
 const EFFORT: Metric = Metric { name: "CPU time of an answer", unit: "µs", better: Better::Lower };
 const SIZE: Metric = Metric { name: "size of an answer", unit: "KiB", better: Better::Lower };
-/// The most that each of its processes has ever had, added up.
+/// The peak of each of its processes, added up.
 const PEAK: Metric = Metric { name: "memory peak", unit: "MiB", better: Better::Lower };
 /// The growth since the server was started, over what its options allow.
 const HELD: Metric = Metric { name: "memory over allowed", unit: "", better: Better::Lower };
 const TWICE: Metric = Metric { name: "tiles decoded twice", unit: "", better: Better::Lower };
-/// Of the thread that asks.
+/// CPU time of the thread that sends the requests.
 const LOAD: Metric = Metric { name: "CPU of the load", unit: "%", better: Better::Lower };
 const FIRST: Metric = Metric { name: "first tile", unit: "ms", better: Better::Lower };
-/// Of the slide's file before it is opened.
+/// Bytes of the slide's file in the page cache before it is opened.
 const CACHED: Metric = Metric { name: "in the page cache", unit: "MiB", better: Better::Lower };
-/// The worst of the pictures that were compared with those that vips makes.
+/// The worst of the pictures that were compared with those of vips.
 const PSNR: Metric = Metric { name: "PSNR", unit: "dB", better: Better::Higher };
 
-/// Connections, and viewers.
+/// Numbers of connections, and of viewers.
 const COUNTS: [u64; 3] = [1, 16, 64];
-/// Of which the goals speak.
+/// The number that the goals name.
 const GOAL: u64 = 16;
 
 const COLD: &str = "cold open";
 
-/// So many connections, each of which asks as soon as it has its answer.
+/// The case of this many connections, each of which sends a request upon every answer.
 fn closed(what: What, connections: u64) -> String {
     match connections {
         1 => format!("{}, 1 connection", what.name()),
@@ -95,20 +95,20 @@ impl Experiment for Slides {
     }
 
     fn question(&self) -> &'static str {
-        "How many tiles of slides there are in a second, and how soon, beside iipsrv, OpenSlide and others."
+        "How many tiles of slides are served in a second, and how soon, beside iipsrv, OpenSlide and others."
     }
 
     fn about(&self) -> &'static str {
-        "Servers of whole-slide images are asked for the same tiles of the same slides: this project's, iipsrv behind \
-         lighttpd, wsi-streamer, OpenSlide's Deep Zoom and large_image under gunicorn. Stored tiles are given out as \
-         they are where a server can do that; decoded tiles are those between two stored levels; regions are scaled; \
-         tiles of five channels of 16 bits are blended in the colours that the address names. \
-         Connections that ask without a pause show how many answers there are, and viewers that pan (an open load, \
-         whose latencies count from when a tile was due) how long they take. A slide that is not in the page cache \
-         shows how soon a first tile comes. Pictures are compared with what vips makes of the slide before anything \
-         is measured. One slide is real; larger ones are made of it and synthetic. Then the server has workers on \
-         hosts of their own, of which each has a share of a processor, behind a link of 1 Gb/s in network namespaces; \
-         one of them may be ten times slower, and work is dealt adaptively, on demand or in turn."
+        "Servers of whole-slide images receive requests for the same tiles of the same slides: this project's, iipsrv \
+         behind lighttpd, wsi-streamer, OpenSlide's Deep Zoom and large_image under gunicorn. Stored tiles are passed \
+         through where a server can do that; decoded tiles are those between two stored levels; regions are scaled; \
+         tiles of five channels of 16 bits are blended in the colours that the address names. Connections without \
+         pauses between requests show how many answers a server gives, and viewers that pan (an open load, whose \
+         latencies count from when a tile was due) how long they take. A slide that is not in the page cache shows how \
+         soon a first tile comes. Pictures are compared with those that vips makes of the slide before anything is \
+         measured. One slide is real; larger ones are made of it and synthetic. Then the server has workers on hosts \
+         of their own, of which each has a share of a processor, behind a link of 1 Gb/s in network namespaces; one of \
+         them may be ten times slower, and work is dealt adaptively, on demand or in turn."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {

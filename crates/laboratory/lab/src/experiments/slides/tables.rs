@@ -14,7 +14,7 @@ use crate::record::{Metric, Row, Samples, Selector};
 use crate::slides::servers::Peer;
 use crate::slides::view::What;
 
-/// What a table shows of all cases in which it was measured.
+/// A table of all cases in which a quantity was measured.
 struct View {
     title: &'static str,
     note: &'static str,
@@ -24,14 +24,14 @@ struct View {
 const VIEWS: [View; 7] = [
     View {
         title: "Answers per second",
-        note: "Connections ask without a pause. Each tile or region is asked for once, of a server that was just \
-               started and has the slide open; what caches hold of it is no advantage. On the real slide, one \
-               connection asks for all tiles.",
+        note: "Connections send requests without a pause. Each tile or region is requested once, from a server that \
+               has just started and has the slide open; caches are no advantage. On the real slide, one connection \
+               requests all tiles.",
         metric: RATE,
     },
     View {
         title: "Latency p50, ms",
-        note: "Viewers: from when a tile was due. Connections: from when it was asked for.",
+        note: "Viewers: from when a tile was due. Connections: from when it was requested.",
         metric: MEDIAN,
     },
     View { title: "Latency p99, ms", note: "The same.", metric: TAIL },
@@ -43,17 +43,18 @@ const VIEWS: [View; 7] = [
     },
     View {
         title: "Processor time of the server for an answer, µs",
-        note: "All processes of a server, user and system, with those in front of it.",
+        note: "All processes of a server and of its web server, user and system.",
         metric: EFFORT,
     },
     View {
         title: "Size of an answer, KiB",
-        note: "Stored tiles are as large as the slide has them, all else as the encoders make it, with a quality of 80.",
+        note: "Stored tiles have their size in the slide, all others that of the encoder's output, with a quality of \
+            80.",
         metric: SIZE,
     },
     View {
         title: "Memory peak, MiB",
-        note: "The most that each process of a server has had (VmHWM), added up. What they share counts for each.",
+        note: "The peaks of all processes of a server (VmHWM), added up. Shared memory counts for each.",
         metric: PEAK,
     },
 ];
@@ -112,9 +113,9 @@ fn cold(rows: &[Row]) -> Table {
     };
     Table {
         title: "First tile of a slide that nobody has opened".to_owned(),
-        note: "From the request to the last byte of a tile in the middle of the large synthetic slide, by a server that \
-               was just started. The kernel was asked to forget the file; the last column is what it kept. What the \
-               file system knows about where the file is stays in memory."
+        note: "From the request to the last byte of a tile in the middle of the large synthetic slide, by a server \
+               that has just started. The kernel was asked to drop the file from its cache; the last column is what it \
+               kept. The metadata of the file system stays in memory."
             .to_owned(),
         columns: columns("server", ["median, ms", "min, ms", "max, ms", "in the page cache, MiB"]),
         rows: PEERS.iter().filter_map(line).collect(),
@@ -138,7 +139,7 @@ fn busy(rows: &[Row]) -> Table {
     Table {
         title: "Processors in use, %".to_owned(),
         note: "The server's processes + the load's thread; 100 % is one processor. Where the load has nearly 100 %, it \
-               is what limits the answers."
+               limits the answers."
             .to_owned(),
         columns: columns("case", PEERS.iter().map(|peer| peer.name())),
         rows: cases(rows, LOAD).into_iter().map(line).collect(),
@@ -148,8 +149,8 @@ fn busy(rows: &[Row]) -> Table {
 fn pictures(rows: &[Row]) -> Table {
     let view = View {
         title: "Pictures beside those of vips, PSNR in dB",
-        note: "The worst one of three places. 99: the same pixels. Servers scale in ways of their own, and encode, so \
-               that it is their means of 4 x 4 pixels that are to be the same, before anything is measured.",
+        note: "The worst one of three places. 99: the same pixels. Servers scale in different ways, and encode, so \
+               their means of 4 x 4 pixels must agree before anything is measured.",
         metric: PSNR,
     };
     table(&view, rows)

@@ -20,19 +20,19 @@ use crate::slides::material::{Material, Slide};
 use crate::slides::servers::Peer;
 use crate::slides::view::{View, What};
 
-/// Of work that was done for an answer: a tile is decompressed, or an image scaled and encoded.
+/// Work that was done for an answer: a tile is decompressed, or an image scaled and encoded.
 const PIECES: Metric =
     Metric { name: "pieces of an answer done by workers", unit: "", better: Better::Higher };
 
-/// Workers.
+/// Numbers of workers.
 const COUNTS: [usize; 3] = [0, 2, 4];
-/// Of which one may be slow.
+/// The number of which one may be slow.
 const MOST: usize = 4;
-/// Viewers: few, so that what they ask for is less than the server alone can do.
+/// Number of viewers: few, so that they request less than the server alone can do.
 pub(super) const VIEWERS: u64 = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Who works, and whether one of them is slow, with the load as a case.
+/// The load, the workers, and whether one of them is slow, as a case.
 fn case(load: &str, workers: usize, is_one_slow: bool) -> String {
     let slow = if is_one_slow { ", one slow" } else { "" };
     format!("{load}, {workers} workers{slow}")
@@ -50,7 +50,7 @@ fn viewers_case(workers: usize, is_one_slow: bool) -> String {
     case(&viewers(What::Decoded, VIEWERS), workers, is_one_slow)
 }
 
-/// What is measured: how many workers there are, whether one is slow, and how work is dealt.
+/// The setups to measure: how many workers there are, whether one is slow, and how work is dealt.
 fn setups(quick: bool) -> Vec<(usize, bool, Vec<Dealing>)> {
     if quick {
         let both = vec![Dealing::RoundRobin, Dealing::Adaptive];

@@ -1,5 +1,5 @@
-//! What YASMIN measured between domains of Xen, and the goals of this project, judged between virtual
-//! machines of both kinds.
+//! Measurements of YASMIN between domains of Xen, and the goals of this project, judged between
+//! virtual machines of both kinds.
 
 use super::{BULK, SMALL, VCHAN, case, named, reverse, ring};
 use crate::bench::{BANDWIDTH, LATENCY};
@@ -45,8 +45,8 @@ fn over_vchan(result: &ResultFile, what: &str) -> Evidence {
         .map_err(|why| reason(ACCELERATED).or_else(|| reason(VCHAN)).unwrap_or(why))
 }
 
-/// Why a way was not measured in guests of a kind. Runs that fail before they measure anything name
-/// their case as they can.
+/// Why a way was not measured in guests of a kind. Runs that fail before they measure anything
+/// choose their case's name.
 fn reason(result: &ResultFile, kind: Kind, variant: &str) -> Option<String> {
     let is_one =
         |case: &str| case == named(kind) || case.starts_with(&format!("{}, ", named(kind)));
@@ -188,14 +188,14 @@ pub(super) const CLAIMS: &[Claim] = &[
     },
     goal(
         "ivshmem against virtio-net",
-        "Large messages between virtual machines have three times the bandwidth of virtio-net at least.",
+        "Large messages between virtual machines have at least three times the bandwidth of virtio-net.",
         "bandwidth of 64 KiB messages between virtual machines, ivshmem over virtio-net",
         Criterion::AtLeast(3.0),
         |result| bulk(result, Kind::Machines),
     ),
     goal(
         "latency of ivshmem",
-        "A byte between virtual machines takes a third of the time that it takes by virtio-net.",
+        "A byte between virtual machines takes a third of the time that it takes over virtio-net.",
         "round trip of 1 B between virtual machines, ivshmem over virtio-net",
         Criterion::AtMost(LATENCY_LEFT),
         |result| latency(result, Kind::Machines),

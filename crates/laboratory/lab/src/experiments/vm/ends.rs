@@ -1,5 +1,6 @@
 //! Programs in two guests: a server in one of them, and clients in the other, both plain or both
-//! accelerated. What an accelerated client moves must go through the memory that the guests share.
+//! accelerated. The bytes of an accelerated client must go through the memory that the guests
+//! share.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::programs::{LATENCY, LATENCY_TAIL, REQUESTS, Work, iperf3};
 use crate::record::{Better, Metric};
 use crate::schedule::Trial;
 
-/// What the C program of `sockets` is called in the guests.
+/// Name of the C program of `sockets` in the guests.
 pub(super) const STREAMBENCH: &str = "streambench";
 
 /// Executed by both guests, in user space and in the kernel, while they were not idle.
@@ -36,7 +37,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// What stands before a program's name.
+    /// Prefix of a program's name.
     fn prefix(&self) -> String {
         let Self::Accelerated(variables) = self else { return String::new() };
         let set: String =
@@ -45,7 +46,7 @@ impl Way {
     }
 }
 
-/// The two ends of what is measured.
+/// The two ends of a measurement.
 #[derive(Clone, Debug)]
 pub(super) struct Ends {
     pub(super) guests: Rc<Guests>,
@@ -55,7 +56,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Does `work`; of what it has started, nothing stays.
+    /// Runs `work`, then ends everything that it started.
     pub(super) fn with<T>(&self, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
         for guest in BOTH {
             self.guests.on(guest, "mkdir", &format!("mkdir -p {COUNTERS}"), START)?;
@@ -81,8 +82,8 @@ impl Ends {
         Ok(format!("{host}:{}", port.trim()))
     }
 
-    /// Runs clients by a shell script, in which `$run` stands before the names of programs: what it
-    /// writes, and what they moved if they are accelerated.
+    /// Runs clients with a shell script, in which `$run` precedes the names of programs. Returns
+    /// their output, and their traffic if they are accelerated.
     fn drive(
         &self,
         what: &str,
@@ -99,7 +100,7 @@ impl Ends {
         Ok((printed, each.map(sum)))
     }
 
-    /// The same, where what each process moved counts by itself.
+    /// The same, with the traffic of each process by itself.
     fn drive_several(
         &self,
         what: &str,
@@ -119,7 +120,7 @@ impl Ends {
         Ok((printed, Some(each)))
     }
 
-    /// Does tests, each in a client of its own: only then do the counters tell of a single one that
+    /// Runs tests, each in a client of its own: only then do the counters reveal a single one that
     /// stayed on TCP.
     pub(super) fn exchange(
         &self,
@@ -141,13 +142,13 @@ impl Ends {
         Ok(())
     }
 
-    /// Does a test of bandwidth with `count` pairs of processes at the same time: what they reach
-    /// together, in GB/s.
+    /// Runs a test of bandwidth with `count` pairs of processes at the same time; returns their
+    /// total in GB/s.
     pub(super) fn together(&self, count: usize, test: &Test, trial: &mut Trial) -> Result<f64> {
         let mut script = String::new();
         for index in 0..count {
             let address = self.serve_streambench(&format!("server{index}"))?;
-            // All have connected and warmed up before the first goes on.
+            // All have connected and warmed up before the first one continues.
             script += &format!(
                 "mkfifo /tmp/go{index}
                 start client{index} connected sh -c \"exec $run {STREAMBENCH} drive --tcp {address} --barrier \\
@@ -206,7 +207,7 @@ impl Ends {
         );
         self.serve("server", "*Ready to accept connections*", &server)?;
         let requests = case.whole(work.amount(trial, time, case.first_requests()));
-        // What is asked for has to be there, in its size.
+        // Requested values must exist, in their size.
         let prepare = Case { get: false, clients: 1, pipeline: 1, ..case }.arguments(1).join(" ");
         let script = format!(
             "redis-benchmark -h {host} {prepare} >/dev/null && $run redis-benchmark -h {host} {}",
@@ -221,7 +222,8 @@ impl Ends {
         Ok(vec![(REQUESTS, rate), (LATENCY, p50_us), (LATENCY_TAIL, p99_us)])
     }
 
-    /// Does a test in guests whose clock counts instructions: how many both execute for a message.
+    /// Runs a test in guests whose clock counts instructions; returns how many both execute for a
+    /// message.
     pub(super) fn count(&self, test: &Test, trial: &mut Trial) -> Result<f64> {
         let before = self.executed()?;
         let mut messages = 0;
@@ -232,7 +234,7 @@ impl Ends {
         Ok((after - before) / messages as f64)
     }
 
-    /// Nanoseconds that both have not been idle for, which is instructions where each takes one.
+    /// Nanoseconds in which both were not idle, which are instructions where each takes one.
     fn executed(&self) -> Result<f64> {
         let mut sum = 0.0;
         for guest in BOTH {
@@ -242,7 +244,7 @@ impl Ends {
         Ok(sum)
     }
 
-    /// Runs Xen's own carrier in place of TCP: the report of its client.
+    /// Runs Xen's own carrier instead of TCP; returns the report of its client.
     pub(super) fn vchan(&self, test: &Test) -> Result<Report> {
         let [server, client] =
             [self.server, self.server.other()].map(|guest| self.guests.domain(guest));
@@ -260,7 +262,7 @@ impl Ends {
     }
 }
 
-/// Generous: a slow machine must not look like a hang.
+/// Generous, so that a slow machine does not look like a hang.
 fn limit(test: &Test) -> Duration {
     test.time * 4 + Duration::from_secs(60)
 }
@@ -269,7 +271,7 @@ fn first_word(command: &str) -> String {
     command.split(' ').next().unwrap_or_default().to_owned()
 }
 
-/// Fails if a program that is accelerated has moved most of its bytes by TCP.
+/// Fails if an accelerated program has moved most of its bytes over TCP.
 fn is_shared(program: &str, traffic: Option<Traffic>) -> Result<()> {
     let Some(Traffic { ring, tcp, .. }) = traffic else { return Ok(()) };
     ensure!(

@@ -1,4 +1,4 @@
-//! What is found: how the guests ran, figures, and the keys of the result.
+//! The findings: how the guests ran, figures, and the keys of the result.
 
 use serde_json::Value;
 
@@ -22,8 +22,8 @@ pub(super) fn how(Recorded { parameters, .. }: Recorded<'_>) -> Table {
     });
     Table {
         title: "How the guests ran".to_owned(),
-        note: "An emulated processor takes other times than a real one: where it is emulated, only ratios within \
-               this run say anything, and they are not those of real processors either."
+        note: "An emulated processor has other timings than a real one: where it is emulated, only ratios within this \
+               run are meaningful, and these also differ from those of real processors."
             .to_owned(),
         columns: ["", "virtual machines with ivshmem", "domains of Xen"].map(str::to_owned).to_vec(),
         rows: rows.collect(),

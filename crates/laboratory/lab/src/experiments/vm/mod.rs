@@ -1,4 +1,4 @@
-//! `vm`: what programs in two virtual machines gain when they share memory, after YASMIN, whose
+//! `vm`: the gains of programs in two virtual machines that share memory, after YASMIN, whose
 //! machines were domains of Xen.
 
 mod claims;
@@ -33,11 +33,11 @@ pub(super) struct Vm;
 const VCHAN: &str = "vchan";
 const WAYS: [&str; 3] = [PLAIN, ACCELERATED, VCHAN];
 
-/// The sizes of which the goals speak.
+/// The sizes that the goals name.
 const BULK: u64 = 64 << 10;
 const SMALL: u64 = 1;
 
-/// What results call the two kinds of guests.
+/// Names of the two kinds of guests in results.
 const fn named(kind: Kind) -> &'static str {
     match kind {
         Kind::Machines => "ivshmem",
@@ -64,10 +64,10 @@ fn counted(size: u64) -> String {
     format!("{}, counted", text::size(size))
 }
 
-/// What is measured.
+/// The tests and sizes of a run.
 #[derive(Clone, Debug)]
 struct Plan {
-    /// Of a test.
+    /// Duration of a test.
     time: Duration,
     sizes: Vec<u64>,
     /// Bytes of the pool of an end's memory, in which messages of 64 KiB lie.
@@ -82,7 +82,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Where processors are emulated, it takes longer until a connection has come to the region.
+    /// Where processors are emulated, it takes longer until a connection has moved to the region.
     fn of(quick: bool, is_emulated: bool) -> Self {
         let slower = if is_emulated { 4 } else { 1 };
         let redis = |get, size, clients| Case { get, size, clients, pipeline: 1 };
@@ -137,7 +137,7 @@ impl Experiment for Vm {
     }
 
     fn question(&self) -> &'static str {
-        "What programs in two virtual machines gain when they share memory, over their network."
+        "Gains of programs in two virtual machines that share memory, over their network."
     }
 
     fn about(&self) -> &'static str {
@@ -146,7 +146,7 @@ impl Experiment for Vm {
          whose messages of 1 B to 4 MiB follow NetPIPE's pattern, several pairs of it, iperf3, and redis-benchmark. \
          The same between two domains of Xen, over netfront and over memory that one grants the other, beside Xen's \
          own carrier, libxenvchan. The processors are those of this host if KVM can be used, and otherwise emulated: \
-         then only the ratios within a run say anything, and instructions are counted besides."
+         then only the ratios within a run are meaningful, and instructions are also counted."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
@@ -179,7 +179,7 @@ impl Experiment for Vm {
         let programs = [(STREAMBENCH, streambench::path()?)];
         let contents = Contents { command: &command, library: &library, programs: &programs };
 
-        // Without these there is nothing to compare with.
+        // Without these nothing can be compared.
         let (image, bed) = start(context, Kind::Machines, &contents)?;
         let plan = Plan::of(context.quick(), bed.guests.setting.is_emulated);
         let setting = bed.guests.setting.clone();
@@ -217,7 +217,7 @@ impl Experiment for Vm {
     }
 }
 
-/// Guests that are measured, and why programs in them cannot be accelerated, if that is so.
+/// Guests that are measured, and why programs in them cannot be accelerated, if so.
 struct Bed {
     kind: Kind,
     guests: Rc<Guests>,
@@ -228,7 +228,7 @@ impl Bed {
     fn new(kind: Kind, guests: Guests) -> Self {
         if guests.setting.is_emulated {
             seekwire_program::tell(format_args!(
-                "vm: the guests’ processors are {}; only ratios within this run say anything",
+                "vm: the guests’ processors are {}; only ratios within this run are meaningful",
                 guests.setting.processors
             ));
         }
@@ -240,7 +240,7 @@ impl Bed {
         Ends { guests: Rc::clone(&self.guests), way, server }
     }
 
-    /// Plain and accelerated; `run` does it in either way.
+    /// Plain and accelerated; `run` runs it in either mode.
     fn compare<F>(&self, server: Guest, run: impl Fn(Ends) -> F) -> Vec<Variant<'static>>
     where
         F: FnMut(&mut Trial) -> Result<()> + 'static,
@@ -371,7 +371,7 @@ fn record(trial: &mut Trial, case: &str, report: &Report) {
     }
 }
 
-/// Guests of a kind, and what they were started from.
+/// Guests of a kind, and the image they were started from.
 fn start(context: &Context<'_>, kind: Kind, contents: &Contents<'_>) -> Result<(Image, Bed)> {
     context.progress().note(&format!("making guests ({})", named(kind)));
     let image = Image::make(kind, contents)?;
@@ -395,7 +395,7 @@ fn machines(context: &Context<'_>, plan: &Plan, rounds: usize, bed: Bed) -> Resu
     alternate(&mut groups, rounds, context.progress())
 }
 
-/// What both machines execute for a message, which an emulator can count.
+/// Instructions that both machines execute for a message, which an emulator can count.
 fn instructions(context: &Context<'_>, plan: &Plan, image: &Image) -> Result<Samples> {
     if plan.counted.is_empty() {
         return Ok(Samples::default());
@@ -409,7 +409,7 @@ fn instructions(context: &Context<'_>, plan: &Plan, image: &Image) -> Result<Sam
         }
         Err(error) => vec![none(case(Kind::Machines, "counted"), &format!("{error:#}"))],
     };
-    // What is counted hardly differs from one round to the next.
+    // Instruction counts hardly differ from one round to the next.
     alternate(&mut groups, context.rounds(1, 3).min(3), context.progress())
 }
 
@@ -443,7 +443,7 @@ fn xen(
     Ok((alternate(&mut groups, rounds, context.progress())?, setting))
 }
 
-/// A group of what cannot be measured here.
+/// A group for a case that cannot be measured here.
 fn none(case: String, why: &str) -> Group<'static> {
     Group::new(case, WAYS.map(|way| Variant::unavailable(way, why)).into())
 }

@@ -1,5 +1,4 @@
-//! What the thesis says of ZeroMQ, and what is expected of the ring, judged by a result of
-//! `zeromq`.
+//! Claims of the thesis about ZeroMQ, and expectations of the ring, judged by a result of `zeromq`.
 
 use super::{APART, IPC, RATE, RING, TCP, THROUGHPUT, case};
 use crate::claim::{Claim, Criterion, Estimate, Source};
@@ -24,7 +23,7 @@ fn compare(
 ) -> Evidence {
     let case = case(kind, size);
     let of = |variant| At { case: &case, variant, metric: metric.name };
-    // In the same rounds, where that is the baseline.
+    // Paired by round, where that is the baseline.
     if that == TCP {
         Estimate::ratio(result, of(this))
     } else {
@@ -32,7 +31,7 @@ fn compare(
     }
 }
 
-/// What the thesis had, over everything off.
+/// The offloads that the thesis had, over everything off.
 fn offloads(result: &ResultFile, kind: Kind, metric: Metric) -> Evidence {
     let [off, .., offloads, _] = APART.map(|way| way.name);
     compare(result, kind, 64 << 10, metric, offloads, off)
@@ -79,7 +78,7 @@ pub(super) const CLAIMS: &[Claim] = &[
     },
     Claim {
         title: "rate on the ring over ipc://",
-        statement: "And not fewer than over ipc://.",
+        statement: "Unmodified libzmq moves no fewer messages of 1 KiB on the ring than over ipc://.",
         source: Source::Goal,
         published: "",
         measure: "the same, ring over ipc://",

@@ -1,6 +1,6 @@
-//! `zeromq`: messages of the real libzmq over everything that it has, over the ring, and between
-//! two hosts with their offloads in steps, after "Network hardware for business messaging",
-//! sections 4.1 and 4.2.
+//! `zeromq`: messages of the real libzmq over all its transports, over the ring, and between two
+//! hosts with their offloads in steps, after "Network hardware for business messaging", sections
+//! 4.1 and 4.2.
 
 mod claims;
 mod tables;
@@ -63,8 +63,7 @@ const THROUGHPUT: Metric = Metric { name: "throughput", unit: "MB/s", better: Be
 /// [`network::CPU`] for each message.
 const EFFORT: Metric = Metric { name: "CPU time of a message", unit: "µs", better: Better::Lower };
 /// CPU time of processes, user and system together and apart; 100 % is one processor. The load of
-/// the whole machine, on which both ends are and which does softirqs for both, is [`network::CPU`]
-/// and its parts.
+/// the whole machine, which runs both ends and their softirqs, is [`network::CPU`] and its parts.
 const SENDER: [Metric; 3] =
     cpu(["CPU of the sender", "CPU of the sender, user", "CPU of the sender, system"]);
 const RECEIVER: [Metric; 3] =
@@ -93,18 +92,17 @@ impl Experiment for Zeromq {
     }
 
     fn question(&self) -> &'static str {
-        "What ZeroMQ’s messages cost over every transport of libzmq, on the ring, and with offloads between two hosts."
+        "Cost of ZeroMQ’s messages over every transport of libzmq, on the ring, and with offloads between two hosts."
     }
 
     fn about(&self) -> &'static str {
-        "The system's own libzmq exchanges messages of 1 B to 64 KiB. REQ/REP latency and PUSH/PULL \
-         throughput are measured as libzmq's perf tools measure them, with the CPU load of both ends: over \
-         loopback, the same unmodified program on the ring, over ipc:// and inproc://, and between two \
-         network namespaces with the offloads of their veth pair in steps. The same messages through \
-         seekwire::Mailbox, and the numbers of the thesis, stand beside them. What takes time is the work of \
-         the libraries, and the number that each message gets, which is checked with its length. Contents are \
-         written before the time begins. They are compared in full before and after it (REQ/REP), or before \
-         it and in one message of 256 (PUSH/PULL)."
+        "The system's own libzmq exchanges messages of 1 B to 64 KiB. REQ/REP latency and PUSH/PULL throughput are \
+         measured as libzmq's perf tools measure them, with the CPU load of both ends: over loopback, the same \
+         unmodified program on the ring, over ipc:// and inproc://, and between two network namespaces with the \
+         offloads of their veth pair in steps. The same messages through seekwire::Mailbox, and the numbers of the \
+         thesis, stand beside them. The timed part is the work of the libraries, and the number that each message \
+         gets, which is checked with its length. Contents are written before the time begins. They are compared in \
+         full before and after it (REQ/REP), or before it and in one message of 256 (PUSH/PULL)."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
@@ -135,7 +133,7 @@ impl Experiment for Zeromq {
             measure(context, &Programs::new(context, Ok(hosts))?)
         });
         match with_hosts {
-            // Everything else goes on.
+            // The other ways are still measured.
             Err(error) if !made => {
                 measure(context, &Programs::new(context, Err(format!("{error:#}")))?)
             }
@@ -183,7 +181,7 @@ fn measure(context: &Context<'_>, programs: &Programs<'_, '_>) -> Result<Outcome
     Ok(Outcome { parameters, samples, baseline: TCP, violation: programs.violation() })
 }
 
-/// libzmq leaves it at that of the system, and so do mailboxes.
+/// libzmq uses that of the system, and so do mailboxes.
 fn congestion_control() -> String {
     let read = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
     read.map_or_else(|error| error.to_string(), |name| name.trim().to_owned())
@@ -216,7 +214,7 @@ fn readings(reading: &Reading, one_process: bool) -> Vec<(Metric, f64)> {
     let measured = reading.measured();
     let rate = measured.rate();
     let mut readings = match test.kind {
-        // As remote_lat has it: half of the mean round trip.
+        // As remote_lat reports it: half of the mean round trip.
         Kind::RequestReply => vec![(LATENCY, 1e6 / (2.0 * rate))],
         Kind::PushPull => vec![(RATE, rate), (THROUGHPUT, rate * test.size as f64 / 1e6)],
     };
@@ -300,7 +298,7 @@ mod tests {
     use crate::network::{CPU, CPU_SOFTIRQ, CPU_SYSTEM, CPU_USER};
 
     /// Of a host with two processors, whose sender works half of the time and whose receiver a
-    /// quarter of it.
+    /// quarter of the time.
     fn reading(kind: Kind) -> Reading {
         let machine =
             Machine { user: 0.3, system: 0.1, softirq: 0.05, idle: 0.5, stolen: 0.0, cpus: 2 };

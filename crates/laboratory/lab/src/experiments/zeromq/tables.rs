@@ -78,8 +78,8 @@ pub(super) const VIEWS: [View<'static>; 12] = [
     View {
         figure: Some("cpu.svg"),
         title: "One host: CPU load of both ends",
-        note: "Percent of one processor, PUSH/PULL. All that the machine, on which both ends are, was neither idle nor \
-               stolen by the hypervisor; by part below.",
+        note: "Percent of one processor, PUSH/PULL. The time in which the machine, on which both ends are, was neither \
+               idle nor stolen by the hypervisor; by part below.",
         case: PUSH_PULL,
         metric: CPU,
         variants: HERE_NAMES,
@@ -130,7 +130,7 @@ pub(super) const VIEWS: [View<'static>; 12] = [
         figure: Some("veth-cpu.svg"),
         title: "Two hosts: CPU load of the receiver (tables 4.2.7 and 4.2.8, graph 4.2.4)",
         note: "Percent of one processor, PUSH/PULL. Here: user and system time of the receiving process; the thesis: \
-               what mpstat says of the receiving host, with its softirqs.",
+               mpstat's report on the receiving host, with its softirqs.",
         case: PUSH_PULL,
         metric: RECEIVER[0],
         variants: APART_NAMES,
@@ -140,8 +140,9 @@ pub(super) const VIEWS: [View<'static>; 12] = [
     View {
         figure: Some("veth-cpu-both.svg"),
         title: "Two hosts: CPU load of both ends (tables 4.2.7 and 4.2.8, graph 4.2.4)",
-        note: "Percent of one processor, PUSH/PULL. Here: both ends, which are two namespaces of one machine, all that it \
-               was neither idle nor stolen by the hypervisor, by part below; the thesis: the receiving host.",
+        note: "Percent of one processor, PUSH/PULL. Here: both ends, which are two namespaces of one machine, the time \
+               in which it was neither idle nor stolen by the hypervisor, by part below; the thesis: the receiving \
+               host.",
         case: PUSH_PULL,
         metric: CPU,
         variants: APART_NAMES,
@@ -150,8 +151,8 @@ pub(super) const VIEWS: [View<'static>; 12] = [
     },
 ];
 
-/// User, system and softirq of the machine, which are of both ends, and user and system of each
-/// end, whose processes are no more than that.
+/// User, system and softirq time of the machine, which belongs to both ends, and user and system
+/// time of each end, which its processes alone account for.
 pub(super) const PARTS: [Parts<'static>; 6] = [
     machine("One host: CPU load of both ends by part, REQ/REP", REQUEST_REPLY, HERE_NAMES),
     machine("One host: CPU load of both ends by part, PUSH/PULL", PUSH_PULL, HERE_NAMES),
@@ -176,7 +177,7 @@ const fn machine(
 ) -> Parts<'static> {
     Parts {
         title,
-        note: "Percent of one processor, of the machine on which both ends are, as far as ticks see it",
+        note: "Percent of one processor, of the machine on which both ends are, as far as ticks count it",
         case,
         variants,
         metrics: &CPU_PARTS,
@@ -237,7 +238,7 @@ mod tests {
     #[test]
     fn parts_are_shown_where_all_of_them_are_known() {
         let tables = parts(&PARTS, &rows(), &[64, 128]);
-        assert_eq!(tables.len(), 1, "what was not measured has no table");
+        assert_eq!(tables.len(), 1, "an unmeasured quantity has no table");
         assert!(
             tables[0]
                 .note
@@ -253,7 +254,7 @@ mod tests {
     #[test]
     fn the_thesis_stands_beside_what_was_measured() {
         let tables = tables(&VIEWS, &rows(), &[64, 128]);
-        assert_eq!(tables.len(), 1, "what was not measured has no table");
+        assert_eq!(tables.len(), 1, "an unmeasured quantity has no table");
         assert_eq!(tables[0].columns.len(), 1 + APART.len() + 2);
         assert_eq!(tables[0].columns[5..], ["thesis: everything off", "thesis: + TSO, SG"]);
         assert_eq!(

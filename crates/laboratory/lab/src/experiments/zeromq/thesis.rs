@@ -1,9 +1,9 @@
-//! What was measured in "Network hardware for business messaging", sections 4.1 and 4.2, with
+//! Measurements from "Network hardware for business messaging", sections 4.1 and 4.2, made with
 //! libzmq's perf tools between two hosts and 1 Gb/s Ethernet between them: a dual-core Athlon 64 X2
 //! 3800+ and a Pentium 4, Linux 2.6.26.
 //!
-//! Headings say MB/s where Mb/s is meant, as the rates of messages beside them show. Of messages of
-//! 128 B with everything off the throughput and the rate contradict each other; both are as
+//! Headings say MB/s where Mb/s is meant, as the rates of messages beside them show. For messages
+//! of 128 B with everything off, the throughput and the rate contradict each other; both are as
 //! printed.
 
 use crate::experiments::by_size::{Column, SIZES};
@@ -120,7 +120,7 @@ pub(super) const CPU: Columns = columns([
 mod tests {
     use super::*;
 
-    /// The tables have two columns for one thing, which tell whether it was copied rightly.
+    /// The tables have two columns for the same quantity, which verify the transcription.
     #[test]
     fn throughput_is_rate_times_size() {
         for (throughput, rate) in MEGABITS.into_iter().zip(RATE) {

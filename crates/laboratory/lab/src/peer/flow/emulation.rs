@@ -1,4 +1,4 @@
-//! Computation that takes as long as it is said to.
+//! Computation of a given duration.
 
 use std::hint;
 use std::thread;
@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::imaging::cost::Way;
 
-/// A shorter wait is no sleep: that would take longer.
+/// A shorter wait spins, because a sleep would take longer.
 const SHORT: Duration = Duration::from_micros(20);
 
 /// One copy's computation of one unit.
@@ -18,7 +18,7 @@ pub(super) struct Emulation {
 }
 
 impl Emulation {
-    /// Takes so long, on an average over the blocks; how long it took.
+    /// Takes this long, on average over the blocks; returns how long it took.
     pub(super) fn spend(&mut self, cost: Duration, way: Way) -> Duration {
         if cost.is_zero() {
             return Duration::ZERO;
@@ -51,25 +51,25 @@ fn sleep_until(end: Instant) {
     }
 }
 
-/// Of this thread.
+/// Processor time of this thread.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// By how much sleeps have been too long: the next ones are shorter.
+/// Excess of earlier sleeps, which shortens the next ones.
 #[derive(Debug, Default)]
 struct Carried(Duration);
 
 impl Carried {
-    /// How long to wait for something that costs so much.
+    /// How long to wait for a given cost.
     fn wait(&mut self, cost: Duration) -> Duration {
         let wait = cost.saturating_sub(self.0);
         self.0 = self.0.saturating_sub(cost);
         wait
     }
 
-    /// A wait took so long.
+    /// Records how long a wait took.
     fn waited(&mut self, wait: Duration, took: Duration) {
         self.0 += took.saturating_sub(wait);
     }
@@ -84,7 +84,7 @@ mod tests {
         let us = Duration::from_micros;
         let mut carried = Carried::default();
         let mut all = Duration::ZERO;
-        // Each sleep takes 55 µs longer than it is to.
+        // Each sleep takes 55 µs longer than it should.
         for _ in 0..1000 {
             let wait = carried.wait(us(37));
             let took = if wait.is_zero() { Duration::ZERO } else { wait + us(55) };

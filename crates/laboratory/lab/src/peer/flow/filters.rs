@@ -13,14 +13,14 @@ use super::image::{self, Image};
 use crate::imaging::cost::Compute;
 use crate::imaging::{COPIES, Onset, TILE, Update, Work};
 
-/// What the filters of the front share: the image, how much of each update was read, and what came
-/// of it.
+/// Shared by the filters of the front: the image, how much of each update was read, and its
+/// results.
 pub(super) struct Desk {
     pub(super) image: Image,
     updates: Mutex<HashMap<u64, Seen>>,
 }
 
-/// An update, seen from the front.
+/// The front's view of an update.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     read: u64,
@@ -40,7 +40,7 @@ impl Desk {
         self.updates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next bytes of the update that nobody has read: where, and how many.
+    /// Takes the next unread bytes of the update: their offset and number.
     fn read(&self, update: &Update) -> Option<(u64, u64)> {
         let mut updates = self.updates();
         let read = &mut updates.entry(update.number).or_default().read;
@@ -50,19 +50,19 @@ impl Desk {
         (bytes > 0).then_some((start, bytes))
     }
 
-    /// Takes what was seen of an update that is over.
+    /// Takes the view of an update that is done.
     pub(super) fn take(&self, number: u64) -> Seen {
         self.updates().remove(&number).unwrap_or_default()
     }
 }
 
-/// Nanoseconds of a clock that all processes of a host have in common.
+/// Nanoseconds of a clock that all processes of a host share.
 fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// Of the unit that begins. Its argument was written by the front.
+/// The update of the unit that begins. Its argument was written by the front.
 fn update(argument: &str) -> Result<Update, FilterError> {
     Ok(serde_json::from_str(argument)?)
 }
@@ -92,12 +92,12 @@ impl Filter for Repository {
     }
 }
 
-/// What clip tells the viewer about its own work.
+/// Reports of clip to the viewer about its own work.
 #[derive(Serialize, Deserialize)]
 enum Trace {
-    /// The host has become slow then, and its first slow block took so long.
+    /// The host became slow at this time, and its first slow block took this long.
     Onset { at_ns: u64, done_ns: u64 },
-    /// All of the unit.
+    /// Work on the whole unit.
     Work { host: u32, work: Work },
 }
 
@@ -137,7 +137,8 @@ impl Filter for Clip {
         self.work.add(Work { blocks: 1, base_ns, cost_ns, took_ns });
         out.send(0, block)?;
         if let Some(at_ns) = onset {
-            // On its way when the dealer is told that the block is done, by the same connection.
+            // It is on its way when the dealer is notified that the block is done, over the same
+            // connection.
             let done_ns = took_ns;
             out.send(1, serde_json::to_vec(&Trace::Onset { at_ns, done_ns })?)?;
         }
@@ -213,7 +214,7 @@ impl Filter for Viewer {
             Trace::Work { host, work } => {
                 let index = (host as usize).checked_sub(1);
                 let own = index.and_then(|index| self.seen.work.get_mut(index));
-                own.ok_or("a host that there is not")?.add(work);
+                own.ok_or("a host that does not exist")?.add(work);
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The front: it asks for updates, and says what came of them.
+//! The front: it requests updates, and reports their results.
 
 use std::collections::HashSet;
 use std::fs;
@@ -14,10 +14,10 @@ use super::say;
 use crate::imaging::cost::Compute;
 use crate::imaging::{Done, IMAGE, Load, Order, Report, TILE, Update, What};
 
-/// How soon a partial update is wanted; complete ones are not urgent.
+/// Deadline of a partial update; complete ones are not urgent.
 const SOON: Duration = Duration::from_millis(1);
 
-/// Does what each line of `orders` says, until there are no more.
+/// Executes each line of `orders`, until there are no more.
 pub(super) fn follow(
     running: &Running,
     desk: &Desk,
@@ -42,10 +42,10 @@ struct Front<'r> {
     updates: u64,
 }
 
-/// An update that was asked for.
+/// An update that was requested.
 struct Asked {
     update: Update,
-    /// From when it was due until it was asked for.
+    /// Time from when it was due until it was requested.
     late: Duration,
     handle: UnitHandle,
 }
@@ -62,7 +62,7 @@ impl Front<'_> {
         Ok(Asked { update, late, handle: self.running.submit(unit) })
     }
 
-    /// From when it was due until it was done.
+    /// Time from when it was due until it was done.
     fn wait(&self, asked: &Asked, report: &mut Report) -> Result<Duration> {
         let took = asked.handle.wait()?.took + asked.late;
         let Update { number, start, bytes, .. } = asked.update;
@@ -78,7 +78,7 @@ impl Front<'_> {
             _ => report.partial_ns.push(nanoseconds),
         }
         if (seen.bytes, seen.sum) != (bytes, self.desk.image.sum(start, bytes)) {
-            report.damage = Some(format!("an update of {bytes} bytes came with other bytes"));
+            report.damage = Some(format!("an update of {bytes} bytes arrived with other bytes"));
         }
         Ok(took)
     }
@@ -96,7 +96,8 @@ impl Front<'_> {
         Ok(report)
     }
 
-    /// Nobody is asked whether he is ready: what is late counts from when it was due.
+    /// Requests updates when they are due, whether the pipeline is ready or not: delays count from
+    /// that time.
     fn load(&mut self, load: Load) -> Result<Report> {
         let Load { complete, partial, seconds, compute } = load;
         let begin = Instant::now();
@@ -124,8 +125,8 @@ impl Front<'_> {
     }
 }
 
-/// When updates are due, in seconds, and whether they are complete. Partial ones come in the middle
-/// between two times of theirs: not with the complete ones.
+/// The times at which updates are due, in seconds, and whether they are complete. Partial ones come
+/// halfway between two of their times, so that they do not coincide with complete ones.
 fn times(complete: f64, partial: f64, seconds: f64) -> Vec<(f64, bool)> {
     let count = |rate: f64| (rate * seconds).ceil() as u32;
     let complete_at = (0..count(complete)).map(|at| (f64::from(at) / complete, true));
@@ -135,7 +136,7 @@ fn times(complete: f64, partial: f64, seconds: f64) -> Vec<(f64, bool)> {
     times
 }
 
-/// How many pieces of shared memory of connections this process has mapped.
+/// Number of pieces of connections' shared memory that this process has mapped.
 fn rings() -> Result<u64> {
     let maps = fs::read_to_string("/proc/self/maps").context("cannot see what is mapped")?;
     let of_ring = maps.lines().filter(|line| line.contains("memfd:seekwire"));

@@ -1,4 +1,4 @@
-//! The image that repositories have, and its checksum.
+//! The image of the repositories, and its checksum.
 
 use bytes::Bytes;
 
@@ -23,7 +23,7 @@ impl Image {
     }
 }
 
-/// Does not depend on how bytes are cut into blocks, nor on the order of these.
+/// Independent of how bytes are cut into blocks, and of the order of these.
 pub(super) fn sum(bytes: &[u8]) -> u64 {
     // Sums of few bytes fit into 16 bits, which processors add up many at once.
     let short = |part: &[u8]| u64::from(part.iter().map(|byte| u16::from(*byte)).sum::<u16>());

@@ -1,7 +1,7 @@
 //! One of the processes that run the image pipeline (see `imaging`).
 //!
-//! `lab-peer flow-host ADDRESS` says where it listens, reads who the others are, and takes part. The
-//! front then does what each line of its standard input says.
+//! `lab-peer flow-host ADDRESS` prints where it listens, reads the addresses of the others, and
+//! takes part. The front then executes each line of its standard input.
 
 mod emulation;
 mod filters;
@@ -20,25 +20,25 @@ use seekwire_flow::{Graph, Job, PATIENCE, Peer, Ports, StreamOptions};
 use crate::imaging::{COPIES, Setup};
 use filters::{Clip, Desk, Repository, Subsample, Viewer};
 
-/// How long the processes may take to come together.
+/// How long the processes may take to meet.
 const MEETING: Duration = Duration::from_secs(30);
 
 /// Bytes that may be on their way from the repositories to clip: four blocks of 16 KiB for each copy,
 /// as much for small ones.
 const DEALT: usize = 12 * ((16 << 10) + 128);
 
-/// And behind that, for what each of three hosts sends.
+/// Bytes that may be on their way after clip, for the output of each of three hosts.
 const BEHIND: usize = 3 * (256 << 10);
 
 pub(super) fn play(address: Option<String>) -> Result<()> {
     let address: IpAddr = address.and_then(|text| text.parse().ok()).context("say ADDRESS")?;
-    // Sleeps end when they are to end (prctl(2)). Threads inherit it.
+    // Makes sleeps end on time (prctl(2)). Threads inherit it.
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1))
         .context("cannot set the slack of timers")?;
     let listener = TcpListener::bind((address, 0))?;
     say(&format!("listening {}", listener.local_addr()?.port()))?;
     let mut orders = io::stdin().lock().lines();
-    let setup = orders.next().context("nobody says who takes part")??;
+    let setup = orders.next().context("the list of participants is missing")??;
     let setup: Setup = serde_json::from_str(&setup).context("not a setup")?;
 
     let desk = Arc::new(Desk::new());

@@ -6,10 +6,10 @@
 //!      ...                          +--------+                            ...
 //! ```
 //!
-//! Everybody introduces itself to the broker, the services by name; the broker tells the clients
-//! which tag stands for which service. After that it only swaps the two ends of a message: what
-//! client `c` sends with tag `s` goes to service `s` with tag `c`, and back the other way round.
-//! The broker has a thread for each connection, and mailboxes are shared by threads.
+//! All programs introduce themselves to the broker, the services by name; the broker sends the
+//! clients the tag of each service. After that it only swaps the two ends of a message: a message
+//! from client `c` with tag `s` goes to service `s` with tag `c`, and back the other way round. The
+//! broker has a thread for each connection, and mailboxes are shared by threads.
 
 use std::thread;
 use std::time::Instant;
@@ -61,7 +61,7 @@ pub(super) fn broker<S: Line>(order: &Hub) -> Result<()> {
             })
             .collect();
         let requests: Vec<_> = requests.into_iter().map(|thread| thread.join()).collect();
-        // The services finish in their turn, and that ends the other threads.
+        // The services finish in turn, which ends the other threads.
         services.iter().try_for_each(Mailbox::finish)?;
         let replies = replies.into_iter().map(|thread| thread.join());
         requests
@@ -71,7 +71,7 @@ pub(super) fn broker<S: Line>(order: &Hub) -> Result<()> {
     })
 }
 
-/// Sends what comes from `from`, which is number `number` on its side, to those on the other side
+/// Forwards messages from `from`, which has number `number` on its side, to those on the other side
 /// that the tags name.
 fn pass_on<S: Line>(number: usize, from: &Mailbox<S>, to: &[Mailbox<S>]) -> Result<()> {
     loop {
@@ -100,8 +100,8 @@ pub(super) fn service<S: Line>(order: &Member) -> Result<()> {
     Ok(broker.finish()?)
 }
 
-/// Clients, each in a thread and with a connection of its own, that ask one service after the
-/// other.
+/// Clients, each in a thread and with a connection of its own, that send requests to one service
+/// after the other.
 pub(super) fn clients<S: Line>(order: &Member) -> Result<()> {
     let mailboxes: Vec<Mailbox<S>> = (0..order.clients)
         .map(|_| {
@@ -134,7 +134,7 @@ fn services<S: Line>(broker: &Mailbox<S>) -> Result<Vec<u64>> {
         .collect()
 }
 
-/// Asks the services in turn, each with what the one before replied, and checks that.
+/// Sends a request to each service in turn, the reply of the preceding one, and checks the replies.
 fn ask<S: Line>(order: &Member, broker: &Mailbox<S>, services: &[u64]) -> Result<(Latencies, f64)> {
     let mut journey = Journey::new(order.size);
     let (mut message, mut reply) = (journey.first(), vec![0; order.size]);

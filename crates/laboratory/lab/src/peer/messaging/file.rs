@@ -1,5 +1,5 @@
 //! Transfer of files. The sender announces a file with its length and checksum, and sends it in
-//! chunks; the receiver writes it to the disk, says so, reads it back and verifies it.
+//! chunks; the receiver writes it to the disk, acknowledges it, reads it back and verifies it.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! Streams under mailboxes, and how both ends of one are made.
+//! Streams under mailboxes, and how both ends of one are created.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) trait Line: Hangup + Sized + 'static {
     fn listen(address: &str) -> Result<(Self::Listener, SocketAddr)>;
     fn accept(listener: &Self::Listener) -> Result<Mailbox<Self>>;
     fn connect(address: &str) -> Result<Mailbox<Self>>;
-    /// Which carrier its bytes took, if that is known.
+    /// The carriers that its bytes took, if known.
     fn traffic(mailbox: &Mailbox<Self>) -> Option<Traffic>;
 }
 
@@ -76,14 +76,14 @@ impl Line for Stream {
     }
 }
 
-/// Both ends do this at the same time.
+/// Both ends call this at the same time.
 fn on_the_ring(stream: Stream) -> Result<Mailbox<Stream>> {
     stream.set_nodelay(true)?;
     ensure!(stream.upgrade(UPGRADE)?, "the two ends did not find each other's shared memory");
     Ok(Mailbox::new(stream)?)
 }
 
-/// What went through several of them, if that is known.
+/// The total traffic of several of them, if known.
 pub(super) fn traffic<'a, S: Line>(
     mailboxes: impl IntoIterator<Item = &'a Mailbox<S>>,
 ) -> Option<Traffic> {

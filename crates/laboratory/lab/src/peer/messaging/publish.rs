@@ -15,9 +15,9 @@ use crate::messaging::{
     subscribed,
 };
 
-/// Tags above those of topics. To the publisher: subscriptions, and that a message (the last
-/// message) has arrived. To the subscribers: that no more arrivals need to be told, and the end,
-/// with the number of messages of each topic.
+/// Tags above those of topics. To the publisher: subscriptions, and acknowledgements of messages
+/// and of the last message. To the subscribers: that no more acknowledgements are needed, and the
+/// end, with the number of messages of each topic.
 const SUBSCRIBE: u64 = 1 << 32;
 const ARRIVED: u64 = SUBSCRIBE + 1;
 const QUICKLY: u64 = SUBSCRIBE + 2;
@@ -28,8 +28,8 @@ struct Subscriber<S: Line> {
     topics: Vec<usize>,
 }
 
-/// Publishes on all topics in turn: first one message after the other has arrived everywhere, then
-/// as many as it can.
+/// Publishes on all topics in turn: first each message only after the preceding one has arrived
+/// everywhere, then as many as possible.
 pub(super) fn publisher<S: Line>(order: &Hub) -> Result<()> {
     let (listener, address) = S::listen(&order.address)?;
     ready(&address.to_string())?;
@@ -77,7 +77,7 @@ pub(super) fn publisher<S: Line>(order: &Hub) -> Result<()> {
     }
     let (began, before) = (Instant::now(), deliveries);
     while began.elapsed() < order.time() {
-        // All topics, so that subscribers have to be told apart.
+        // All topics, so that subscribers must be distinguished.
         (0..TOPICS).try_for_each(|topic| publish(topic, &mut deliveries))?;
     }
     for subscriber in &subscribers {
@@ -89,8 +89,7 @@ pub(super) fn publisher<S: Line>(order: &Hub) -> Result<()> {
     report(&Modelled::of(rate, &latencies, traffic)?)
 }
 
-/// Receives what it has subscribed to, and checks that it is that and nothing else, in order and
-/// complete.
+/// Receives the messages of its topics, and checks that they are complete, in order, and no others.
 pub(super) fn subscriber<S: Line>(order: &Member) -> Result<()> {
     let publisher = S::connect(&order.address)?;
     let topics: Vec<usize> = (0..TOPICS).filter(|&topic| subscribed(order.rank, topic)).collect();
@@ -108,7 +107,7 @@ pub(super) fn subscriber<S: Line>(order: &Member) -> Result<()> {
                     let (got, sent) = (received[topic], published[topic]);
                     ensure!(
                         got == sent,
-                        Violation(format!("{got} of {sent} messages of topic {topic} came"))
+                        Violation(format!("{got} of {sent} messages of topic {topic} arrived"))
                     );
                 }
                 return Ok(publisher.send(ARRIVED, b"")?);
@@ -117,7 +116,7 @@ pub(super) fn subscriber<S: Line>(order: &Member) -> Result<()> {
                 let topic = tag as usize;
                 ensure!(
                     topics.contains(&topic),
-                    Violation(format!("topic {topic} came, nobody subscribed to it"))
+                    Violation(format!("topic {topic} arrived without a subscription"))
                 );
                 contents.check_number(received[topic], &message)?;
                 let is_compared = tell || received[topic] % SHARE == 0;
@@ -125,7 +124,8 @@ pub(super) fn subscriber<S: Line>(order: &Member) -> Result<()> {
                 if tell {
                     publisher.send(ARRIVED, b"")?;
                 }
-                // While the publisher measures latencies, it has been told by now.
+                // While the publisher measures latencies, it has received the acknowledgement by
+                // now.
                 if is_compared {
                     contents.check_body(topic as u64, &message)?;
                 }

@@ -13,17 +13,17 @@ const RANK: u64 = 0;
 const BLOCK: u64 = 1;
 const RESULT: u64 = 2;
 
-/// What goes to a worker and comes back, round after round.
+/// A worker's block, which goes there and comes back round after round.
 struct Block {
     journey: Journey,
     bytes: Vec<u8>,
-    /// The result is received into it, so that what did not come is not found there.
+    /// The result is received into it, so that missing bytes are not already there.
     result: Vec<u8>,
-    /// Of the result.
+    /// Length of the result.
     length: usize,
 }
 
-/// Scatters, gathers and checks, round after round, each with what came back in the one before.
+/// Scatters, gathers and checks, round after round; each sends the results of the preceding one.
 pub(super) fn root<S: Line>(order: &Hub) -> Result<()> {
     let (listener, address) = S::listen(&order.address)?;
     ready(&address.to_string())?;

@@ -6,7 +6,7 @@ use seekwire::mailbox::{Mailbox, Selector};
 use super::line::Line;
 use crate::messaging::{self, Ask, Drive, Kind, Reading};
 
-/// Tags: of what is measured, and of what the ends say about it.
+/// Tags: of the measured messages, and of the exchange about them.
 const DATA: u64 = 0;
 const CONTROL: u64 = 1;
 
@@ -44,7 +44,7 @@ impl<S: Line> messaging::Request for End<'_, S> {
     fn exchange(&mut self) -> Result<()> {
         self.mailbox.send(DATA, &self.message[..self.length])?;
         self.length = self.receive()?;
-        // Into the other buffer, so that what did not come is not found there.
+        // Received into the other buffer, so that missing bytes are not already there.
         std::mem::swap(&mut self.message, &mut self.received);
         Ok(())
     }
@@ -87,7 +87,7 @@ pub(super) fn serve<S: Line>(address: &str) -> Result<()> {
             Kind::PushPull => messaging::pull(&mut end, test.size)?,
         };
         let finish = hear()?;
-        ensure!(finish == Ask::Finish, "{finish:?} came instead of the end");
+        ensure!(finish == Ask::Finish, "{finish:?} arrived instead of the end");
         mailbox.send(CONTROL, &serde_json::to_vec(&measured)?)?;
     }
     mailbox.finish()?;

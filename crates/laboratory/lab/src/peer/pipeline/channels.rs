@@ -23,7 +23,7 @@ pub(super) fn run(order: Order) -> Result<Report> {
         threads.push(step(0, work, into_first.clone(), second.clone(), &notes));
         threads.push(step(1, StepWork::second(order), into_second.clone(), last.clone(), &notes));
     }
-    // Those of the copies are the only ones: a channel ends with them.
+    // Only those of the copies remain: a channel closes with them.
     drop((into_first, second, into_second, last));
     let sink = thread::spawn({
         let notes = Arc::clone(&notes);

@@ -1,9 +1,9 @@
-//! `timely`: every worker, a thread, has all stages, and an exchange before each of them says by a
-//! key, the number of the block, which worker gets it. There are as many workers as copies; source and
-//! sink are on one of them.
+//! `timely`: every worker, a thread, has all stages, and an exchange before each of them decides by
+//! a key, the number of the block, which worker gets it. There are as many workers as copies;
+//! source and sink are on one of them.
 //!
-//! timely bounds nothing by itself. The source keeps count with a probe, as timely's documentation
-//! has it: what is under way is at most what the three streams together may hold.
+//! timely bounds nothing by itself. The source counts with a probe, as timely's documentation
+//! describes: the blocks under way are at most those that the three streams together may hold.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use crate::pipeline::{Order, Report, Sink, Source, StepWork};
 
 type Block = Vec<u8>;
 
-/// Streams that may hold something.
+/// Number of streams with a limit.
 const STREAMS: usize = 3;
 
 pub(super) fn run(order: Order) -> Result<Report> {

@@ -16,7 +16,7 @@ use super::Notes;
 use crate::messaging;
 use crate::pipeline::{Copies, Order, Report, Sink, Source, StepWork};
 
-/// So many blocks a source makes before others get their turn.
+/// Number of blocks that a source makes before others get their turn.
 const AT_ONCE: usize = 32;
 
 struct Making {
@@ -123,7 +123,7 @@ pub(super) fn local(order: Order) -> Result<Report> {
     done(&running, &notes)
 }
 
-/// Tells where this process listens, and hears where both do.
+/// Prints where this process listens, and reads where both do.
 pub(super) fn meet(rank: u32) -> Result<Job> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen")?;
     messaging::ready(&listener.local_addr()?.to_string())?;
@@ -137,7 +137,7 @@ pub(super) fn meet(rank: u32) -> Result<Job> {
         rank,
         peers: addresses.iter().map(peer).collect(),
         listener,
-        // On loopback, of an experiment: there is nothing to hide.
+        // On loopback, in an experiment: no secret is needed.
         secret: [0; 32],
         limit: Duration::from_secs(10),
         patience: PATIENCE,

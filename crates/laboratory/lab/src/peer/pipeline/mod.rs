@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::messaging;
 use crate::pipeline::{Order, Report, Resident};
 
-/// What the threads of this process have done.
+/// Work done by the threads of this process.
 #[derive(Debug, Default)]
 struct Notes(Mutex<Report>);
 
@@ -32,12 +32,12 @@ impl Notes {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Before the first block.
+    /// Called before the first block.
     fn begin(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).resident = Resident::begin();
     }
 
-    /// After the last one.
+    /// Called after the last one.
     fn end(&self) -> Report {
         let mut report = self.take();
         report.resident = report.resident.map(Resident::end);

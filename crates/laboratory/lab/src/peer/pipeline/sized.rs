@@ -1,5 +1,5 @@
-//! The pipeline over `seekwire-flow` where the first stream cuts blocks: of a size that is given, or of
-//! the one that it finds. Units of work are of so many bytes; their time is what counts.
+//! The pipeline over `seekwire-flow` where the first stream cuts blocks: of a given size, or of the
+//! one that it finds. Units of work have a fixed number of bytes; their time is measured.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use seekwire_flow::{
 use super::{Notes, filters};
 use crate::pipeline::{Report, total};
 
-/// What the source sends at once.
+/// Bytes that the source sends at once.
 const PIECE: usize = 256 << 10;
 const WORD: usize = 8;
 const COPIES: usize = 3;
@@ -22,16 +22,16 @@ const LIMIT: usize = 8 << 20;
 /// Sizes that can be found.
 const SIZES: Bounds = Bounds { least: 1 << 10, most: 1 << 20, record: WORD };
 
-/// What to do.
+/// The sizes and times of a run.
 #[derive(Clone, Copy, Debug)]
 struct Order {
-    /// Bytes of a block; 0: whatever the stream finds.
+    /// Bytes of a block; 0: the size that the stream finds.
     size: usize,
     /// Bytes of a unit.
     unit: usize,
-    /// Before units are counted: a size is to be found.
+    /// Milliseconds before units are counted, in which a size is to be found.
     warm_up: u64,
-    /// For how long they are counted.
+    /// How long they are counted.
     milliseconds: u64,
 }
 
@@ -138,7 +138,7 @@ fn graph(order: Order, ranks: [u32; 4], notes: &Arc<Notes>) -> Result<Graph> {
     Ok(graph)
 }
 
-/// Units one after the other; what one takes, and how many there were in all.
+/// Runs units one after the other; reports the time of one, and their number.
 fn timed(running: &Running, order: Order, notes: &Notes) -> Result<Report> {
     let warm_up = Duration::from_millis(order.warm_up);
     let time = warm_up + Duration::from_millis(order.milliseconds);
