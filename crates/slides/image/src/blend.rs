@@ -14,14 +14,14 @@ const MAGIC: [u8; 4] = *b"SwB\x01";
 /// Bytes of one layer in a block.
 const LAYER: usize = 3 * 8 + 2 * 8 + 3;
 
-/// A stored tile, and the channels that are shown of it.
+/// A stored tile, and the channels shown from it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sheet {
     pub(crate) tile: StoredTile,
     pub(crate) layers: Vec<(Pick, Ink)>,
 }
 
-/// Stored tiles of channels at one place, which become one picture.
+/// Stored tiles of channels at one place, which form one picture.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Blend {
     pub(crate) name: String,
@@ -30,7 +30,7 @@ pub struct Blend {
     pub(crate) sheets: Vec<Sheet>,
 }
 
-/// A tile as a server decodes it: in its own colours, or blended of channels.
+/// A tile before decoding: in its own colours, or blended from channels.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Tile {
     /// Of a slide without channels.
@@ -40,7 +40,7 @@ pub enum Tile {
 }
 
 impl Tile {
-    /// Width and height before anything is halved, with what lies beyond the border of the level.
+    /// Width and height before any halving, including the part beyond the border of the level.
     pub fn size(&self) -> (u32, u32) {
         match self {
             Self::Stored(tile) => (tile.layout.width, tile.layout.height),
@@ -48,7 +48,7 @@ impl Tile {
         }
     }
 
-    /// The stored tiles that it is made of.
+    /// The stored tiles that form it.
     pub fn stored(&self) -> impl Iterator<Item = &StoredTile> {
         let (one, sheets) = match self {
             Self::Stored(tile) => (Some(tile), &[][..]),
@@ -57,7 +57,7 @@ impl Tile {
         one.into_iter().chain(sheets.iter().map(|sheet| &sheet.tile))
     }
 
-    /// The same with sides that are halved so often, as [`StoredTile::halved`] has it.
+    /// Halves both sides so many times, as [`StoredTile::halved`] does.
     #[must_use]
     pub fn halved(self, halvings: u32) -> Self {
         match self {
@@ -69,7 +69,7 @@ impl Tile {
     /// Decodes it.
     ///
     /// # Errors
-    /// As [`StoredTile::decode`]; more channels of more pixels than are blended at once.
+    /// As [`StoredTile::decode`]; also too many values to blend at once.
     pub fn decode(&self, limits: &Limits) -> Result<Raster> {
         match self {
             Self::Stored(tile) => tile.decode(limits),
@@ -77,7 +77,7 @@ impl Tile {
         }
     }
 
-    /// All of it as bytes, for [`from_block`](Self::from_block) of the same version.
+    /// Serialises the tile for [`from_block`](Self::from_block) of the same version.
     pub fn to_block(&self) -> Vec<u8> {
         match self {
             Self::Stored(tile) => tile.to_block(),
@@ -85,15 +85,15 @@ impl Tile {
         }
     }
 
-    /// Out of the bytes of [`to_block`](Self::to_block), whose memory it shares.
+    /// Parses the bytes from [`to_block`](Self::to_block), and shares their memory.
     ///
     /// # Errors
-    /// Bytes that are something else.
+    /// Bytes that are not such a block.
     pub fn from_block(block: &Bytes) -> Result<Self> {
         if !block.starts_with(&MAGIC) {
             return StoredTile::from_block(block).map(Self::Stored);
         }
-        let wrong = || Error::Argument("the block has no tiles of channels".into());
+        let wrong = || Error::Argument("the block is not a blend of channels".into());
         Blend::parse(block).map(Self::Blend).ok_or_else(wrong)
     }
 }
@@ -111,7 +111,8 @@ impl Blend {
             let what = format!("{layers} channels in tiles of {width} x {height} pixels");
             return Err(limit(format!("{what}: show fewer of them at a time")));
         }
-        // Separate planes of red, green and blue: each loop adds to one, so the compiler vectorises it.
+        // Separate planes of red, green and blue: each loop writes to one, so the compiler
+        // vectorises it.
         let mut planes = [(); 3].map(|()| vec![0; pixels as usize]);
         let mut row = vec![0.0; width as usize];
         for sheet in &self.sheets {
@@ -178,7 +179,7 @@ impl Blend {
     }
 }
 
-/// Bytes after their length.
+/// Appends bytes after their length.
 fn put(block: &mut Vec<u8>, bytes: &[u8]) {
     block.extend((bytes.len() as u32).to_le_bytes());
     block.extend_from_slice(bytes);
@@ -208,8 +209,9 @@ fn layer(bytes: &[u8]) -> Option<(Pick, Ink)> {
     Some((pick, Ink { colour, window }))
 }
 
-/// Adds the values of a channel to red, green or blue. A value adds as much of `colour` as it is far in
-/// the window, rounded to the nearest whole number. Sums stop at 255, and NaN adds nothing.
+/// Adds the values of a channel to red, green or blue. A value adds the share of `colour` that
+/// corresponds to its place in the window, rounded to the nearest integer. Sums saturate at 255,
+/// and NaN adds nothing.
 fn add(into: &mut [u8], values: &[f64], window: Window, colour: u8) {
     let (black, span) = (window.black(), window.white() - window.black());
     let colour = f64::from(colour);
@@ -239,7 +241,7 @@ mod tests {
         let mut sums = [250; 8];
         add(&mut sums, &values, window(-1e300, 1e300), 10);
         assert_eq!(sums, [250, 250, 255, 255, 255, 255, 255, 255]);
-        // Halves go up.
+        // Halves are rounded up.
         let mut sums = [0; 2];
         add(&mut sums, &[1.0, 3.0], window(0.0, 4.0), 2);
         assert_eq!(sums, [1, 2]);

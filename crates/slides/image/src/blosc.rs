@@ -1,23 +1,24 @@
-//! Blosc 1, which is how Zarr arrays are most often compressed: a header, then blocks, each in
-//! streams that were compressed one by one after the bytes or bits of its elements were sorted.
-//! The format is that of c-blosc, README_CHUNK_FORMAT.rst. The crates that have it wrap the library
-//! in C; these bytes may be hostile, and what is inside of the frames is decoded in safe Rust or by
-//! what is linked anyway.
+//! Blosc 1, the most common compression of Zarr arrays: a header, then blocks. The bytes or bits of
+//! a block's elements are sorted, then split into streams that are compressed one by one. The
+//! format is that of c-blosc, README_CHUNK_FORMAT.rst. The crates for it wrap the C library; these
+//! bytes may be hostile, so the contents of frames are decoded in safe Rust or by libraries that
+//! are linked anyway.
 
 use crate::codec::{Codec, lz4};
 
 const HEADER: usize = 16;
-/// A block is in as many streams as an element has bytes if these are not more, and if it has
-/// at least this many elements.
+/// A block is split into one stream for each byte of an element if an element has at most this many
+/// bytes, and the block has at least this many elements.
 const MOST_STREAMS: usize = 16;
 const LEAST_ELEMENTS: usize = 128;
-/// Bytes of a block that is not the whole: 128, or the multiple of a type that is next below.
+/// Smallest block, unless it is the whole: writers use at least 128 bytes, rounded down to a
+/// multiple of the element size.
 const LEAST_BLOCK: usize = 64;
 
 /// Unpacks a frame that may have at most `most` bytes.
 pub(crate) fn unpack(frame: &[u8], most: usize) -> Result<Vec<u8>, String> {
     let word = |at: usize| word(frame, at).map(|word| word as usize);
-    let cut = || "its Blosc frame is cut".to_owned();
+    let cut = || "its Blosc frame is truncated".to_owned();
     let flags = *frame.get(2).ok_or_else(cut)?;
     let typesize = usize::from(*frame.get(3).ok_or_else(cut)?);
     let (length, blocksize) = (word(4).ok_or_else(cut)?, word(8).ok_or_else(cut)?);
@@ -28,7 +29,7 @@ pub(crate) fn unpack(frame: &[u8], most: usize) -> Result<Vec<u8>, String> {
     if flags & 2 != 0 {
         return Ok(frame.get(HEADER..HEADER + length).ok_or_else(cut)?.to_vec());
     }
-    // Each block costs a decoder of its own. Writers make none smaller than that.
+    // Each block costs a decoder of its own. No writer makes smaller blocks.
     if typesize == 0 || (length > 0 && blocksize < length.min(LEAST_BLOCK)) {
         return Err("its Blosc header is broken".into());
     }
@@ -66,7 +67,7 @@ fn streams_of(
     streams: usize,
     size: usize,
 ) -> Result<Vec<u8>, String> {
-    let cut = || "its Blosc frame is cut".to_owned();
+    let cut = || "its Blosc frame is truncated".to_owned();
     let each = size / streams;
     let mut block = Vec::with_capacity(size);
     for _ in 0..streams {
@@ -84,21 +85,22 @@ fn streams_of(
                 3 => Codec::Deflate.unpack(stream, each)?,
                 4 => Codec::Zstd.unpack(stream, each)?,
                 2 => return Err("Blosc with Snappy, which is not supported".into()),
-                _ => return Err("Blosc with a compressor that is not known".into()),
+                _ => return Err("Blosc with an unknown compressor".into()),
             });
         }
         if block.len() - before != each {
             return Err("a stream of its Blosc frame is too short".into());
         }
     }
-    // A division that leaves a rest would leave bytes out.
+    // A division with a remainder would lose bytes.
     if block.len() != size {
         return Err("its Blosc header is broken".into());
     }
     Ok(block)
 }
 
-/// First bytes of all elements, then second bytes, and so on; what is left over stays.
+/// Input: the first bytes of all elements, then the second bytes, and so on. Bytes left over at the
+/// end are copied as they are.
 fn unshuffled(block: &[u8], typesize: usize) -> Vec<u8> {
     let elements = block.len() / typesize;
     let mut sorted = vec![0; block.len()];
@@ -112,8 +114,8 @@ fn unshuffled(block: &[u8], typesize: usize) -> Vec<u8> {
     sorted
 }
 
-/// First bits of all elements, then second bits, and so on. A block whose number of elements is not
-/// a multiple of eight was left as it is.
+/// Input: the first bits of all elements, then the second bits, and so on. A block whose number of
+/// elements is not a multiple of eight was not sorted.
 fn bits_unshuffled(block: &[u8], typesize: usize) -> Vec<u8> {
     let elements = block.len() / typesize;
     if !elements.is_multiple_of(8) {
@@ -137,7 +139,7 @@ fn bits_unshuffled(block: &[u8], typesize: usize) -> Vec<u8> {
     sorted
 }
 
-/// Literal runs, and matches of three bytes and more, as in FastLZ. A distance that does not fit
+/// Literal runs, and matches of at least three bytes, as in FastLZ. A distance that does not fit
 /// into 13 bits has 16 more.
 fn blosclz(stream: &[u8], length: usize) -> Option<Vec<u8>> {
     const FAR: usize = 8191;

@@ -1,4 +1,4 @@
-//! A source whose blocks are kept, for sources to which each read is a request.
+//! Caches the blocks of a source on which each read is a request.
 
 use crate::source::{Source, check};
 use crate::{Error, Result};
@@ -7,20 +7,20 @@ use lru::LruCache;
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 
-/// What is asked for at once, and kept at once.
+/// Bytes of a block, the unit of requests and of the cache.
 const BLOCK: u64 = 64 << 10;
-/// A longer read goes past the blocks: it would throw the others out.
+/// Longer reads bypass the cache: they would evict everything else.
 const LONGEST: u64 = 4 << 20;
 
-/// Keeps the blocks of another source that were used last. The lock is not held while the other
-/// source is read, so two threads that want one block at the same time may both ask for it.
+/// Keeps the most recently used blocks of another source. The lock is not held while the other
+/// source is read, so two threads that need the same block at the same time may both request it.
 pub struct CachedSource<S> {
     inner: S,
     blocks: Mutex<LruCache<u64, Bytes>>,
 }
 
 impl<S: Source> CachedSource<S> {
-    /// Keeps at most `memory` bytes, but one block at least.
+    /// Keeps at most `memory` bytes, but at least one block.
     pub fn new(inner: S, memory: u64) -> Self {
         let blocks = NonZeroUsize::new((memory / BLOCK) as usize).unwrap_or(NonZeroUsize::MIN);
         Self { inner, blocks: Mutex::new(LruCache::new(blocks)) }
@@ -30,16 +30,16 @@ impl<S: Source> CachedSource<S> {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner).get(&block).cloned()
     }
 
-    /// Reads blocks `from..to` by one request.
+    /// Reads blocks `from..to` with one request.
     fn fetch(&self, from: u64, to: u64) -> Result<Bytes> {
         let at = from * BLOCK;
-        // A web server may say that a file is as long as numbers go.
+        // A web server may claim that a file is as long as a u64 can count.
         let length = to.saturating_mul(BLOCK).min(self.inner.length()) - at;
         let mut bytes = vec![0; length as usize];
         self.inner.read_at(at, &mut bytes)?;
         let mut kept = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         for (number, block) in (from..to).zip(bytes.chunks(BLOCK as usize)) {
-            // A copy each: a part of the whole would keep the whole.
+            // Copied: a slice of the answer would keep all of it in memory.
             kept.put(number, Bytes::copy_from_slice(block));
         }
         Ok(bytes.into())
@@ -98,7 +98,7 @@ impl<S: Source> Source for CachedSource<S> {
 mod tests {
     use super::*;
 
-    /// As long as numbers go.
+    /// As long as a u64 can count.
     struct Longest;
 
     impl Source for Longest {

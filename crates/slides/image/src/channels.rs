@@ -28,7 +28,7 @@ pub struct Window(u64, u64);
 impl Window {
     /// `None` if these values make no window.
     pub fn new(black: f64, white: f64) -> Option<Self> {
-        // There is one zero.
+        // Turns -0 into 0.
         let (black, white) = (black + 0.0, white + 0.0);
         let is_one = black.is_finite() && white.is_finite() && black < white;
         (is_one && (white - black).is_finite()).then(|| Self(black.to_bits(), white.to_bits()))
@@ -130,8 +130,8 @@ impl Stack {
         Self { channels: Vec::new(), planes: (depth, times), plane }
     }
 
-    /// The same with channels of such samples. Missing windows are measured; `measure` returns `None` for
-    /// channels without values.
+    /// Adds channels with samples of this layout. Missing windows are measured; `measure` returns
+    /// `None` for channels without values.
     pub(crate) fn with<E>(
         mut self,
         said: Vec<Said>,
@@ -167,7 +167,7 @@ impl Stack {
     }
 }
 
-/// From the least to the largest value that whole numbers of so many bits have.
+/// From the smallest to the largest value that integers of so many bits can have.
 fn full(layout: &Layout) -> Option<Window> {
     let bits = i32::from(layout.bits);
     match layout.number {
@@ -229,7 +229,8 @@ mod tests {
         assert_eq!(stack.channels[5].ink, Ink { colour: [0, 255, 255], window: measured.unwrap() });
         assert!(stack.channels[5].is_measured);
         assert_eq!(stack.channels[5].range, Window::new(0.0, 65_535.0).unwrap());
-        // One alone is white, and where one is said to be shown, others are not.
+        // A single channel is white; if the file marks some channels as visible, the others are
+        // hidden.
         assert_eq!(of(vec![Said::default()]).channels[0].ink.colour, [255; 3]);
         let visible = Said { is_visible: Some(true), ..Said::default() };
         let rendering = of(vec![Said::default(), visible]).rendering();

@@ -1,4 +1,4 @@
-//! Decompression, but for JPEG and JPEG 2000, into a bounded number of bytes.
+//! Decompression into a bounded number of bytes, except JPEG and JPEG 2000.
 
 use crate::blosc;
 use std::io::{Cursor, Read};
@@ -7,9 +7,9 @@ use std::io::{Cursor, Read};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Codec {
-    /// There are no bytes: the tile was not scanned, and has one colour.
+    /// The tile was not scanned: it has no bytes, and one colour.
     Absent,
-    /// Not at all.
+    /// Uncompressed.
     Raw,
     /// LZW as in TIFF 6.0.
     Lzw,
@@ -38,7 +38,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// All of them; each has the number of its place in the bytes of a stored tile.
+    /// All codecs; a stored tile names its codec by the position in this list.
     pub(crate) const ALL: [Self; 14] = [
         Self::Absent,
         Self::Raw,
@@ -56,11 +56,11 @@ impl Codec {
         Self::Jpeg2000,
     ];
 
-    /// The first `length` bytes of what is compressed. More are not unpacked, or are an error.
+    /// The first `length` bytes after decompression. Further bytes are ignored, or are an error.
     pub(crate) fn unpack(self, bytes: &[u8], length: usize) -> Result<Vec<u8>, String> {
         let unpacked = match self {
             Self::Absent | Self::Jpeg | Self::WebP | Self::Rle | Self::Jpeg2000 => {
-                return Err("it is no sequence of samples".into());
+                return Err("its codec does not store plain samples".into());
             }
             Self::Raw => bytes[..length.min(bytes.len())].to_vec(),
             Self::Deflate => all(flate2::read::ZlibDecoder::new(bytes), length)?,
@@ -83,7 +83,7 @@ impl Codec {
     }
 }
 
-/// Memory for LZMA in KiB: what the strongest setting of xz takes, whose dictionary has 64 MiB.
+/// Memory for LZMA in KiB: the strongest preset of xz needs this much, with a dictionary of 64 MiB.
 const LZMA_MEMORY: u32 = 66 << 10;
 
 fn all(decoder: impl Read, length: usize) -> Result<Vec<u8>, String> {
@@ -117,7 +117,7 @@ fn lzw(bytes: &[u8], length: usize) -> Result<Vec<u8>, String> {
     Ok(unpacked)
 }
 
-/// Runs of one byte, and of bytes as they are (TIFF 6.0, section 9).
+/// Runs of one byte, and of literal bytes (TIFF 6.0, section 9).
 fn packbits(mut bytes: &[u8], length: usize) -> Vec<u8> {
     let mut unpacked = Vec::with_capacity(length);
     while let [count, rest @ ..] = bytes {
@@ -142,9 +142,9 @@ fn packbits(mut bytes: &[u8], length: usize) -> Vec<u8> {
     unpacked
 }
 
-/// Planes of samples with `wide` bytes each, the lowest first, out of RLE (DICOM PS3.5, annex G): after
-/// 16 numbers, how many segments there are and where each begins, a segment of PackBits for each
-/// byte of a sample, the highest first.
+/// Decodes RLE (DICOM PS3.5, annex G) into planes of samples of `wide` bytes each, the lowest byte
+/// first. The input has a header of 16 numbers (how many segments there are, and where each
+/// begins), then a PackBits segment for each byte of a sample, the highest first.
 pub(crate) fn rle(
     bytes: &[u8],
     planes: usize,
@@ -177,7 +177,7 @@ pub(crate) fn rle(
     Ok(samples)
 }
 
-/// Red, green and blue of an image of just this size in WebP.
+/// Red, green and blue of a WebP image of exactly this size.
 pub(crate) fn webp(bytes: &[u8], size: (u32, u32), most: u64) -> Result<Vec<u8>, String> {
     let wrong = |error: image_webp::DecodingError| error.to_string();
     let mut decoder = image_webp::WebPDecoder::new(Cursor::new(bytes)).map_err(wrong)?;

@@ -1,6 +1,6 @@
-//! What can be wrong with a slide. Each error names the file.
+//! Errors of reading a slide. Each names the file.
 
-/// Why a slide, or a part of it, cannot be had. An error concerns one file; others are as before.
+/// Why a slide or a part of it is unavailable. An error concerns one file; others are not affected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -9,39 +9,39 @@ pub enum Error {
     Io {
         /// The file.
         name: String,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The server did not give the bytes that were asked for.
+    /// The server did not return the requested bytes.
     #[error("{name}: {what}")]
     Http {
         /// The address.
         name: String,
-        /// What it answered.
+        /// The server's answer, or why it is unusable.
         what: String,
     },
-    /// The file is another one than when it was opened.
+    /// The file is not the one that was opened, or has changed since.
     #[error("{name}: the file has changed since it was opened")]
     Changed {
         /// The file, or its address.
         name: String,
     },
-    /// The file contradicts its format, or is cut.
+    /// The file contradicts its format or is truncated.
     #[error("{name}: at byte {at}: {what}")]
     Malformed {
         /// The file.
         name: String,
         /// Where.
         at: u64,
-        /// What is wrong there.
+        /// Description of the fault.
         what: String,
     },
-    /// A format, or a part of one, that is not read.
+    /// A format, or a part of one, that is not supported.
     #[error("{name}: not supported: {what}")]
     Unsupported {
         /// The file.
         name: String,
-        /// What is not supported.
+        /// The unsupported feature.
         what: String,
     },
     /// More than [`Limits`](crate::Limits) allows.
@@ -49,7 +49,7 @@ pub enum Error {
     Limit {
         /// The file.
         name: String,
-        /// What is too large.
+        /// The quantity that exceeds its limit.
         what: String,
     },
     /// Tiles of more pixels than [`Limits::tile_pixels`](crate::Limits::tile_pixels) allows.
@@ -57,17 +57,17 @@ pub enum Error {
     LargeTiles {
         /// The file.
         name: String,
-        /// Of which size they are.
+        /// Size of the tiles.
         what: String,
-        /// Pixels of the largest one that is allowed.
+        /// Pixels of the largest tile allowed.
         most: u64,
     },
-    /// What OpenSlide says is wrong with a file.
+    /// OpenSlide reports an error in a file.
     #[error("{name}: {what}")]
     OpenSlide {
         /// The file.
         name: String,
-        /// What is wrong.
+        /// OpenSlide's message.
         what: String,
     },
     /// A tile whose compressed bytes cannot be decoded.
@@ -75,10 +75,10 @@ pub enum Error {
     Tile {
         /// File, level and place of the tile.
         tile: String,
-        /// What is wrong with it.
+        /// Why it cannot be decoded.
         what: String,
     },
-    /// What was asked for does not exist or makes no sense.
+    /// An argument is invalid, or names something that does not exist.
     #[error("{0}")]
     Argument(String),
 }

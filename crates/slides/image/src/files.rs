@@ -1,6 +1,6 @@
-//! Files of series in DICOM, of which there may be thousands: few of them are open at a time.
+//! Files of DICOM series, which may have thousands: few of them are open at a time.
 //!
-//! One that was closed is opened anew when it is read, and must be the same file then, unchanged.
+//! A file that was closed is reopened when it is read, and must still be the same file, unchanged.
 
 use crate::source::{Source, check, io, is_full, opened};
 use crate::{Error, Result};
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// Files that are open at a time, of all series of the process, besides those that are being read.
+/// Files open at a time, over all series of the process, besides those being read.
 const OPEN: NonZeroUsize = NonZeroUsize::new(128).unwrap();
 
-/// Files that are open, those that were read last. Nothing is read under its lock.
+/// The open files: those read most recently. Nothing is read under its lock.
 #[derive(Debug)]
 pub(crate) struct Files {
     open: Mutex<LruCache<u64, Arc<File>>>,
@@ -33,7 +33,7 @@ impl Files {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes all that nobody reads.
+    /// Closes all files that nobody is reading.
     fn close(&self) {
         let mut open = self.open();
         let closed: Vec<_> = std::iter::from_fn(|| open.pop_lru()).collect();
@@ -43,12 +43,13 @@ impl Files {
 
     fn put(&self, number: u64, file: Arc<File>) {
         let old = self.open().push(number, file);
-        // Closed without the lock.
+        // Closed without holding the lock.
         drop(old);
     }
 }
 
-/// Opens a file; if the process has too many open, those are closed that are open for this only.
+/// Opens a file; if the process has too many open, closes those that are kept open only to speed up
+/// later reads.
 fn reopened(path: &Path, name: &str, files: &Files) -> Result<(File, Metadata)> {
     match opened(path, name) {
         Err(error) if is_full(&error) => {
@@ -59,8 +60,9 @@ fn reopened(path: &Path, name: &str, files: &Files) -> Result<(File, Metadata)> 
     }
 }
 
-/// The marks of a file's state: device, inode, length, and when it and its status were changed. Programs
-/// that repair a file may restore the first of these times; nobody sets the second.
+/// Identifies a file and its state: device, inode, length, and the times of its last modification
+/// and status change. Programs that repair a file may restore the modification time; nothing sets
+/// the other.
 #[derive(Debug, PartialEq, Eq)]
 struct Identity([u64; 3], [i64; 4]);
 
@@ -71,7 +73,7 @@ impl Identity {
     }
 }
 
-/// A file that is open when it is read, or a while after.
+/// A file that is open while it is read, and for a while afterwards.
 #[derive(Debug)]
 pub(crate) struct ClosedSource {
     name: String,
@@ -91,7 +93,7 @@ impl ClosedSource {
     fn among(path: &Path, files: &Arc<Files>) -> Result<Self> {
         let name = path.display().to_string();
         let (file, data) = reopened(path, &name, files)?;
-        // The process may go to another directory.
+        // The process may change its working directory.
         let path = std::path::absolute(path).map_err(|error| io(&name, error))?;
         let (identity, length) = (Identity::of(&data), data.len());
         let number = files.next.fetch_add(1, Ordering::Relaxed);
@@ -142,7 +144,7 @@ mod tests {
     use rustix::io::Errno;
     use std::fs;
 
-    /// Files in a directory that this process has open.
+    /// Number of files in a directory that this process has open.
     fn open(directory: &Path) -> usize {
         let links = fs::read_dir("/proc/self/fd").unwrap().flatten();
         let paths = links.filter_map(|link| fs::read_link(link.path()).ok());
@@ -171,14 +173,14 @@ mod tests {
             assert_eq!(found, format!("{number:03}"));
             assert!(open(&real) <= 3);
         }
-        // Another file in its place, one that was written to, one that kept its length and time, and
-        // none.
+        // Another file in its place; one that was written to; one whose length and modification
+        // time were kept; none.
         fs::write(real.join("other"), "007").unwrap();
         fs::rename(real.join("other"), path(7)).unwrap();
         fs::write(path(8), "longer").unwrap();
         let before = fs::metadata(path(10)).unwrap();
         let mut status = (before.ctime(), before.ctime_nsec());
-        // Clocks of files go by ticks.
+        // File clocks advance in ticks.
         while status == (before.ctime(), before.ctime_nsec()) {
             fs::write(path(10), "abc").unwrap();
             let file = File::options().write(true).open(path(10)).unwrap();

@@ -1,7 +1,7 @@
-//! Slides that OpenSlide reads: formats for which there is no reader here, and what the readers
-//! here refuse. OpenSlide 3.4 returns uninitialised memory, which may hold pixels of another slide,
-//! for an image in TIFF that is smaller than its tiles and that libtiff decodes. So it is never
-//! used for TIFF files of no scanner, nor for one of a scanner that has such an image.
+//! Slides read by OpenSlide: formats without a reader here, and files that the readers here refuse.
+//! OpenSlide 3.4 returns uninitialised memory, which may hold pixels of another slide, for an image
+//! in TIFF that is smaller than its tiles and is decoded by libtiff. So it is never used for TIFF
+//! files that are not from a scanner, nor for scanner files that have such an image.
 //!
 //! OpenSlide decodes what it reads, so a tile is its pixels.
 
@@ -17,15 +17,15 @@ use seekwire_openslide::{self as openslide, Library};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Sides of tiles where OpenSlide does not say how they are stored.
+/// Sides of tiles if OpenSlide does not report how they are stored.
 const SIDE: u32 = 512;
 
-/// What is said of tiles for which there is no decoder begins with this.
+/// Prefix of messages about tiles for which there is no decoder.
 const COMPRESSION: &str = "compression by ";
 
-/// Opens what the readers here have refused, or says why not.
+/// Opens a file that the readers here have refused, or reports why not.
 pub(crate) fn instead(path: &Path, limits: &Limits, name: String, what: String) -> Result<Parts> {
-    // It might wait for ever for who writes into a FIFO.
+    // Opening a FIFO might wait forever for a writer.
     if !path.is_file() {
         return Err(Error::Unsupported { name, what });
     }
@@ -43,7 +43,7 @@ pub(crate) fn instead(path: &Path, limits: &Limits, name: String, what: String) 
             let install = "install OpenSlide (on Debian: libopenslide0), which may read it";
             Error::Unsupported { name, what: format!("{what}; {install}. {error}") }
         }
-        // The file is well made, as has been read here already: it is just not read.
+        // The file is valid, as the readers here have found: it is just not supported.
         Why::OpenSlide(error) if what.starts_with(COMPRESSION) => Error::Unsupported {
             name,
             what: format!("{what}; OpenSlide does not read it: {error}"),
@@ -80,7 +80,7 @@ impl Why {
                 | openslide::Error::Generic),
             ) => Error::Unsupported { name, what: error.to_string() },
             Self::OpenSlide(error) => {
-                // Files beside this one are named by their paths.
+                // Other files of the slide appear with their paths.
                 let parent = Path::new(&name).parent().unwrap_or(Path::new(""));
                 let what = error.to_string().replace(&format!("{}/", parent.display()), "");
                 Error::OpenSlide { name, what }
@@ -162,7 +162,7 @@ impl Tiles for Level {
         _: Plane,
     ) -> Result<StoredTile> {
         let Layout { width, height, .. } = self.layout;
-        // The sides were looked at when the slide was opened.
+        // The sides were checked when the slide was opened.
         let (x, y) = (u64::from(column) * u64::from(width), u64::from(row) * u64::from(height));
         let pixels = self.slide.read(self.number, x, y, width, height);
         stored(name, self.layout, pixels)

@@ -1,4 +1,4 @@
-//! Which format a file or a directory has.
+//! Detects the format of a file or a directory.
 
 use crate::grid::Parts;
 use crate::source::{self, FileSource, Source};
@@ -7,8 +7,8 @@ use crate::{Error, Limits, Result, dicom, foreign, tiff, within};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opens a file or a directory, and nothing that is not inside of `root`; without it, nothing that
-/// is outside of the directory or, with a file in DICOM, of the one that this is in.
+/// Opens a file or a directory. Files are read only inside `root`; if that is `None`, inside the
+/// directory itself or, for a DICOM file, its parent directory.
 pub(crate) fn at(path: &Path, root: Option<&Path>, limits: &Limits) -> Result<Parts> {
     let root = root.map(within::real).transpose()?;
     if let Some(root) = &root {
@@ -43,9 +43,9 @@ pub(crate) fn at(path: &Path, root: Option<&Path>, limits: &Limits) -> Result<Pa
     }
 }
 
-/// Opens what is one file.
+/// Opens a slide that is one file.
 pub(crate) fn of(source: &Arc<dyn Source>, limits: &Limits) -> Result<Parts> {
-    // First, because such a file may begin as a TIFF of the same tiles.
+    // DICOM comes first: such a file may also begin as a TIFF of the same tiles.
     if dicom::is(&**source)? {
         return dicom::open(source, limits);
     }
@@ -58,9 +58,9 @@ pub(crate) fn of(source: &Arc<dyn Source>, limits: &Limits) -> Result<Parts> {
     })
 }
 
-/// What a file seems to be by its first bytes, or a directory by the names in it: `tiff`, `dicom`
-/// or `ome-zarr`; `None` if it is no slide. It may turn out when it is opened that it cannot be
-/// read. Directories below are not looked at.
+/// Guesses a format from the first bytes of a file, or from the names in a directory: `tiff`,
+/// `dicom` or `ome-zarr`; `None` if it is not a slide. Opening the slide may still fail.
+/// Subdirectories are not searched.
 pub fn sniff(path: &Path) -> Option<&'static str> {
     if path.is_dir() {
         if zarr::is(path) {

@@ -1,5 +1,5 @@
-//! What formats have in common: each makes a slide's images [`Grid`]s, by a way of its own to find
-//! a tile.
+//! The common part of all formats: each turns a slide's images into [`Grid`]s, with its own way to
+//! find a tile.
 
 use crate::channels::{Plane, Stack};
 use crate::pick::Pick;
@@ -8,7 +8,7 @@ use crate::tile::StoredTile;
 use crate::{Error, Limits, Result};
 use std::collections::BTreeMap;
 
-/// What is found in a slide when it is opened.
+/// The contents of a slide, found when it is opened.
 #[derive(Default)]
 pub(crate) struct Parts {
     pub(crate) format: &'static str,
@@ -22,13 +22,13 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Puts the largest level first, and leaves out what is there twice.
+    /// Puts the largest level first, and drops all but the first of levels of equal width.
     pub(crate) fn sort(&mut self) {
         self.levels.sort_by_key(|level| std::cmp::Reverse(level.width));
         self.levels.dedup_by_key(|level| level.width);
     }
 
-    /// Has a property say what of the file is not shown.
+    /// Records in a property which parts of the file are not shown.
     pub(crate) fn not_shown(&mut self, key: &str, what: &str) {
         let list = self.properties.entry(key.into()).or_default();
         if !list.is_empty() {
@@ -42,19 +42,19 @@ impl Parts {
 pub(crate) struct Grid {
     pub(crate) width: u32,
     pub(crate) height: u32,
-    /// Of every tile, but that the codec of one may be [`Codec::Absent`](crate::Codec::Absent),
-    /// and that the last row may be less high.
+    /// The layout of every tile, except that a tile's codec may be
+    /// [`Codec::Absent`](crate::Codec::Absent), and that the last row may be lower.
     pub(crate) layout: Layout,
-    /// Tiles without bytes, which are drawn from the next larger level. None where the format says
-    /// what such a tile looks like.
+    /// Number of tiles without bytes, which are drawn from the next larger level. Zero if the
+    /// format defines how such a tile looks.
     pub(crate) empty: u64,
     pub(crate) tiles: Box<dyn Tiles>,
 }
 
 /// Where the tiles of a grid are.
 pub(crate) trait Tiles: Send + Sync {
-    /// Reads a tile of a slide that has no channels. Its column and row exist, and so does the
-    /// plane. The name is for errors.
+    /// Reads a tile of a slide without channels. The caller has checked column, row and plane. The
+    /// name is for errors.
     fn tile(
         &self,
         limits: &Limits,
@@ -63,8 +63,8 @@ pub(crate) trait Tiles: Send + Sync {
         plane: Plane,
     ) -> Result<StoredTile>;
 
-    /// Reads the tiles of a slide that has channels: each once, with the channels that are wanted
-    /// of it. All of them exist.
+    /// Reads the tiles of a slide with channels: each tile once, with the channels needed from it.
+    /// The caller has checked that all of them exist.
     fn sheets(
         &self,
         _: &Limits,
@@ -77,13 +77,13 @@ pub(crate) trait Tiles: Send + Sync {
     }
 }
 
-/// A stored tile, and where its channels are among its samples.
+/// A stored tile, and the places of its channels among its samples.
 pub(crate) struct Picked {
     pub(crate) tile: StoredTile,
     pub(crate) picks: Vec<(u32, Pick)>,
 }
 
-/// Counts the bytes of one more of the tiles that are read together.
+/// Adds the bytes of one more tile to those that are read together.
 pub(crate) fn together(limits: &Limits, sum: &mut u64, tile: &StoredTile) -> Result<()> {
     *sum += tile.bytes.len() as u64;
     if *sum <= limits.stored {
@@ -103,11 +103,11 @@ impl Grid {
     }
 }
 
-/// Microns per pixel of no scanner: where programs do not know better, they write a resolution of
-/// one pixel a millimetre, as libvips does, or 72 an inch.
+/// A resolution that no scanner has: programs that do not know it write one pixel per millimetre,
+/// as libvips does, or 72 per inch.
 const COARSE: f64 = 100.0;
 
-/// Microns per pixel, if that is what they can be.
+/// Microns per pixel, if the values are plausible.
 pub(crate) fn microns(x: f64, y: f64) -> Option<(f64, f64)> {
     [x, y].iter().all(|side| *side > 0.0 && *side <= COARSE).then_some((x, y))
 }

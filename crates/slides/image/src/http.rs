@@ -1,5 +1,5 @@
-//! Files on a web server, by range requests (RFC 9110, section 14), and objects in a bucket of S3,
-//! by the same, signed.
+//! Files on a web server, read with range requests (RFC 9110, section 14), and objects in an S3
+//! bucket, read with signed ones.
 
 use crate::s3::{self, Bucket};
 use crate::source::{Source, check};
@@ -19,12 +19,12 @@ const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(100);
 const CONNECT: Duration = Duration::from_secs(10);
 const WHOLE: Duration = Duration::from_secs(60);
-/// What is asked for when a file is opened: of many all that will be wanted.
+/// Bytes requested when a file is opened: for many files, these are all that is needed.
 const FIRST: u64 = 64 << 10;
 
-/// A file on a web server, or an object of a store that has addresses, signed ones included. The
-/// server must answer ranges. Redirections are followed to the same host and port, and from `http`
-/// to `https` of the same host; from a bucket of S3 none are. Others are errors.
+/// A file on a web server, or an object of a store that has URLs, including signed ones. The server
+/// must support range requests. Redirections are followed to the same host and port, and from
+/// `http` to `https` on the same host; an S3 bucket's are not followed. Others are errors.
 #[derive(Debug)]
 pub struct HttpSource {
     name: String,
@@ -49,15 +49,15 @@ pub(crate) enum Failure {
     Final(String),
     /// There is no such file.
     Absent,
-    /// It is another one than it was.
+    /// The file is not the one that was opened.
     Changed,
 }
 
 pub(crate) const ABSENT: &str = "404 Not Found";
-/// Bytes of an answer in which a code is looked for.
+/// Bytes of an error response that are searched for a code.
 const COMPLAINT: u64 = 4096;
 
-/// What makes requests for files of an address; `name` is for errors.
+/// Creates an HTTP agent for an address; `name` is for errors.
 pub(crate) fn agent(name: &str, url: &str) -> Result<Agent> {
     if url.starts_with("https:") {
         tls::check().map_err(|what| Error::Unsupported { name: name.to_owned(), what })?;
@@ -66,19 +66,19 @@ pub(crate) fn agent(name: &str, url: &str) -> Result<Agent> {
         .timeout_connect(Some(CONNECT))
         .timeout_global(Some(WHOLE))
         .http_status_as_error(false)
-        // It would ask anybody, and of a bucket without a signature.
+        // The agent would follow a redirection to any host, and without a bucket's signature.
         .max_redirects(0)
-        // Also for others: they may lead to one with https.
+        // Also for `http`, which may redirect to `https`.
         .tls_config(tls::configuration());
     Ok(configuration.build().new_agent())
 }
 
-/// An address without what is often a signature.
+/// An address without its query, which is often a signature.
 fn public(url: &str) -> String {
     url.split(['?', '#']).next().unwrap_or(url).to_owned()
 }
 
-/// The answer to a request that has failed, as far as S3 says it by a code in XML.
+/// The status of a failed request, with the error code that S3 puts into XML.
 fn complaint(response: &mut Response<Body>) -> String {
     let status = response.status().to_string();
     let mut body = String::new();
@@ -95,7 +95,7 @@ fn complaint(response: &mut Response<Body>) -> String {
 }
 
 impl HttpSource {
-    /// Asks for the first bytes, to learn the length and whether the server answers ranges.
+    /// Requests the first bytes, to learn the length and whether the server supports ranges.
     ///
     /// # Errors
     /// No connection, no such file, no ranges, or `https` without certificates of authorities.
@@ -109,7 +109,7 @@ impl HttpSource {
         Self::find(name.clone(), url, agent, bucket)?.ok_or_else(absent)
     }
 
-    /// As [`open`](Self::open), over the connections of an agent; `None` if there is no such file.
+    /// As [`open`](Self::open), with an existing agent; `None` if there is no such file.
     fn find(
         name: String,
         url: String,
@@ -121,12 +121,12 @@ impl HttpSource {
         let Some(first) = source.part(0, FIRST)? else { return Ok(None) };
         source.length = first.whole;
         source.first = first.bytes;
-        // A weak one does not vouch for the bytes.
+        // A weak validator does not guarantee the bytes.
         source.etag = first.etag.filter(|etag| !etag.starts_with("W/"));
         Ok(Some(source))
     }
 
-    /// Some bytes, fewer only if the file ends; `None` if there is no file.
+    /// Reads bytes, fewer only at the end of the file; `None` if there is no file.
     fn part(&self, at: u64, length: u64) -> Result<Option<Part>> {
         patiently(&self.name, || self.attempt(at, length))
     }
@@ -139,7 +139,7 @@ impl HttpSource {
             206 => {}
             200 if self.etag.is_some() => return Err(Failure::Changed),
             412 => return Err(Failure::Changed),
-            200 => return Err(Failure::Final("the server does not answer ranges".into())),
+            200 => return Err(Failure::Final("the server does not support range requests".into())),
             _ => return Err(failure(&mut response)),
         }
         let header = |name| {
@@ -149,7 +149,7 @@ impl HttpSource {
         let (to, whole) = whole(&range, at, last)
             .ok_or_else(|| Failure::Final(format!("bytes {at}-{last} came as \"{range}\"")))?;
         let etag = header("etag");
-        // A server may know no conditions.
+        // A server may ignore conditions.
         let other = self.etag.is_some() && etag.is_some() && etag != self.etag;
         if other || (self.length != 0 && whole != self.length) {
             return Err(Failure::Changed);
@@ -163,7 +163,7 @@ impl HttpSource {
         Ok(Part { bytes, whole, etag })
     }
 
-    /// The answer to a request, at the place to which the server sends it on.
+    /// The response to a request, after redirections.
     fn answer(&self, range: &str) -> std::result::Result<Response<Body>, Failure> {
         let started = Instant::now();
         let mut url = self.url.clone();
@@ -177,14 +177,14 @@ impl HttpSource {
             };
             let next = location.to_str().ok().and_then(|location| redirect::next(&url, location));
             url = next.ok_or_else(|| {
-                let what = "a redirection to elsewhere than the same host, which is not followed";
+                let what = "a redirection to another server, which is not followed";
                 Failure::Final(format!("{status}: {what}"))
             })?;
-            // The connection is used again if the answer was read to its end.
+            // The connection is reused if the response was read to its end.
             let mut body = response.body_mut().as_reader().take(COMPLAINT);
             let _ = std::io::copy(&mut body, &mut std::io::sink());
             if started.elapsed() >= WHOLE {
-                return Err(Failure::Passing(format!("{status}, and that too late")));
+                return Err(Failure::Passing(format!("{status}, and the deadline has passed")));
             }
         }
         Err(Failure::Final(format!("more than {} redirections", redirect::MOST)))
@@ -197,7 +197,7 @@ impl HttpSource {
         };
         headers.insert("range", fit(range)?);
         if let Some(etag) = &self.etag {
-            // S3 knows the second one only.
+            // S3 supports `if-match` only.
             let condition = if self.bucket.is_none() { "if-range" } else { "if-match" };
             headers.insert(condition, fit(etag)?);
         }
@@ -205,7 +205,7 @@ impl HttpSource {
     }
 }
 
-/// Makes attempts until one succeeds or says that no other will; `None` if there is no such thing.
+/// Retries until an attempt succeeds or fails for good; `None` if the object does not exist.
 pub(crate) fn patiently<T>(
     name: &str,
     mut attempt: impl FnMut() -> std::result::Result<T, Failure>,
@@ -230,7 +230,7 @@ pub(crate) fn patiently<T>(
     }
 }
 
-/// The answer to a request, which is signed if it is to a bucket.
+/// Sends a request, signed if it is to a bucket.
 pub(crate) fn get(
     agent: &Agent,
     url: &str,
@@ -249,7 +249,7 @@ pub(crate) fn get(
     })
 }
 
-/// The failure that an answer without the bytes stands for.
+/// Classifies a response without the bytes as a failure.
 pub(crate) fn failure(response: &mut Response<Body>) -> Failure {
     match response.status().as_u16() {
         404 => Failure::Absent,
@@ -287,7 +287,7 @@ impl Source for HttpSource {
             return Ok(());
         }
         match self.part(at, into.len() as u64)? {
-            // The length was compared with what it was.
+            // The length was compared with the expected one.
             Some(part) => into.copy_from_slice(&part.bytes),
             None => return Err(Error::Http { name: self.name.clone(), what: ABSENT.into() }),
         }
@@ -295,8 +295,8 @@ impl Source for HttpSource {
     }
 }
 
-/// Files on a web server, or objects in a bucket of S3, whose addresses begin alike. What follows a
-/// question mark in the address is asked with each.
+/// Files on a web server, or objects in an S3 bucket, whose addresses have a common prefix. The
+/// query of the address is part of each request.
 #[derive(Debug)]
 pub struct HttpStore {
     name: String,
@@ -307,10 +307,10 @@ pub struct HttpStore {
 }
 
 impl HttpStore {
-    /// Names are from this address on, which needs no `/` at its end.
+    /// Names are relative to this address, which needs no `/` at its end.
     ///
     /// # Errors
-    /// A bucket of S3 that is not known how to ask, and no certificates for `https`.
+    /// An S3 bucket without usable configuration, or `https` without certificates.
     pub fn new(url: &str) -> Result<Self> {
         let is_object = url.starts_with(s3::SCHEME);
         let name = if is_object { url.to_owned() } else { public(url) };
@@ -339,7 +339,7 @@ impl Store for HttpStore {
     }
 }
 
-/// A path in an address.
+/// Percent-encodes a path for a URL.
 pub(crate) fn encoded(path: &str) -> String {
     let mut encoded = String::with_capacity(path.len());
     for byte in path.bytes() {
@@ -348,7 +348,7 @@ pub(crate) fn encoded(path: &str) -> String {
                 encoded.push(byte.into());
             }
             _ => {
-                // Nothing fails that writes into a text.
+                // Writing to a string cannot fail.
                 let _ = write!(encoded, "%{byte:02X}");
             }
         }

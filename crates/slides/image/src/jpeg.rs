@@ -9,12 +9,12 @@ use zune_jpeg::JpegDecoder;
 
 const SOI: [u8; 2] = [0xff, 0xd8];
 const EOI: [u8; 2] = [0xff, 0xd9];
-/// Adobe's application segment, which says that there is no transform of colours. Without it,
-/// decoders take three components for YCbCr.
+/// Adobe's application segment, declaring that there is no colour transform. Without it, decoders
+/// take three components for YCbCr.
 const RGB: [u8; 16] = [0xff, 0xee, 0, 14, b'A', b'd', b'o', b'b', b'e', 0, 100, 0, 0, 0, 0, 0];
 
-/// A complete JPEG file out of a tile and the tables of its directory. `is_rgb`: its components are
-/// red, green and blue, unless Adobe's segment says otherwise.
+/// Builds a complete JPEG file from a tile and the tables of its directory. `is_rgb`: the
+/// components are red, green and blue, unless Adobe's segment declares otherwise.
 pub(crate) fn merged(tile: &[u8], tables: &[u8], is_rgb: bool) -> Result<Vec<u8>, String> {
     let mut body = tile.strip_prefix(&SOI).ok_or("it does not begin as a JPEG")?;
     let tables = match tables {
@@ -27,7 +27,7 @@ pub(crate) fn merged(tile: &[u8], tables: &[u8], is_rgb: bool) -> Result<Vec<u8>
     whole.extend_from_slice(&SOI);
     if is_rgb {
         whole.extend_from_slice(&RGB);
-        // With a segment of JFIF, decoders take the components for YCbCr in any case.
+        // If there is a JFIF segment, decoders always take the components for YCbCr.
         if let [0xff, 0xe0, high, low, b'J', b'F', b'I', b'F', ..] = body {
             let length = 2 + usize::from(u16::from_be_bytes([*high, *low]));
             body = body.get(length..).ok_or("it ends in its first segment")?;
@@ -38,7 +38,7 @@ pub(crate) fn merged(tile: &[u8], tables: &[u8], is_rgb: bool) -> Result<Vec<u8>
     Ok(whole)
 }
 
-/// Of a JPEG, out of its frame header.
+/// Fields of a frame header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) width: u32,
@@ -46,9 +46,10 @@ pub(crate) struct Header {
     pub(crate) components: u8,
     /// Bits of a sample.
     pub(crate) precision: u8,
-    /// Whether every browser reads this kind of JPEG: sequential or progressive, by Huffman's codes.
+    /// True if every browser reads this kind of JPEG: sequential or progressive, with Huffman
+    /// codes.
     pub(crate) is_common: bool,
-    /// Whether Adobe's segment stands before it.
+    /// True if Adobe's segment precedes it.
     pub(crate) adobe: bool,
 }
 
@@ -86,16 +87,16 @@ pub(crate) fn header(jpeg: &[u8]) -> Option<Header> {
     }
 }
 
-/// Whether the end of a JPEG is missing. Decoders make up what was there.
+/// True if the end of a JPEG is missing. Decoders would fill in the missing part.
 pub(crate) fn is_cut(jpeg: &[u8]) -> bool {
     memchr::memmem::rfind(jpeg, &EOI).is_none()
 }
 
-/// Bytes for which there is room behind decoded pixels: who sends them elsewhere writes their size
-/// there, and need not copy them for that.
+/// Spare bytes after decoded pixels: code that sends the pixels elsewhere appends their size
+/// without copying them.
 const ROOM: usize = 8;
 
-/// Decodes a complete JPEG of at most `most`, by libjpeg-turbo.
+/// Decodes a complete JPEG of at most `most` with libjpeg-turbo.
 pub(crate) fn decode_by(
     library: &'static Library,
     jpeg: &[u8],
@@ -105,7 +106,7 @@ pub(crate) fn decode_by(
     let decoded = seekwire_turbojpeg::decode(library, jpeg, most, halvings, ROOM);
     let decoded = decoded.map_err(|error| error.to_string())?;
     let raster = Raster::new(decoded.width, decoded.height, decoded.bytes);
-    raster.ok_or_else(|| "its JPEG has not its size".into())
+    raster.ok_or_else(|| "its JPEG does not have the expected size".into())
 }
 
 /// Decodes a complete JPEG of at most `width` x `height`.

@@ -1,6 +1,6 @@
-//! Keys that sign requests to a bucket: those in the environment, in the files of a profile, of a
-//! single sign-on, or of a role that a pod, a container or a machine has, in this order. The keys are
-//! for all buckets, and new ones are taken before they cease to hold.
+//! Keys that sign requests to a bucket: from the environment, from the files of a profile, from
+//! single sign-on, or from the role of a pod, a container or a machine, in this order. All buckets
+//! share the keys, which are renewed before they expire.
 
 use crate::tls;
 use bytes::Bytes;
@@ -16,18 +16,19 @@ use ureq::http::{Request, Response};
 
 pub(crate) type Signer = reqsign_core::Signer<Credential>;
 
-/// A service of the machine's own answers at once; elsewhere, its address may lead nowhere.
+/// Timeout for link-local services: the machine's own answers at once; on other machines, the
+/// address may not be routed.
 const NEAR: Duration = Duration::from_secs(1);
 const WHOLE: Duration = Duration::from_secs(10);
-/// Bytes of an answer that has keys.
+/// Maximum bytes of a response with keys.
 const MOST: u64 = 1 << 20;
-/// Where nobody has keys, they are looked for again after this time.
+/// If no keys were found, they are looked for again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
 
 const PROFILE: &str = "AWS_PROFILE";
 const ROLE: &str = "AWS_ROLE_ARN";
 const TOKEN: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
-/// If one of these is set, keys are wanted.
+/// If one of these is set, requests must be signed.
 const WANTED: [&str; 5] = [
     PROFILE,
     ROLE,
@@ -36,24 +37,24 @@ const WANTED: [&str; 5] = [
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 ];
 
-/// Of no region yet: those of all regions share the keys.
+/// Has no region yet: the signers of all regions share the keys.
 static SIGNER: LazyLock<Signer> = LazyLock::new(|| {
     let context = Context::new().with_file_read(Files).with_http_send(Services).with_env(OsEnv);
     Signer::new(context, keys(), RequestSigner::new("s3", ""))
 });
-/// Whether a request was signed ever.
+/// True once a request has been signed.
 static HAS_SIGNED: AtomicBool = AtomicBool::new(false);
-/// When nobody had keys.
+/// When keys were last looked for in vain.
 static NONE_AT: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// The first variable that says where keys are.
+/// The first variable that names a place of keys.
 fn wanted() -> Option<&'static str> {
     let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     WANTED.into_iter().find(is_set)
 }
 
-/// Where keys come from. Where the environment names a place, the keys of no other are taken: if that
-/// fails, they would be those of somebody else. A program that gives keys out is not started.
+/// The sources of keys. If the environment names one, no other is used: keys from elsewhere might
+/// be somebody else's. Programs that print keys are not started.
 fn keys() -> DefaultCredentialProvider {
     let builder = DefaultCredentialProvider::builder().no_process();
     let builder = match wanted() {
@@ -65,17 +66,17 @@ fn keys() -> DefaultCredentialProvider {
     builder.build()
 }
 
-/// The signer of requests to the buckets of a region.
+/// The signer of requests to buckets in a region.
 pub(crate) fn signer(region: &str) -> Signer {
     SIGNER.clone().with_request_signer(RequestSigner::new("s3", region))
 }
 
-/// Signs a request, unless nobody has keys.
+/// Signs a request, unless no keys exist.
 ///
 /// # Errors
-/// Keys that could be had before, or that the environment says where to find, and that cannot be had.
+/// Keys that are no longer available, or that the environment points to but that cannot be read.
 pub(crate) fn sign(signer: &Signer, parts: &mut Parts) -> std::result::Result<(), String> {
-    // Until keys are found, one looks for them, and the others wait for the answer.
+    // Until keys are found, one thread looks for them, and the others wait for the result.
     let mut none_at = (!HAS_SIGNED.load(Ordering::Relaxed))
         .then(|| NONE_AT.lock().unwrap_or_else(PoisonError::into_inner));
     if none_at.as_ref().is_some_and(|none_at| none_at.is_some_and(|at| at.elapsed() < AGAIN)) {
@@ -85,7 +86,7 @@ pub(crate) fn sign(signer: &Signer, parts: &mut Parts) -> std::result::Result<()
         (Ok(()), _) => HAS_SIGNED.store(true, Ordering::Relaxed),
         (Err(error), Some(none_at)) if error.kind() == ErrorKind::CredentialInvalid => {
             if let Some(name) = wanted() {
-                return Err(format!("{name} is set, but leads to no keys"));
+                return Err(format!("{name} is set, but yields no keys"));
             }
             **none_at = Some(Instant::now());
         }
@@ -104,7 +105,7 @@ impl FileRead for Files {
     }
 }
 
-/// Services that give keys out. Errors name no address: it may have a token in it.
+/// Services that provide keys. Errors do not contain the address: it may include a token.
 #[derive(Debug)]
 struct Services;
 

@@ -1,21 +1,22 @@
 //! Whole-slide images: tiled TIFF and BigTIFF, Aperio SVS, OME-TIFF, QPTIFF, stacks of ImageJ, DICOM
 //! and OME-Zarr, in files or on a web server.
 //!
-//! A [`Slide`] has levels, properties and associated images. What a viewer asks for comes out of
-//! it in one of these ways:
+//! A [`Slide`] has levels, properties and associated images. A viewer gets its data in one of these
+//! ways:
 //!
-//! - [`Slide::stored_jpeg`]: the region is one stored tile, whose bytes are given out undecoded.
+//! - [`Slide::stored_jpeg`]: the region is one stored tile, whose bytes are returned undecoded.
 //! - [`Slide::read`] and [`Slide::render`]: pixels of a level or of a scale between levels, which
-//!   [`Raster::encode`] makes JPEG, PNG or WebP.
+//!   [`Raster::encode`] turns into JPEG, PNG or WebP.
 //! - [`Slide::tile`] with [`StoredTile::to_block`], and elsewhere [`StoredTile::from_block`] and
 //!   [`StoredTile::decode`]: the process that decodes needs no access to the file.
-//! - [`Slide::tile_of`] with a [`Rendering`] of [`Slide::channels`]: a [`Tile`] of a slide that may have
-//!   channels, focal planes and times. [`Slide::raw`] has the samples of one channel.
+//! - [`Slide::tile_of`] with a [`Rendering`] of [`Slide::channels`]: a [`Tile`] of a slide that may
+//! have
+//!   channels, focal planes and times. [`Slide::raw`] returns the samples of one channel.
 //! - [`Slide::dicom`]: the instances of a slide in DICOM, with frames as they are stored and the
-//!   dataset in JSON, as DICOMweb has them; [`Heading`] is of a file that is not open.
+//!   dataset in JSON, as in DICOMweb; a [`Heading`] describes a file that is not open.
 //!
-//! Each format finds out when a slide is opened what images it has, and how a tile of one is found;
-//! everything else is the same for all:
+//! When a slide is opened, its format finds out what images it has, and how to find a tile of one;
+//! everything else is the same for all formats:
 //!
 //! ```text
 //! Slide      regions, scales, names of associated images
@@ -29,24 +30,25 @@
 //! Raster     pixels -> JPEG, PNG, WebP                  raster.rs, encoder/
 //! ```
 //!
-//! OpenSlide may read files of scanners that these readers refuse ([`Limits::openslide`], foreign.rs):
+//! OpenSlide may read scanner files that these readers refuse ([`Limits::openslide`], foreign.rs):
 //! its tiles are pixels, decoded when they are read.
 //!
-//! Everything can be used by many threads at once, and nothing is kept but the tables of where
-//! tiles are: a cache of tiles belongs to the server. Files may be hostile: each is read within
-//! [`Limits`], and what is wrong with it is an [`Error`] that names it.
+//! Everything can be used by many threads at once. Only the tables that locate tiles stay in
+//! memory: a cache of tiles belongs to the server. Files may be hostile: each is read within
+//! [`Limits`], and every fault becomes an [`Error`] that names the file.
 //!
-//! Compression is none, LZW, deflate or JPEG, in TIFF also PackBits, Zstandard, LZMA or WebP, and
-//! in OME-Zarr Blosc, Zstandard, gzip or LZ4, in DICOM none, JPEG or RLE; JPEG 2000 in TIFF and
-//! DICOM. A [`Layout`] says what samples there are: of any number in a pixel, whole or floating point,
-//! of 1 to 64 bits, of which 8 are shown. (The decoder of JPEG 2000, hayro-jpeg2000, has no unsafe code
-//! without its feature `simd`. It allocates by what headers say and does not miss tiles, so jpeg2000/
-//! checks these first. Others are C, or C translated to Rust. For JPEG-LS in DICOM there is CharLS,
-//! which is C++. dicom-rs has RLE, but panics at a frame that is too short.)
+//! TIFF tiles are uncompressed or use LZW, deflate, JPEG, PackBits, Zstandard, LZMA, WebP or JPEG
+//! 2000; OME-Zarr uses none, Blosc, Zstandard, zlib, gzip or LZ4; DICOM none, JPEG, RLE or JPEG
+//! 2000. A [`Layout`] describes the samples: any number per pixel, integer or floating point, of 1
+//! to 64 bits, of which 8 are shown. (The JPEG 2000 decoder, hayro-jpeg2000, has no unsafe code
+//! without its feature `simd`. It allocates as much as headers claim and does not notice missing
+//! tiles, so jpeg2000/ checks these first. Other decoders are C, or C translated to Rust. JPEG-LS
+//! in DICOM would need CharLS, which is C++. dicom-rs has RLE, but panics on a frame that is too
+//! short.)
 //!
-//! Tables of TIFF are read by own code, and tiles are decompressed by crates. The crate `tiff` reads
-//! a whole file by one handle and cannot decode a tile elsewhere; `async-tiff` can, but needs a newer
-//! Rust and decodes WebP by a library in C. Neither knows fill order 2.
+//! The tables of TIFF are read here, and crates decompress the tiles. The crate `tiff` reads a
+//! whole file through one handle and cannot decode a tile elsewhere; `async-tiff` can, but needs a
+//! newer Rust and decodes WebP with a C library. Neither supports fill order 2.
 #![forbid(unsafe_code)]
 
 mod blend;

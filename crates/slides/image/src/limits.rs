@@ -1,19 +1,21 @@
 //! Bounds on what one file may cost.
 
-/// What a file may cost at most. One that asks for more gets [`Error::Limit`](crate::Error::Limit).
+/// Maximum cost of one file. One that needs more gets [`Error::Limit`](crate::Error::Limit).
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Image file directories, in the chain and below it.
     pub directories: usize,
-    /// Entries of one directory. Of properties in a description of Aperio, others are left out.
+    /// Entries of one directory. Further properties in an Aperio description are left out.
     pub entries: usize,
-    /// Bytes of all tables of directories, tile positions and codecs of a file together; in DICOM, of all files
-    /// of a series together, and of each the dataset before its pixels, and its JSON.
+    /// Bytes of all tables of directories, tile positions and codecs of a file together. In DICOM
+    /// this covers all files of a series together, and in each file also the dataset before its
+    /// pixels, and its JSON.
     pub tables: u64,
-    /// Bytes of one text, or table of a codec.
+    /// Bytes of one text, or of one table of a codec.
     pub value: u64,
-    /// Bytes of a colour profile: it stays in memory, and goes with each image that is made. Those of
-    /// scanners have a few hundred thousand. A larger one is left out, as the properties say.
+    /// Bytes of a colour profile: it stays in memory, and is part of each encoded image. Profiles
+    /// of scanners have a few hundred thousand bytes. A larger one is left out, and a property says
+    /// so.
     pub profile: u64,
     /// Compressed bytes of one tile.
     pub stored: u64,
@@ -23,14 +25,16 @@ pub struct Limits {
     pub region_pixels: u64,
     /// Pixels of a level's width or height.
     pub side: u32,
-    /// Files of a directory that are looked at to tell whether it is a series, and images of a group.
+    /// Files of a directory that are examined to decide whether it is a series, and images of a
+    /// group.
     pub files: usize,
-    /// Files of a directory in which those of a series are: of each the beginning is read.
+    /// Files in the directory of a series: the beginning of each is read.
     pub files_beside: usize,
-    /// Whether OpenSlide is asked, where it is installed, to read files that the readers of this
-    /// crate refuse, except TIFF files of no scanner. These limits bound the sizes of what it gives out, not what it does meanwhile.
+    /// Whether OpenSlide, if installed, may read files that the readers of this crate refuse,
+    /// except TIFF files that are not from a scanner. These limits bound the sizes of its results,
+    /// not its memory or time.
     pub openslide: bool,
-    /// Whether libjpeg-turbo decodes JPEG, where it is installed.
+    /// Whether libjpeg-turbo, if installed, decodes JPEG.
     pub turbojpeg: bool,
 }
 

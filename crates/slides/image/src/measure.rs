@@ -5,11 +5,11 @@ use crate::grid::Grid;
 use crate::pick::Samples;
 use crate::{Error, Limits, Result};
 
-/// Most pixels of a channel to look at, but one tile at least.
+/// Maximum pixels of a channel to look at, but at least one tile.
 const PIXELS: u64 = 1 << 20;
-/// Most pixels of all channels together. Further channels get the full range of their type.
+/// Maximum pixels of all channels together. Further channels get the full range of their type.
 const ALL: u64 = 64 << 20;
-/// Of a thousand values, this many lie below the window, and as many above.
+/// Values per thousand that lie below the window, and as many lie above.
 const OUTSIDE: usize = 1;
 
 /// Measures channels of one plane.
@@ -27,10 +27,10 @@ impl<'a> Measure<'a> {
         Self { grid, name, limits, plane, left: ALL }
     }
 
-    /// The window of a channel; `None` if it has no values, or none are left to measure.
+    /// The window of a channel; `None` if it has no values, or the budget of pixels is used up.
     ///
     /// # Errors
-    /// As reading a tile. Broken tiles are skipped: a request for one gets the error.
+    /// Read errors. Broken tiles are skipped: a request for one gets the error.
     pub(crate) fn window(&mut self, channel: u32) -> Result<Option<Window>> {
         let grid = self.grid;
         let each = u64::from(grid.layout.width) * u64::from(grid.layout.height);
@@ -57,7 +57,7 @@ impl<'a> Measure<'a> {
             let layout = picked.tile.layout;
             let width = layout.width.min(grid.width - place.0 * grid.layout.width) as usize;
             let height = layout.height.min(grid.height - place.1 * grid.layout.height);
-            // Of a large tile, only some rows.
+            // Of a large tile, only some rows are read.
             let step = (u64::from(layout.width) * u64::from(height)).div_ceil(PIXELS).max(1);
             if layout.codec == crate::Codec::Absent {
                 continue;
@@ -76,13 +76,13 @@ impl<'a> Measure<'a> {
     }
 }
 
-/// The window that leaves out few values at either end.
+/// The window that leaves out a few values at either end.
 fn between(mut values: Vec<f64>) -> Option<Window> {
     let last = values.len().checked_sub(1)?;
     let rank = last * OUTSIDE / 1000;
     let mut at = |rank: usize| *values.select_nth_unstable_by(rank, f64::total_cmp).1;
     let (black, white) = (at(rank), at(last - rank));
-    // A single value is black.
+    // If all values are equal, they are black.
     Window::new(black, white).or_else(|| Window::new(black, black + black.abs().max(1.0)))
 }
 

@@ -1,23 +1,23 @@
-//! Picks the values of one channel out of the samples of a tile.
+//! Picks the values of one channel from the samples of a tile.
 
 use crate::codec::Codec;
 use crate::samples::{Layout, Number};
 use crate::tile::StoredTile;
 use crate::{Error, Limits, Result};
 
-/// Where the samples of a channel are among those of a tile, which are counted from 0.
+/// The position of a channel's samples among those of a tile, which are counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pick {
     /// The sample of the upper left pixel.
     pub(crate) first: u64,
-    /// From a pixel to the one beside it.
+    /// Distance from a pixel to its right neighbour.
     pub(crate) across: u64,
-    /// From a pixel to the one below it.
+    /// Distance from a pixel to the one below it.
     pub(crate) down: u64,
 }
 
 impl Pick {
-    /// One of `count` samples of a pixel, in rows of `width` pixels.
+    /// One of `count` interleaved samples per pixel, in rows of `width` pixels.
     pub(crate) fn beside(sample: u64, count: u64, width: u32) -> Self {
         Self { first: sample, across: count, down: count * u64::from(width) }
     }
@@ -27,7 +27,7 @@ impl Pick {
         Self::beside(0, 1, width)
     }
 
-    /// Whether all pixels of a tile of that size are among so many samples.
+    /// True if all pixels of a tile of that size are among so many samples.
     pub(crate) fn is_inside(&self, (width, height): (u32, u32), samples: u64) -> bool {
         let step = |each: u64, side: u32| each.checked_mul(u64::from(side.max(1)) - 1);
         let last = step(self.across, width)
@@ -40,7 +40,7 @@ impl Pick {
 /// The samples of a decompressed tile, one byte or more each.
 pub(crate) struct Samples<'a> {
     tile: &'a StoredTile,
-    /// `None` if the tile is absent: then all samples have the fill value.
+    /// `None` if the tile is absent: all samples then have the fill value.
     bytes: Option<Vec<u8>>,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Samples<'a> {
     }
 
     /// The bytes of the samples of a channel that was [checked](Self::check), in the first `width`
-    /// x `height` pixels: row by row, the lowest byte of each first.
+    /// x `height` pixels: row by row, each little endian.
     pub(crate) fn bytes(&self, pick: Pick, (width, height): (u32, u32)) -> Vec<u8> {
         let (layout, wide) = (&self.tile.layout, self.wide());
         let Some(bytes) = &self.bytes else {
@@ -119,7 +119,7 @@ fn values(layout: &Layout, samples: &[u8], pick: Pick, y: u32, into: &mut [f64])
     }
 }
 
-/// Adjacent samples take a loop of their own, which the compiler vectorises.
+/// Adjacent samples have a loop of their own, which the compiler vectorises.
 fn gather<const N: usize>(
     (samples, start, across): (&[u8], usize, usize),
     into: &mut [f64],

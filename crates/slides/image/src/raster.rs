@@ -1,4 +1,4 @@
-//! Pixels: pasted, scaled, encoded.
+//! Pasting, scaling and encoding of pixels.
 
 use crate::{Error, Result, encoder};
 use fast_image_resize::images::{Image, ImageRef};
@@ -10,11 +10,11 @@ use seekwire_turbojpeg::Library;
 /// How pixels are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// JPEG of a quality from 1 to 100.
+    /// JPEG with a quality from 1 to 100.
     Jpeg(u8),
     /// PNG.
     Png,
-    /// WebP without loss.
+    /// Lossless WebP.
     WebP,
 }
 
@@ -27,34 +27,35 @@ pub struct Raster {
 }
 
 impl Raster {
-    /// A white one. The caller has checked its size.
+    /// A white raster. The caller has checked the size.
     pub(crate) fn white(width: u32, height: u32) -> Self {
         Self::filled(width, height, 255)
     }
 
-    /// A grey one. The caller has checked its size.
+    /// A grey raster. The caller has checked the size.
     pub(crate) fn filled(width: u32, height: u32, grey: u8) -> Self {
         Self { width, height, pixels: vec![grey; width as usize * height as usize * 3] }
     }
 
-    /// Out of pixels, three bytes each; `None` if there are not as many as the size says.
+    /// Builds a raster from pixels of three bytes each; `None` if their number does not match the
+    /// size.
     pub fn new(width: u32, height: u32, pixels: Vec<u8>) -> Option<Self> {
         let bytes = u64::from(width) * u64::from(height) * 3;
         (pixels.len() as u64 == bytes).then_some(Self { width, height, pixels })
     }
 
-    /// With black for white.
+    /// Swaps black and white.
     pub(crate) fn inverted(mut self) -> Self {
         self.pixels.iter_mut().for_each(|sample| *sample = 255 - *sample);
         self
     }
 
-    /// In pixels.
+    /// Width in pixels.
     pub fn width(&self) -> u32 {
         self.width
     }
 
-    /// In pixels.
+    /// Height in pixels.
     pub fn height(&self) -> u32 {
         self.height
     }
@@ -64,13 +65,13 @@ impl Raster {
         &self.pixels
     }
 
-    /// Its `width * height * 3` bytes, without a copy.
+    /// The `width * height * 3` bytes, without a copy.
     pub fn into_pixels(self) -> Vec<u8> {
         self.pixels
     }
 
-    /// Copies the top left `width` x `height` of another to where its corner is at `x`, `y`; what
-    /// lies outside of either is left out.
+    /// Copies the top left `width` x `height` pixels of `from` so that their corner is at `x`, `y`;
+    /// pixels outside either raster are left out.
     pub(crate) fn paste(&mut self, from: &Raster, (width, height): (u32, u32), x: i64, y: i64) {
         let width = i64::from(from.width.min(width));
         let height = i64::from(from.height.min(height));
@@ -87,9 +88,8 @@ impl Raster {
         }
     }
 
-    /// Scales the part from `left`, `top` on, of `width` x `height`, to another size, by
-    /// convolution with a Lanczos window of three lobes; to a size that is smaller by whole factors,
-    /// by means of pixels.
+    /// Scales the part of `width` x `height` at `left`, `top` to another size by convolution with a
+    /// three-lobed Lanczos window. If it shrinks by integer factors, pixels are averaged instead.
     ///
     /// # Errors
     /// A side of zero, or a part that is not inside.
@@ -97,11 +97,10 @@ impl Raster {
         Self::scaled((self.width, self.height), &self.pixels, part, (width, height))
     }
 
-    /// The same, of pixels that belong to somebody else: `size` is theirs, and `to` that of the
-    /// result.
+    /// Scales borrowed pixels in the same way: `size` is theirs, and `to` that of the result.
     ///
     /// # Errors
-    /// As [`scale`](Self::scale), and not as many pixels as their size says.
+    /// As [`scale`](Self::scale); also a number of pixels that does not match the size.
     pub fn scaled(
         size: (u32, u32),
         pixels: &[u8],
@@ -114,7 +113,7 @@ impl Raster {
             return Err(fail("no pixels are asked for".into()));
         }
         if pixels.len() as u64 != u64::from(size.0) * u64::from(size.1) * 3 {
-            return Err(fail("not as many pixels as their size says".into()));
+            return Err(fail("the number of pixels does not match the size".into()));
         }
         if part == (0.0, 0.0, f64::from(size.0), f64::from(size.1)) && to == size {
             return Ok(Self { width, height, pixels: pixels.to_vec() });
@@ -122,7 +121,7 @@ impl Raster {
         let from = ImageRef::new(size.0, size.1, pixels, PixelType::U8x3)
             .map_err(|error| fail(error.to_string()))?;
         let mut to = Image::new(width, height, PixelType::U8x3);
-        // As the levels of a pyramid are made.
+        // The same averaging as for the levels of a pyramid.
         let is_whole = |from: f64, to: u32| {
             let factor = from / f64::from(to);
             factor > 1.0 && factor.fract() == 0.0
@@ -139,10 +138,10 @@ impl Raster {
         Ok(Self { width, height, pixels: to.into_vec() })
     }
 
-    /// Halves both sides so many times, by means of pixels; a side has one pixel at least.
+    /// Halves both sides so many times by averaging pixels; a side keeps at least one pixel.
     ///
     /// # Errors
-    /// No pixels.
+    /// An empty raster.
     pub(crate) fn halved(self, halvings: u32) -> Result<Self> {
         if halvings == 0 {
             return Ok(self);
@@ -154,12 +153,12 @@ impl Raster {
         self.scale((0.0, 0.0, wide, high), to(self.width), to(self.height))
     }
 
-    /// Encodes it, with a colour profile if one is given. JPEG of a quality below 90 has one sample
-    /// of the colours for 2 x 2 pixels. With `turbojpeg`, JPEG without a profile is encoded by
-    /// libjpeg-turbo where it is installed.
+    /// Encodes the raster, with a colour profile if given. JPEG with a quality below 90 has one
+    /// sample of each colour difference for 2 x 2 pixels. With `turbojpeg`, JPEG without a profile
+    /// is encoded by libjpeg-turbo if it is installed.
     ///
     /// # Errors
-    /// A side that the format cannot have: more than 65535 in JPEG, 16384 in WebP.
+    /// A side that the format cannot represent: more than 65535 in JPEG, 16384 in WebP.
     pub fn encode(&self, format: Format, icc: Option<&[u8]>, turbojpeg: bool) -> Result<Vec<u8>> {
         let fail = |what: String| Error::Argument(format!("cannot encode: {what}"));
         let mut bytes = Vec::new();
@@ -182,7 +181,7 @@ impl Raster {
                 .with(WebPEncoder::new_lossless(&mut bytes), icc)
                 .map_err(|error| fail(error.to_string()))?,
         }
-        // It may be kept for long.
+        // It may be kept for a long time.
         bytes.shrink_to_fit();
         Ok(bytes)
     }

@@ -1,13 +1,13 @@
-//! Where a web server may send on who asks it (RFC 9110, section 15.4): to other places of itself.
-//! What is elsewhere may be inside of a network that nobody outside of it could ask.
+//! Redirections that are followed (RFC 9110, section 15.4): only within the same web server. Others
+//! could reach hosts in an internal network that the requester has no access to.
 
 use ureq::http::Uri;
 
-/// How often one request is sent on.
+/// Maximum redirections of one request.
 pub(crate) const MOST: u32 = 10;
 
-/// The address to which a `Location` leads from the one that was asked; `None` if it is not of the
-/// same host and port by the same scheme, nor of the same host by https instead of http.
+/// The absolute address of a `Location` relative to the requested one; `None` unless it has the
+/// same scheme, host and port, or the same host with https instead of http.
 pub(crate) fn next(from: &str, location: &str) -> Option<String> {
     let asked: Uri = from.parse().ok()?;
     let location = location.split('#').next().unwrap_or_default();

@@ -8,24 +8,24 @@ use crate::samples::Number;
 use crate::slide::Slide;
 use crate::{Error, Result};
 
-/// Samples of one channel, as they are stored.
+/// Samples of one channel, as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Raw {
-    /// In pixels, and so is the height: what a tile has beyond the border of the level is left out.
+    /// Width in pixels, within the border of the level.
     pub width: u32,
-    /// In pixels.
+    /// Height in pixels, within the border of the level.
     pub height: u32,
-    /// Row by row, the lowest byte of each first.
+    /// Row by row, each sample little endian.
     pub bytes: Vec<u8>,
 }
 
 impl Slide {
-    /// The channels; none if the pixels have their own colours.
+    /// The channels; empty if the pixels have their own colours.
     pub fn channels(&self) -> &[Channel] {
         &self.parts.stack.channels
     }
 
-    /// How many focal planes there are, and how many times. There is one of each at least.
+    /// The numbers of focal planes and times, at least one each.
     pub fn planes(&self) -> (u32, u32) {
         let (depth, times) = self.parts.stack.planes;
         (depth.max(1), times.max(1))
@@ -36,7 +36,7 @@ impl Slide {
         self.parts.stack.rendering()
     }
 
-    /// The kind of number that a sample of a channel is, and its bits.
+    /// The number type of a channel's samples, and their bits.
     pub fn sample(&self) -> (Number, u8) {
         let layout = &self.parts.levels[0].layout;
         (layout.number, layout.bits)
@@ -45,7 +45,7 @@ impl Slide {
     /// The samples of one channel in a tile.
     ///
     /// # Errors
-    /// A level, tile, channel or plane that does not exist, and what reading and decoding give.
+    /// A level, tile, channel or plane that does not exist, and read or decode errors.
     pub fn raw(
         &self,
         level: usize,
@@ -61,7 +61,7 @@ impl Slide {
         let name = format!("{}: level {level}, tile {column}, {row}", self.name);
         let found = grid.tiles.sheets(&self.limits, name, (column, row), plane, &[channel])?;
         let picked = found.iter().find_map(|of| Some((&of.tile, of.picks.first()?.1)));
-        let none = || Error::Argument(format!("channel {channel} is nowhere"));
+        let none = || Error::Argument(format!("no tile has channel {channel}"));
         let (tile, pick) = picked.ok_or_else(none)?;
         let samples = Samples::of(tile, &self.limits)?;
         samples.check(pick)?;
@@ -70,11 +70,11 @@ impl Slide {
         Ok(Raw { width, height, bytes: samples.bytes(pick, (width, height)) })
     }
 
-    /// Checks that all of a rendering exists.
+    /// Checks that every part of a rendering exists.
     pub(crate) fn check(&self, rendering: &Rendering) -> Result<()> {
         let channels: Vec<u32> = rendering.layers.iter().map(|layer| layer.channel).collect();
         if !channels.is_sorted_by(|one, next| one < next) {
-            return Err(Error::Argument("channels that are not in order, or twice there".into()));
+            return Err(Error::Argument("channels out of order, or given twice".into()));
         }
         self.exist(&channels, rendering.plane)
     }

@@ -1,6 +1,5 @@
-//! Objects in a bucket of S3 and of stores that are asked in the same way: where they are, and how
-//! requests are signed (AWS Signature Version 4), with keys from wherever Amazon's own programs take
-//! them.
+//! Objects in an S3 bucket or a compatible store: their addresses, and the signing of requests (AWS
+//! Signature Version 4), with keys from the same sources as Amazon's own programs use.
 
 use crate::http::{self, Failure, encoded};
 use crate::keys::{self, Signer};
@@ -12,30 +11,30 @@ use std::collections::BTreeMap;
 use ureq::http::request::Parts;
 use ureq::http::{HeaderMap, StatusCode};
 
-/// Bytes of a part of a list: it has a thousand keys at most.
+/// Bytes of one page of a listing, which has at most a thousand keys.
 const LIST: u64 = 4 << 20;
-/// Names in a directory.
+/// Maximum names in a directory.
 const MOST: usize = 1 << 20;
-/// Parts of a list.
+/// Maximum pages of a listing.
 const PARTS: usize = 1 << 10;
-/// Bytes of a name: keys have 1024.
+/// Maximum bytes of a name: keys have at most 1024.
 const LONGEST: usize = 1024;
 pub(crate) const SCHEME: &str = "s3://";
 const REGION: &str = "us-east-1";
 
-/// A bucket, and who asks.
+/// A bucket, and the signer of requests to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Bucket {
     /// Scheme, host and port, without a path.
     origin: String,
-    /// What stands before keys.
+    /// The part of the path before keys.
     path: String,
     signer: Signer,
 }
 
 impl Bucket {
-    /// The bucket of an address `s3://BUCKET/KEY`, as the environment says where it is, and the
-    /// key; `None` of other addresses.
+    /// The bucket of an address `s3://BUCKET/KEY`, located by environment variables, and the key;
+    /// `None` for other addresses.
     pub(crate) fn of(address: &str) -> Result<Option<(Self, String)>> {
         let Some(place) = address.strip_prefix(SCHEME) else { return Ok(None) };
         match Self::by(place, environment) {
@@ -48,13 +47,14 @@ impl Bucket {
     fn of_directory(address: &str) -> Result<(Self, String)> {
         let error = |what| Error::Argument(format!("{address}: {what}"));
         let place = address.strip_prefix(SCHEME).filter(|place| place.ends_with('/'));
-        let place = place.ok_or_else(|| error("no address of a directory in a bucket".into()))?;
-        // Any name does for a key.
+        let place =
+            place.ok_or_else(|| error("not the address of a directory in a bucket".into()))?;
+        // Any name will do as a key.
         let (bucket, key) = Self::by(&format!("{place}x"), environment).map_err(error)?;
         Ok((bucket, key[..key.len() - 1].to_owned()))
     }
 
-    /// As variables have it.
+    /// Locates a bucket with the variables of `set`.
     fn by(
         place: &str,
         set: impl Fn(&str) -> Option<String>,
@@ -62,10 +62,10 @@ impl Bucket {
         let (name, key) = place.split_once('/').unwrap_or((place, ""));
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         if name.is_empty() || name.starts_with('.') || !name.bytes().all(is_name) {
-            return Err("no name of a bucket".into());
+            return Err("the name of the bucket is invalid".into());
         }
         if key.is_empty() {
-            return Err("no key of an object".into());
+            return Err("the key of the object is missing".into());
         }
         let region = set("AWS_REGION").or_else(|| set("AWS_DEFAULT_REGION"));
         let region = region.unwrap_or_else(|| REGION.into());
@@ -78,7 +78,7 @@ impl Bucket {
                 let (origin, path) = split(&endpoint).ok_or(format!("an endpoint {endpoint:?}"))?;
                 (origin, format!("{path}/{name}"))
             }
-            // Certificates are for one name before the host's only.
+            // Certificates cover only one label before the host's name.
             None if name.contains(['.', '_']) => {
                 (format!("https://s3.{region}.amazonaws.com"), format!("/{name}"))
             }
@@ -96,7 +96,7 @@ impl Bucket {
         format!("{}{}/{}", self.origin, self.path, encoded(key))
     }
 
-    /// The address of a part of the list of objects and directories right below a prefix.
+    /// The address of one page of the listing of objects and directories directly below a prefix.
     fn list_url(&self, prefix: &str, from: Option<&str>) -> String {
         let value = |text: &str| encoded(text).replace('/', "%2F");
         let from = from.map(|from| format!("continuation-token={}&", value(from)));
@@ -108,18 +108,18 @@ impl Bucket {
     /// Signs a request to this bucket.
     ///
     /// # Errors
-    /// Keys that cannot be had.
+    /// Keys that are unavailable.
     pub(crate) fn sign(&self, parts: &mut Parts) -> std::result::Result<(), String> {
         keys::sign(&self.signer, parts)
     }
 }
 
-/// The names right below a prefix in a bucket, with `true` for each that has more below it. Names that
-/// are not UTF-8 are left out.
+/// Lists the names directly below a prefix in a bucket, with `true` for each that has more below
+/// it. Names that are not UTF-8 are left out.
 ///
 /// # Errors
-/// An address that is not `s3://BUCKET/` or `s3://BUCKET/PREFIX/`, no such bucket, no permission to list
-/// it, no list, and a list that does not end within a million names or a thousand parts.
+/// An address that is not `s3://BUCKET/` or `s3://BUCKET/PREFIX/`, no such bucket, no permission to
+/// list it, a malformed listing, and one that exceeds a million names or a thousand pages.
 pub fn list(address: &str) -> Result<BTreeMap<String, bool>> {
     let error = |what: String| Error::Http { name: address.to_owned(), what };
     let (bucket, prefix) = Bucket::of_directory(address)?;
@@ -141,7 +141,7 @@ pub fn list(address: &str) -> Result<BTreeMap<String, bool>> {
             let child = node.children().find(|child| child.tag_name().name() == name);
             child.and_then(|child| child.text().map(str::to_owned))
         };
-        // A store may not know that it was asked for this.
+        // A store may ignore the requested encoding.
         let is_encoded = of(list.root_element(), "EncodingType").is_some();
         names.extend(list.root_element().children().filter_map(|node| {
             let (key, is_directory) = match node.tag_name().name() {
@@ -162,14 +162,14 @@ pub fn list(address: &str) -> Result<BTreeMap<String, bool>> {
             return Ok(names);
         }
         if next == from {
-            return Err(error("the list does not go on".into()));
+            return Err(error("the listing does not advance".into()));
         }
         from = next;
     }
     Err(error(format!("more than {PARTS} parts of a list")))
 }
 
-/// A key as it is, from how lists have it.
+/// Decodes a key from a listing.
 fn decoded(key: &str) -> Option<String> {
     let key = key.replace('+', " ");
     percent_decode_str(&key).decode_utf8().ok().map(Cow::into_owned)
@@ -179,8 +179,7 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Scheme, host and port of an address, as requests have them, and its path without a slash at the
-/// end.
+/// Scheme, host and port of an address, in normal form, and its path without a trailing slash.
 fn split(address: &str) -> Option<(String, String)> {
     let is_usable = address.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#@".contains(&byte));
     let (scheme, rest) = address.split_once("://").filter(|_| is_usable)?;

@@ -1,4 +1,4 @@
-//! Samples as they are stored, and what they look like.
+//! Samples as they are stored, and their appearance.
 
 use crate::raster::Raster;
 
@@ -11,7 +11,7 @@ pub enum Colours {
     Grey,
     /// Red, green, blue.
     Rgb,
-    /// Luminance and two differences, as JPEG has them.
+    /// Luminance and two differences, as in JPEG.
     YCbCr,
     /// The same without JPEG (TIFF 6.0, section 21): units of `across` x `down` values of luminance
     /// and one of each difference.
@@ -21,14 +21,14 @@ pub enum Colours {
         /// From 1 to 4.
         down: u8,
     },
-    /// Numbers of colours in a table, which are the tables of the tile: three bytes each.
+    /// Indices into a table of colours, which is in the tables of the tile: three bytes each.
     Palette,
     /// Cyan, magenta, yellow, black; zero is no ink.
     Cmyk,
 }
 
 impl Colours {
-    /// Samples of a pixel that are shown.
+    /// Number of samples per pixel that are shown.
     pub(crate) fn needed(self) -> u16 {
         match self {
             Self::Inverted | Self::Grey | Self::Palette => 1,
@@ -37,7 +37,7 @@ impl Colours {
         }
     }
 
-    /// A byte of a stored tile.
+    /// The encoding in a stored tile.
     pub(crate) fn to_byte(self) -> u8 {
         match self {
             Self::Inverted => 0,
@@ -69,12 +69,12 @@ impl Colours {
     }
 }
 
-/// The kind of number that a sample is.
+/// The number type of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Number {
-    /// A whole number without sign, of 1, 2, 4, 8, 16, 32 or 64 bits.
+    /// An unsigned integer of 1, 2, 4, 8, 16, 32 or 64 bits.
     Unsigned,
-    /// A whole number in two's complement, of 8, 16, 32 or 64 bits.
+    /// An integer in two's complement, of 8, 16, 32 or 64 bits.
     Signed,
     /// IEEE 754, of 16, 32 or 64 bits.
     Float,
@@ -83,7 +83,7 @@ pub enum Number {
 impl Number {
     pub(crate) const ALL: [Self; 3] = [Self::Unsigned, Self::Signed, Self::Float];
 
-    /// Whether there are such numbers of so many bits.
+    /// True if the type exists with so many bits.
     pub(crate) fn has(self, bits: u8) -> bool {
         match self {
             Self::Unsigned => matches!(bits, 1 | 2 | 4 | 8 | 16 | 32 | 64),
@@ -98,10 +98,10 @@ impl Number {
 pub enum Predictor {
     /// Nothing.
     None,
-    /// Differences from the sample before.
+    /// Differences from the previous sample.
     Horizontal,
-    /// Bytes of the same weight beside each other, and differences of these (Adobe Photoshop TIFF
-    /// Technical Note 3).
+    /// Bytes of equal significance are adjacent, and differences of these are stored (Adobe
+    /// Photoshop TIFF Technical Note 3).
     Float,
 }
 
@@ -112,37 +112,37 @@ impl Predictor {
 /// How a tile is laid out.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Layout {
-    /// In pixels, with what lies beyond the border of the level.
+    /// Width in pixels, including the part beyond the border of the level.
     pub width: u32,
-    /// In pixels, as `width`.
+    /// Height in pixels, likewise.
     pub height: u32,
     /// Its compression.
     pub codec: crate::Codec,
     /// Its colours.
     pub colours: Colours,
-    /// Samples of a pixel; more than the colours have are left out.
+    /// Samples per pixel; those that the colours do not need are ignored.
     pub samples: u16,
-    /// The kind of their numbers.
+    /// The number type of a sample.
     pub number: Number,
-    /// Bits of a sample.
+    /// Bits per sample.
     pub bits: u8,
     /// The transformation to undo after decompression.
     pub predictor: Predictor,
-    /// Whether the upper byte of a sample comes first.
+    /// True if samples are big endian.
     pub big_endian: bool,
-    /// Whether the lowest bit of each compressed byte comes first.
+    /// True if the lowest bit of each compressed byte comes first.
     pub reversed: bool,
-    /// Whether the samples are in planes, one after the other, and not beside each other.
+    /// True if samples are in consecutive planes, and not interleaved.
     pub planes: bool,
-    /// The values that are shown as black and as white, where these are not the least and the
-    /// largest ones that the bits can have. The first is less than the second, and both are finite.
+    /// The values shown as black and as white, if they are not the smallest and largest that the
+    /// bits can express. The first is less than the second, and both are finite.
     pub window: Option<(f64, f64)>,
-    /// The value of all samples of what is absent. Infinity is the largest.
+    /// The value of all samples of an absent tile. Infinity means the largest value.
     pub fill: f64,
 }
 
 impl Layout {
-    /// Whole bytes without sign.
+    /// A layout of unsigned bytes.
     pub(crate) fn of_bytes((width, height): (u32, u32), codec: crate::Codec) -> Self {
         Self {
             width,
@@ -161,7 +161,7 @@ impl Layout {
         }
     }
 
-    /// Bytes of a row of samples, of one plane if these are in planes.
+    /// Bytes of a row of samples; of one plane, if they are in planes.
     fn row(&self) -> u64 {
         let each = if self.planes { 1 } else { u64::from(self.samples) };
         (u64::from(self.width) * each * u64::from(self.bits)).div_ceil(8)
@@ -179,7 +179,7 @@ impl Layout {
         self.row().checked_mul(height)?.checked_mul(planes)
     }
 
-    /// The layout of its samples once these are decompressed: JPEG 2000 gives red, green and blue.
+    /// The layout of the samples once decompressed: JPEG 2000 yields red, green and blue.
     pub(crate) fn unpacked(self) -> Self {
         match (self.codec, self.colours) {
             (crate::Codec::Jpeg2000, Colours::YCbCr) => Self { colours: Colours::Rgb, ..self },
@@ -187,7 +187,7 @@ impl Layout {
         }
     }
 
-    /// The bytes of a sample of a value, the nearest one that there is.
+    /// Encodes a value as a sample, as the nearest one that exists.
     pub(crate) fn bytes(&self, value: f64) -> Vec<u8> {
         let mut bytes = match (self.number, self.bits) {
             (Number::Unsigned, ..=8) => vec![value as u8],
@@ -208,7 +208,7 @@ impl Layout {
         bytes
     }
 
-    /// The value of a sample in its bytes.
+    /// Decodes a sample.
     pub(crate) fn value(&self, bytes: &[u8]) -> f64 {
         let mut word = [0; 8];
         for (at, byte) in bytes.iter().enumerate() {
@@ -227,7 +227,7 @@ impl Layout {
         }
     }
 
-    /// The least and the largest value that is black and white where there is no window.
+    /// The smallest and largest values, shown as black and white if there is no window.
     fn range(&self) -> (f64, f64) {
         let bits = i32::from(self.bits);
         match self.number {
@@ -237,7 +237,7 @@ impl Layout {
         }
     }
 
-    /// A value on the scale from 0 to 255.
+    /// Maps a value to 0 to 255.
     fn brightness(&self, value: f64) -> u8 {
         let (black, white) = self.window.unwrap_or_else(|| self.range());
         let seen = match self.window.is_none() && self.number != Number::Float && self.bits >= 8 {
@@ -250,16 +250,16 @@ impl Layout {
         if self.colours == Colours::Inverted { 255 - seen } else { seen }
     }
 
-    /// The brightness of a tile that is absent.
+    /// The brightness of an absent tile.
     pub(crate) fn absent(&self) -> u8 {
         match self.colours {
-            // As white as paper.
+            // White as paper.
             Colours::Palette | Colours::Cmyk | Colours::Units { .. } => 255,
             _ => self.brightness(self.fill),
         }
     }
 
-    /// Decompressed samples without their predictor, a byte or more each.
+    /// Undoes the predictor of decompressed samples, of at least a byte each.
     pub(crate) fn restored(&self, mut samples: Vec<u8>) -> Vec<u8> {
         let each = if self.planes { 1 } else { usize::from(self.samples) };
         let row = self.row() as usize;
@@ -292,7 +292,8 @@ impl Layout {
                     before.copy_from_slice(row);
                     let count = row.len() / wide;
                     for (at, sample) in row.chunks_exact_mut(wide).enumerate() {
-                        // The bytes of the highest weight come first, whatever the order in the file.
+                        // The most significant bytes come first, whatever the byte order of the
+                        // file.
                         for (weight, byte) in sample.iter_mut().enumerate() {
                             let weight = if self.big_endian { weight } else { wide - 1 - weight };
                             *byte = before[weight * count + at];
@@ -304,8 +305,8 @@ impl Layout {
         samples
     }
 
-    /// The least and the largest finite value of the samples that are shown, in pixels to the left of
-    /// and above that place; `None` if there are none.
+    /// The smallest and largest finite value of the samples shown, among pixels to the left of and
+    /// above `inside`; `None` if there are none.
     pub(crate) fn extremes(&self, samples: &[u8], inside: (u32, u32)) -> Option<(f64, f64)> {
         let wide = usize::from(self.bits.max(8) / 8);
         let each = if self.planes { 1 } else { usize::from(self.samples) };
@@ -324,8 +325,8 @@ impl Layout {
         })
     }
 
-    /// The pixels of samples that are [`restored`](Self::restored), with the colours of a palette;
-    /// `None` if the layout contradicts itself.
+    /// Turns samples that are [`restored`](Self::restored) into pixels, through the palette if
+    /// there is one; `None` if the layout contradicts itself.
     pub(crate) fn pixels(&self, samples: Vec<u8>, palette: &[u8]) -> Option<Raster> {
         let (width, height) = (self.width, self.height);
         let each = usize::from(self.samples);
@@ -347,7 +348,7 @@ impl Layout {
             return Raster::new(width, height, samples);
         }
         let all = width as usize * height as usize;
-        // From a pixel to the next, and from a sample to the next.
+        // The distance to the next pixel, and to the next sample.
         let (next, across) = if self.planes { (wide, all * wide) } else { (each * wide, wide) };
         if samples.len() < all * each * wide {
             return None;
@@ -380,7 +381,7 @@ impl Layout {
     }
 }
 
-/// A number of 16 bits (IEEE 754 binary16).
+/// Converts a number of 16 bits (IEEE 754 binary16).
 fn half(bits: u16) -> f64 {
     let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
     let size = match exponent {
@@ -392,7 +393,7 @@ fn half(bits: u16) -> f64 {
     if bits >> 15 == 1 { -size } else { size }
 }
 
-/// A number of 16 bits; what it has too many digits for is cut off.
+/// Converts to a number of 16 bits, truncating the mantissa.
 fn to_half(value: f64) -> u16 {
     let sign = if value.is_sign_negative() { 1 << 15 } else { 0 };
     let size = value.abs();
@@ -407,7 +408,7 @@ fn to_half(value: f64) -> u16 {
     }
 }
 
-/// Undoes the differences of a row, of `each` samples of `wide` bytes for a pixel.
+/// Undoes the differences in a row, with `each` samples of `wide` bytes per pixel.
 fn sum(row: &mut [u8], each: usize, wide: usize, big_endian: bool) {
     let step = each * wide;
     for at in (step..row.len()).step_by(wide) {
@@ -425,7 +426,7 @@ fn sum(row: &mut [u8], each: usize, wide: usize, big_endian: bool) {
     }
 }
 
-/// Pixels of units of luminance and differences of colour (ITU-R BT.601, all 256 values).
+/// Converts units of luminance and colour differences to pixels (ITU-R BT.601, full range).
 fn units(samples: &[u8], size: (usize, usize), (across, down): (usize, usize)) -> Option<Vec<u8>> {
     let (width, height) = size;
     let each = across * down + 2;
@@ -440,7 +441,7 @@ fn units(samples: &[u8], size: (usize, usize), (across, down): (usize, usize)) -
                 (f32::from(unit[each - 2]) - 128.0, f32::from(unit[each - 1]) - 128.0);
             let green = luminance - 0.344_136 * blue - 0.714_136 * red;
             let colours = [luminance + 1.402 * red, green, luminance + 1.772 * blue];
-            // Too small and too large ones become the nearest.
+            // Values out of range are clamped.
             pixels.extend(colours.map(|colour| (colour + 0.5) as u8));
         }
     }

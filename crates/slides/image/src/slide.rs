@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Memory for blocks of a file on a web server.
+/// Memory for cached blocks of a file on a web server.
 const REMOTE: u64 = 32 << 20;
 
-/// Pixels of larger levels that are read at most to draw the empty tiles of one region.
+/// Maximum pixels of larger levels that are read to draw the empty tiles of one region.
 const DRAWN: u64 = 32 << 20;
 
-/// One level of a slide. All in pixels.
+/// One level of a slide. Sizes are in pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Level {
     /// Its width.
@@ -33,11 +33,11 @@ pub struct Level {
     pub tile_width: u32,
     /// A tile's height.
     pub tile_height: u32,
-    /// How many pixels of level 0 are one of this level, along a side.
+    /// Pixels of level 0 per pixel of this level, along a side.
     pub downsample: f64,
 }
 
-/// A part of a level. It may reach beyond its borders, where everything is white.
+/// A part of a level. It may extend beyond the level, where everything is white.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
     /// The left side, in pixels of the level.
@@ -58,17 +58,17 @@ pub struct Slide {
 }
 
 impl Slide {
-    /// Opens a file, a directory, or what is at an address that begins with `http://` or
-    /// `https://`. A directory has an OME-Zarr image, or the files of one series in DICOM. With one
-    /// file in DICOM, those of the same series in its directory are opened. An address is that of a
-    /// file, or of an OME-Zarr image if its path ends in `.zarr`. If the limits allow it, OpenSlide
-    /// tries a file that none of the readers here reads, unless that is a TIFF of no scanner.
+    /// Opens a file, a directory, or an address that begins with `http://` or `https://`. A
+    /// directory holds an OME-Zarr image, or the files of one DICOM series. A DICOM file is opened
+    /// together with the others of its series in the same directory. An address is that of a file,
+    /// or of an OME-Zarr image if its path ends in `.zarr`. If the limits allow it, OpenSlide tries
+    /// files that the readers here do not support, except TIFF files that are not from a scanner.
     ///
-    /// Symbolic links in a directory, or beside a file in DICOM, count if they lead to what is in
+    /// Symbolic links in a directory, or beside a DICOM file, are followed only to targets inside
     /// that directory.
     ///
     /// # Errors
-    /// What cannot be read, is of no known format, is broken, or is beyond the limits.
+    /// A location that cannot be read, has no known format, is malformed, or exceeds the limits.
     pub fn open(location: &str, limits: Limits) -> Result<Self> {
         let schemes = ["http://", "https://", "s3://"];
         if schemes.iter().any(|scheme| location.starts_with(scheme)) {
@@ -85,20 +85,21 @@ impl Slide {
         Ok(Self { name: location.into(), limits, parts })
     }
 
-    /// Opens a file or a directory, and of what symbolic links lead to only that which is inside of
-    /// the directory `root`.
+    /// Opens a file or a directory, and follows symbolic links only to targets inside the directory
+    /// `root`.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and a location that is not inside of `root`.
+    /// As [`open`](Self::open); also a location outside `root`.
     pub fn open_within(location: &str, root: &Path, limits: Limits) -> Result<Self> {
         let parts = formats::at(Path::new(location), Some(root), &limits)?;
         Ok(Self { name: location.into(), limits, parts })
     }
 
-    /// Opens a file of a scanner through OpenSlide, also one of a format that is read here.
+    /// Opens a scanner's file with OpenSlide, even if its format is supported here.
     ///
     /// # Errors
-    /// As [`open`](Self::open); OpenSlide is not installed, or the file is a TIFF of no scanner.
+    /// As [`open`](Self::open); also if OpenSlide is not installed, or the file is a TIFF that is
+    /// not from a scanner.
     pub fn through_openslide(path: &Path, limits: Limits) -> Result<Self> {
         let name = path.display().to_string();
         match foreign::open(path, &limits) {
@@ -107,7 +108,7 @@ impl Slide {
         }
     }
 
-    /// Opens what another source has, of a format that is one file.
+    /// Opens a slide in a custom source, in a format that uses one file.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -117,7 +118,7 @@ impl Slide {
         Ok(Self { name, limits, parts })
     }
 
-    /// Opens an OME-Zarr image whose files another store has.
+    /// Opens an OME-Zarr image in a custom store.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -127,18 +128,18 @@ impl Slide {
         Ok(Self { name, limits, parts })
     }
 
-    /// `tiff`, `aperio`, `imagej`, `ome-tiff`, `qptiff`, `dicom` or `ome-zarr`; `openslide` if that reads it, whose
-    /// property `openslide.vendor` then says which format it is.
+    /// `tiff`, `aperio`, `imagej`, `ome-tiff`, `qptiff`, `dicom` or `ome-zarr`; `openslide` for
+    /// files that OpenSlide reads, whose property `openslide.vendor` names the format.
     pub fn format(&self) -> &'static str {
         self.parts.format
     }
 
-    /// What DICOMweb gives out of a slide in DICOM; `None` of other formats.
+    /// The DICOM series, for DICOMweb; `None` for other formats.
     pub fn dicom(&self) -> Option<&Dicom> {
         self.parts.dicom.as_ref()
     }
 
-    /// The levels, the largest first; there is one at least.
+    /// The levels, the largest first; there is at least one.
     pub fn levels(&self) -> Vec<Level> {
         let main = self.parts.levels[0].width;
         let level = |grid: &Grid| Level {
@@ -151,8 +152,8 @@ impl Slide {
         self.parts.levels.iter().map(level).collect()
     }
 
-    /// Of each level, how many tiles the file has without bytes. Such a tile is drawn from the next
-    /// larger level; one of level 0 is white.
+    /// For each level, the number of tiles without bytes in the file. Such a tile is drawn from the
+    /// next larger level; in level 0 it is white.
     pub fn empty_tiles(&self) -> Vec<u64> {
         self.parts.levels.iter().map(|level| level.empty).collect()
     }
@@ -162,7 +163,7 @@ impl Slide {
         self.parts.microns
     }
 
-    /// What the file says of itself; keys begin with the format, as in `aperio.AppMag`.
+    /// The properties in the file; keys begin with the format, as in `aperio.AppMag`.
     pub fn properties(&self) -> &BTreeMap<String, String> {
         &self.parts.properties
     }
@@ -172,17 +173,17 @@ impl Slide {
         self.parts.icc.as_deref()
     }
 
-    /// The names of the associated images: of `label`, `macro` and `thumbnail` those that exist.
+    /// The names of the associated images: those of `label`, `macro` and `thumbnail` that exist.
     pub fn associated_names(&self) -> impl Iterator<Item = &str> {
         self.parts.associated.keys().map(String::as_str)
     }
 
-    /// Width and height of an associated image, before it is read.
+    /// Width and height of an associated image, without reading it.
     pub fn associated_size(&self, name: &str) -> Option<(u32, u32)> {
         self.parts.associated.get(name).map(|grid| (grid.width, grid.height))
     }
 
-    /// An associated image; `None` if there is none of that name.
+    /// An associated image; `None` if none has that name.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -192,10 +193,10 @@ impl Slide {
         self.assemble((grid, None), name, whole, (&Rendering::default(), &mut 0)).map(Some)
     }
 
-    /// A tile as it is stored, of a slide without channels, in the plane that is shown first.
+    /// A tile as stored, of a slide without channels, in the default plane.
     ///
     /// # Errors
-    /// A level or tile that does not exist, and what reading gives.
+    /// A level or tile that does not exist, and read errors.
     pub fn tile(&self, level: usize, column: u32, row: u32) -> Result<StoredTile> {
         match self.tile_of(level, (column, row), &self.rendering())? {
             Tile::Stored(tile) => Ok(tile),
@@ -206,7 +207,7 @@ impl Slide {
     /// A tile in a rendering.
     ///
     /// # Errors
-    /// A level, tile, plane or channel that does not exist, and what reading gives.
+    /// A level, tile, plane or channel that does not exist, and read errors.
     pub fn tile_of(
         &self,
         level: usize,
@@ -222,8 +223,8 @@ impl Slide {
         self.drawn((grid, Some(level)), &part, (column, row), (rendering, &mut { DRAWN }))
     }
 
-    /// The complete JPEG that is stored for just this region, if there is one: where it is one
-    /// tile, of which nothing lies beyond the border.
+    /// The complete JPEG stored for exactly this region, if there is one: if the region is one tile
+    /// that does not extend beyond the level.
     ///
     /// # Errors
     /// As [`tile`](Self::tile).
@@ -232,7 +233,7 @@ impl Slide {
         let (wide, high) = (i64::from(grid.layout.width), i64::from(grid.layout.height));
         let fits = grid.layout.codec == Codec::Jpeg
             && self.parts.stack.channels.is_empty()
-            // Black would be white.
+            // Black and white would be swapped.
             && grid.layout.colours != Colours::Inverted
             && (region.width, region.height) == (grid.layout.width, grid.layout.height)
             && region.x >= 0
@@ -258,8 +259,8 @@ impl Slide {
     /// The pixels of a region.
     ///
     /// # Errors
-    /// A level that does not exist, a region without pixels or beyond the limits, and what reading
-    /// and decoding of its tiles give.
+    /// A level that does not exist, a region that is empty or exceeds the limits, and read or
+    /// decode errors of its tiles.
     pub fn read(&self, level: usize, region: Region) -> Result<Raster> {
         self.read_as(level, region, &self.rendering())
     }
@@ -267,7 +268,7 @@ impl Slide {
     /// The pixels of a region in a rendering.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and a plane or channel that does not exist.
+    /// As [`read`](Self::read); also a plane or channel that does not exist.
     pub fn read_as(&self, level: usize, region: Region, rendering: &Rendering) -> Result<Raster> {
         self.check(rendering)?;
         self.level(level, region, (rendering, &mut { DRAWN }))
@@ -277,11 +278,11 @@ impl Slide {
         self.assemble((self.grid(level)?, Some(level)), &format!("level {level}"), region, of)
     }
 
-    /// The region of level 0, scaled to `width` x `height` out of the smallest level that is large
+    /// A region of level 0, scaled to `width` x `height` from the smallest level that is large
     /// enough.
     ///
     /// # Errors
-    /// As [`read`](Self::read); a size of zero or beyond the limits.
+    /// As [`read`](Self::read); also a size of zero or beyond the limits.
     pub fn render(&self, region: Region, width: u32, height: u32) -> Result<Raster> {
         self.area(width, height)?;
         let wanted = (f64::from(region.width) / f64::from(width))
@@ -340,7 +341,7 @@ impl Slide {
         Ok(tile)
     }
 
-    /// A tile of a level or of an associated image, which has no channels.
+    /// A tile of a level or of an associated image, without channels.
     fn drawn(
         &self,
         (grid, level): (&Grid, Option<usize>),
@@ -356,7 +357,7 @@ impl Slide {
         }
     }
 
-    /// A tile, which is drawn from the next larger level if it is empty.
+    /// A tile, drawn from the next larger level if it is empty.
     fn filled(
         &self,
         (grid, level): (&Grid, Option<usize>),
@@ -378,7 +379,7 @@ impl Slide {
         let down = f64::from(from.height) / f64::from(grid.height);
         let place = (f64::from(x) * across, f64::from(y) * down);
         let size = (f64::from(width) * across, f64::from(height) * down);
-        // The larger level may have empty tiles as well, and so on: all that is read counts.
+        // The larger level may have empty tiles as well, and so on: all pixels read count.
         let left = drawn.checked_sub((size.0.ceil() * size.1.ceil()) as u64);
         *drawn = left.ok_or_else(|| Error::Limit {
             name: tile.name.clone(),
@@ -428,7 +429,8 @@ impl Slide {
                 let tile = tile.decode(&self.limits)?;
                 let (x, y) = (column * layout.width, row * layout.height);
                 let inside = (grid.width - x, grid.height - y);
-                // The range above shows that the tile and the region meet, so nothing overflows.
+                // The ranges above ensure that the tile and the region overlap, so nothing
+                // overflows.
                 raster.paste(&tile, inside, i64::from(x) - region.x, i64::from(y) - region.y);
             }
         }

@@ -10,21 +10,21 @@ use std::path::Path;
 
 /// Bytes of known length, read by range from any thread at once.
 pub trait Source: Send + Sync {
-    /// What errors call it.
+    /// The name used in errors.
     fn name(&self) -> &str;
 
-    /// Its length in bytes.
+    /// Length in bytes.
     fn length(&self) -> u64;
 
     /// Fills `into` from byte `at` on.
     ///
     /// # Errors
-    /// A range that is not wholly inside, and what the file system or the server says.
+    /// A range that is not wholly inside, and errors of the file system or the server.
     fn read_at(&self, at: u64, into: &mut [u8]) -> Result<()>;
 }
 
-/// Reads `length` bytes, after a check that there are so many: a length out of a hostile file
-/// costs no memory.
+/// Reads `length` bytes after a check that they exist: a length from a hostile file costs no
+/// memory.
 pub(crate) fn read(source: &dyn Source, at: u64, length: u64) -> Result<Vec<u8>> {
     check(source, at, length)?;
     let mut bytes = vec![0; length as usize];
@@ -43,7 +43,7 @@ pub(crate) fn check(source: &dyn Source, at: u64, length: u64) -> Result<()> {
     })
 }
 
-/// A file, by positioned reads. Its length is that at the time of opening.
+/// A file, accessed with positioned reads. Its length is the one at the time of opening.
 #[derive(Debug)]
 pub struct FileSource {
     name: String,
@@ -55,28 +55,28 @@ impl FileSource {
     /// Opens a file.
     ///
     /// # Errors
-    /// What the file system says, and what is not a regular file.
+    /// File system errors, and a path that is not a regular file.
     pub fn open(path: &Path) -> Result<Self> {
         Self::named(path, path.display().to_string())
     }
 
-    /// Opens a file that errors call something else.
+    /// Opens a file under another name for errors.
     pub(crate) fn named(path: &Path, name: String) -> Result<Self> {
         let (file, metadata) = opened(path, &name)?;
         Ok(Self { name, file, length: metadata.len() })
     }
 }
 
-/// Opens a regular file, which errors call by that name.
+/// Opens a regular file; errors contain `name`.
 pub(crate) fn opened(path: &Path, name: &str) -> Result<(File, Metadata)> {
     let other = || {
         Err(Error::Unsupported { name: name.to_owned(), what: "it is not a regular file".into() })
     };
-    // To open a device may do something.
+    // Opening a device may have side effects.
     if !std::fs::metadata(path).map_err(|error| io(name, error))?.is_file() {
         return other();
     }
-    // A FIFO may have taken its place, and would block the open.
+    // A FIFO may have replaced the file, and would block the open.
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
     let file = File::options().read(true).custom_flags(flags).open(path);
     let file = file.map_err(|error| io(name, error))?;
@@ -87,12 +87,12 @@ pub(crate) fn opened(path: &Path, name: &str) -> Result<(File, Metadata)> {
     Ok((file, metadata))
 }
 
-/// That the process, or the system, has too many files open.
+/// The process, or the system, has too many files open.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}; the limit of open files is too low: raise it, by ulimit -n")]
+#[error("{0}; raise the limit of open files (ulimit -n)")]
 struct Full(std::io::Error);
 
-/// What the system says about the file of a name.
+/// Converts an error of the system for the file `name`.
 pub(crate) fn io(name: &str, source: std::io::Error) -> Error {
     let full = [Errno::MFILE, Errno::NFILE].map(|error| Some(error.raw_os_error()));
     let source = match full.contains(&source.raw_os_error()) {
@@ -102,7 +102,7 @@ pub(crate) fn io(name: &str, source: std::io::Error) -> Error {
     Error::Io { name: name.to_owned(), source }
 }
 
-/// Whether a file could not be opened because too many others are.
+/// True if a file could not be opened because too many others are open.
 pub(crate) fn is_full(error: &Error) -> bool {
     let Error::Io { source, .. } = error else { return false };
     source.get_ref().is_some_and(|inner| inner.is::<Full>())

@@ -1,4 +1,4 @@
-//! A stored tile: compressed bytes, and all that is needed to decode them elsewhere.
+//! A stored tile: compressed bytes, and everything needed to decode them elsewhere.
 
 use crate::codec::Codec;
 use crate::raster::Raster;
@@ -7,44 +7,44 @@ use crate::{Error, Limits, Result, jpeg, jpeg2000};
 use bytes::Bytes;
 use seekwire_turbojpeg::Library;
 
-/// A stored tile. [`to_block`](Self::to_block) makes it a block of bytes, from which a process that
-/// does not have the file decodes it.
+/// A stored tile. [`to_block`](Self::to_block) serialises it, so that a process without the file
+/// can decode it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredTile {
     pub(crate) name: String,
     pub(crate) layout: Layout,
-    /// How often both sides are halved when it is decoded, [`HALVINGS`] times at most.
+    /// How often both sides are halved during decoding, at most [`HALVINGS`] times.
     pub(crate) halvings: u32,
-    /// The tables of a JPEG, or the colours of a palette. If a tile of
-    /// another kind is compressed in several parts, of as many samples each: the length of each part,
-    /// in four bytes; a part of no bytes is absent.
+    /// The tables of a JPEG, or the colours of a palette. If a tile of another kind is compressed
+    /// in several parts, with equally many samples each: the length of each part, in four bytes; a
+    /// part of length zero is absent.
     pub(crate) tables: Bytes,
     pub(crate) bytes: Bytes,
 }
 
 const MAGIC: [u8; 4] = *b"SwT\x04";
 const HEADER: usize = 64;
-/// Where the lengths of name, tables and bytes are in the header.
+/// Offset of the lengths of name, tables and bytes in the header.
 const LENGTHS: usize = 52;
 
-/// The most that the sides of a tile can be halved when it is decoded: to an eighth.
+/// Maximum halvings of a tile's sides during decoding: to an eighth.
 pub const HALVINGS: u32 = 3;
 
 impl StoredTile {
-    /// How it is laid out.
+    /// Its layout.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// The same tile, of which both sides are halved so many times when it is decoded, [`HALVINGS`] at
-    /// most: pixels are means of 2 x 2, 4 x 4 or 8 x 8 others. Sides that are no multiple of that
-    /// lose what is over, or get a pixel more.
+    /// The same tile, to be decoded with both sides halved so many times, at most [`HALVINGS`]:
+    /// pixels are means of 2 x 2, 4 x 4 or 8 x 8 others. Sides that are not a multiple of that lose
+    /// the remainder, or get an extra pixel.
     #[must_use]
     pub fn halved(self, halvings: u32) -> Self {
         Self { halvings: halvings.min(HALVINGS), ..self }
     }
 
-    /// Its compressed bytes, as they are in the file.
+    /// Its compressed bytes, as in the file.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
@@ -52,7 +52,7 @@ impl StoredTile {
     /// The tile as a complete JPEG file, without decoding it; `None` if it is not stored as JPEG.
     ///
     /// # Errors
-    /// Bytes that are no JPEG, or are one of another size.
+    /// Bytes that are not a JPEG, or a JPEG of another size.
     pub fn jpeg(&self) -> Result<Option<Vec<u8>>> {
         if self.layout.codec != Codec::Jpeg {
             return Ok(None);
@@ -74,10 +74,10 @@ impl StoredTile {
         Ok(Some(whole))
     }
 
-    /// Decodes it. The memory that this takes is bounded by `limits` and the layout, whatever the
-    /// bytes are.
+    /// Decodes the tile. The memory used is bounded by `limits` and the layout, whatever the bytes
+    /// are.
     ///
-    /// # Errors
+    /// A tile that exceeds the limits, and bytes that cannot be decoded.
     /// A tile beyond the limits, and bytes that cannot be decoded.
     pub fn decode(&self, limits: &Limits) -> Result<Raster> {
         let Layout { width, height, codec, .. } = self.layout;
@@ -107,20 +107,20 @@ impl StoredTile {
                 let most = limits.tile_pixels.saturating_mul(8);
                 let pixels = crate::codec::webp(&self.bytes, (width, height), most);
                 let pixels = pixels.map_err(|what| self.broken(what))?;
-                let wrong = || self.broken("its WebP has not its size");
+                let wrong = || self.broken("its WebP does not have the expected size");
                 Raster::new(width, height, pixels).ok_or_else(wrong)?
             }
             _ => {
                 let samples = self.samples(limits)?;
-                let wrong = || self.broken(format!("a layout that is not read: {:?}", self.layout));
+                let wrong = || self.broken(format!("an unsupported layout: {:?}", self.layout));
                 self.layout.unpacked().pixels(samples, &self.tables).ok_or_else(wrong)?
             }
         };
         raster.halved(self.halvings)
     }
 
-    /// The least and the largest value in its pixels to the left of and above that place; `None` if
-    /// there are no finite ones.
+    /// The smallest and largest finite value among the pixels to the left of and above `inside`;
+    /// `None` if there are none.
     ///
     /// # Errors
     /// As [`decode`](Self::decode).
@@ -136,10 +136,11 @@ impl StoredTile {
         }
     }
 
-    /// The samples of all its channels, a byte or more each. A JPEG has one of 8 bits for a pixel.
+    /// The samples of all its channels, of at least a byte each. A JPEG has one of 8 bits per
+    /// pixel.
     ///
     /// # Errors
-    /// As [`decode`](Self::decode); compression by which colours are stored.
+    /// As [`decode`](Self::decode); also compression that stores colours.
     pub(crate) fn values(&self, limits: &Limits) -> Result<Vec<u8>> {
         self.area(limits)?;
         match self.layout.codec {
@@ -151,7 +152,7 @@ impl StoredTile {
         }
     }
 
-    /// Whether so many pixels are allowed.
+    /// Checks the number of pixels.
     fn area(&self, limits: &Limits) -> Result<()> {
         let Layout { width, height, .. } = self.layout;
         let pixels = u64::from(width) * u64::from(height);
@@ -162,7 +163,7 @@ impl StoredTile {
         Ok(())
     }
 
-    /// Samples as they were before they were compressed, a byte or more each.
+    /// Samples as they were before compression, of at least a byte each.
     fn samples(&self, limits: &Limits) -> Result<Vec<u8>> {
         let Layout { samples, bits, .. } = self.layout;
         let packed = self.layout.packed().filter(|packed| {
@@ -225,7 +226,7 @@ impl StoredTile {
         Error::Tile { tile: self.name.clone(), what: what.into() }
     }
 
-    /// All of it as bytes, for [`from_block`](Self::from_block) of the same version.
+    /// Serialises the tile for [`from_block`](Self::from_block) of the same version.
     pub fn to_block(&self) -> Vec<u8> {
         let layout = &self.layout;
         let mut block = Vec::with_capacity(HEADER + self.tables.len() + self.bytes.len() + 64);
@@ -256,10 +257,10 @@ impl StoredTile {
         block
     }
 
-    /// Out of the bytes of [`to_block`](Self::to_block), whose memory the tile shares.
+    /// Parses the bytes from [`to_block`](Self::to_block), and shares their memory.
     ///
     /// # Errors
-    /// Bytes that are something else.
+    /// Bytes that are not such a block.
     pub fn from_block(block: &Bytes) -> Result<Self> {
         Self::parse(block).ok_or_else(|| Error::Argument("the block is not a stored tile".into()))
     }

@@ -1,5 +1,5 @@
-//! Encryption of what web servers are asked, and whom to believe: the authorities of this system,
-//! or those in the file or directory that `SSL_CERT_FILE` or `SSL_CERT_DIR` names.
+//! TLS to web servers. The trusted authorities are those of this system, or those in the file or
+//! directory that `SSL_CERT_FILE` or `SSL_CERT_DIR` names.
 
 use std::sync::{Arc, OnceLock};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
@@ -9,7 +9,7 @@ struct Authorities {
     wrong: String,
 }
 
-/// Read once.
+/// The trusted authorities, read once.
 fn authorities() -> &'static Authorities {
     static FOUND: OnceLock<Authorities> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -20,17 +20,17 @@ fn authorities() -> &'static Authorities {
     })
 }
 
-/// Whether anybody is believed.
+/// Checks that there are trusted authorities.
 pub(crate) fn check() -> Result<(), String> {
     let Authorities { certificates, wrong } = authorities();
     if !certificates.is_empty() {
         return Ok(());
     }
     let install = "install ca-certificates, or set SSL_CERT_FILE";
-    Err(format!("https without certificates of authorities; {install}{wrong}"))
+    Err(format!("https needs certificates of authorities; {install}{wrong}"))
 }
 
-/// For all agents.
+/// The configuration of all agents.
 pub(crate) fn configuration() -> TlsConfig {
     let certificates = Arc::clone(&authorities().certificates);
     TlsConfig::builder()

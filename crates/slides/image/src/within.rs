@@ -1,4 +1,5 @@
-//! Which files belong to a directory, by where they really are: a symbolic link may lead elsewhere.
+//! Decides whether files belong to a directory by their real paths: a symbolic link may lead
+//! elsewhere.
 
 use crate::{Error, Result};
 use std::io::ErrorKind;
@@ -10,7 +11,7 @@ pub(crate) fn real(path: &Path) -> Result<PathBuf> {
     std::fs::canonicalize(path).map_err(io)
 }
 
-/// The real path of a file, which must be inside of a directory, whose real path is `root`.
+/// The real path of a file, which must be inside the directory whose real path is `root`.
 pub(crate) fn inside(path: &Path, root: &Path) -> Result<PathBuf> {
     let real = real(path)?;
     if real.starts_with(root) {

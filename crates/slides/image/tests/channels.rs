@@ -1,4 +1,4 @@
-//! Channels, focal planes and times: what other programs wrote, against numpy.
+//! Channels, focal planes and times in files written by other programs, compared with numpy.
 
 mod common;
 
@@ -29,7 +29,7 @@ impl Store for Memory {
     }
 }
 
-/// An image of 100 x 64 pixels in chunks of 64 x 64, with other axes and lengths of these.
+/// An image of 100 x 64 pixels in chunks of 64 x 64, with these other axes and lengths.
 fn image(axes: &str, shape: &str, chunks: &str, omero: &str) -> Result<Slide, Error> {
     let mut files = zarr_2("null", &[5; 64 * 64]);
     let array = String::from_utf8(files["0/.zarray"].clone()).unwrap();
@@ -63,10 +63,10 @@ fn counts_that_no_image_has_are_refused() {
         let error = image(AXES, shape, chunks, "null").err().unwrap().to_string();
         assert!(error.contains(what), "{shape} {chunks}: {error}");
     }
-    // An axis of which nobody knows what it is.
+    // An axis of unknown meaning.
     let error = image(r#""q", "c", "y", "x""#, "[2, 2, 64, 100]", "[1, 1, 64, 64]", "null");
     let error = error.err().unwrap().to_string();
-    assert!(error.contains("none of t, c, z, y and x, with 2 places"), "{error}");
+    assert!(error.contains("other than t, c, z, y and x, with 2 places"), "{error}");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn settings_that_make_no_sense_are_as_if_they_were_not_there() {
     };
     let measured = rendering("null");
     assert_eq!(measured.plane, Plane { z: 2, t: 0 });
-    // All pixels that there are have one value.
+    // All existing pixels have one value.
     let window = Window::new(5.0, 10.0).unwrap();
     assert_eq!(measured.layers[0].ink, Ink { colour: [0, 0, 255], window });
     for omero in [
@@ -100,7 +100,7 @@ fn settings_that_make_no_sense_are_as_if_they_were_not_there() {
         r#"{"channels": [{"color": "FF0000"}]}"#,
     );
     let told = &slide.unwrap().properties()["zarr.Rendering"].clone();
-    assert_eq!(told, "not applied: of 1 channels, but there are 2");
+    assert_eq!(told, "not applied: it describes 1 channels, but there are 2");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn what_a_slide_does_not_have_is_an_error() {
     assert!(slide.raw(1, (0, 0), 0, Plane::default()).is_err());
     assert_eq!(slide.raw(0, (1, 0), 0, Plane::default()).unwrap().width, 36);
     assert!(slide.tile(0, 0, 0).is_err());
-    // Slides without channels have none.
+    // Slides without channels have no raw samples.
     let plain = image(r#""c", "y", "x""#, "[3, 64, 100]", "[1, 64, 64]", "null").unwrap();
     assert!(plain.channels().is_empty() && plain.raw(0, (0, 0), 0, Plane::default()).is_err());
     let layers = vec![Layer { channel: 0, ink }];
@@ -169,7 +169,7 @@ fn optical_paths_of_dicom_are_as_numpy_blends_them() {
     assert_eq!(check("make_paths.py", &[], directory.path()), 4);
 }
 
-/// A TIFF of one grey page of 64 x 64 pixels with this description; the same bytes are its pixels.
+/// A TIFF with one grey page of 64 x 64 pixels and this description; the same bytes are its pixels.
 fn described(description: &str) -> Result<Slide, Error> {
     let mut text = description.as_bytes().to_vec();
     text.resize(4096, 0);
@@ -183,7 +183,7 @@ fn described(description: &str) -> Result<Slide, Error> {
 fn planes_that_a_tiff_does_not_have_are_not_shown() {
     let ome = |pixels: &str, data: &str| {
         let size = r#"SizeX="64" SizeY="64" Type="uint8" DimensionOrder="XYCZT""#;
-        // Of an attribute that is there twice, the second is wrong XML.
+        // If an attribute occurs twice, the XML is invalid.
         let size = match pixels.contains("Type=") || pixels.contains("Order=") {
             true => r#"SizeX="64" SizeY="64""#,
             false => size,
@@ -235,8 +235,8 @@ fn stacks_of_imagej_that_are_not_there_are_one_image() {
         ("images=2\nslices=2", "1 x 2 x 1 planes, 2 images, 1 pages"),
         ("images=3\nchannels=2", "2 x 1 x 1 planes, 3 images"),
         ("images=1\nchannels=4294967295\nslices=4294967295\nframes=4294967295", "4294967295 x"),
-        ("channels=0", "its counts are none"),
-        ("frames=18446744073709551616", "its counts are none"),
+        ("channels=0", "invalid counts"),
+        ("frames=18446744073709551616", "invalid counts"),
     ] {
         let slide = described(&format!("ImageJ=1.54f\n{words}\n")).unwrap();
         assert!(slide.channels().is_empty() && slide.planes() == (1, 1), "{words}");

@@ -1,6 +1,6 @@
-//! Images that others made for tests of their own, against other readers: each has the same pixels,
-//! is as near as its lossy compression lets decoders be, or is refused for the reason in
-//! tables/corpus. With `BLESS=1` in the environment, that table is written anew.
+//! Images from the test suites of other projects, compared with other readers: each has the same
+//! pixels, or is as near as its lossy compression lets decoders be, or is refused for the reason in
+//! tables/corpus. With `BLESS=1` in the environment, that table is rewritten.
 
 mod common;
 
@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How near pixels are, in dB (PSNR), where decoders may differ.
+/// Minimum similarity of pixels in dB (PSNR), for lossy compression.
 const NEAR: f64 = 40.0;
 
 /// The outcome for each image, by its path.
@@ -62,8 +62,8 @@ fn images_of_others_are_as_other_readers_see_them_or_refused() {
     assert!(missing.is_empty(), "docs/slides.md lacks:\n{}", missing.join("\n"));
 }
 
-/// The outcome for an image that is not wrong: `exact`, `near`, or the reason why it is refused. By
-/// libjpeg-turbo, where that may decode it, it must be as near at least.
+/// The outcome for an image: `exact`, `near`, or the reason why it is refused. If libjpeg-turbo may
+/// decode the image, the result must be at least as near. A wrong image is an error.
 fn both(place: &Path, of: &Value) -> Result<String, String> {
     let own = outcome(place, of, false)?;
     if of["lossy"] == true && !own.starts_with("refused") {
@@ -88,7 +88,7 @@ fn outcome(place: &Path, of: &Value, turbojpeg: bool) -> Result<String, String> 
     };
     let sizes: Vec<_> = slide.levels().iter().map(|level| (level.width, level.height)).collect();
     if let Some(why) = of["unread"].as_str() {
-        // It may turn out now that the pixels are broken.
+        // The pixels may only now turn out to be broken.
         return match read(&slide, 0) {
             Ok(_) => Err(format!("{sizes:?} is read, but the other reader says: {why}")),
             Err(error) => refused(error),
@@ -136,7 +136,8 @@ fn kind(path: &str) -> &'static str {
     }
 }
 
-/// The rows of the table in docs/slides.md: of each format, how many images have which outcome.
+/// The rows of the table in docs/slides.md: for each format, the number of images with each
+/// outcome.
 fn summary(found: &Outcomes) -> Vec<String> {
     let mut counts: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
     for (path, outcome) in found {
@@ -157,7 +158,7 @@ fn summary(found: &Outcomes) -> Vec<String> {
     counts.into_iter().map(row).collect()
 }
 
-/// The same with each reason, for whoever reads the test's output.
+/// The same with each reason, for the test's output.
 fn reasons(found: &Outcomes) -> String {
     let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for (path, outcome) in found {

@@ -1,5 +1,5 @@
-//! Slides in DICOM, made by pydicom of the tiles of a TIFF, against that TIFF and against what
-//! pydicom reads.
+//! DICOM slides that pydicom makes from the tiles of a TIFF, compared with that TIFF and with
+//! pydicom's own reading.
 
 mod common;
 
@@ -9,7 +9,7 @@ use seekwire_slides_image::{FileSource, sniff};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Writes the tiles of a level as frames, each to a file, and says what they are.
+/// Writes the tiles of a level as frames, each to a file, and returns their description.
 fn frames(slide: &Slide, level: usize, directory: &Path) -> Value {
     let found = slide.levels()[level];
     let directory = directory.join(format!("frames-{level}"));
@@ -41,7 +41,7 @@ fn stored(tile: &StoredTile) -> Vec<u8> {
     tile.jpeg().unwrap().unwrap_or_else(|| tile.bytes().to_vec())
 }
 
-/// A description with some values changed.
+/// A description with some changed values.
 fn with(mut of: Value, changes: Value) -> Value {
     let Value::Object(changes) = changes else { panic!("{changes}") };
     for (key, value) in changes {
@@ -87,7 +87,7 @@ fn a_series_is_the_tiff_that_it_was_made_of() {
             ),
             with(small.clone(), json!({"file": file("d"), "table": "extended"})),
             with(small.clone(), json!({"file": file("e"), "kind": "THUMBNAIL", "table": "none"})),
-            // None of a slide.
+            // Not part of a slide.
             with(small, json!({"file": file("f"), "class": "1.2.840.10008.5.1.4.1.1.2"})),
         ],
     );
@@ -120,7 +120,7 @@ fn a_series_is_the_tiff_that_it_was_made_of() {
         web(&slide, &tiff);
     }
 
-    // As one file on a web server is, with a part of its frames.
+    // A single file, as on a web server, with some of its frames.
     let alone = Slide::from_source(FileSource::open(&file("d")).unwrap(), Limits::default());
     same(&alone.unwrap(), 0, &tiff, 2);
     let alone = Slide::from_source(FileSource::open(&file("a")).unwrap(), Limits::default());
@@ -131,7 +131,7 @@ fn a_series_is_the_tiff_that_it_was_made_of() {
     assert!(error.to_string().contains("5.1.4.1.1.2"), "{error}");
 }
 
-/// What DICOMweb gives out.
+/// Checks the data served by DICOMweb.
 fn web(slide: &Slide, tiff: &Slide) {
     let dicom = slide.dicom().unwrap();
     assert_eq!((dicom.study(), dicom.series()), ("1.2.826.0.1.1", "1.2.826.0.1.2"));
@@ -198,7 +198,8 @@ fn pixels_of_all_kinds_are_read_native_and_in_rle() {
     vips(directory, &format!("tiffsave grey.v grey.tif {save}"));
     vips(directory, "invert grey.v inverted.v");
     vips(directory, &format!("tiffsave inverted.v inverted.tif {save}"));
-    // Planes instead of pixels: three images below each other, as one of a third of the height.
+    // Planes instead of pixels: three images below each other, stored as one of a third of the
+    // height.
     vips(directory, "extract_area base.v tile.v 0 0 240 208");
     for band in 0..3 {
         vips(directory, &format!("extract_band tile.v band-{band}.v {band}"));
@@ -237,7 +238,8 @@ fn pixels_of_all_kinds_are_read_native_and_in_rle() {
         let slide = open(&directory.join(name).join("native"));
         let tiff = open(&directory.join(format!("{of}.tif")));
         let (ours, theirs) = (whole(&slide, 0), whole(&tiff, 0));
-        // Of twelve bits the largest is white, and of sixteen everything from 255 * 256 on.
+        // With twelve bits, only the largest value is white; with sixteen, everything from 255 *
+        // 256 on.
         let most = if *name == "twelve" { 1 } else { 0 };
         let far = ours.pixels().iter().zip(theirs.pixels()).filter(|(a, b)| a.abs_diff(**b) > most);
         assert_eq!(far.count(), 0, "{name}");

@@ -1,4 +1,4 @@
-//! Tiles that the file has without bytes.
+//! Tiles without bytes in the file.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn empty_tiles_are_drawn_from_the_next_larger_level() {
         let ratio = psnr(&ours, &seen);
         assert!(ratio > 45.0, "level {level}: {ratio} dB");
     }
-    // The one tile that no level has is white, and so is a quarter of a tile that is drawn from it.
+    // The one tile that no level has is white, and so is a quarter of a tile drawn from it.
     let pixel = |level, x, y| {
         let region = seekwire_slides_image::Region { x, y, width: 1, height: 1 };
         ours.read(level, region).unwrap().into_pixels()
@@ -29,7 +29,7 @@ fn empty_tiles_are_drawn_from_the_next_larger_level() {
     assert_eq!(pixel(0, 200, 200), [255; 3]);
     assert_eq!(pixel(1, 100, 100), [255; 3]);
     assert_ne!(pixel(1, 10, 10), [255; 3]);
-    // As another process sees it, that has only the tile.
+    // As another process sees it that has only the tile.
     let tile = ours.tile(1, 0, 0).unwrap();
     let elsewhere = seekwire_slides_image::StoredTile::from_block(&tile.to_block().into()).unwrap();
     let elsewhere = elsewhere.decode(&Limits::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Files that are broken or made to do harm: an error for each, within the limits.
+//! Malformed and malicious files: each gives an error, within the limits.
 
 mod common;
 
@@ -68,7 +68,7 @@ fn what_is_wrong_is_said() {
 #[test]
 fn pixels_that_are_black_or_white_as_readers_please_are_refused() {
     let mut bytes = tiff(&[], 0, &[7; 4096]);
-    // The tag of the photometric interpretation becomes one that nobody knows.
+    // Replaces the tag of the photometric interpretation with an unknown one.
     let at = bytes.windows(2).position(|tag| tag == 262_u16.to_le_bytes()).unwrap();
     bytes[at..at + 2].copy_from_slice(&65_000_u16.to_le_bytes());
     let error = open(bytes).err().unwrap().to_string();
@@ -79,14 +79,15 @@ fn pixels_that_are_black_or_white_as_readers_please_are_refused() {
 fn tables_of_many_directories_count_together() {
     const LENGTH: u32 = 1 << 20;
     const COUNT: u32 = 8;
-    // The tables of each begin so many bytes after those of the one before.
+    // The tables of each begin `step` bytes after those of the previous one.
     let open = |step: u32| {
         let below = |place| {
             let jpeg = [(254, LONG, 1, 1), (259, SHORT, 1, 7), (347, 7, LENGTH, place)];
             tiff(&jpeg, 0, &[1])[8..].to_vec()
         };
         let size = below(0).len() as u32;
-        // After the main directory of eleven entries: where the others are, they, and the tables.
+        // After the main directory of eleven entries: the list of the others, the others, and the
+        // tables.
         let list = 8 + 2 + 12 * 11 + 4;
         let first = list + 4 * COUNT;
         let tables = first + COUNT * size;
@@ -100,7 +101,7 @@ fn tables_of_many_directories_count_together() {
         let limits = Limits { tables: 4 << 20, ..Limits::default() };
         Slide::from_source(MemorySource::new("hostile.tif", tiff(&main, 0, &rest)), limits)
     };
-    // All at the same place are one.
+    // Tables at the same place count once.
     assert!(open(0).is_ok());
     let error = open(1).err().unwrap();
     assert!(matches!(error, Error::Limit { .. }), "{error}");
@@ -123,7 +124,7 @@ fn a_colour_profile_has_a_limit_of_its_own() {
     let most = Limits::default().profile as u32;
     let of = |length: u32| {
         let rest = vec![0; length as usize];
-        // It begins where the tile does.
+        // The profile begins where the tile does.
         open(tiff(&[(34675, 7, length, 8 + 2 + 12 * 10 + 4)], 0, &rest))
     };
     assert_eq!(of(most).unwrap().icc().map(<[u8]>::len), Some(most as usize));
@@ -142,7 +143,7 @@ fn what_is_not_applied_or_elsewhere_is_said() {
     let entries = [(270, 2, xml.len() as u32, 8 + 2 + 12 * 10 + 4)];
     let error = open(tiff(&entries, 0, xml)).err().unwrap().to_string();
     assert!(error.contains("\"a.companion.ome\""), "{error}");
-    // Places of tiles by the tags for strips.
+    // Places of tiles in the tags for strips.
     let mut bytes = tiff(&[], 0, &[7; 4096]);
     for (tag, other) in [(324_u16, 273_u16), (325, 279)] {
         let at = (10..).step_by(12).find(|at| bytes[*at..*at + 2] == tag.to_le_bytes()).unwrap();
@@ -166,7 +167,7 @@ fn a_bomb_is_not_unpacked() {
     let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
     packer.write_all(&vec![0; 32 << 20]).unwrap();
     let bytes = tiff(&[(259, SHORT, 1, 8)], 0, &packer.finish().unwrap());
-    // Only what fits into the tile is.
+    // Only as much is read as fits into the tile.
     read(&open(bytes).unwrap()).unwrap();
 }
 
@@ -174,7 +175,7 @@ fn a_bomb_is_not_unpacked() {
 fn a_real_slide_cut_or_changed_anywhere_does_no_harm() {
     let whole = std::fs::read(aperio()).unwrap();
     let directory = 1_275_950;
-    // Cut in and after the first directory; after that what is missing belongs to other images.
+    // Cut in and after the first directory; beyond that, the missing bytes belong to other images.
     for length in (directory - 3..directory + 2200).step_by(97).chain([100, 1_474_370, 1_938_900]) {
         assert!(open(whole[..length].to_vec()).is_err(), "{length}");
     }

@@ -1,4 +1,4 @@
-//! DICOM that is broken or made to do harm: an error for each, within the limits.
+//! Malformed and malicious DICOM: each gives an error, within the limits.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn read(slide: &Slide) -> Result<Vec<u8>, Error> {
     slide.read(0, region).map(|raster| raster.pixels().to_vec())
 }
 
-/// All that can be asked of a slide, whatever comes of it.
+/// Makes every kind of request to a slide and ignores the results.
 fn ask(slide: &Slide) {
     let _ = read(slide);
     for instance in slide.dicom().unwrap().instances() {
@@ -92,13 +92,13 @@ fn what_is_wrong_is_said() {
     let tile = jpeg();
     let whole = encapsulated(&[&tile, &tile], true);
     let mut loops = whole.clone();
-    // The offset of the second frame, which is that of the first.
+    // The offset of the second frame equals that of the first.
     loops[12 + 8 + 4..12 + 8 + 8].fill(0);
     let mut beyond = whole.clone();
     beyond[12 + 8 + 7] = 0x7f;
     let few = encapsulated(&[&tile], true);
     for (pixels, what) in [
-        (&native(2 * 64 * 64), "not as the transfer syntax says"),
+        (&native(2 * 64 * 64), "do not match the transfer syntax"),
         (&loops, "not in order"),
         (&beyond, "beyond the end"),
         (&few, "places of 1 frames"),
@@ -110,14 +110,14 @@ fn what_is_wrong_is_said() {
     }
     let slide = open(Dataset::slide().file(JPEG, &encapsulated(&[&tile], false))).unwrap();
     let error = read(&slide).unwrap_err().to_string();
-    assert!(error.contains("frames end before the one of number 2"), "{error}");
+    assert!(error.contains("the frames end before frame 2"), "{error}");
     for syntax in ["1.2.840.10008.1.2", "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.1.99", "1.2.3"] {
         let error = open(Dataset::slide().file(syntax, &native(8192))).err().unwrap();
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     }
 }
 
-/// A frame in RLE: how many segments it says there are, where they begin, and its bytes after that.
+/// An RLE frame: the number of segments, their offsets, and the bytes that follow.
 fn rle(segments: u32, starts: &[u32], bytes: &[u8]) -> Vec<u8> {
     let numbers = [segments].into_iter().chain(starts.iter().copied()).chain([0; 15]).take(16);
     numbers.flat_map(u32::to_le_bytes).chain(bytes.iter().copied()).collect()
@@ -125,7 +125,7 @@ fn rle(segments: u32, starts: &[u32], bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn frames_in_rle_are_whole_or_an_error() {
-    // 32 runs of 128 bytes of the value 7: 64 x 64 pixels. What follows them is left out.
+    // 32 runs of 128 bytes of the value 7: 64 x 64 pixels. Bytes after them are ignored.
     let runs = [129, 7].repeat(32);
     let more = [&runs[..], &[128, 128, 255, 9, 0]].concat();
     let read = |dataset: &Dataset, frame: &[u8]| {
@@ -153,7 +153,7 @@ fn frames_in_rle_are_whole_or_an_error() {
         let error = read(&dataset, &frame).unwrap_err().to_string();
         assert!(error.contains(what), "{what}: {error}");
     }
-    // Segments out of order, of samples of 16 bits; then in order, with 7 as the upper byte.
+    // Segments out of order, of 16-bit samples; then in order, with 7 as the upper byte.
     let mut wide = Dataset::slide();
     wide.short(0x0028_0100, 16);
     wide.short(0x0028_0101, 16);
@@ -162,12 +162,12 @@ fn frames_in_rle_are_whole_or_an_error() {
     assert!(error.contains("out of place"), "{error}");
     assert_eq!(read(&wide, &rle(2, &[64, 128], &both)).unwrap(), vec![7; 100 * 64 * 3]);
     let error = open(Dataset::slide().file(RLE, &native(2 * 64 * 64))).err().unwrap().to_string();
-    assert!(error.contains("not as the transfer syntax says"), "{error}");
+    assert!(error.contains("do not match the transfer syntax"), "{error}");
 }
 
-/// Sequences in sequences.
+/// Nested sequences.
 fn deep(levels: usize) -> Vec<u8> {
-    // Of a tag that is gone into.
+    // A sequence that is entered.
     let start = sequence(0x0048_0105, &[], true);
     (0..levels).fold(start, |inner, _| sequence(0x0048_0105, &[inner], false))
 }
@@ -175,7 +175,7 @@ fn deep(levels: usize) -> Vec<u8> {
 #[test]
 fn a_dataset_has_a_limit() {
     let mut dataset = Dataset::slide();
-    // A sequence of many items for nothing.
+    // A sequence of many useless items.
     dataset.set(0x0020_9311, "CS", b"TILED_SPARSE");
     let items = vec![Vec::new(); 10_000];
     dataset.insert(0x5200_9230, sequence(0x5200_9230, &items, false));
@@ -190,7 +190,7 @@ fn a_dataset_has_a_limit() {
 #[test]
 fn values_in_json_are_counted_while_they_are_written() {
     let mut dataset = Dataset::slide();
-    // A million values of nothing, which are null.
+    // A million empty values, which become null.
     dataset.set(0x0008_0119, "UC", &vec![b'\\'; 1 << 20]);
     let file = dataset.file(NATIVE, &native(2 * 64 * 64));
     let open = |tables: u64| {
@@ -200,7 +200,7 @@ fn values_in_json_are_counted_while_they_are_written() {
     let json = |slide: &Slide| slide.dicom().unwrap().instance("1.2.3").unwrap().json("bulk");
     let error = json(&open(2 << 20)).unwrap_err();
     assert!(matches!(error, Error::Limit { .. }), "{error}");
-    // Not when all of them are there.
+    // Refused before all of them are written.
     assert!(error.to_string().contains("a dataset of 209715"), "{error}");
     let whole: serde_json::Value = serde_json::from_str(&json(&open(16 << 20)).unwrap()).unwrap();
     let values = whole["00080119"]["Value"].as_array().unwrap();
@@ -223,7 +223,7 @@ fn frames_behind_many_items_are_found_in_several_calls() {
     assert!(matches!(error, Error::Limit { .. }), "{error}");
     assert_eq!(instance.frame(2).unwrap(), tile);
     let error = instance.frame(3).unwrap_err().to_string();
-    assert!(error.contains("frames end before the one of number 3"), "{error}");
+    assert!(error.contains("the frames end before frame 3"), "{error}");
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn a_series_has_one_limit_and_copies_cost_nothing() {
         std::fs::write(directory.join(uid), dataset.file(JPEG, &encapsulated(&frames, true)))
     };
     let open = |name: &str| {
-        // Of the places of 2000 frames twice.
+        // The offsets of 2000 frames, twice.
         let limits = Limits { tables: 40_000, ..Limits::default() };
         Slide::open(directory.join(name).to_str().unwrap(), limits)
     };

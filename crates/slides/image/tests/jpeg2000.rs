@@ -1,5 +1,5 @@
-//! JPEG 2000 in TIFF, Aperio SVS and DICOM, against what OpenJPEG decodes; streams that are broken, and
-//! streams that ask for more than they may have.
+//! JPEG 2000 in TIFF, Aperio SVS and DICOM, compared with OpenJPEG; malformed streams, and streams
+//! that need more resources than they may have.
 
 mod common;
 
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
-/// Tells a test that it runs in a process that may have little memory.
+/// Set if the test runs in a process with little memory.
 const BOUNDED: &str = "SEEKWIRE_TEST_BOUNDED";
 
-/// Where lossy coefficients or differences of colour are rounded, by how much pixels may differ.
+/// How much pixels may differ, because lossy coefficients or colour differences are rounded.
 fn tolerance(name: &str) -> u8 {
     match name {
         _ if name.contains("lossy") || name.contains("ict") => 1,
@@ -48,7 +48,7 @@ fn tiles_are_as_openjpeg_decodes_them() {
         if !name.ends_with(".tif") && !name.ends_with(".svs") {
             continue;
         }
-        // OpenSlide is not asked for what is read here.
+        // Files supported here are not passed to OpenSlide.
         let limits = Limits { openslide: true, ..Limits::default() };
         let slide = Slide::open(path.to_str().unwrap(), limits).unwrap();
         assert_eq!(slide.format(), if name.ends_with(".svs") { "aperio" } else { "tiff" });
@@ -119,7 +119,7 @@ fn a_codestream_in_several_tiles_is_put_together() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     common::base(directory);
-    // Odd in both directions, and so are the tiles at the borders.
+    // Not a multiple of the tile size in either direction.
     vips(directory, "extract_area base.v even.v 0 0 208 176");
     vips(directory, "jp2ksave even.v made.jp2 --lossless --tile-width 64 --tile-height 48");
     let file = std::fs::read(directory.join("made.jp2")).unwrap();
@@ -131,10 +131,10 @@ fn a_codestream_in_several_tiles_is_put_together() {
         common::psnr(&slide.read(0, all).unwrap(), &common::ppm(directory, "even.v")),
         f64::INFINITY
     );
-    // The same in a file of JPEG 2000.
+    // The same in a JPEG 2000 file.
     let error = colours((208, 176), &file).unwrap().read(0, all).unwrap_err();
     assert!(error.to_string().contains("a file of JPEG 2000 (JP2), not a codestream"), "{error}");
-    // A tile that is not there would be grey.
+    // A missing tile would be grey.
     let places: Vec<usize> =
         (0..stream.len() - 4).filter(|at| stream[*at..*at + 4] == [0xff, 0x90, 0, 10]).collect();
     assert_eq!(places.len(), 16);
@@ -171,7 +171,7 @@ fn changed(at: usize, bytes: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// Where in the waves the sizes, the coding style, the steps and the only part begin.
+/// Offsets in the waves of the sizes, the coding style, the steps and the only part.
 const SIZ: usize = 6;
 const COD: usize = 49;
 const QCD: usize = 66;
@@ -189,8 +189,8 @@ fn a_cut_codestream_is_an_error() {
         let error = shown(&stream[..length]).unwrap_err();
         assert!(matches!(error, Error::Tile { .. }), "{length}: {error:?}");
         assert!(error.to_string().contains("its JPEG 2000: "), "{length}: {error}");
-        // With an end where it is cut, and with a length that fits, but for the last packets: these are a
-        // byte each, which says that nothing is in them.
+        // Ends at the cut, with a matching length, without the last packets: these are one byte
+        // each, which means that they are empty.
         if length + 2 > stream.len() {
             continue;
         }
@@ -208,7 +208,7 @@ fn a_cut_codestream_is_an_error() {
     }
     // Only the end marker is missing, or other bytes follow it.
     assert!(shown(&stream[..stream.len() - 2]).is_ok_and(|other| other == picture));
-    // A part of two, with the end marker and without.
+    // A part of two, with and without the end marker.
     let half = changed(SOT + 11, &[2]);
     for stream in [&half[..], &half[..half.len() - 2]] {
         let error = shown(stream).unwrap_err().to_string();
@@ -222,7 +222,7 @@ fn a_cut_codestream_is_an_error() {
         let error = shown(&cut).unwrap_err().to_string();
         assert!(error.contains("some of its packets are missing"), "{length}: {error}");
     }
-    // Parameters of the tile, the same as those of the whole, and other ones.
+    // Parameters in the tile: the same as those of the whole, and others.
     let with = |own: &[u8]| {
         let mut stream = [&stream[..SOT + 12], own, &stream[SOT + 12..]].concat();
         let length = (stream.len() - 2 - SOT) as u32;
@@ -233,19 +233,16 @@ fn a_cut_codestream_is_an_error() {
     assert!(with(coding).is_ok_and(|other| other == picture));
     let steps = &stream[QCD - 4..SOT];
     assert!(with(steps).is_ok_and(|other| other == picture));
-    // Those of a component come after those of all, which would take their place.
+    // Those of a component follow those of all, which the decoder would use instead.
     let own = [&[0xff, 0x5d, 0, steps[3] + 1, 0], &steps[4..]].concat();
     assert!(with(&[steps, &own].concat()).is_ok_and(|other| other == picture));
     let error = with(&[&own[..], steps].concat()).unwrap_err().to_string();
-    assert!(error.contains("a tile of it has a marker that is not read: ff5c"), "{error}");
+    assert!(error.contains("a tile of it has an unsupported marker: ff5c"), "{error}");
     for (at, other) in [(4, 0), (6, 2), (8, 1), (9, 1), (10, 3), (12, 1), (13, 1), (14, 0x77)] {
         let mut own = coding.to_vec();
         own[at] = other;
         let error = with(&own).unwrap_err().to_string();
-        assert!(
-            error.contains("a tile of it has a marker that is not read: ff52"),
-            "{at}: {error}"
-        );
+        assert!(error.contains("a tile of it has an unsupported marker: ff52"), "{at}: {error}");
     }
     assert!(shown(&[&stream[..], &[0; 9]].concat()).is_ok_and(|other| other == picture));
     let error = shown(&[]).unwrap_err().to_string();
@@ -278,27 +275,27 @@ fn headers_that_do_not_fit_the_tile_are_refused() {
         (changed(COD + 8, &[0x48]), "its COD is broken"),
         (changed(COD + 5, &[33]), "its COD is broken"),
         (changed(COD - 4, &[0xff, 0x50]), "High-Throughput JPEG 2000"),
-        (changed(COD - 4, &[0xff, 0x60]), "a marker that is not read: ff60"),
-        (changed(QCD, &[0x43]), "a marker that is not read: ff5c"),
+        (changed(COD - 4, &[0xff, 0x60]), "an unsupported marker: ff60"),
+        (changed(QCD, &[0x43]), "an unsupported marker: ff5c"),
         // More bit-planes than samples can have.
-        (changed(QCD, &[0xe2, 0xff]), "a marker that is not read: ff5c"),
-        (changed(SOT + 4, &[0, 1]), "a part is of no tile"),
+        (changed(QCD, &[0xe2, 0xff]), "an unsupported marker: ff5c"),
+        (changed(SOT + 4, &[0, 1]), "a part belongs to no tile"),
         (changed(SOT + 10, &[1]), "not in order"),
         (changed(SOT + 6, &word(13)), "it is cut"),
-        (changed(SOT + 6, &word(74)), "another length"),
+        (changed(SOT + 6, &word(74)), "wrong length"),
         (changed(SOT + 6, &word(u32::MAX)), "it is cut"),
     ] {
         let error = shown(&stream).unwrap_err();
         assert!(matches!(error, Error::Tile { .. }), "{what}: {error:?}");
         assert!(error.to_string().contains(what), "{what}: {error}");
     }
-    // Fewer bits than the slide stores would be dark.
+    // Fewer bits than the slide declares would be shown dark.
     let of = [(258, SHORT, 1, 16), (259, SHORT, 1, 34712)];
     let bytes = seeds::tiff(&of, 0, &changed(SIZ + 36, &[11]));
     let slide = Slide::from_source(MemorySource::new("deep.tif", bytes), Limits::default());
     let error = slide.unwrap().read(0, AREA).unwrap_err().to_string();
     assert!(error.contains("samples of 12 bits, not 16"), "{error}");
-    // Many tiles in a large one.
+    // Many tiles within a large one.
     let stream =
         changed(SIZ + 2, &[word(128), word(128), [0; 4], [0; 4], word(1), word(1)].concat());
     let size = [256, 257, 322, 323].map(|tag| (tag, seeds::LONG, 1, 128));
@@ -311,7 +308,7 @@ fn headers_that_do_not_fit_the_tile_are_refused() {
 #[test]
 fn broken_codestreams_take_little_memory() {
     let own = std::env::current_exe().unwrap();
-    // The program itself, its threads, and a little for what is decoded.
+    // Memory for the program itself, its threads, and a little for decoding.
     let run_bounded = "ulimit -v 400000 && exec \"$0\" \"$@\"";
     let output = run(Command::new("sh")
         .args(["-c", run_bounded])
@@ -327,7 +324,7 @@ fn broken_codestreams_take_little_memory() {
 fn read_broken_codestreams() {
     assert!(std::env::var_os(BOUNDED).is_some());
     let stream = seeds::jpeg_2000();
-    // Panics of the decoder are expected, and many.
+    // The decoder is expected to panic often.
     std::panic::set_hook(Box::new(|_| {}));
     let look = |stream: &[u8], told: String| match shown(stream) {
         Ok(raster) => assert_eq!((raster.width(), raster.height()), (64, 64), "{told}"),
@@ -365,7 +362,7 @@ fn read_broken_codestreams() {
             assert!(error.contains("its precincts and code-blocks may take"), "{told}: {error}");
         }
     }
-    // A strip of many small code-blocks, whose tag trees are much larger than what is in them.
+    // A strip of many small code-blocks, whose tag trees are much larger than their contents.
     let (width, height) = (4_u32, 1_u32 << 15);
     let [wide, high] = [width, height].map(u32::to_be_bytes);
     let mut strip = changed(SIZ + 2, &[wide, high, [0; 4], [0; 4], wide, high].concat());

@@ -1,4 +1,4 @@
-//! TIFF in random layouts, against what tifffile reads.
+//! TIFF in random layouts, compared with tifffile.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::{base, make, open, ppm, psnr, vips, whole};
 use seekwire_slides_image::{Limits, Region, Slide};
 use std::path::Path;
 
-/// Layouts that each run of the tests draws anew, after a seed that is in the message of a failure.
+/// Number of random layouts in each run of the tests; a failure reports the seed.
 const LAYOUTS: usize = 150;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Levels in TIFF: labels, masks and thumbnails never pass for one.
+//! Levels in TIFF: labels, masks and thumbnails are never mistaken for levels.
 
 mod common;
 
@@ -7,7 +7,7 @@ use seekwire_slides_image::{Raster, Region};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// Size and hash, as the program that made the files writes them.
+/// Size and hash, in the format of the program that made the files.
 fn described(raster: &Raster) -> Value {
     let hash: String =
         Sha256::digest(raster.pixels()).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -36,13 +36,13 @@ fn only_what_is_certainly_a_level_is_shown_as_tissue() {
             .map(|name| (name.to_owned(), described(&slide.associated(name).unwrap().unwrap())))
             .collect();
         assert_eq!(Value::from(associated), expected["associated"], "{name}");
-        // At any scale there is tissue, and no part of a label or mask.
+        // Tissue is shown at any scale, and no part of a label or mask.
         let all = Region { x: 0, y: 0, width: 1024, height: 1024 };
         for side in [1024, 512, 256, 128, 64] {
             let view = slide.render(all, side, side).unwrap();
             assert!(view.pixels().iter().all(|sample| *sample < 160), "{name} at {side}");
         }
-        // Pages that are neither are named as not shown.
+        // Pages that are neither are listed as not shown.
         let complete = ["plain", "label_by_name", "tiled_thumbnail_in_front", "aperio"];
         let complete = complete.contains(&name) || name == "ome_with_the_label_first";
         let others = slide.properties().get("tiff.NotShown");

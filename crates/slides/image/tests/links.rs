@@ -1,4 +1,4 @@
-//! Symbolic links in slides that are directories: they lead no further than they may.
+//! Symbolic links in slides that are directories: they are followed only as far as allowed.
 
 mod common;
 
@@ -55,7 +55,7 @@ fn chunks_are_inside_of_the_directory_or_of_a_larger_one() {
         let error = read(&within(&root).unwrap()).unwrap_err();
         assert!(error.contains("0/1.0.0: a symbolic link"), "{error}");
     }
-    // What there is not is white, and what leads to nothing is not there.
+    // A missing chunk is white, and a dangling link counts as missing.
     lead_to(Path::new("nowhere"));
     assert_eq!(read(&within(&root).unwrap()).unwrap()[..3], [5, 9, 5]);
 
@@ -138,7 +138,7 @@ fn the_beginning_of_a_file_says_of_which_series_it_is() {
     let json: serde_json::Value = serde_json::from_str(&heading.json).unwrap();
     assert_eq!(json["00100020"], serde_json::json!({"vr": "LO", "Value": ["number 7"]}));
     assert_eq!(json.as_object().unwrap().len(), 3, "{json}");
-    // The rest is not looked at, and broken beginnings do no harm.
+    // The rest is not examined, and malformed beginnings do no harm.
     for length in (0..whole.len().min(4000)).step_by(11) {
         fs::write(&file, &whole[..length]).unwrap();
         let _ = Heading::read(&file, &Limits::default());

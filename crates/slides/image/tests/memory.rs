@@ -1,5 +1,6 @@
-//! No memory of the process reaches a picture: a buffer not written in full is an error. Before each
-//! slide is opened, memory is filled with a pattern and given back: the next buffers have it.
+//! No uninitialised memory reaches a picture: a buffer that is not fully written is an error.
+//! Before each slide is opened, memory is filled with a pattern and freed, so that the next buffers
+//! contain it.
 
 mod common;
 
@@ -8,15 +9,15 @@ use seekwire_slides_image::{Format, Limits, Raster, Region, Result, Slide};
 use std::path::Path;
 use std::process::Command;
 
-/// Tells the test that it runs in a process whose memory is filled.
+/// Set if the test runs in a process whose memory is filled.
 const FILLED: &str = "SEEKWIRE_TEST_FILLED";
-/// The pattern: an opaque pixel in the order of OpenSlide (blue, green, red, alpha).
+/// The pattern: an opaque pixel in OpenSlide's byte order (blue, green, red, alpha).
 const PATTERN: [u8; 4] = [93, 162, 94, 255];
-/// The same as OpenSlide's pixels are shown.
+/// The pattern as shown in OpenSlide's pixels.
 const SHOWN: [u8; 3] = [94, 162, 93];
-/// As many patterns one after the other are no chance.
+/// Number of consecutive patterns that rules out a coincidence.
 const RUN: usize = 8;
-/// Changed copies of each file that are read.
+/// Number of modified copies of each file that are read.
 const CHANGED: u32 = 5;
 
 #[test]
@@ -25,9 +26,9 @@ fn no_picture_has_memory_of_the_process() {
     let name = "read_all_kinds_of_files_with_memory_filled";
     let mut command = Command::new(own);
     command.args(["--exact", "--ignored", "--nocapture", name]).env(FILLED, "1");
-    // GLib has an allocator of its own for small pieces, of which OpenSlide makes its tiles.
+    // GLib has its own allocator for small blocks, which OpenSlide uses for tiles.
     command.env("G_SLICE", "always-malloc");
-    // No memory goes back to the system, which would clear it.
+    // Memory is not returned to the system, which would clear it.
     for name in ["MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"] {
         command.env(name, "1000000000");
     }
@@ -46,7 +47,7 @@ fn read_all_kinds_of_files_with_memory_filled() {
     for kind in ["plain", "philips", "small"] {
         make("make_tiff.py", &[Path::new(kind), &directory.join(format!("{kind}.tif"))]);
     }
-    // Values that are no pattern.
+    // Values that do not match the pattern.
     base(directory);
     vips(directory, "extract_area base.v part.v 100 100 400 300");
     vips(directory, "linear part.v soft.v 0.2 100");
@@ -68,7 +69,7 @@ fn read_all_kinds_of_files_with_memory_filled() {
         let changed = directory.join("changed");
         let mut state = whole.len() as u32 | 1;
         let mut next = |below: usize| {
-            // Numerical Recipes: good enough to choose a place.
+            // Numerical Recipes' generator: good enough to choose a place.
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (state >> 8) as usize % below
         };
@@ -95,7 +96,7 @@ fn limits() -> Limits {
     Limits { openslide: true, tile_pixels: 1 << 20, region_pixels: 1 << 22, ..Limits::default() }
 }
 
-/// Looks for patterns in all that a slide shows; how many pictures there were.
+/// Looks for patterns in everything that a slide shows. Returns the number of pictures.
 fn look(slide: Result<Slide>, path: &Path, number: u32) -> usize {
     let Ok(slide) = slide else { return 0 };
     let mut pictures: Vec<Result<Raster>> = Vec::new();
@@ -130,7 +131,7 @@ fn has_pattern(bytes: &[u8]) -> bool {
         .any(|pattern| bytes.windows(pattern.len()).any(|part| part == pattern))
 }
 
-/// Fills free memory with the pattern: pieces as large as tiles, and the many that are smaller.
+/// Fills free memory with the pattern: blocks as large as tiles, and many smaller ones.
 fn fill_memory() {
     let pieces = [(1 << 20, 4), (1 << 18, 16), (1 << 16, 16), (1 << 12, 64)];
     let filled = pieces.map(|(size, count)| vec![PATTERN.repeat(size / 4); count]);

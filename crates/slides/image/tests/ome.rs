@@ -1,4 +1,4 @@
-//! OME-TIFF as another program writes it.
+//! OME-TIFF written by another program.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::{make, open, whole};
 use seekwire_slides_image::{Limits, MemorySource, Slide};
 use std::path::Path;
 
-/// Red goes across, green goes down, as far as there are values.
+/// Red increases to the right, green downwards, until the range of values ends.
 fn expected(width: u32, height: u32, step: u32) -> Vec<u8> {
     let rows = (0..height).flat_map(|y| (0..width).map(move |x| (x, y)));
     rows.flat_map(|(x, y)| [(x * step) as u8, (y * step) as u8, 9]).collect()
@@ -41,7 +41,7 @@ fn levels_label_and_scale_of_an_ome_tiff() {
         assert!(label.pixels() == expected(256, 100, 2));
     }
 
-    // Cut in the middle of its last level, and with a description that is no XML.
+    // Cut in the middle of its last level, and with a description that is not XML.
     let bytes = std::fs::read(&file).unwrap();
     let opened = |bytes: Vec<u8>| {
         Slide::from_source(MemorySource::new("ome.tif", bytes), Limits::default()).map(drop)
@@ -55,5 +55,5 @@ fn levels_label_and_scale_of_an_ome_tiff() {
     let at = broken.windows(7).position(|part| part == b"IFD=\"0\"").unwrap();
     broken[at + 5] = b'9';
     let error = opened(broken).unwrap_err().to_string();
-    assert!(error.contains("a directory that is not there"), "{error}");
+    assert!(error.contains("a directory that does not exist"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Slides through OpenSlide, which scripts/deps test installs, and as they are without it.
+//! Slides read through OpenSlide, which scripts/deps test installs, and the behaviour without it.
 
 mod common;
 
@@ -7,10 +7,10 @@ use seekwire_slides_image::{Error, Limits, Region, Slide};
 use std::path::Path;
 use std::process::Command;
 
-/// Tells a test that it runs in a process where OpenSlide cannot be loaded.
+/// Set if a test runs in a process where OpenSlide cannot be loaded.
 const WITHOUT: &str = "SEEKWIRE_TEST_WITHOUT_OPENSLIDE";
 
-/// Tells one that it is version 4 that is loaded.
+/// Set if version 4 is the one loaded.
 const NEWER: &str = "SEEKWIRE_TEST_NEWER_OPENSLIDE";
 
 fn allowed() -> Limits {
@@ -30,7 +30,7 @@ fn a_real_slide_is_the_same_through_openslide() {
     assert_eq!(theirs.properties()["aperio.AppMag"], ours.properties()["aperio.AppMag"]);
     assert_eq!(theirs.levels(), ours.levels());
     assert_eq!(theirs.microns_per_pixel(), ours.microns_per_pixel());
-    // Over tiles, at the lower right corner, and beyond.
+    // Across tiles, at the lower right corner, and beyond.
     for (x, y, width, height) in [(0, 0, 1, 1), (235, 479, 301, 199), (2001, 2800, 400, 300)] {
         let region = Region { x, y, width, height };
         let (ours, theirs) = (ours.read(0, region).unwrap(), theirs.read(0, region).unwrap());
@@ -44,7 +44,7 @@ fn a_real_slide_is_the_same_through_openslide() {
         let ratio = psnr(&image(&ours), &picture(&image(&theirs)));
         assert!(ratio > 40.0, "{name}: {ratio} dB");
     }
-    // Tiles are pixels, which another process takes as they are.
+    // Tiles are pixels, which another process uses directly.
     let tile = theirs.tile(0, 3, 2).unwrap();
     let again = seekwire_slides_image::StoredTile::from_block(&tile.to_block().into()).unwrap();
     let region = Region { x: 3 * 240, y: 2 * 240, width: 240, height: 240 };
@@ -62,7 +62,7 @@ fn picture(raster: &seekwire_slides_image::Raster) -> image::RgbImage {
 fn every_level_of_a_pyramid_is_the_same_through_openslide() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
-    // Halves of halves: OpenSlide is asked in pixels of level 0.
+    // Each level has half the size: OpenSlide takes coordinates of level 0.
     base(directory);
     vips(directory, "extract_area base.v even.v 0 0 1024 768");
     // Without the last level of vips, which is smaller than its tile.
@@ -75,17 +75,17 @@ fn every_level_of_a_pyramid_is_the_same_through_openslide() {
         assert_eq!(whole(&theirs, number), whole(&ours, number), "level {number}");
     }
     assert_eq!(psnr(&whole(&theirs, 0), &ppm(directory, "even.v")), f64::INFINITY);
-    // A file that is read here is not given to OpenSlide.
+    // Files supported here are not passed to OpenSlide.
     let slide = Slide::open(file.to_str().unwrap(), allowed()).unwrap();
     assert_eq!(slide.format(), "aperio");
-    // Larger than is allowed.
+    // Larger than allowed.
     for limits in [Limits { side: 1000, ..allowed() }, Limits { directories: 2, ..allowed() }] {
         let error = Slide::through_openslide(&file, limits).err().unwrap();
         assert!(matches!(error, Error::Limit { .. }), "{error}");
     }
 }
 
-/// `even.v` as a pyramid that looks like one of Aperio, with at most so many levels.
+/// `even.v` as a pyramid that looks like Aperio's, with at most so many levels.
 fn pyramid_of_aperio(directory: &Path, compression: &str, levels: usize) -> std::path::PathBuf {
     let file = directory.join(format!("{compression}.svs"));
     let options = format!("--tile --pyramid --properties --compression {compression}");
@@ -111,7 +111,7 @@ fn a_level_smaller_than_its_tile_comes_through_openslide_only_as_jpeg() {
         assert!(ratio > 40.0, "level {number}: {ratio} dB");
     }
 
-    // libtiff decodes these, and may leave a part of the tile as it finds it.
+    // libtiff decodes these, and may leave a part of the tile uninitialised.
     let memory = "OpenSlide is not used because it may fill tiles with memory of other slides";
     let file = pyramid_of_aperio(directory, "deflate", 4);
     assert_eq!(open(&file).levels().len(), 4);
@@ -131,7 +131,8 @@ fn a_tiff_of_no_scanner_is_not_given_to_openslide() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     base(directory);
-    // Pyramids that are read here, and one that is not, although OpenSlide has a reader for it.
+    // Pyramids that are supported here, and one that is not, although OpenSlide has a reader for
+    // it.
     vips(directory, "tiffsave base.v read.tif --tile --pyramid --compression deflate");
     vips(directory, "tiffsave base.v zstd.tif --tile --pyramid --compression zstd");
     vips(directory, "cast base.v complex.v complex");
@@ -148,11 +149,14 @@ fn a_tiff_of_no_scanner_is_not_given_to_openslide() {
             (other, _) => panic!("{name}: {:?}", other.err()),
         }
         let Err(Error::Unsupported { what, .. }) = through(&file) else { panic!("{name}") };
-        assert_eq!(what, "a TIFF of no scanner's format, which OpenSlide is not used for");
+        assert_eq!(
+            what,
+            "a TIFF that is not in a scanner's format, for which OpenSlide is not used"
+        );
     }
 }
 
-/// A slide in the format of Philips with the pixels of a generic one, and its file.
+/// A slide in Philips format with the pixels of a generic one, and its file.
 fn philips(directory: &Path) -> std::path::PathBuf {
     let file = directory.join("philips.tiff");
     make("make_tiff.py", &[Path::new("philips"), &file]);
@@ -177,7 +181,7 @@ fn what_is_not_read_here_is_read_through_openslide() {
     assert_eq!(slide.properties()["openslide.vendor"], "philips");
     assert_eq!(slide.properties()["philips.DICOM_MANUFACTURER"], "Nobody");
     assert_eq!(slide.microns_per_pixel(), Some((0.5, 0.25)));
-    // Red goes across, green goes down; the second tile of level 0 was not scanned.
+    // Red increases to the right, green downwards; the second tile of level 0 was not scanned.
     let pixel = |level, x, y| {
         let region = Region { x, y, width: 1, height: 1 };
         slide.read(level, region).unwrap().into_pixels()
@@ -186,7 +190,7 @@ fn what_is_not_read_here_is_read_through_openslide() {
     assert_eq!(pixel(0, 256 + 7, 7), [255; 3]);
     assert_eq!(pixel(1, 9, 40), [18, 80, 9]);
 
-    // What nobody knows, and what cannot be had.
+    // Unknown formats, and files that do not exist.
     for (name, bytes) in [("a.tif", &b"PNG, perhaps"[..]), ("b.ndpi", b""), ("c.tif", b"II\x2a\0")]
     {
         let file = directory.path().join(name);
@@ -243,7 +247,7 @@ fn jpeg_2000_is_the_same_through_openslide() {
         assert!(found <= most, "{name}: {found}");
     }
 
-    // In DICOM, which OpenSlide reads from version 4 on.
+    // DICOM, which OpenSlide supports from version 4 on.
     let series = directory.join("series");
     std::fs::create_dir(&series).unwrap();
     let of = |(number, name): (usize, &str), photometric: &str, syntax: &str| {
@@ -259,7 +263,7 @@ fn jpeg_2000_is_the_same_through_openslide() {
     let made = serde_json::json!([
         of((0, "named-rgb"), "RGB", "90"),
         of((1, "rct"), "YBR_RCT", "90"),
-        // Said to be of another kind, which nobody decodes.
+        // Labelled with a compression that neither decodes.
         of((2, "no-transform"), "RGB", "70"),
     ]);
     make_of("make_dicom.py", &[Path::new("make")], directory, &made);
@@ -290,7 +294,7 @@ fn a_broken_tile_is_an_error_of_its_own() {
     let directory = tempfile::tempdir().unwrap();
     let file = philips(directory.path());
     let mut bytes = std::fs::read(&file).unwrap();
-    // The stream of the last tile of level 0: what zlib cannot be.
+    // Replaces the stream of the last tile of level 0 with bytes that are not zlib.
     let slide = Slide::open(file.to_str().unwrap(), allowed()).unwrap();
     let ours = {
         let plain = directory.path().join("plain.tiff");
@@ -311,7 +315,7 @@ fn a_broken_tile_is_an_error_of_its_own() {
         let error = read(256, 256).unwrap_err();
         assert!(matches!(error, Error::Tile { .. }), "{error}");
         assert!(error.to_string().contains("level 0, tile 1, 1: OpenSlide: "), "{error}");
-        // The others are there, at once and for others.
+        // The other tiles can be read, at the same time and by others.
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| read(0, 256).unwrap())).collect();
             for thread in threads {
@@ -320,7 +324,7 @@ fn a_broken_tile_is_an_error_of_its_own() {
             }
         });
     }
-    // Good and bad ones at once: nobody gets the error of another.
+    // Good and bad tiles at the same time: no request gets the error of another.
     let read = &read;
     std::thread::scope(|scope| {
         for number in 0..8 {
@@ -333,7 +337,7 @@ fn a_broken_tile_is_an_error_of_its_own() {
             });
         }
     });
-    // Cut: what it says of the file names no directory.
+    // Truncated: the error does not name a directory.
     std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
     let error = Slide::through_openslide(&file, allowed()).err().unwrap().to_string();
     assert!(error.matches(directory.path().to_str().unwrap()).count() <= 1, "{error}");
@@ -356,7 +360,7 @@ fn without_openslide_an_error_says_what_to_install() {
     assert!(line.contains("libopenslide.so.1: ") && line.contains("libopenslide.so.0: "), "{line}");
 }
 
-/// Version 4, which has other functions besides, as PyPI has it.
+/// Version 4 from PyPI, which has additional functions.
 #[test]
 fn a_newer_openslide_does_the_same() {
     let place = make("make_tiff.py", &[Path::new("openslide")]);

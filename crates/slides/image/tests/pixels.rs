@@ -1,4 +1,4 @@
-//! Pixels against those of OpenSlide and vips: equal where nothing is lost in compression.
+//! Pixels compared with OpenSlide and vips: equal if compression is lossless.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn a_real_slide_is_as_openslide_sees_it() {
 
     let directory = tempfile::tempdir().unwrap();
     let png = directory.path().join("part.png");
-    // Inside, over tiles, and at the lower right corner.
+    // Inside, across tiles, and at the lower right corner.
     for (x, y, width, height) in [(0, 0, 1, 1), (235, 479, 301, 199), (2001, 2800, 219, 167)] {
         let arguments = [x, y, 0, width, height].map(|number: i64| number.to_string());
         run(Command::new("openslide-write-png").arg(&path).args(arguments).arg(&png));
@@ -48,7 +48,7 @@ fn a_real_slide_is_as_openslide_sees_it() {
     assert!(slide.associated("none").unwrap().is_none());
 }
 
-/// How far apart pixels are, in dB (PSNR).
+/// Similarity of pixels in dB (PSNR).
 fn likeness(one: &Raster, other: &Raster) -> f64 {
     assert_eq!((one.width(), one.height()), (other.width(), other.height()));
     let seen = RgbImage::from_raw(other.width(), other.height(), other.pixels().to_vec());
@@ -68,7 +68,7 @@ fn a_tile_is_decoded_to_less_than_its_size() {
         for halvings in 1..=HALVINGS {
             let (width, height) = (whole.width() >> halvings, whole.height() >> halvings);
             let means = whole.scale(all, width, height).unwrap();
-            // As a process sees it that does not have the file.
+            // As a process without the file sees it.
             let small = StoredTile::from_block(&tile.clone().halved(halvings).to_block().into());
             let small = small.unwrap();
             assert_eq!(small.decode(&Limits::default()).unwrap(), means);
@@ -97,7 +97,7 @@ fn a_stored_tile_is_given_out_and_decoded_elsewhere() {
     });
     assert_eq!(elsewhere.join().unwrap(), pixels);
 
-    // Not a tile, and a tile that reaches beyond the border.
+    // Not a tile, and a tile that extends beyond the border.
     for (x, y, width) in [(481, 240, 240), (480, 240, 239), (2160, 240, 240), (-240, 0, 240)] {
         let region = Region { x, y, width, height: 240 };
         assert_eq!(slide.stored_jpeg(0, region).unwrap(), None);
@@ -138,7 +138,7 @@ fn every_level_of_a_pyramid_is_as_vips_wrote_it() {
         }
     }
 
-    // Sixteen bits, strips, grey: the upper bytes of what was multiplied by 256.
+    // Sixteen bits, strips, grey: the upper bytes of values multiplied by 256.
     vips(directory, "cast base.v wide.v ushort --shift");
     vips(directory, "tiffsave wide.v wide.tif --tile --compression lzw --predictor horizontal");
     assert_eq!(psnr(&whole(&open(&directory.join("wide.tif")), 0), &all), lossless);
@@ -174,11 +174,11 @@ fn parts(slide: &Slide, all: &RgbImage) {
     assert!(slide.read(0, Region { x: 0, y: 0, width: u32::MAX, height: u32::MAX }).is_err());
 }
 
-/// A size between levels against the one that vips scales to, and all formats.
+/// A size between levels, compared with vips, and all formats.
 fn scales(slide: &Slide, directory: &Path) {
     let region = Region { x: 0, y: 0, width: 1111, height: 777 };
     let ours = slide.render(region, 417, 291).unwrap();
-    // Of the level out of which ours comes; the pyramid itself was compressed.
+    // From the same level as ours; the pyramid itself is compressed.
     vips(directory, "copy made.tif[subifd=0] level.v");
     vips(directory, "thumbnail_image level.v small.v 417 --height 291 --size force");
     let ratio = psnr(&ours, &ppm(directory, "small.v"));

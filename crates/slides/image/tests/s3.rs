@@ -1,5 +1,5 @@
-//! Slides in a bucket of a real server of S3, which checks signatures. Who asks is in the
-//! environment, so it is asked by processes of their own: this program again.
+//! Slides in a bucket of a real S3 server, which checks signatures. Credentials are in the
+//! environment, so separate processes make the requests: this program again.
 
 mod common;
 
@@ -10,11 +10,11 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// What a process of its own has to do.
+/// Names the work for a child process.
 const WORK: &str = "SEEKWIRE_TEST_S3";
 const REGION: Region = Region { x: 100, y: 200, width: 501, height: 301 };
 
-/// A program that is asked and answers by lines.
+/// A child process that answers line by line.
 struct Program {
     child: Child,
     input: Option<ChildStdin>,
@@ -38,7 +38,7 @@ impl Program {
         self.answer()
     }
 
-    /// The line after some mark.
+    /// The rest of the line after some mark.
     fn marked(&mut self) -> String {
         loop {
             if let Some((_, said)) = self.answer().split_once("said: ") {
@@ -55,7 +55,7 @@ impl Drop for Program {
     }
 }
 
-/// Does a piece of work, with these variables and no others of AWS.
+/// Runs a piece of work with these variables and no other AWS ones.
 fn work(what: &str, set: &[(&str, &str)]) -> Program {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "--nocapture", "what_a_process_of_its_own_does"]).env(WORK, what);
@@ -96,7 +96,7 @@ fn what_a_process_of_its_own_does() {
     }
 }
 
-/// A sum by which pixels are compared.
+/// A checksum to compare pixels.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(7, |sum: u64, byte| sum.wrapping_mul(0x100_0000_01b3) ^ u64::from(*byte))
 }
@@ -128,7 +128,7 @@ fn slides_in_a_bucket_are_the_same() {
     let near = open(&file).read(0, REGION).unwrap();
     let near = format!("{:x}", sum(near.pixels()));
 
-    // Without keys, of a server that asks for none.
+    // Without keys, from a server that requires none.
     assert_eq!(work(slide, &[at]).marked(), near);
     assert_eq!(server.ask("check"), "done");
     assert_eq!(work(slide, &keys).marked(), near);
@@ -143,7 +143,7 @@ fn slides_in_a_bucket_are_the_same() {
     guest.pop();
     let error = work(slide, &guest).marked();
     assert!(error.contains("403 Forbidden: "), "{error}");
-    // From where Amazon's own programs take keys.
+    // From the same sources as Amazon's own programs.
     let services = text("services");
     let one = format!("{services}/keys");
     let files = ["credentials", "config"].map(|name| directory.path().join(name));
@@ -167,11 +167,11 @@ fn slides_in_a_bucket_are_the_same() {
         (&[][..], near.as_str()),
         (&[("AWS_PROFILE", "lab")], &near),
         (&[("AWS_PROFILE", "wrong")], "403 Forbidden: InvalidAccessKeyId"),
-        (&[("AWS_PROFILE", "none")], "AWS_PROFILE is set, but leads to no keys"),
+        (&[("AWS_PROFILE", "none")], "AWS_PROFILE is set, but yields no keys"),
         // Not those of the machine.
         (
             &[("AWS_PROFILE", "none"), near_by[0], near_by[1]],
-            "AWS_PROFILE is set, but leads to no keys",
+            "AWS_PROFILE is set, but yields no keys",
         ),
         (&[("AWS_ROLE_ARN", "a"), none[0], none[1], near_by[0], near_by[1]], "AWS_ROLE_ARN is set"),
     ] {
@@ -199,7 +199,7 @@ fn slides_in_a_bucket_are_the_same() {
         (slide, &wrong[..], "403 Forbidden: SignatureDoesNotMatch"),
         ("read s3://slides/none.svs", &keys, "404 Not Found"),
         ("read s3://none/slide.svs", &keys, "404 Not Found"),
-        ("read s3://slides", &keys, "no key of an object"),
+        ("read s3://slides", &keys, "the key of the object is missing"),
         ("list s3://slides/", &wrong, "403 Forbidden: SignatureDoesNotMatch"),
         ("list s3://none/", &keys, "404 Not Found"),
         (slide, &wrong[..2], "only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set"),
@@ -209,7 +209,7 @@ fn slides_in_a_bucket_are_the_same() {
         assert!(!error.contains("guess") && !error.contains("Signature="), "{error}");
     }
 
-    // Another object of the same length in its place.
+    // Replaced by another object of the same length.
     let mut bytes = std::fs::read(&file).unwrap();
     bytes.reverse();
     let other = directory.path().join("other");

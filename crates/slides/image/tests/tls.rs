@@ -1,5 +1,6 @@
-//! A slide on a real web server, by TLS with a certificate of an authority that is made here. Who is
-//! believed is in the environment, so it is asked by processes of their own: this program again.
+//! A slide on a real web server, over TLS with a certificate of an authority made for the test. The
+//! trusted authorities are in the environment, so separate processes make the requests: this
+//! program again.
 
 mod common;
 
@@ -16,7 +17,7 @@ fn openssl(directory: &Path, words: &str) {
     run(Command::new("openssl").args(words.split(' ')).current_dir(directory));
 }
 
-/// What a process of its own reads of the address, or the error.
+/// Reads the address in a child process. Returns its result or error.
 fn read(address: &str, authorities: &Path) -> String {
     let output = run(Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", "what_a_process_of_its_own_does"])

@@ -23,19 +23,19 @@ fn a_slide_on_a_web_server_is_the_same() {
     };
     let before = count();
     far.read(0, region).unwrap();
-    assert_eq!(count(), before, "blocks that are kept were asked for");
+    assert_eq!(count(), before, "cached blocks were requested");
     assert!(before < 30, "{before} requests");
 
     for (path, what) in [
         ("none.svs", "404"),
-        ("whole/real.svs", "does not answer ranges"),
+        ("whole/real.svs", "does not support range requests"),
         ("broken/real.svs", "503 Service Unavailable (3 attempts)"),
     ] {
         let error = HttpSource::open(&server.address(path)).err().unwrap().to_string();
         assert!(error.contains(what) && error.contains(path), "{error}");
     }
 
-    // Another file of the same length in its place.
+    // Replaced by another file of the same length.
     let source = HttpSource::open(&address).unwrap();
     let mut bytes = std::fs::read(&file).unwrap();
     bytes.reverse();
@@ -65,7 +65,7 @@ fn redirections_stay_with_the_server() {
     };
     let before = count();
     for (path, what) in [
-        ("away/file", "302 Found: a redirection to elsewhere"),
+        ("away/file", "302 Found: a redirection to another server"),
         ("around/file", "more than 10 redirections"),
     ] {
         let error = HttpSource::open(&server.address(path)).err().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! OME-Zarr images, made by zarr of the pixels of a TIFF, against that TIFF.
+//! OME-Zarr images that zarr makes from the pixels of a TIFF, compared with that TIFF.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn every_level_is_as_in_the_tiff_it_was_made_of() {
                      "separator": "/", "levels": levels});
     let new = json!({"version": 3, "type": "|u1", "axes": "cyx", "chunks": [1, 128, 128],
                      "compressor": [["zstd", {}]], "levels": levels});
-    // Of 16 bits, so that the upper 8 are the value.
+    // 16-bit samples whose upper 8 bits are the value.
     let wide = json!({"type": "<u2", "times": 257});
     let codec = |name: &str, cname: &str, shuffle: u8| -> Value {
         json!({"compressor": {"id": name, "cname": cname, "shuffle": shuffle}})
@@ -91,7 +91,7 @@ fn every_level_is_as_in_the_tiff_it_was_made_of() {
         ("shards", with(new.clone(), &json!({"chunks": [1, 64, 64], "shards": [3, 256, 128]}))),
         ("beside", with(new.clone(), &json!({"axes": "yxc", "chunks": [150, 130, 3]}))),
         ("below", with(new.clone(), &json!({"below": true}))),
-        // Values from 100 on, in steps of 16, and what is to be shown as black and white.
+        // Values from 100 on, in steps of 16, and the ones to be shown as black and white.
         (
             "window",
             with(
@@ -133,7 +133,7 @@ fn every_level_is_as_in_the_tiff_it_was_made_of() {
         }
         assert_eq!(slide.microns_per_pixel(), Some((0.5, 0.5)), "{name}");
         assert_eq!(slide.properties()["ome.Name"], "slide");
-        // What decodes elsewhere has no other file.
+        // The block decodes elsewhere without the files.
         let tile = slide.tile(0, 1, 1).unwrap();
         let block = tile.to_block().into();
         assert_eq!(StoredTile::from_block(&block).unwrap(), tile);
@@ -146,7 +146,7 @@ fn every_level_is_as_in_the_tiff_it_was_made_of() {
     differs(&tiff, &place);
 }
 
-/// Images that are not like the TIFF.
+/// Images that differ from the TIFF.
 fn differs(tiff: &Slide, place: &dyn Fn(&str) -> PathBuf) {
     for name in ["hole", "hole-in-shards"] {
         let slide = open(&place(name));
@@ -279,7 +279,7 @@ fn a_name_does_not_lead_out_of_the_directory() {
         let changed = attributes.replace(r#""path": "0""#, &format!(r#""path": "{path}""#));
         std::fs::write(inside.join(".zattrs"), changed).unwrap();
         let error = Slide::open(inside.to_str().unwrap(), Limits::default()).err().unwrap();
-        assert!(error.to_string().contains("no name of a file"), "{error}");
+        assert!(error.to_string().contains("not the name of a file"), "{error}");
     }
     let empty = tempfile::tempdir().unwrap();
     let error = Slide::open(empty.path().to_str().unwrap(), Limits::default()).err().unwrap();

@@ -1,14 +1,14 @@
-//! The library as the dynamic linker finds it.
+//! Loads the library with the dynamic linker.
 
 use crate::{Error, Result};
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-/// What versions 4 and 3.4 are called.
+/// File names of versions 4 and 3.4.
 const NAMES: [&str; 2] = ["libopenslide.so.1", "libopenslide.so.0"];
-/// Bytes of decoded tiles that the library keeps for all slides together. Versions before 4 keep as
-/// many for each slide.
+/// Bytes of decoded tiles that the library caches for all slides together. Versions before 4 cache
+/// as many for each slide.
 const CACHE: usize = 32 << 20;
 
 /// `openslide_t`
@@ -24,7 +24,7 @@ pub(crate) struct Profile {
     pub(crate) read: unsafe extern "C" fn(*mut Raw, *mut c_void),
 }
 
-/// One that came with version 4, and what it shall have for each slide.
+/// A function that came with version 4, and the cache to set for each slide.
 #[derive(Clone, Copy)]
 pub(crate) struct Cache {
     pub(crate) set: unsafe extern "C" fn(*mut Raw, *mut c_void),
@@ -53,21 +53,20 @@ pub(crate) struct Functions {
     pub(crate) cache: Option<Cache>,
 }
 
-// SAFETY: `Functions` is `Send` and `Sync` but for the cache, which is the library's, is never
-// released, and is only handed to functions that may be called from any thread.
+// SAFETY: `Functions` is `Send` and `Sync` except for the cache, which belongs to the library, is
+// never released, and is only passed to functions that may be called from any thread.
 unsafe impl Send for Functions {}
 // SAFETY: as above.
 unsafe impl Sync for Functions {}
 
-/// OpenSlide, loaded. It stays for the rest of the process.
+/// The loaded OpenSlide library. It stays loaded for the rest of the process.
 pub struct Library {
     pub(crate) functions: Functions,
     version: String,
 }
 
 impl Library {
-    /// The library of this system; the first call loads it, and what came of that is so for all
-    /// later ones.
+    /// The library of this system. The first call loads it; later calls return the same result.
     ///
     /// # Errors
     /// [`Error::Missing`].
@@ -76,8 +75,8 @@ impl Library {
         let found = FOUND.get_or_init(|| {
             let mut wrong = Vec::new();
             for name in NAMES {
-                // SAFETY: these names are OpenSlide's on this system, as they are for every program
-                // that is linked with it.
+                // SAFETY: on this system these names are OpenSlide's, as for every program that is
+                // linked with it.
                 match unsafe { Self::load(name.as_ref()) } {
                     Ok(library) => return Ok(library),
                     Err(Error::Missing(what)) => wrong.push(what),
@@ -92,24 +91,25 @@ impl Library {
     /// Loads a library by its name or path.
     ///
     /// # Safety
-    /// It must be OpenSlide, of version 3.4 or newer, if it can be loaded and has functions of
-    /// these names.
+    /// If a library of that name can be loaded and has functions of these names, it must be
+    /// OpenSlide 3.4 or newer.
     ///
     /// # Errors
     /// [`Error::Missing`].
     pub unsafe fn load(name: &OsStr) -> Result<Self> {
-        // SAFETY: the caller says that it is OpenSlide. What that and the libraries which it needs
-        // do when they are loaded, asks nothing of us.
+        // SAFETY: the caller guarantees that it is OpenSlide. Its initialisers and those of its
+        // dependencies require nothing from us.
         let library = unsafe { libloading::Library::new(name) }.map_err(|error| missing(&error))?;
         // SAFETY: the types are those of `openslide.h`.
         let functions = unsafe { functions(&library) }.map_err(|error| missing(&error))?;
-        // SAFETY: `const char *openslide_get_version(void)`, of that library; its text is constant.
+        // SAFETY: `const char *openslide_get_version(void)`, of that library; its string is
+        // constant.
         let version = unsafe {
             let get: unsafe extern "C" fn() -> *const c_char =
                 symbol(&library, "openslide_get_version").map_err(|error| missing(&error))?;
             CStr::from_ptr(get()).to_string_lossy().into_owned()
         };
-        // It has threads and tables of GLib, which are never taken down; and the functions stay.
+        // GLib's threads and tables are never torn down, and the functions stay in use.
         std::mem::forget(library);
         Ok(Self { functions, version })
     }
@@ -127,12 +127,12 @@ fn missing(error: &libloading::Error) -> Error {
 /// A function of the library.
 ///
 /// # Safety
-/// `T` is the type of a pointer to that function, and nobody uses it when the library is gone.
+/// `T` is the pointer type of that function, and nothing uses it after the library is unloaded.
 unsafe fn symbol<T: Copy>(
     library: &libloading::Library,
     name: &str,
 ) -> std::result::Result<T, libloading::Error> {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     unsafe { library.get::<T>(name.as_bytes()) }.map(|symbol| *symbol)
 }
 
@@ -141,8 +141,8 @@ unsafe fn symbol<T: Copy>(
 unsafe fn functions(
     library: &libloading::Library,
 ) -> std::result::Result<Functions, libloading::Error> {
-    // SAFETY: the fields have the types that `openslide.h` gives to these functions; the rest is
-    // said by the caller.
+    // SAFETY: the fields have the types that `openslide.h` gives to these functions; the caller
+    // guarantees the rest.
     unsafe {
         Ok(Functions {
             detect_vendor: symbol(library, "openslide_detect_vendor")?,
@@ -183,7 +183,7 @@ unsafe fn profile(
 unsafe fn cache(
     library: &libloading::Library,
 ) -> std::result::Result<Option<Cache>, libloading::Error> {
-    // SAFETY: as in `functions`; the cache is never released, so each slide may have it.
+    // SAFETY: as in `functions`; the cache is never released, so every slide may use it.
     unsafe {
         let create: unsafe extern "C" fn(usize) -> *mut c_void =
             symbol(library, "openslide_cache_create")?;
@@ -201,7 +201,7 @@ mod tests {
         // SAFETY: there is no such library.
         let error = unsafe { Library::load("libopenslide.so.none".as_ref()) }.err().unwrap();
         assert!(error.to_string().contains("libopenslide.so.none"), "{error}");
-        // SAFETY: it is another library, which has none of the functions, so that none is called.
+        // SAFETY: this is another library, which has none of the functions, so none is called.
         let error = unsafe { Library::load("libc.so.6".as_ref()) }.err().unwrap();
         assert!(error.to_string().contains("openslide_detect_vendor"), "{error}");
     }

@@ -1,7 +1,6 @@
-//! Pixels as OpenSlide gives them out: 32 bits each, alpha in the upper eight, colours multiplied
-//! by it.
+//! Pixels in OpenSlide's format: 32 bits each, alpha in the upper eight, premultiplied colours.
 
-/// Red, green and blue of each pixel, over a background.
+/// Red, green and blue of each pixel, blended over a background.
 pub(crate) fn over(pixels: &[u32], background: [u8; 3]) -> Vec<u8> {
     let mut mixed = Vec::with_capacity(pixels.len() * 3);
     pixels.iter().for_each(|pixel| mixed.extend_from_slice(&one(*pixel, background)));
@@ -22,7 +21,7 @@ fn one(pixel: u32, background: [u8; 3]) -> [u8; 3] {
     mixed
 }
 
-/// A colour as in the property `openslide.background-color`: six hexadecimal digits.
+/// Parses a colour as in the property `openslide.background-color`: six hexadecimal digits.
 pub(crate) fn colour(text: &str) -> Option<[u8; 3]> {
     let is_colour = text.len() == 6 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let number = u32::from_str_radix(text, 16).ok().filter(|_| is_colour)?;

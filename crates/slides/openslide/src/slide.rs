@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// One level of a slide.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Level {
-    /// In pixels.
+    /// Width in pixels.
     pub width: u64,
-    /// In pixels.
+    /// Height in pixels.
     pub height: u64,
-    /// How many pixels of level 0 are one of this level, along a side.
+    /// Pixels of level 0 per pixel of this level, along a side.
     pub downsample: f64,
-    /// Width and height of a tile as it is stored, where OpenSlide says it.
+    /// Width and height of a stored tile, if OpenSlide reports them.
     pub tile: Option<(u32, u32)>,
 }
 
@@ -26,19 +26,19 @@ pub struct Level {
 pub struct Slide {
     library: &'static Library,
     path: CString,
-    /// The one that everybody asks; none after an error, until the next call.
+    /// The shared handle; `None` after an error, until the next call.
     handle: Mutex<Option<Arc<Handle>>>,
-    /// Who opens another one.
+    /// Held by the thread that opens a new handle.
     turn: Mutex<()>,
     levels: Vec<Level>,
     background: [u8; 3],
 }
 
 impl Slide {
-    /// Opens a file. Formats that have several files are opened by the one that names the others.
+    /// Opens a file. A format with several files is opened through the one that names the others.
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`Error::Generic`] and [`Error::Broken`]; a path with a zero byte.
+    /// [`Error::Unknown`], [`Error::Generic`] and [`Error::Broken`]; also a path with a zero byte.
     pub fn open(library: &'static Library, path: &Path) -> Result<Self> {
         let path = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Error::Argument("a path with a zero byte".into()))?;
@@ -50,12 +50,12 @@ impl Slide {
         Ok(Self { library, path, handle, turn, levels, background })
     }
 
-    /// The levels, the largest first; there is one at least.
+    /// The levels, the largest first; there is at least one.
     pub fn levels(&self) -> &[Level] {
         &self.levels
     }
 
-    /// What the slide says of itself, in at most so many bytes; what is beyond them is left out.
+    /// The slide's properties, in at most `most` bytes; the rest is left out.
     ///
     /// # Errors
     /// [`Error::Broken`].
@@ -63,8 +63,8 @@ impl Slide {
         self.call(|handle| handle.properties(most))
     }
 
-    /// The colour profile of the levels. There is none where it has more than so many bytes, and
-    /// in versions of OpenSlide before 4.
+    /// The colour profile of the levels; `None` if it has more than `most` bytes, or with versions
+    /// of OpenSlide before 4.
     ///
     /// # Errors
     /// [`Error::Broken`].
@@ -87,11 +87,11 @@ impl Slide {
         })
     }
 
-    /// Width, height and pixels of an associated image, three bytes each: red, green and blue,
-    /// over the background. It may have at most so many pixels.
+    /// Width, height and pixels of an associated image, three bytes each: red, green and blue, over
+    /// the background. It may have at most `most` pixels.
     ///
     /// # Errors
-    /// [`Error::Broken`]; no such image, or one with more pixels.
+    /// [`Error::Broken`]; also no such image, or one with more pixels.
     pub fn read_associated(&self, name: &str, most: u64) -> Result<(u32, u32, Vec<u8>)> {
         let none = || Error::Argument(format!("no image {name} of at most {most} pixels"));
         let key = CString::new(name).map_err(|_| none())?;
@@ -101,15 +101,15 @@ impl Slide {
     }
 
     /// The pixels of a level from `x`, `y` of that level on, three bytes each: red, green and blue,
-    /// over the background, which is also what lies beyond the border. Takes four bytes of memory
-    /// more for each pixel meanwhile.
+    /// over the background, which also fills the area beyond the border. Temporarily takes four
+    /// more bytes of memory per pixel.
     ///
     /// # Errors
-    /// [`Error::Broken`]; a level that does not exist.
+    /// [`Error::Broken`]; also a level that does not exist.
     pub fn read(&self, level: usize, x: u64, y: u64, width: u32, height: u32) -> Result<Vec<u8>> {
         let none = || Error::Argument(format!("no level {level}"));
         let Level { downsample, .. } = self.levels.get(level).ok_or_else(none)?;
-        // The nearest pixel of level 0: that is how OpenSlide is asked.
+        // The nearest pixel of level 0, because OpenSlide takes coordinates of that level.
         let main = |place: u64| (place as f64 * downsample).round() as i64;
         let at = (main(x), main(y));
         let number = i32::try_from(level).map_err(|_| none())?;
@@ -121,9 +121,10 @@ impl Slide {
         self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks a handle. An error stays with it, and may be that of another thread's call: so it is
-    /// asked again by a new one, which others get only if there was no error. One thread at a time
-    /// does so: each handle may have a cache of its own, and the others go on with what it opens.
+    /// Calls a function of a handle. A handle keeps its error, which may come from another thread's
+    /// call: so the call is repeated with a new handle, which is shared only if it has no error.
+    /// One thread at a time does this: each handle may have its own cache, and the other threads
+    /// continue with the new handle.
     fn call<T>(&self, ask: impl Fn(&Handle) -> T) -> Result<T> {
         if let Some(answer) = self.shared(&ask) {
             return Ok(answer);
@@ -142,7 +143,7 @@ impl Slide {
         Ok(answer)
     }
 
-    /// What the handle of everybody answers, if there is one. With an error it is given up.
+    /// Calls the shared handle, if there is one. After an error it is abandoned.
     fn shared<T>(&self, ask: impl Fn(&Handle) -> T) -> Option<T> {
         let handle = self.current().clone()?;
         let answer = ask(&handle);
@@ -153,7 +154,7 @@ impl Slide {
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &handle)) {
             *current = None;
         }
-        // Closed, by who has it last, without the lock.
+        // Closed, by its last user, without holding the lock.
         drop(current);
         drop(handle);
         None

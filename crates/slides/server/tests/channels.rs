@@ -157,7 +157,7 @@ fn properties_say_what_there_is_and_what_is_shown() {
     );
     assert_eq!(
         measured["properties"]["zarr.Rendering"],
-        "not applied: of 3 channels, but there are 5"
+        "not applied: it describes 3 channels, but there are 5"
     );
 }
 

@@ -1,4 +1,4 @@
-//! One image, to pixels and from them.
+//! Decodes and encodes one image.
 
 use crate::{Error, Library, Result};
 use std::ffi::{c_int, c_ulong};
@@ -7,25 +7,25 @@ use std::ffi::{c_int, c_ulong};
 const TJPF_RGB: c_int = 0;
 const TJSAMP_444: c_int = 0;
 const TJSAMP_420: c_int = 2;
-/// An image of more than 500 scans, which would take for ever, is an error (since version 2.1).
+/// Makes an image of more than 500 scans, which would take very long, an error (since version 2.1).
 const TJFLAG_LIMITSCANS: c_int = 32_768;
-/// The buffer is not to be replaced by a longer one.
+/// The buffer must not be replaced by a longer one.
 const TJFLAG_NOREALLOC: c_int = 1024;
 
 /// Pixels, three bytes each, row by row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pixels {
-    /// In pixels.
+    /// Width in pixels.
     pub width: u32,
-    /// In pixels.
+    /// Height in pixels.
     pub height: u32,
-    /// `width * height * 3` of them.
+    /// `width * height * 3` bytes.
     pub bytes: Vec<u8>,
 }
 
-/// Decodes a complete JPEG of the size that `most` allows at most, scaled by 1, 1/2, 1/4 or 1/8:
-/// `halvings` is from 0 to 3. A side that is no multiple is rounded up. There is room for `spare`
-/// bytes more behind the pixels. What is cut off is grey.
+/// Decodes a complete JPEG of at most the size `most`, scaled by 1, 1/2, 1/4 or 1/8: `halvings` is
+/// from 0 to 3. A side that is not a multiple is rounded up. The result has room for `spare` more
+/// bytes after the pixels. The missing part of a truncated image is grey.
 ///
 /// # Errors
 /// An image that cannot be read, or that is larger.
@@ -39,8 +39,8 @@ pub fn decode(
     let instance = library.decompressor()?;
     let length = c_ulong::try_from(jpeg.len()).map_err(|_| argument("it is too long"))?;
     let (mut wide, mut high, mut sampling) = (0, 0, 0);
-    // SAFETY: the handle is open, and only this thread has it; there are so many bytes, and the
-    // numbers are there for as long as the call takes.
+    // SAFETY: the handle is open, and only this thread uses it; the length is that of the bytes,
+    // and the numbers outlive the call.
     let read = unsafe {
         (instance.functions().header)(
             instance.raw(),
@@ -69,8 +69,8 @@ pub fn decode(
     let needed = width as usize * 3 * height as usize;
     bytes.try_reserve_exact(needed + spare).map_err(|_| argument("there is no memory"))?;
     bytes.resize(needed, 128);
-    // SAFETY: as above; `bytes` has room for so many rows of three bytes for each pixel, and these
-    // sizes are ones that the library can scale to: TJSCALED() of it rounds up, too.
+    // SAFETY: as above; `bytes` has room for so many rows of three bytes per pixel, and the library
+    // can scale to these sizes: its TJSCALED() also rounds up.
     let decoded = unsafe {
         (instance.functions().decompress)(
             instance.raw(),
@@ -90,11 +90,11 @@ pub fn decode(
     Ok(Pixels { width, height, bytes })
 }
 
-/// Encodes pixels as a baseline JPEG of a quality from 1 to 100, with one sample of the colours for
-/// each pixel or for 2 x 2 of them.
+/// Encodes pixels as a baseline JPEG with a quality from 1 to 100, with one sample of each colour
+/// difference for each pixel or for 2 x 2 of them.
 ///
 /// # Errors
-/// A size that a JPEG cannot have, and not as many bytes as it needs.
+/// A size that a JPEG cannot have, or a number of bytes that does not match the size.
 pub fn encode(
     library: &'static Library,
     bytes: &[u8],
@@ -107,11 +107,11 @@ pub fn encode(
         return Err(argument(&format!("{width} x {height} pixels in a JPEG")));
     };
     if bytes.len() as u64 != u64::from(width) * u64::from(height) * 3 {
-        return Err(argument("not as many pixels as the size says"));
+        return Err(argument("the number of pixels does not match the size"));
     }
     let instance = library.compressor()?;
     let sampling = if has_full_colour { TJSAMP_444 } else { TJSAMP_420 };
-    // SAFETY: it takes numbers only.
+    // SAFETY: it takes only numbers.
     let most = unsafe { (instance.functions().buffer_size)(wide, high, sampling) };
     let most = usize::try_from(most).ok().filter(|most| *most < 1 << 31);
     let most = most.ok_or_else(|| argument("it would be too long"))?;
@@ -119,8 +119,8 @@ pub fn encode(
     file.try_reserve_exact(most).map_err(|_| argument("there is no memory"))?;
     file.resize(most, 0);
     let (mut at, mut length) = (file.as_mut_ptr(), most as c_ulong);
-    // SAFETY: the handle is open, and only this thread has it; there are as many pixels as the size
-    // says; the buffer has the length that the library asks for, and is not replaced.
+    // SAFETY: the handle is open, and only this thread uses it; the number of pixels matches the
+    // size; the buffer has the length that the library requires, and is not replaced.
     let encoded = unsafe {
         (instance.functions().compress)(
             instance.raw(),
@@ -155,7 +155,7 @@ mod tests {
         Library::get().expect("libjpeg-turbo is installed (scripts/deps test installs it)")
     }
 
-    /// Soft colours, of which JPEG keeps nearly all.
+    /// Smooth colours, which JPEG preserves well.
     fn pixels(width: u32, height: u32) -> Vec<u8> {
         let of = |x: u32, y: u32| [x * 200 / width, y * 200 / height, 128].map(|value| value as u8);
         (0..height).flat_map(|y| (0..width).flat_map(move |x| of(x, y))).collect()

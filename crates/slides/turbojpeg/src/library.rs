@@ -1,4 +1,4 @@
-//! The library as the dynamic linker finds it.
+//! Loads the library with the dynamic linker.
 
 use crate::{Error, Result};
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uchar, c_ulong, c_void};
@@ -52,27 +52,26 @@ pub(crate) struct Functions {
     ) -> c_int,
 }
 
-/// libjpeg-turbo, loaded. It stays for the rest of the process.
+/// The loaded libjpeg-turbo library. It stays loaded for the rest of the process.
 pub struct Library {
     pub(crate) functions: Functions,
 }
 
-/// What of the library one image needs, ended when it is dropped.
+/// The library's state for one image, destroyed on drop.
 pub(crate) struct Instance {
     library: &'static Library,
     raw: NonNull<c_void>,
 }
 
 impl Library {
-    /// The library of this system; the first call loads it, and what came of that is so for all
-    /// later ones.
+    /// The library of this system. The first call loads it; later calls return the same result.
     ///
     /// # Errors
     /// [`Error::Missing`].
     pub fn get() -> Result<&'static Self> {
         static FOUND: OnceLock<Result<Library>> = OnceLock::new();
-        // SAFETY: this name is libjpeg-turbo's on this system, as it is for every program that is
-        // linked with it.
+        // SAFETY: on this system this name is libjpeg-turbo's, as for every program that is linked
+        // with it.
         let found = FOUND.get_or_init(|| unsafe { Self::load(NAME.as_ref()) });
         found.as_ref().map_err(Error::clone)
     }
@@ -80,34 +79,36 @@ impl Library {
     /// Loads a library by its name or path.
     ///
     /// # Safety
-    /// It must be libjpeg-turbo, if it can be loaded and has functions of these names.
+    /// If a library of that name can be loaded and has functions of these names, it must be
+    /// libjpeg-turbo.
     ///
     /// # Errors
     /// [`Error::Missing`].
     unsafe fn load(name: &OsStr) -> Result<Self> {
         let missing = |error: libloading::Error| Error::Missing(error.to_string());
-        // SAFETY: the caller says that it is libjpeg-turbo, which does nothing when it is loaded.
+        // SAFETY: the caller guarantees that it is libjpeg-turbo, whose loading has no side
+        // effects.
         let library = unsafe { libloading::Library::new(name) }.map_err(missing)?;
         // SAFETY: the types are those of `turbojpeg.h`, and the library is never unloaded.
         let functions = unsafe { functions(&library) }.map_err(missing)?;
-        // The functions stay.
+        // The functions stay in use.
         std::mem::forget(library);
         Ok(Self { functions })
     }
 
     pub(crate) fn decompressor(&'static self) -> Result<Instance> {
-        // SAFETY: it takes nothing.
+        // SAFETY: it takes no arguments.
         self.instance(unsafe { (self.functions.init_decompress)() })
     }
 
     pub(crate) fn compressor(&'static self) -> Result<Instance> {
-        // SAFETY: it takes nothing.
+        // SAFETY: it takes no arguments.
         self.instance(unsafe { (self.functions.init_compress)() })
     }
 
     fn instance(&'static self, raw: Handle) -> Result<Instance> {
         let raw = NonNull::new(raw);
-        let raw = raw.ok_or_else(|| Error::Broken("libjpeg-turbo has no memory".into()))?;
+        let raw = raw.ok_or_else(|| Error::Broken("libjpeg-turbo is out of memory".into()))?;
         Ok(Instance { library: self, raw })
     }
 }
@@ -121,13 +122,13 @@ impl Instance {
         &self.library.functions
     }
 
-    /// The error of the last call, unless it was only a warning: then there is a result.
+    /// The error of the last call; a mere warning counts as success, because there is a result.
     pub(crate) fn error(&self) -> Result<()> {
-        // SAFETY: it is open.
+        // SAFETY: the handle is open.
         if unsafe { (self.library.functions.error_code)(self.raw()) } == TJERR_WARNING {
             return Ok(());
         }
-        // SAFETY: it is open; the text is the handle's, and is copied at once.
+        // SAFETY: the handle is open; the text belongs to it, and is copied at once.
         let text = unsafe { CStr::from_ptr((self.library.functions.error)(self.raw())) };
         Err(Error::Broken(text.to_string_lossy().into_owned()))
     }
@@ -135,7 +136,7 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // SAFETY: it was made by this library, and nobody else has it.
+        // SAFETY: this library made it, and nothing else uses it.
         unsafe { (self.library.functions.destroy)(self.raw.as_ptr()) };
     }
 }
@@ -145,8 +146,8 @@ impl Drop for Instance {
 unsafe fn functions(
     library: &libloading::Library,
 ) -> std::result::Result<Functions, libloading::Error> {
-    // SAFETY: the fields have the types that `turbojpeg.h` gives to these functions; the rest is
-    // said by the caller.
+    // SAFETY: the fields have the types that `turbojpeg.h` gives to these functions; the caller
+    // guarantees the rest.
     unsafe {
         Ok(Functions {
             init_decompress: *library.get(b"tjInitDecompress")?,
@@ -171,7 +172,7 @@ mod tests {
         // SAFETY: there is no such library.
         let error = unsafe { Library::load("libturbojpeg.so.none".as_ref()) }.err().unwrap();
         assert!(error.to_string().contains("libturbojpeg.so.none"), "{error}");
-        // SAFETY: it is another library, which has none of the functions, so that none is called.
+        // SAFETY: this is another library, which has none of the functions, so none is called.
         let error = unsafe { Library::load("libc.so.6".as_ref()) }.err().unwrap();
         assert!(error.to_string().contains("tjInitDecompress"), "{error}");
     }

@@ -1,16 +1,16 @@
 //! Data elements in explicit VR little endian (DICOM PS3.5, section 7), read forward from a source.
 //!
-//! The crates that read DICOM make objects of all elements, and of a frame's bytes or of nothing of
-//! the pixels. A slide has a million items before its pixels and gigabytes of them: here items are
-//! looked at and forgotten, and a frame is a range of bytes. A length is believed only after it was
-//! compared with that of the file.
+//! The crates that read DICOM make objects of all elements, and either of the bytes of every frame
+//! or of none of the pixels. A slide has a million items before its pixels, and gigabytes of
+//! pixels. Here items are looked at and forgotten, and a frame is a range of bytes. A length is
+//! trusted only after a comparison with the file's.
 
 use crate::source::{self, Source};
 use crate::{Error, Limits, Result};
 
-/// What is read at once.
+/// Bytes read at once.
 const WINDOW: u64 = 64 << 10;
-/// How deep sequences may be in sequences.
+/// Maximum nesting of sequences.
 const DEPTH: usize = 16;
 
 pub(super) const PIXELS: u32 = 0x7fe0_0010;
@@ -25,31 +25,31 @@ pub(super) struct Element {
     pub(super) tag: u32,
     /// Two letters; zeros for items.
     pub(super) vr: [u8; 2],
-    /// `None` if it is not known before its end.
+    /// `None` if the end is marked instead.
     pub(super) length: Option<u64>,
     /// Where its value begins.
     pub(super) at: u64,
 }
 
-/// What is called for the elements of a dataset, in their order.
+/// Callbacks for the elements of a dataset, in their order.
 pub(super) trait Visit {
-    /// A value that is no sequence. It may be read with the cursor or be left alone.
+    /// A value that is not a sequence. It may be read through the cursor or left alone.
     fn value(&mut self, cursor: &mut Cursor<'_>, element: &Element) -> Result<()>;
 
-    /// A sequence begins; whether to go into it.
+    /// A sequence begins; returns whether to enter it.
     fn sequence(&mut self, element: &Element) -> Result<bool>;
 
     /// An item of the sequence begins.
     fn item(&mut self) {}
 
-    /// It ends.
+    /// The item ends.
     fn end_item(&mut self) {}
 
-    /// The sequence ends that was gone into.
+    /// The sequence that was entered ends.
     fn end_sequence(&mut self) {}
 }
 
-/// Goes over sequences of unknown length that nobody wants.
+/// Skips sequences of unknown length.
 struct Nobody;
 
 impl Visit for Nobody {
@@ -69,7 +69,7 @@ pub(super) struct Cursor<'a> {
     at: u64,
     window: Vec<u8>,
     start: u64,
-    /// Bytes that may still be read; those that are skipped do not count.
+    /// Bytes that may still be read; skipped bytes do not count.
     budget: u64,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Cursor<'a> {
         Self { source, limits, at, window: Vec::new(), start: 0, budget: limits.tables }
     }
 
-    /// What errors call the source.
+    /// The name of the source, for errors.
     pub(super) fn name(&self) -> &'a str {
         self.source.name()
     }
@@ -91,12 +91,12 @@ impl<'a> Cursor<'a> {
         self.at >= self.source.length()
     }
 
-    /// Goes to where a value that is wholly inside ends.
+    /// Goes to the end of a value that lies wholly inside the source.
     fn seek(&mut self, at: u64) {
         self.at = at;
     }
 
-    /// The next bytes, of which there are few.
+    /// The next few bytes.
     fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
         let length = N as u64;
         source::check(self.source, self.at, length)?;
@@ -107,7 +107,7 @@ impl<'a> Cursor<'a> {
         Ok(bytes)
     }
 
-    /// Bytes that are wholly inside of the source, and not more than the window.
+    /// Bytes that lie wholly inside the source, at most one window of them.
     fn look(&mut self, at: u64, length: u64) -> Result<&[u8]> {
         let inside = at >= self.start && at + length <= self.start + self.window.len() as u64;
         if !inside {
@@ -157,12 +157,12 @@ impl<'a> Cursor<'a> {
         self.bytes(element, self.limits.value)
     }
 
-    /// Why the value of an element is not read as a colour profile.
+    /// Why the value of an element is not read as a colour profile; `None` if it is.
     pub(super) fn refuse_profile(&self, element: &Element) -> Option<String> {
         self.limits.refuse_profile(element.length.unwrap_or(0))
     }
 
-    /// The bytes of a value that is a table of places.
+    /// The bytes of a value that is a table of offsets.
     pub(super) fn table(&mut self, element: &Element) -> Result<Vec<u8>> {
         self.bytes(element, self.limits.tables)
     }
@@ -180,12 +180,13 @@ impl<'a> Cursor<'a> {
         source::read(self.source, element.at, length)
     }
 
-    /// A value as text, without what fills it up to an even length.
+    /// A value as text, without the padding to an even length.
     pub(super) fn text(&mut self, element: &Element) -> Result<String> {
         Ok(text(&self.value(element)?))
     }
 
-    /// Visits the elements up to that of the pixels, which is given back; `None` if there is none.
+    /// Visits the elements up to the pixels and returns the element of these; `None` if there is
+    /// none.
     pub(super) fn walk(&mut self, visitor: &mut dyn Visit) -> Result<Option<Element>> {
         while !self.at_end() {
             let element = self.element()?;
@@ -197,7 +198,7 @@ impl<'a> Cursor<'a> {
         Ok(None)
     }
 
-    /// Goes over an element.
+    /// Skips an element.
     pub(super) fn skip(&mut self, element: &Element) -> Result<()> {
         self.visit(element, 0, &mut Nobody)
     }
@@ -265,7 +266,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Goes over compressed pixels, of an icon as it may be.
+    /// Skips compressed pixels, for example of an icon.
     fn fragments(&mut self) -> Result<()> {
         loop {
             let item = self.element()?;
@@ -286,7 +287,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// UTF-8, or else ISO 8859-1: what else the character set of a dataset may be is not looked at.
+/// Decodes UTF-8, or else ISO 8859-1. Other character sets of a dataset are not considered.
 pub(super) fn text(bytes: &[u8]) -> String {
     let whole = match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),

@@ -1,5 +1,5 @@
-//! Where the frames of an instance are: native ones one after the other, encapsulated ones in items
-//! (DICOM PS3.5, annex A.4), found by one of two tables or, without these, from item to item.
+//! Locates the frames of an instance: native ones follow each other; encapsulated ones are in items
+//! (DICOM PS3.5, annex A.4), found through one of two tables or, without these, from item to item.
 
 use super::element::{Element, ITEM, SEQUENCE_END};
 use super::header::number;
@@ -8,9 +8,9 @@ use crate::{Error, Limits, Result};
 use bytes::Bytes;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Items that one call looks at, to find a frame. The next one goes on from there.
+/// Items that one call visits at most to find a frame. The next call continues from there.
 const LOOKS: u32 = 1 << 20;
-/// How many of them are looked at before others have their turn.
+/// Items visited before other callers get their turn.
 const TOGETHER: u32 = 256;
 
 /// How the bytes of a frame are found.
@@ -18,29 +18,29 @@ const TOGETHER: u32 = 256;
 pub(super) enum Frames {
     /// All of the same length.
     Native { at: u64, each: u64 },
-    /// Where the first item of each is.
+    /// Where the first item of each frame is.
     Known(Vec<u64>),
-    /// Not known before it is looked for.
+    /// Not known until it is looked for.
     Walked(Walk),
 }
 
-/// The way from item to item.
+/// The walk from item to item.
 #[derive(Debug)]
 pub(super) struct Walk {
-    /// Not locked while anything is read, so that nobody waits who asks for a known frame.
+    /// Not locked during reads, so that a caller that asks for a known frame does not wait.
     found: Mutex<Found>,
-    /// Who reads: others would read the same.
+    /// Held by the thread that reads: others would read the same items.
     turn: Mutex<()>,
 }
 
-/// Frames that were found.
+/// Frames found so far.
 #[derive(Debug)]
 struct Found {
     starts: Vec<u64>,
     place: Place,
 }
 
-/// How far was looked.
+/// How far the walk has come.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     at: u64,
@@ -49,7 +49,7 @@ struct Place {
 }
 
 impl Frames {
-    /// Out of the element of the pixels. `each` is the length of a native frame.
+    /// Builds this from the element of the pixels. `each` is the length of a native frame.
     pub(super) fn new(
         source: &dyn Source,
         limits: &Limits,
@@ -68,7 +68,7 @@ impl Frames {
         }
         let (tag, length) = item(source, pixels.at)?;
         if tag != ITEM {
-            return Err(malformed(pixels.at, "there is no first item of the pixels".into()));
+            return Err(malformed(pixels.at, "the pixels have no first item".into()));
         }
         let start = pixels.at + 8;
         source::check(source, start, length)?;
@@ -101,7 +101,7 @@ impl Frames {
         Ok(Self::Known(known))
     }
 
-    /// Bytes of memory for where so many frames are, now or when all were looked for.
+    /// Bytes of memory for the places of so many frames, once all have been found.
     pub(super) fn kept(&self, frames: u32) -> u64 {
         match self {
             Self::Native { .. } => 0,
@@ -109,7 +109,7 @@ impl Frames {
         }
     }
 
-    /// The bytes of a frame, which are as many as `limits` allows at most.
+    /// The bytes of a frame, at most as many as `limits` allows.
     pub(super) fn read(
         &self,
         source: &dyn Source,
@@ -170,7 +170,8 @@ impl Walk {
         if let Some(found) = self.found().frame(number, source)? {
             return Ok(found);
         }
-        let what = format!("frame {} is behind {LOOKS} items that are not known yet", frame + 1);
+        let what =
+            format!("frame {} comes after {LOOKS} items that were not visited yet", frame + 1);
         Err(Error::Limit { name: source.name().into(), what })
     }
 }
@@ -186,15 +187,15 @@ impl Found {
         if let Some(start) = self.starts.get(number) {
             return Ok(Some((*start, end)));
         }
-        let what = format!("frames end before the one of number {}", number + 1);
+        let what = format!("the frames end before frame {}", number + 1);
         Err(Error::Malformed { name: source.name().into(), at, what })
     }
 }
 
 impl Place {
-    /// Looks at one more item; where a frame begins is given back.
+    /// Visits one more item; returns where a frame begins.
     fn step(&mut self, source: &dyn Source, (first, frames): (bool, u64)) -> Result<Option<u64>> {
-        // With the first bytes of what is in it.
+        // Including the first bytes of its contents.
         let length = source.length().saturating_sub(self.at).clamp(8, 12);
         let head = source::read(source, self.at, length)?;
         let (tag, length) = parsed(&head);
@@ -204,7 +205,7 @@ impl Place {
         }
         let data = self.at + 8;
         source::check(source, data, length)?;
-        // A frame may be in several, but nobody makes them that small.
+        // A frame may be in several items, but no writer makes them that small.
         if tag != ITEM || self.fragments >= 1024 + 16 * frames {
             let what = "the items of the pixels are broken".into();
             return Err(Error::Malformed { name: source.name().into(), at: self.at, what });
@@ -230,7 +231,7 @@ fn parsed(head: &[u8]) -> (u32, u64) {
     (tag as u32, number(&head[4..8]))
 }
 
-/// The fragments of a frame in one. Without an `end`, the frame is the last one.
+/// Joins the fragments of a frame. Without an `end`, the frame is the last one.
 fn fragments(
     source: &dyn Source,
     limits: &Limits,
@@ -239,7 +240,7 @@ fn fragments(
     end: Option<u64>,
 ) -> Result<Bytes> {
     if let Some(end) = end {
-        // One read for what is mostly one fragment.
+        // One read suffices where, as usual, the frame is one fragment.
         let length = end - at;
         if length > limits.stored {
             return Err(too_long(source, frame, length));

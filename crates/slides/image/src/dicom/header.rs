@@ -1,11 +1,11 @@
-//! What a slide needs of a dataset.
+//! The parts of a dataset that a slide needs.
 
 use super::element::{Cursor, Element, Visit};
 use crate::source::{self, Source};
 use crate::{Limits, Result};
 use std::collections::BTreeMap;
 
-/// Values by the names that DICOM has for them. Sizes are in pixels.
+/// Values under their DICOM names. Sizes are in pixels.
 #[derive(Debug, Default)]
 pub(super) struct Header {
     pub(super) class: String,
@@ -27,38 +27,38 @@ pub(super) struct Header {
     pub(super) signed: u16,
     pub(super) total_columns: u32,
     pub(super) total_rows: u32,
-    /// In millimetres, of the whole.
+    /// Width and height of the whole image in millimetres.
     pub(super) volume: (f32, f32),
-    /// In millimetres, from row to row and from column to column.
+    /// Distance from row to row and from column to column, in millimetres.
     pub(super) spacing: Option<(f64, f64)>,
     pub(super) concatenation: String,
     pub(super) first_frame: Option<u32>,
     /// The upper left pixel of each frame, from 1: column and row.
     pub(super) positions: Vec<(i32, i32)>,
-    /// Of each frame that says so, how far its focal plane is from the slide, in microns.
+    /// Distance of the focal plane from the slide, in microns, of each frame that states it.
     pub(super) depths: Vec<f32>,
-    /// Of each frame that says so, the number of its optical path in `paths`, from 1.
+    /// Index into `paths`, from 1, of each frame that names its optical path.
     pub(super) used: Vec<u16>,
     /// The optical path of all frames.
     pub(super) shared: Option<String>,
     pub(super) paths: Vec<OpticalPath>,
-    /// How many focal planes there are.
+    /// Number of focal planes.
     pub(super) focal_planes: u32,
     pub(super) icc: Option<Vec<u8>>,
     pub(super) properties: BTreeMap<String, String>,
-    /// The table of 64 bits, relative to the first frame.
+    /// The table of 64-bit offsets, relative to the first frame.
     pub(super) offsets: Option<Vec<u64>>,
     path: Vec<(u32, u32)>,
 }
 
-/// Through which light comes: each makes a channel.
+/// A path of light through the microscope; each makes a channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OpticalPath {
     pub(super) identifier: String,
     pub(super) description: Option<String>,
 }
 
-/// Optical paths of an instance that are kept.
+/// Optical paths kept of an instance.
 const PATHS: usize = 256;
 
 const SHARED: u32 = 0x5200_9229;
@@ -69,7 +69,7 @@ const OPTICAL_PATH: u32 = 0x0048_0105;
 const PATH_OF_FRAME: u32 = 0x0048_0207;
 const IDENTIFIER: u32 = 0x0048_0106;
 
-/// Of the device and the image; nothing of the patient.
+/// Properties of the device and the image; none of the patient.
 const PROPERTIES: [(u32, &str); 9] = [
     (0x0008_0060, "Modality"),
     (0x0008_0070, "Manufacturer"),
@@ -82,17 +82,17 @@ const PROPERTIES: [(u32, &str); 9] = [
     (0x0020_000e, "SeriesInstanceUID"),
 ];
 
-/// Transfer syntaxes in which elements are not in explicit VR little endian.
+/// Transfer syntaxes other than explicit VR little endian.
 pub(super) const OTHER_ENCODINGS: [&str; 3] =
     ["1.2.840.10008.1.2", "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.1.99"];
 
-/// Where a dataset begins, and in which transfer syntax it is.
+/// Where a dataset begins, and its transfer syntax.
 pub(super) struct Start {
     pub(super) at: u64,
     pub(super) syntax: String,
 }
 
-/// Whether it is a file of DICOM (PS3.10).
+/// True if this is a DICOM file (PS3.10).
 pub(crate) fn is(source: &dyn Source) -> Result<bool> {
     Ok(source.length() >= 132 && source::read(source, 128, 4)? == b"DICM")
 }
@@ -103,7 +103,7 @@ pub(super) fn start(source: &dyn Source, limits: &Limits) -> Result<Start> {
     let mut syntax = String::new();
     while !cursor.at_end() {
         let at = cursor.at();
-        // The dataset may be of another syntax, so its first element is not read as one of this.
+        // The dataset may have another syntax, so its first element is not parsed here.
         let group = source::read(source, at, 2)?;
         if group != [2, 0] {
             return Ok(Start { at, syntax });
@@ -117,20 +117,20 @@ pub(super) fn start(source: &dyn Source, limits: &Limits) -> Result<Start> {
     Err(cursor.malformed(cursor.at(), "there is no dataset"))
 }
 
-/// Which study, series and instance a file has.
+/// The study, series and instance of a file.
 pub(super) struct Names {
-    /// Empty if that is not said before the series.
+    /// Empty if the file does not name it before the series.
     pub(super) study: String,
     pub(super) series: String,
-    /// Empty if that is not said before the series.
+    /// Empty if the file does not name it before the series.
     pub(super) instance: String,
 }
 
-/// Bytes of a UID in [`Names`]: many are in memory at once. The standard allows 64.
+/// Maximum bytes of a UID in [`Names`]: many are in memory at once. The standard allows 64.
 const LONGEST: u64 = 1024;
 
-/// The names of a file, by as little of it as possible; `None` if it is none of a slide, or is in
-/// one of the encodings that cannot be read.
+/// Reads the names of a file, and as little else of it as possible; `None` if it is not a slide, or
+/// has an unsupported encoding.
 pub(super) fn names(source: &dyn Source, limits: &Limits) -> Result<Option<Names>> {
     let start = start(source, limits)?;
     if OTHER_ENCODINGS.contains(&start.syntax.as_str()) {
@@ -208,7 +208,7 @@ impl Visit for Header {
                 let identifier = cursor.text(element)?;
                 let number = self.paths.iter().position(|path| path.identifier == identifier);
                 self.used.resize(frame as usize + 1, 0);
-                // One that is none of the sequence is that of no channel.
+                // A path that is not in the sequence belongs to no channel.
                 self.used[frame as usize] = number.map_or(0, |number| number as u16 + 1);
                 Ok(())
             }
@@ -245,7 +245,7 @@ impl Visit for Header {
     fn sequence(&mut self, element: &Element) -> Result<bool> {
         let wanted = match (&self.path[..], element.tag) {
             ([], SHARED | OPTICAL_PATH) => true,
-            // Where frames are in order there is nothing to learn from an item for each.
+            // If frames are in order, their items add nothing.
             ([], PER_FRAME) => !self.full,
             ([(SHARED, 0)], MEASURES | PATH_OF_FRAME) => true,
             ([(PER_FRAME, _)], POSITION | PATH_OF_FRAME) => true,
@@ -270,7 +270,7 @@ impl Visit for Header {
 }
 
 impl Header {
-    /// Bytes that stay in memory, but for the colour profile.
+    /// Bytes that stay in memory, without the colour profile.
     pub(super) fn kept(&self) -> u64 {
         let texts = [&self.class, &self.instance, &self.study, &self.series, &self.photometric];
         let texts = texts.into_iter().chain([&self.concatenation]).chain(&self.image_type);
@@ -284,7 +284,7 @@ impl Header {
         (texts + frames + size_of::<(i32, i32)>() * self.positions.len()) as u64
     }
 
-    /// An element that is in no sequence.
+    /// An element outside all sequences.
     fn main(&mut self, cursor: &mut Cursor<'_>, element: &Element) -> Result<()> {
         let short = |cursor: &mut Cursor<'_>| -> Result<u16> {
             Ok(u16::from_le_bytes(numbers(cursor, element)?))
@@ -298,7 +298,7 @@ impl Header {
         match element.tag {
             0x0008_0008 => {
                 let text = cursor.text(element)?;
-                // Nobody asks for those after the third.
+                // Words after the third are not used.
                 let words = text.split('\\').take(3);
                 self.image_type = words.map(|word| word.trim().to_owned()).collect();
             }
@@ -344,7 +344,7 @@ fn numbers<const N: usize>(cursor: &mut Cursor<'_>, element: &Element) -> Result
     let bytes = cursor.value(element)?;
     let number = bytes.get(..N).and_then(|bytes| bytes.try_into().ok());
     number.ok_or_else(|| {
-        cursor.malformed(element.at, format!("element {:08x} is no number", element.tag))
+        cursor.malformed(element.at, format!("element {:08x} is not a number", element.tag))
     })
 }
 
@@ -353,7 +353,7 @@ fn offsets(cursor: &mut Cursor<'_>, element: &Element) -> Result<Vec<u64>> {
     Ok(bytes.chunks_exact(8).map(number).collect())
 }
 
-/// A number whose least byte comes first.
+/// A little-endian number.
 pub(super) fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
 }

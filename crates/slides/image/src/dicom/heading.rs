@@ -1,4 +1,4 @@
-//! The beginning of a dataset: what a file says of its patient, study and series.
+//! The beginning of a dataset: attributes of the patient, the study and the series.
 
 use super::element::{Cursor, Visit};
 use super::header::{self, OTHER_ENCODINGS};
@@ -7,7 +7,7 @@ use crate::source::{FileSource, Source};
 use crate::{Limits, Result};
 use std::path::Path;
 
-/// What the first few hundred bytes of a file in DICOM say, by which slides are found that are not
+/// The attributes in the first few hundred bytes of a DICOM file, used to find slides that are not
 /// open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heading {
@@ -15,14 +15,14 @@ pub struct Heading {
     pub study: String,
     /// The UID of the series.
     pub series: String,
-    /// An object of the DICOM JSON model (PS3.18, annex F): of the study its UID, date, time,
+    /// An object of the DICOM JSON model (PS3.18, annex F). Of the study it has UID, date, time,
     /// identifier, description, accession number and referring physician; of the patient name,
-    /// identifier, birth date and sex; of the series its UID, number, description and modality.
-    /// Those are in it that the file has, each with 1024 bytes at most.
+    /// identifier, birth date and sex; of the series UID, number, description and modality.
+    /// Attributes missing in the file are left out; each value has at most 1024 bytes.
     pub json: String,
 }
 
-/// What [`Heading::json`] has.
+/// The attributes in [`Heading::json`].
 const SHOWN: [u32; 16] = [
     0x0008_0005,
     0x0008_0020,
@@ -42,15 +42,15 @@ const SHOWN: [u32; 16] = [
     0x0020_0011,
 ];
 
-/// Of one value.
+/// Bytes of one value.
 const LONGEST: u64 = 1024;
 
 impl Heading {
-    /// Reads that of a file, and the UID of its instance; `None` if it is none of a slide in DICOM, or is in an encoding that
-    /// cannot be read. No more of the file is looked at than its beginning.
+    /// Reads the heading of a file, and the UID of its instance; `None` if it is not a slide in
+    /// DICOM, or has an unsupported encoding. Only the beginning of the file is read.
     ///
     /// # Errors
-    /// What the file system says, and a beginning that is broken.
+    /// File system errors, and a malformed beginning.
     pub fn read(path: &Path, limits: &Limits) -> Result<Option<(Self, String)>> {
         let source = FileSource::open(path)?;
         if header::is(&source)? { Self::of(&source, limits) } else { Ok(None) }

@@ -12,8 +12,8 @@ use crate::{Error, Limits, Result};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// An instance: one file of a slide in DICOM, with what DICOMweb gives out of it. Any number of
-/// threads may use it at once.
+/// An instance: one file of a slide in DICOM, as DICOMweb serves it. Any number of threads may use
+/// it at once.
 pub struct Instance {
     source: Arc<dyn Source>,
     limits: Limits,
@@ -26,7 +26,7 @@ pub struct Instance {
     frames: Frames,
 }
 
-/// What an instance has, by the third word of its image type.
+/// The role of an instance, from the third word of its image type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Level,
@@ -34,7 +34,7 @@ pub(super) enum Kind {
 }
 
 impl Instance {
-    /// Reads all but the pixels.
+    /// Reads everything but the pixels.
     pub(super) fn open(source: &Arc<dyn Source>, limits: &Limits) -> Result<Self> {
         let unsupported = |what: String| Error::Unsupported { name: source.name().into(), what };
         let limit = |what: String| Error::Limit { name: source.name().into(), what };
@@ -49,7 +49,7 @@ impl Instance {
         if header.rows == 0 || header.columns == 0 || header.frames == 0 {
             return Err(malformed("frames without pixels".into()));
         }
-        // What is not tiled is one frame.
+        // An image that is not tiled is one frame.
         if header.total_columns == 0 && header.total_rows == 0 && header.frames == 1 {
             (header.total_columns, header.total_rows) = (header.columns.into(), header.rows.into());
         }
@@ -71,7 +71,7 @@ impl Instance {
         }
         let layout = layout(&header, codec).map_err(unsupported)?;
         if (codec == Codec::Raw) != pixels.length.is_some() {
-            return Err(malformed("pixels that are not as the transfer syntax says".into()));
+            return Err(malformed("pixels that do not match the transfer syntax".into()));
         }
         let each = area * u64::from(layout.samples) * u64::from(layout.bits / 8);
         let offsets = header.offsets.take();
@@ -95,12 +95,12 @@ impl Instance {
         }
     }
 
-    /// Bytes that its tables and texts have in memory, but for the colour profile.
+    /// Bytes of memory that its tables and texts take, without the colour profile.
     pub(super) fn kept(&self) -> u64 {
         self.header.kept() + self.frames.kept(self.header.frames)
     }
 
-    /// What errors call the file.
+    /// The name of the file, for errors.
     pub(super) fn name(&self) -> &str {
         self.source.name()
     }
@@ -120,17 +120,17 @@ impl Instance {
         self.header.number
     }
 
-    /// Width and height of the whole image that its frames belong to, in pixels.
+    /// Width and height, in pixels, of the whole image that its frames belong to.
     pub fn size(&self) -> (u32, u32) {
         (self.header.total_columns, self.header.total_rows)
     }
 
-    /// Whether it holds pixels of the slide itself, and of no label or other image beside it.
+    /// True if it holds pixels of the slide itself, not of a label or another associated image.
     pub fn is_level(&self) -> bool {
         self.kind() == Some(Kind::Level)
     }
 
-    /// The name of the associated image that it holds pixels of.
+    /// The name of the associated image whose pixels it holds.
     pub fn associated(&self) -> Option<&'static str> {
         match self.kind() {
             Some(Kind::Associated(name)) => Some(name),
@@ -138,7 +138,7 @@ impl Instance {
         }
     }
 
-    /// Whether it holds all of its image: it is no part of a concatenation.
+    /// True if it holds all of its image: it is not part of a concatenation.
     pub fn is_whole(&self) -> bool {
         self.header.concatenation.is_empty()
     }
@@ -158,7 +158,7 @@ impl Instance {
         }
     }
 
-    /// How many frames it has.
+    /// Number of frames.
     pub fn frames(&self) -> u32 {
         self.header.frames
     }
@@ -173,7 +173,7 @@ impl Instance {
         self.header.rows.into()
     }
 
-    /// The bits of a sample.
+    /// Bits per sample.
     pub fn bits(&self) -> u8 {
         self.layout.bits
     }
@@ -186,17 +186,18 @@ impl Instance {
     /// Bytes of its file, from byte `at` on.
     ///
     /// # Errors
-    /// A range that is not wholly inside, and what reading gives.
+    /// A range that is not wholly inside the file, and read errors.
     pub fn bytes(&self, at: u64, length: usize) -> Result<Bytes> {
         Ok(source::read(&*self.source, at, length as u64)?.into())
     }
 
-    /// Where in its file the pixels are, if they are not encapsulated: from byte, and how many.
+    /// Where in its file the pixels are, if they are not encapsulated: the first byte, and how
+    /// many.
     pub fn native(&self) -> Option<(u64, u64)> {
         self.pixels.length.map(|length| (self.pixels.at, length))
     }
 
-    /// A frame as a tile, which can be decoded. The first one has the number 1.
+    /// A frame as a tile that can be decoded. The first frame has the number 1.
     ///
     /// # Errors
     /// As [`frame`](Self::frame).
@@ -210,10 +211,10 @@ impl Instance {
         Ok(StoredTile { name, layout, halvings: 0, tables: Bytes::new(), bytes })
     }
 
-    /// The bytes of a frame as they are stored. The first one has the number 1.
+    /// The bytes of a frame as stored. The first frame has the number 1.
     ///
     /// # Errors
-    /// A frame that does not exist, one beyond the limits, and what reading gives.
+    /// A frame that does not exist or exceeds the limits, and read errors.
     pub fn frame(&self, number: u32) -> Result<Bytes> {
         let frame = number.checked_sub(1).filter(|frame| *frame < self.header.frames);
         let Some(frame) = frame else {
@@ -224,10 +225,10 @@ impl Instance {
     }
 
     /// The dataset as an object of the DICOM JSON model (PS3.18, annex F), read anew at each call.
-    /// The value of the pixels is at the address `bulk`; all others are in it.
+    /// The pixels are a reference to the address `bulk`; all other values are included.
     ///
     /// # Errors
-    /// A dataset whose JSON is beyond [`Limits::tables`], and what reading gives.
+    /// A dataset whose JSON exceeds [`Limits::tables`], and read errors.
     pub fn json(&self, bulk: &str) -> Result<String> {
         json::write(&*self.source, &self.limits, self.start, (self.pixels.vr, bulk))
     }
@@ -254,14 +255,14 @@ fn codec(syntax: &str) -> std::result::Result<Codec, String> {
 
 fn layout(header: &Header, codec: Codec) -> std::result::Result<Layout, String> {
     let colours = match header.photometric.as_str() {
-        // Decoders of JPEG know nothing of it.
+        // JPEG decoders do not know this interpretation.
         "MONOCHROME1" if codec != Codec::Jpeg => Colours::Inverted,
         "MONOCHROME2" => Colours::Grey,
         "RGB" => Colours::Rgb,
         "YBR_FULL" | "YBR_FULL_422" if codec == Codec::Jpeg => Colours::YCbCr,
         // The decoder undoes the reversible transform.
         "YBR_RCT" if codec == Codec::Jpeg2000 => Colours::Rgb,
-        // Some programs copy YCbCr of Aperio, whose codestream has no transform.
+        // Some programs copy Aperio's YCbCr tiles, whose codestream has no transform.
         "YBR_FULL" | "YBR_ICT" if codec == Codec::Jpeg2000 => Colours::YCbCr,
         other => return Err(format!("the photometric interpretation {other:?}")),
     };

@@ -29,7 +29,7 @@ pub(super) fn write(
 pub(super) struct Writer {
     json: String,
     most: usize,
-    /// Whether nothing is in the innermost object or array yet.
+    /// True while the innermost object or array is empty.
     empty: bool,
 }
 
@@ -38,7 +38,7 @@ impl Writer {
         Self { json: "{".into(), most: limits.tables as usize, empty: true }
     }
 
-    /// The object of all that was visited. The name is for errors.
+    /// The object of everything visited. The name is for errors.
     pub(super) fn finish(mut self, name: &str) -> Result<String> {
         self.json.push('}');
         self.check(name)?;
@@ -60,18 +60,18 @@ impl Writer {
         self.empty = false;
     }
 
-    /// An element's object begins.
+    /// Begins the object of an element.
     fn key(&mut self, tag: u32, [first, second]: [u8; 2]) {
         self.comma();
         let (first, second) = (char::from(first), char::from(second));
-        // Nothing fails that writes into a text.
+        // Writing to a string cannot fail.
         let _ = write!(self.json, "\"{tag:08X}\":{{\"vr\":\"{first}{second}\"");
     }
 }
 
 impl Visit for Writer {
     fn value(&mut self, cursor: &mut Cursor<'_>, element: &Element) -> Result<()> {
-        // Lengths of groups, and where the frames are in this file.
+        // Group lengths, and the offsets of frames in this file.
         if element.tag & 0xffff == 0 || matches!(element.tag, 0x7fe0_0001 | 0x7fe0_0002) {
             return Ok(());
         }
@@ -87,7 +87,7 @@ impl Visit for Writer {
                     self.json.push('"');
                 }
             }
-            // The text is UTF-8 here, whatever it was.
+            // The text is UTF-8 here, whatever the file's encoding.
             _ if element.tag == 0x0008_0005 => {
                 list.put("ISO_IR 192".into())?;
                 list.end();
@@ -125,11 +125,11 @@ impl Visit for Writer {
     }
 }
 
-/// The values of an element, as they are written: all of them as objects would take many times the
-/// memory of their text.
+/// Writes the values of an element one at a time: as objects, all of them together would take many
+/// times the memory of their text.
 struct List<'a> {
     writer: &'a mut Writer,
-    /// For errors.
+    /// The name of the source, for errors.
     name: &'a str,
     any: bool,
 }
@@ -138,7 +138,7 @@ impl List<'_> {
     fn put(&mut self, value: Value) -> Result<()> {
         self.writer.json.push_str(if self.any { "," } else { ",\"Value\":[" });
         self.any = true;
-        // Nothing fails that writes into a text.
+        // Writing to a string cannot fail.
         let _ = write!(self.writer.json, "{value}");
         self.writer.check(self.name)
     }
@@ -150,7 +150,7 @@ impl List<'_> {
     }
 }
 
-/// Gives out the values of an element that is neither a sequence nor bytes.
+/// Passes the values of an element that is neither a sequence nor bytes to `put`.
 fn values(vr: &[u8; 2], bytes: &[u8], put: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
     let mut all = |size: usize, value: &dyn Fn(&[u8]) -> Value| {
         bytes.chunks_exact(size).try_for_each(|bytes| put(value(bytes)))
@@ -190,7 +190,7 @@ fn values(vr: &[u8; 2], bytes: &[u8], put: &mut dyn FnMut(Value) -> Result<()>) 
 }
 
 fn float(value: f64) -> Value {
-    // JSON has no word for these; the model has.
+    // JSON cannot express these; the model has words for them.
     let word = || {
         if value.is_nan() {
             "NaN"

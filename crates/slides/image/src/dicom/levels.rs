@@ -10,10 +10,10 @@ use crate::{Limits, Result};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// The property that says which images are not shown.
+/// The property that lists images that are not shown.
 const NOT_SHOWN: &str = "dicom.NotShown";
 
-/// Makes levels of images. There is one at least.
+/// Turns images into levels. There is at least one image.
 pub(super) fn fill(
     parts: &mut Parts,
     mut images: Vec<Arc<Image>>,
@@ -68,7 +68,7 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// Its description is the name of a channel, or else its identifier.
+/// A channel is named by the path's description, or else by its identifier.
 fn said(path: &OpticalPath) -> Said {
     let name = path.description.clone().filter(|text| !text.is_empty());
     Said { name: name.or_else(|| Some(path.identifier.clone())), ..Said::default() }

@@ -30,7 +30,7 @@ use tiles::{Image, Paths};
 /// The SOP class of slides.
 const SLIDE: &str = "1.2.840.10008.5.1.4.1.1.77.1.6";
 
-/// The series that a slide is, for DICOMweb.
+/// A slide's DICOM series, for DICOMweb.
 pub struct Dicom {
     instances: Vec<Arc<Instance>>,
 }
@@ -46,7 +46,7 @@ impl Dicom {
         &self.instances[0].header.series
     }
 
-    /// The instances: the largest images first, among these the levels.
+    /// The instances, those of the largest images first.
     pub fn instances(&self) -> impl Iterator<Item = &Instance> {
         self.instances.iter().map(|instance| &**instance)
     }
@@ -57,15 +57,15 @@ impl Dicom {
     }
 }
 
-/// Opens an instance that is alone.
+/// Opens a single instance.
 pub(crate) fn open(source: &Arc<dyn Source>, limits: &Limits) -> Result<Parts> {
     let mut series = Series::new(limits);
     series.add(source)?;
     parts(series, source.name(), limits)
 }
 
-/// Opens a file with the others of its series in the same directory, where links may lead to what
-/// is inside of `root`, or of that directory.
+/// Opens a file with the others of its series in the same directory. Links may lead to anything
+/// inside `root`, or else inside that directory.
 pub(crate) fn beside(
     path: &Path,
     root: Option<&Path>,
@@ -86,7 +86,7 @@ pub(crate) fn beside(
         let names = match names_of(&other, limits) {
             Ok(Some(names)) => names,
             Err(error) if source::is_full(&error) => return Err(error),
-            // What is wrong with files of others is not asked.
+            // Faults of unrelated files do not matter.
             _ => continue,
         };
         if (&names.study, &names.series) == (&study, &uid) && is_new(&mut known, names.instance) {
@@ -96,8 +96,8 @@ pub(crate) fn beside(
     parts(series, source.name(), limits)
 }
 
-/// Opens the only series in a directory, where links may lead to what is inside of `root`; `None`
-/// if there is no slide.
+/// Opens the only series in a directory, where links may lead to anything inside `root`; `None` if
+/// there is no slide.
 pub(crate) fn directory(path: &Path, root: &Path, limits: &Limits) -> Result<Option<Parts>> {
     let found = by_series(path, root, limits)?;
     let name = path.display().to_string();
@@ -141,20 +141,19 @@ fn file(path: &Path) -> Result<Arc<dyn Source>> {
     Ok(Arc::new(ClosedSource::open(path)?))
 }
 
-/// The names of a file; `None` if it is none of a slide in DICOM.
+/// The names of a file; `None` if it is not a slide in DICOM.
 fn names_of(path: &Path, limits: &Limits) -> Result<Option<Names>> {
     let source = FileSource::open(path)?;
     if is(&source)? { header::names(&source, limits) } else { Ok(None) }
 }
 
-/// Whether a file has not been there before: copies of one, and links to it, cost no more than a
-/// look at its beginning.
+/// True if the instance has not been seen before: only the beginning of a copy of a file, or of a
+/// link to it, is read.
 fn is_new(known: &mut HashSet<String>, instance: String) -> bool {
     instance.is_empty() || known.insert(instance)
 }
 
-/// The files in a directory, in the order of their names. Links that lead out of `root` are left
-/// out.
+/// The files in a directory, sorted by name. Links that lead out of `root` are left out.
 fn files(directory: &Path, root: &Path, limits: &Limits) -> Result<Vec<PathBuf>> {
     let name = || directory.display().to_string();
     let io = |source| Error::Io { name: name(), source };
@@ -176,7 +175,7 @@ fn files(directory: &Path, root: &Path, limits: &Limits) -> Result<Vec<PathBuf>>
     Ok(paths)
 }
 
-/// Makes levels and associated images of the instances of a series.
+/// Makes levels and associated images from the instances of a series.
 fn parts(series: Series<'_>, name: &str, limits: &Limits) -> Result<Parts> {
     let Series { mut instances, mut room, icc, .. } = series;
     instances.sort_by(series::order);

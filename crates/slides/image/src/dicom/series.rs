@@ -1,4 +1,4 @@
-//! The instances of a series, gathered file by file. What all of them keep has one limit.
+//! The instances of a series, gathered file by file. One limit covers the tables of all of them.
 
 use super::instance::{Instance, Kind};
 use crate::source::Source;
@@ -7,11 +7,11 @@ use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Bytes that the tables of a series may still have.
+/// Bytes left for the tables of a series.
 pub(super) struct Room(u64);
 
 impl Room {
-    /// Takes some of them for the file of a name.
+    /// Takes some of them for the file `name`.
     pub(super) fn take(&mut self, bytes: u64, name: &str) -> Result<()> {
         let rest = self.0.checked_sub(bytes).ok_or_else(|| Error::Limit {
             name: name.into(),
@@ -22,15 +22,15 @@ impl Room {
     }
 }
 
-/// Instances, in no order.
+/// Instances, unsorted.
 pub(super) struct Series<'a> {
     limits: &'a Limits,
     pub(super) instances: Vec<Instance>,
     uids: HashSet<String>,
     pub(super) room: Room,
-    /// Which of them is the largest level.
+    /// Index of the largest level.
     main: Option<usize>,
-    /// The colour profile of that one. Each level has one, which may be large.
+    /// The colour profile of the largest level. Each level has one, which may be large.
     pub(super) icc: Option<Vec<u8>>,
 }
 
@@ -40,7 +40,7 @@ impl<'a> Series<'a> {
         Self { limits, instances, uids, room, main: None, icc: None }
     }
 
-    /// Reads one more. Of those of the same UID the first one counts.
+    /// Reads one more instance. If several have the same UID, the first one counts.
     pub(super) fn add(&mut self, source: &Arc<dyn Source>) -> Result<()> {
         let mut instance = Instance::open(source, self.limits)?;
         if !self.uids.insert(instance.uid().into()) {
@@ -59,7 +59,7 @@ impl<'a> Series<'a> {
     }
 }
 
-/// The largest images first.
+/// Orders the largest images first.
 pub(super) fn order(one: &Instance, other: &Instance) -> Ordering {
     let area = |of: &Instance| u64::from(of.header.total_columns) * u64::from(of.header.total_rows);
     area(other).cmp(&area(one)).then_with(|| one.uid().cmp(other.uid()))

@@ -1,6 +1,6 @@
-//! The frame of each tile: frames are in order, or each gives its position. In order, the tiles of one
-//! focal plane come before those of the next, and all of one optical path before the next path
-//! (PS3.3, C.7.6.17.3).
+//! Finds the frame of each tile: frames are in order, or each gives its position. In order, the
+//! tiles of one focal plane come before those of the next, and all of one optical path before the
+//! next path (PS3.3, C.7.6.17.3).
 
 use super::header::OpticalPath;
 use super::instance::Instance;
@@ -22,30 +22,30 @@ pub(super) struct Image {
     pub(super) layout: Layout,
     columns: u32,
     parts: Vec<Part>,
-    /// The frame of each tile of each plane, from 1; 0 where there is none. Without it all are
-    /// there, in order.
+    /// The frame of each tile of each plane, from 1; 0 if there is none. `None` if all frames exist
+    /// and are in order.
     places: Option<Vec<u32>>,
     /// Focal planes.
     pub(super) depth: u32,
-    /// Optical paths that frames are of; none if that is not said.
+    /// Optical paths of the frames; empty if the file does not name them.
     pub(super) paths: Vec<OpticalPath>,
-    /// The reason why some of its frames are not shown.
+    /// Why some of its frames are not shown.
     pub(super) not_shown: Option<String>,
 }
 
 struct Part {
-    /// How many frames are in the parts before.
+    /// Number of frames in the preceding parts.
     start: u32,
     instance: Arc<Instance>,
 }
 
-/// Makes an image of its instances.
+/// Assembles an image from its instances.
 pub(super) fn image(
     mut instances: Vec<Arc<Instance>>,
     limits: &Limits,
     room: &mut Room,
 ) -> Result<Image> {
-    // Where one says its place in the whole, all should.
+    // If one instance states its place in the whole, all should.
     instances.sort_by_key(|instance| instance.header.first_frame);
     let first = Arc::clone(&instances[0]);
     let (width, height) = (first.header.total_columns, first.header.total_rows);
@@ -56,7 +56,7 @@ pub(super) fn image(
     for instance in instances {
         let of = &instance.header;
         if instance.layout != layout || (of.total_columns, of.total_rows) != (width, height) {
-            return Err(malformed("instances that are concatenated, but not alike".into()));
+            return Err(malformed("concatenated instances that differ".into()));
         }
         let start = of.first_frame.unwrap_or(frames);
         let end = start.checked_add(of.frames).filter(|_| start >= frames);
@@ -71,7 +71,7 @@ pub(super) fn image(
     }
     let full = parts.iter().all(|part| {
         let of = &part.instance.header;
-        // Before there was a word for it, there was also no other order.
+        // Files older than this attribute have no other order.
         of.full || of.positions.is_empty()
     });
     let (depth, paths, not_shown) = (1, Vec::new(), None);
@@ -93,7 +93,7 @@ impl Image {
         Error::Malformed { name: self.name().into(), at: 0, what }
     }
 
-    /// All frames are there, in order.
+    /// Checks that all frames exist, for frames in order.
     fn in_order(&mut self, tiles: u64, frames: u64) -> Result<()> {
         if tiles > frames {
             return Err(self.malformed(format!("{tiles} tiles, but only {frames} frames")));
@@ -113,7 +113,7 @@ impl Image {
         if count(paths.len()) == Some(frames) {
             (self.depth, self.paths) = (depth, paths);
         } else if planes == Some(frames) {
-            // Of several paths, one, which is not said.
+            // The file has several paths, and the frames are of one that it does not name.
             self.depth = depth;
         } else if frames > tiles {
             let what = format!(
@@ -126,7 +126,7 @@ impl Image {
         Ok(())
     }
 
-    /// Frames say where they are.
+    /// Builds the table for frames that state their positions.
     fn by_position(&mut self, limits: &Limits, room: &mut Room, tiles: u64) -> Result<()> {
         let headers = || self.parts.iter().map(|part| &part.instance.header);
         let mut depths: Vec<f32> = headers().flat_map(|of| &of.depths).copied().collect();
@@ -137,7 +137,7 @@ impl Image {
         let is_used = |number: usize| {
             headers().any(|of| of.used.iter().any(|used| usize::from(*used) == number + 1))
         };
-        // The place of each path among those that are used.
+        // The index of each path among those in use.
         let used: Vec<usize> = (0..known.len()).filter(|number| is_used(*number)).collect();
         let mut paths: Vec<OpticalPath> =
             used.iter().map(|number| known[*number].clone()).collect();
@@ -149,7 +149,9 @@ impl Image {
             paths = alone.cloned().into_iter().collect();
         }
         if headers().any(|of| of.paths != *known) && used.len() > 1 {
-            return Err(self.malformed("instances that are concatenated, of other paths".into()));
+            return Err(
+                self.malformed("concatenated instances with different optical paths".into())
+            );
         }
         let planes = (depth as u64).saturating_mul(used.len().max(1) as u64);
         let all = tiles.checked_mul(planes).filter(|all| *all <= limits.tables / 4);
@@ -170,7 +172,7 @@ impl Image {
                     return Err(self.malformed(format!("a frame at {position:?}")));
                 };
                 if x % wide != 0 || y % high != 0 {
-                    let what = format!("frames that are no grid: one is at {position:?}");
+                    let what = format!("frames that do not form a grid: one is at {position:?}");
                     return Err(Error::Unsupported { name: self.name().into(), what });
                 }
                 let (column, row) = (x / wide, y / high);
@@ -189,7 +191,7 @@ impl Image {
                     continue;
                 };
                 let plane = (path * depth + z) as u64;
-                // The first one wins: nothing says how the others differ.
+                // The first one wins: nothing tells how the others differ.
                 let place = &mut places[(plane * tiles + row * columns + column) as usize];
                 match *place {
                     0 => *place = part.start + number as u32 + 1,
@@ -198,7 +200,7 @@ impl Image {
             }
         }
         if twice > 0 {
-            let what = format!("{twice} frames that are where others are, or in no optical path");
+            let what = format!("{twice} frames at the place of another, or in no optical path");
             self.not_shown = Some(format!("{}: {what}", self.name()));
         }
         (self.depth, self.paths, self.places) = (depth as u32, paths, Some(places));
@@ -239,11 +241,11 @@ impl Image {
     }
 }
 
-/// Optical paths of one level, each a channel: in which image, and which of its paths.
+/// Optical paths of one level, each a channel: the image, and the index among its paths.
 pub(super) struct Paths(Vec<(Arc<Image>, u32)>);
 
 impl Paths {
-    /// Of a level, the paths in this order; `None` if one is missing or is not like the first.
+    /// The paths of a level in this order; `None` if one is missing or differs from the first.
     pub(super) fn of(images: &[Arc<Image>], wanted: &[OpticalPath]) -> Option<Self> {
         let first = images.first()?;
         let find = |wanted: &OpticalPath| {
@@ -257,7 +259,7 @@ impl Paths {
         Some(Self(wanted.iter().map(find).collect::<Option<_>>()?))
     }
 
-    /// The first path of an image, which is shown in its own colours.
+    /// The first path of an image, shown in its own colours.
     pub(super) fn first(image: &Arc<Image>) -> Self {
         Self(vec![(Arc::clone(image), 0)])
     }
@@ -306,8 +308,8 @@ impl Tiles for Paths {
     }
 }
 
-/// The optical paths of the images of the largest level, each once: by their identifiers if they are
-/// in several images. `None` if there are not several, or more than are shown.
+/// The optical paths of the images of the largest level, each once; paths in several images are
+/// matched by identifier. `None` if there is only one, or more than can be shown.
 pub(super) fn paths(images: &[Arc<Image>]) -> Option<Vec<OpticalPath>> {
     let mut all: Vec<OpticalPath> = Vec::new();
     for path in images.iter().flat_map(|image| &image.paths) {

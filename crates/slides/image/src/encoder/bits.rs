@@ -1,18 +1,18 @@
-//! Coded blocks (ITU-T T.81, annex F.1).
+//! Entropy-coded blocks (ITU-T T.81, annex F.1).
 
 /// A code word.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Code {
     pub(super) word: u32,
-    /// In bits.
+    /// Length in bits.
     pub(super) length: u32,
 }
 
-/// Code words by what they stand for.
+/// Code words by the symbols they encode.
 pub(super) struct Codes {
-    /// By the bits of a difference.
+    /// By the number of bits of a difference.
     pub(super) dc: [Code; 256],
-    /// By the number of zeros before a coefficient, in the upper four bits, and its bits.
+    /// By the number of zeros before a coefficient, in the upper four bits, and its number of bits.
     pub(super) ac: [Code; 256],
 }
 
@@ -20,7 +20,7 @@ pub(super) struct Codes {
 const END: usize = 0;
 const ZEROS: usize = 0xf0;
 
-/// Bits behind the head of a file.
+/// Bits appended to the head of a file.
 pub(super) struct Bits {
     file: Vec<u8>,
     /// The last `count` bits are not in the file yet; fewer than 32 between two code words.
@@ -33,7 +33,7 @@ impl Bits {
         Self { file, waiting: 0, count: 0 }
     }
 
-    /// The last `length` bits of `bits`, of which others are zero: 32 at most.
+    /// Appends the last `length` bits of `bits`, at most 32; the other bits are zero.
     #[inline(always)]
     fn put(&mut self, bits: u32, length: u32) {
         self.waiting = self.waiting << length | u64::from(bits);
@@ -41,7 +41,7 @@ impl Bits {
         if self.count >= 32 {
             self.count -= 32;
             let word = (self.waiting >> self.count) as u32;
-            // A byte of it that is 255 is a zero here, from which there is something to borrow.
+            // A byte of 255 in `word` is a zero here, so the subtraction borrows.
             let flipped = !word;
             if flipped.wrapping_sub(0x0101_0101) & word & 0x8080_8080 == 0 {
                 self.file.extend_from_slice(&word.to_be_bytes());
@@ -58,16 +58,16 @@ impl Bits {
         }
     }
 
-    /// A code word, and behind it what is left of a number of so many bits; a negative one is
-    /// written as one less.
+    /// Appends a code word, then the `size` low bits of a number; a negative one is written as one
+    /// less.
     #[inline(always)]
     fn number(&mut self, code: Code, number: i32, size: u32) {
         let rest = (number + (number >> 31)) as u32 & ((1 << size) - 1);
         self.put(code.word << size | rest, code.length + size);
     }
 
-    /// Writes a block, in the order of the file. `last` is its first coefficient in the block of this
-    /// component before it.
+    /// Writes a block whose samples are in the order of the file. `last` is the first coefficient
+    /// of the previous block of this component.
     #[inline]
     pub(super) fn block(&mut self, samples: &[i16; 64], last: &mut i32, codes: &Codes) {
         let first = i32::from(samples[0]);
@@ -98,7 +98,7 @@ impl Bits {
         }
     }
 
-    /// The file, whose last byte is filled up with ones.
+    /// The file, with its last byte padded with ones.
     pub(super) fn end(mut self) -> Vec<u8> {
         self.put(0x7f, 7);
         while self.count >= 8 {
@@ -109,13 +109,13 @@ impl Bits {
     }
 }
 
-/// How many bits the amount of a number has.
+/// Number of bits of the absolute value.
 #[inline(always)]
 fn bits(number: i32) -> u32 {
     u32::BITS - number.unsigned_abs().leading_zeros()
 }
 
-/// A bit for each coefficient that is not zero, from the lowest one on.
+/// One bit for each nonzero coefficient, from the lowest bit on.
 #[inline(always)]
 fn nonzero(samples: &[i16; 64]) -> u64 {
     let mut mask = 0;

@@ -1,18 +1,19 @@
-//! A baseline encoder of JPEG (ITU-T T.81), where libjpeg-turbo is not there, or there is a profile.
+//! A baseline JPEG encoder (ITU-T T.81), used if libjpeg-turbo is missing or there is a colour
+//! profile.
 //!
 //! ```text
 //! rows -> planes of Y, Cb, Cr (planes.rs) -> blocks -> transform, quantise (transform.rs)
 //!                                                           -> code words (tables.rs, bits.rs)
 //! ```
 //!
-//! It is own code since no kept crate is as fast, built by the oldest compiler that is promised, and
-//! under a licence that dependencies may have: `image` takes four times as long, `jpeg-encoder`
-//! has the licence of the IJG, and mozjpeg-rs needs a newer compiler. Its loops are over arrays of
-//! fixed length, which compilers make vector instructions of; there is no unsafe code.
+//! This encoder exists because no crate is as fast when built by the oldest supported compiler, and
+//! has a licence that dependencies may have: `image` takes four times as long, `jpeg-encoder` has
+//! the licence of the IJG, and mozjpeg-rs needs a newer compiler. Its loops run over arrays of
+//! fixed length, which compilers vectorise; there is no unsafe code.
 //!
-//! Below [`FULL_COLOUR`], there is one sample of the colour differences for 2 x 2 pixels (4:2:0), as
-//! scanners and other servers store tiles, and from it on one for each pixel (4:4:4). Tables are
-//! those of annex K of the standard, scaled by the quality as usual.
+//! Below [`FULL_COLOUR`], each colour difference has one sample for 2 x 2 pixels (4:2:0), as
+//! scanners and other servers store tiles; from that quality on, one for each pixel (4:4:4). Tables
+//! are those of annex K of the standard, scaled by the quality as usual.
 
 mod bits;
 mod planes;
@@ -24,19 +25,19 @@ use planes::Planes;
 use tables::{ZIGZAG, codes, quantisation};
 use transform::Quantiser;
 
-/// From this quality on, colours have as many samples as luminance.
+/// From this quality on, colour differences have as many samples as luminance.
 pub(crate) const FULL_COLOUR: u8 = 90;
 
-/// What a marker segment can hold.
+/// Bytes that a marker segment can hold.
 const SEGMENT: usize = 65_535 - 2;
-/// What segments of a colour profile begin with (ICC.1, annex B.4): this, number and count.
+/// The first bytes of a colour profile segment (ICC.1, annex B.4); its number and the count follow.
 const PROFILE: &[u8] = b"ICC_PROFILE\0";
 
-/// A JPEG file of pixels of three bytes each.
+/// Encodes pixels of three bytes each as a JPEG file.
 ///
 /// # Errors
-/// A side of none or of more than 65535 pixels, another number of pixels, a profile that is longer
-/// than a file can have.
+/// A side of zero or more than 65535 pixels, a number of pixels that does not match the size, or a
+/// profile too long for a JPEG file.
 pub(crate) fn encode(
     pixels: &[u8],
     (width, height): (u32, u32),
@@ -48,7 +49,7 @@ pub(crate) fn encode(
         return Err(format!("{width} x {height} pixels in a JPEG"));
     };
     if pixels.len() != width as usize * height as usize * 3 {
-        return Err("not as many pixels as the size says".into());
+        return Err("the number of pixels does not match the size".into());
     }
     let quality = quality.clamp(1, 100);
     let side = if quality < FULL_COLOUR { 2 } else { 1 };
@@ -60,7 +61,7 @@ pub(crate) fn encode(
     let codes = codes();
     let mut bits = Bits::after(file);
     let mut planes = Planes::new(usize::from(wide), side);
-    // Of Y, Cb and Cr.
+    // Last DC coefficients of Y, Cb and Cr.
     let mut last = [0; 3];
     for rows in pixels.chunks(width as usize * 3 * planes.rows()) {
         planes.fill(rows);
@@ -84,7 +85,7 @@ fn segment(file: &mut Vec<u8>, marker: u8, parts: &[&[u8]]) {
     parts.iter().for_each(|part| file.extend_from_slice(part));
 }
 
-/// All that is before the coded blocks.
+/// Writes everything that precedes the coded blocks.
 fn head(
     file: &mut Vec<u8>,
     (width, height): (u16, u16),
@@ -93,7 +94,7 @@ fn head(
     icc: Option<&[u8]>,
 ) -> Result<(), String> {
     file.extend_from_slice(&[0xff, 0xd8]);
-    // JFIF 1.2; pixels are as wide as they are high.
+    // JFIF 1.2; pixels are square.
     segment(file, 0xe0, &[b"JFIF\0", &[1, 2, 0, 0, 1, 0, 1, 0, 0]]);
     let icc = icc.unwrap_or_default();
     let most = SEGMENT - PROFILE.len() - 2;

@@ -1,25 +1,27 @@
-//! Rows of pixels become planes of luminance and colours, out of which blocks are cut.
+//! Splits rows of pixels into planes of luminance and colour differences, from which blocks are
+//! cut.
 
 use std::array::from_fn;
 
 use super::transform::Block;
 
-/// The rows of one line of units: a unit is what has one block of each colour.
+/// The rows of one line of units. A unit has one block of each colour difference, and one or four
+/// of luminance.
 pub(super) struct Planes {
     width: usize,
-    /// Pixels of a row, with what fills the last unit: the last pixel, again and again.
+    /// Width in pixels, padded to whole units by repeating the last pixel.
     padded: usize,
-    /// Pixels along a side for one sample of a colour: one or two.
+    /// Pixels along each side of a colour sample: one or two.
     side: usize,
     /// As many rows as a unit has.
     luminance: Vec<f32>,
     /// Eight rows each, for blue and for red.
     colours: [Vec<f32>; 2],
-    /// By how much blue and red are above the luminance, of one row, or the sum of two.
+    /// Blue minus luminance and red minus luminance, of one row or summed over two.
     above: [Vec<f32>; 2],
 }
 
-/// What the largest such amount is divided by to be 127.5 (ITU-R BT.601, ITU-T T.871).
+/// Scales the largest such difference to 127.5 (ITU-R BT.601, ITU-T T.871).
 const ABOVE: [f32; 2] = [1.772, 1.402];
 
 impl Planes {
@@ -38,7 +40,7 @@ impl Planes {
         }
     }
 
-    /// Of pixels.
+    /// Pixel rows of a unit.
     pub(super) fn rows(&self) -> usize {
         8 * self.side
     }
@@ -47,7 +49,7 @@ impl Planes {
         self.padded / (8 * self.side)
     }
 
-    /// Takes the next rows. If there are too few of them, the last one fills up the rest.
+    /// Takes the next rows. If there are too few, the last one is repeated.
     pub(super) fn fill(&mut self, rows: &[u8]) {
         let line = self.width * 3;
         let last = (rows.len() / line).saturating_sub(1);
@@ -77,7 +79,7 @@ impl Planes {
         }
     }
 
-    /// The blocks of a unit, in the order of the file, each with its component.
+    /// The blocks of a unit in file order, each with its component.
     pub(super) fn blocks(&self, unit: usize) -> impl Iterator<Item = (usize, Block)> + '_ {
         let side = self.side;
         let luminance = (0..side * side).map(move |number| {
@@ -94,8 +96,8 @@ impl Planes {
     }
 }
 
-/// A row of pixels: its luminance, from -128 on, and by how much its blue and red are above that,
-/// which is added.
+/// Splits a row of pixels: writes luminance - 128, and adds to the differences of blue and red from
+/// the luminance.
 #[inline(always)]
 fn split(from: &[u8], luminance: &mut [f32], blue: &mut [f32], red: &mut [f32]) {
     let to = luminance.iter_mut().zip(blue).zip(red);

@@ -2,7 +2,7 @@
 
 use super::bits::{Code, Codes};
 
-/// Where in a block, row by row, the coefficients are in the order in which they are coded.
+/// The position in a block, row by row, of each coefficient in coding order.
 pub(super) const ZIGZAG: [u8; 64] = zigzag();
 
 const fn zigzag() -> [u8; 64] {
@@ -49,8 +49,8 @@ const QUANTISATION: [[u8; 64]; 2] = [
     ],
 ];
 
-/// What coefficients are divided by, row by row: the scale that all encoders have who call a number
-/// from 1 to 100 the quality.
+/// The divisors of coefficients, row by row, scaled by the quality from 1 to 100 as in other
+/// encoders.
 pub(super) fn quantisation(quality: u8, is_colour: bool) -> [u8; 64] {
     let quality = u32::from(quality);
     let percent = if quality < 50 { 5000 / quality } else { 200 - 2 * quality };
@@ -58,10 +58,10 @@ pub(super) fn quantisation(quality: u8, is_colour: bool) -> [u8; 64] {
         .map(|step| ((u32::from(step) * percent + 50) / 100).clamp(1, 255) as u8)
 }
 
-/// How many code words there are of each length, and what they stand for.
+/// The number of code words of each length, and the symbols they encode.
 pub(super) type CodeList = ([u8; 16], Vec<u8>);
 
-/// Tables K.3 to K.6: of luminance and of colours, for the first coefficient and for others.
+/// Tables K.3 to K.6: for luminance and colours, each for the first coefficient and for the others.
 pub(super) fn code_lists() -> [[CodeList; 2]; 2] {
     let dc = |lengths| (lengths, (0..12).collect());
     let luminance = [
@@ -86,15 +86,15 @@ pub(super) fn code_lists() -> [[CodeList; 2]; 2] {
     ]
 }
 
-/// The longest code words are for all that is rare, in order: a number of zeros and the bits of what
-/// follows, 1 to 10.
+/// The longest code words encode the rare symbols, in order: a number of zeros and the number of
+/// bits of the next coefficient, 1 to 10.
 fn with_rest(frequent: &[u8]) -> Vec<u8> {
     let all = (0..16_u8).flat_map(|zeros| (1..=10).map(move |size| zeros << 4 | size));
     let rest = all.filter(|value| !frequent.contains(value));
     frequent.iter().copied().chain(rest).collect()
 }
 
-/// The code words, of luminance and of colours (annex C).
+/// The code words for luminance and colours (annex C).
 pub(super) fn codes() -> [Codes; 2] {
     code_lists().map(|[dc, ac]| Codes { dc: words(&dc), ac: words(&ac) })
 }

@@ -3,14 +3,14 @@ use image::codecs::jpeg::{JpegDecoder, JpegEncoder};
 use image::{ImageDecoder, ImageEncoder};
 use std::io::Cursor;
 
-/// What another decoder makes of a file.
+/// The pixels that another decoder reads from a file.
 fn decoded(file: &[u8]) -> (u32, u32, Vec<u8>) {
     let image = image::load_from_memory_with_format(file, image::ImageFormat::Jpeg).unwrap();
     let (width, height) = (image.width(), image.height());
     (width, height, image.into_rgb8().into_raw())
 }
 
-/// How far apart pixels are, in dB (PSNR).
+/// Similarity of pixels in dB (PSNR).
 fn likeness(one: &[u8], other: &[u8]) -> f64 {
     assert_eq!(one.len(), other.len());
     let squares = one.iter().zip(other).map(|(one, other)| f64::from(one.abs_diff(*other)).powi(2));
@@ -18,7 +18,7 @@ fn likeness(one: &[u8], other: &[u8]) -> f64 {
     10.0 * (255.0_f64.powi(2) / mean.max(1e-9)).log10()
 }
 
-/// Slopes of colour, on which there is a pattern of some contrast.
+/// Colour gradients with a pattern of the given contrast.
 fn picture(width: u32, height: u32, contrast: u32) -> Vec<u8> {
     let pixel = |x: u32, y: u32| {
         let pattern = (x * 7 + y * 13 + x * y) % 17 * contrast / 16;
@@ -37,7 +37,7 @@ fn it_is_as_like_as_the_encoder_of_image_and_no_larger() {
         encoder.write_image(&pixels, 96, 80, image::ExtendedColorType::Rgb8).unwrap();
         let [(.., ours_seen), (.., other_seen)] = [&ours, &other].map(|file| decoded(file));
         let [ours_like, other_like] = [&ours_seen, &other_seen].map(|seen| likeness(&pixels, seen));
-        // There are fewer colours below.
+        // At lower qualities, colours have fewer samples.
         let allowed = if quality < FULL_COLOUR { 2.5 } else { 0.1 };
         assert!(ours_like > other_like - allowed, "{quality}: {ours_like} dB, {other_like} dB");
         assert!(ours.len() <= other.len() * 103 / 100, "{quality}: {} {}", ours.len(), other.len());
@@ -73,7 +73,7 @@ fn the_largest_contrast_and_noise_come_back() {
         let file = encode(&pixels, (side, side), 100, None).unwrap();
         let like = likeness(&pixels, &decoded(&file).2);
         assert!(like > 35.0, "{like} dB");
-        // What is coarse is another picture, but a file all the same.
+        // At the lowest quality the picture differs a lot, but the file is valid.
         decoded(&encode(&pixels, (side, side), 1, None).unwrap());
     }
 }

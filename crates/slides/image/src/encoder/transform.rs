@@ -1,6 +1,6 @@
-//! The cosine transform, by five multiplications for eight samples, as Y. Arai, T. Agui and M.
-//! Nakajima have it ("A Fast DCT-SQ Scheme for Images", Transactions of the IEICE E71, 1988): what
-//! comes out has a factor for each place, which the steps of quantisation take in.
+//! The cosine transform with five multiplications for eight samples, after Y. Arai, T. Agui and M.
+//! Nakajima ("A Fast DCT-SQ Scheme for Images", Transactions of the IEICE E71, 1988). Each output
+//! is scaled by a factor of its position, which the quantisation divisors absorb.
 
 use std::array::from_fn;
 use std::f32::consts::FRAC_1_SQRT_2;
@@ -11,22 +11,22 @@ use super::tables::ZIGZAG;
 /// Samples, row by row.
 pub(super) type Block = [[f32; 8]; 8];
 
-/// So many columns are transformed at once: a vector register that all processors have.
+/// Columns transformed at once: they fill a vector register that all processors have.
 type Lanes = [f32; 4];
 
 /// Divides coefficients by a table.
 pub(super) struct Quantiser {
-    /// For each coefficient, in columns.
+    /// One factor per coefficient, in columns.
     factors: [f32; 64],
 }
 
-/// Largest amount that code words of the standard are for.
+/// Largest magnitude that the standard's code words can express.
 const MOST: f32 = 1023.0;
-/// Added to a float that is much smaller, this leaves in its last bits what it is when rounded.
+/// Added to a much smaller float, this leaves the rounded value in the last bits.
 const ROUND: f32 = 12_582_912.0;
 
 impl Quantiser {
-    /// Of a table row by row.
+    /// Takes a table row by row.
     pub(super) fn new(table: &[u8; 64]) -> Self {
         let scale = |at: usize| match at {
             0 => 1.0,
@@ -40,7 +40,7 @@ impl Quantiser {
         Self { factors }
     }
 
-    /// The coefficients of a block, in the order of the file.
+    /// The coefficients of a block, in file order.
     #[inline]
     pub(super) fn of(&self, block: &Block) -> [i16; 64] {
         let coefficients = transformed(&transposed(&transformed(block)));
@@ -56,7 +56,7 @@ impl Quantiser {
     }
 }
 
-/// The order of the file, of columns.
+/// The file order of coefficients in columns.
 const ORDER: [u8; 64] = {
     let mut order = ZIGZAG;
     let mut at = 0;
@@ -72,7 +72,7 @@ fn transposed(block: &Block) -> Block {
     from_fn(|row| from_fn(|column| block[column][row]))
 }
 
-/// Each column of a block.
+/// Transforms each column of a block.
 #[inline(always)]
 fn transformed(block: &Block) -> Block {
     let half = |from: usize| columns(from_fn(|row| from_fn(|lane| block[row][from + lane])));
@@ -95,7 +95,7 @@ fn times(one: Lanes, factor: f32) -> Lanes {
     one.map(|sample| sample * factor)
 }
 
-/// Four columns of eight samples.
+/// Transforms four columns of eight samples.
 #[inline(always)]
 fn columns(of: [Lanes; 8]) -> [Lanes; 8] {
     // cos(3 pi / 8), and its sum and difference with sin(3 pi / 8).

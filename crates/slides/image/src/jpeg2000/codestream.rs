@@ -1,8 +1,8 @@
-//! The headers of a JPEG 2000 codestream (ISO/IEC 15444-1, annex A), checked before the decoder sees
-//! them: it allocates by what they say, and takes a tile that is missing for one without signal.
+//! The headers of a JPEG 2000 codestream (ISO/IEC 15444-1, annex A), checked before the decoder
+//! sees them: it allocates as much as they claim, and treats a missing tile as one without signal.
 //!
-//! The decoder skips by its own count what a marker segment has, so each segment must have exactly the
-//! length that its kind has. Segments that slides do not need are refused.
+//! The decoder computes the length of a marker segment itself, so each segment must have exactly
+//! the length of its kind. Segments that slides do not need are refused.
 
 use std::borrow::Cow;
 
@@ -23,38 +23,38 @@ const COM: u8 = 0x64;
 /// The first box of a file of JPEG 2000.
 const JP2: [u8; 8] = *b"\0\0\0\x0cjP  ";
 
-/// Tiles of the codestream itself, each of which is looked through on its own.
+/// Maximum tiles within a codestream; each is scanned on its own.
 const TILES: u64 = 16;
-/// Nodes of tag trees that the decoder may visit: a fraction of a second.
+/// Maximum nodes of tag trees that the decoder may visit: a fraction of a second.
 const NODES: u64 = 1 << 26;
-/// Bit-planes of a coefficient. Samples of 16 bits need fewer.
+/// Maximum bit-planes of a coefficient. Samples of 16 bits need fewer.
 const PLANES: u8 = 26;
-/// Decomposition levels.
+/// Maximum decomposition levels.
 const LEVELS: u8 = 32;
-/// Passes of a code-block that the decoder reads.
+/// Maximum passes of a code-block that the decoder reads.
 const PASSES: u64 = 94;
 
-/// A codestream that is whole, as far as its headers tell.
+/// A codestream that is complete according to its headers.
 pub(super) struct Codestream<'a> {
     pub(super) components: Vec<Component>,
-    /// Whether the decoder makes red, green and blue of the first three components.
+    /// True if the decoder converts the first three components to red, green and blue.
     pub(super) has_transform: bool,
-    /// For the decoder: every part has its length, and the end is there.
+    /// Input for the decoder: every part states its length, and the end marker is present.
     pub(super) bytes: Cow<'a, [u8]>,
     size: (u32, u32),
     tile: (u32, u32),
     tiles: u64,
     layers: u16,
-    /// Of each part its tile and where it begins and ends.
+    /// The tile of each part, and where the part begins and ends.
     parts: Vec<(u16, usize, usize)>,
     /// Bytes of packets, for each tile.
     bodies: Vec<u64>,
-    /// A packet in which nothing is.
+    /// An empty packet.
     packet: &'static [u8],
 }
 
 pub(super) struct Component {
-    /// Pixels for one sample, across and down.
+    /// Pixels per sample, across and down.
     pub(super) step: (u8, u8),
     /// Bits of a sample.
     pub(super) precision: u8,
@@ -67,7 +67,7 @@ struct Coding {
     levels: u8,
     /// Exponents of the sides of a code-block.
     block: (u8, u8),
-    /// The style of its coding passes.
+    /// Style of the coding passes.
     passes: u8,
     wavelet: u8,
     /// Exponents of the sides of a precinct, for each resolution.
@@ -75,7 +75,7 @@ struct Coding {
 }
 
 impl<'a> Codestream<'a> {
-    /// Reads the headers of an image that should have just this size.
+    /// Reads the headers of an image of the expected size.
     pub(super) fn read(bytes: &'a [u8], expected: (u32, u32)) -> Result<Self, String> {
         if bytes.starts_with(&JP2) {
             return Err("it is a file of JPEG 2000 (JP2), not a codestream".into());
@@ -109,7 +109,7 @@ impl<'a> Codestream<'a> {
                 TLM | CRG | COM => {}
                 CAP => return Err("it is High-Throughput JPEG 2000".into()),
                 other => {
-                    return Err(format!("its header has a marker that is not read: ff{other:02x}"));
+                    return Err(format!("its header has an unsupported marker: ff{other:02x}"));
                 }
             }
             at = next;
@@ -124,7 +124,7 @@ impl<'a> Codestream<'a> {
             Component { step, precision, coding: own.unwrap_or_else(|| coding.clone()) }
         });
         let components: Vec<Component> = components.collect();
-        // Some encoders repeat the parameters in each tile. Steps may differ there.
+        // Some encoders repeat the parameters in each tile. Quantisation steps may differ there.
         let is_known = |marker: u8, body: &[u8]| match marker {
             PLT | COM => true,
             QCD => is_quantization(body),
@@ -154,8 +154,8 @@ impl<'a> Codestream<'a> {
         })
     }
 
-    /// Checks that it is in no more pieces than a decoder can look through soon, and that each tile
-    /// may have all its packets.
+    /// Checks that the codestream does not have too many pieces to decode in a short time, and that
+    /// each tile is long enough for all its packets.
     pub(super) fn check_pieces(&self) -> Result<(), String> {
         let (nodes, blocks) = self.work();
         let (width, height) = (u64::from(self.size.0), u64::from(self.size.1));
@@ -163,14 +163,14 @@ impl<'a> Codestream<'a> {
         if nodes > NODES || blocks > samples / 8 + (1 << 18) {
             return Err(format!("it is in too many pieces: {blocks} code-blocks"));
         }
-        // A packet has a byte at least.
+        // A packet has at least one byte.
         if (0..).zip(&self.bodies).any(|(tile, body)| *body < self.packets(tile)) {
             return Err("some of its packets are missing".into());
         }
         Ok(())
     }
 
-    /// Packets of a tile.
+    /// Number of packets of a tile.
     fn packets(&self, tile: u32) -> u64 {
         let across = self.size.0.div_ceil(self.tile.0);
         let (left, top) = (tile % across * self.tile.0, tile / across * self.tile.1);
@@ -194,8 +194,8 @@ impl<'a> Codestream<'a> {
         self.components.iter().map(of).sum::<u64>() * u64::from(self.layers)
     }
 
-    /// Upper bounds of how many nodes of tag trees the decoder visits, and how many code-blocks there
-    /// are. It visits all four below each node, be there code-blocks or not.
+    /// Upper bounds of the tag tree nodes that the decoder visits, and of the code-blocks. It
+    /// visits all four children of each node, even those without code-blocks.
     fn work(&self) -> (u64, u64) {
         let of = |component: &Component| component.coding.count(self.tile, component.step);
         let all = self.components.iter().map(of).fold((0_u64, 0_u64), |sum, of| {
@@ -204,8 +204,9 @@ impl<'a> Codestream<'a> {
         (all.0.saturating_mul(self.tiles), all.1.saturating_mul(self.tiles))
     }
 
-    /// For each tile, the codestream with one packet more in that tile, and nothing in the others. A
-    /// decoder refuses it, unless packets are missing: then it takes this one for the next.
+    /// For each tile, the codestream with one extra packet in that tile and none in the others. The
+    /// decoder refuses it unless packets are missing: then it takes the extra packet for the next
+    /// one.
     pub(super) fn with_another_packet(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
         (0..self.tiles as u16).map(|tile| {
             let begin = self.parts.iter().map(|part| part.1).min().unwrap_or(0);
@@ -232,9 +233,9 @@ impl<'a> Codestream<'a> {
         })
     }
 
-    /// The most bytes that the decoder may take for tiles, precincts, code-blocks and their parts: all
-    /// that is not in proportion to the pixels. Sizes are those of its types, tripled for vectors
-    /// that grow.
+    /// Maximum bytes that the decoder may take for tiles, precincts, code-blocks and their parts:
+    /// all memory that is not proportional to the pixels. Sizes are those of its types, tripled
+    /// because vectors grow by doubling.
     pub(super) fn structures(&self) -> u64 {
         const TILE: u64 = 2048;
         const PRECINCT: u64 = 3 * 128;
@@ -249,12 +250,12 @@ impl<'a> Codestream<'a> {
                 component.coding.count(self.tile, component.step);
             sum = sum.saturating_add(precincts.saturating_mul(PRECINCT));
             blocks = blocks.saturating_add(found);
-            // Ended at each pass, or without arithmetic coding for some.
+            // Terminated at each pass, or for some without arithmetic coding.
             let is_split = component.coding.passes & 0b101 != 0;
             let each = if is_split { PASSES + layers } else { layers };
             parts = parts.saturating_add(found.saturating_mul(each));
         }
-        // Each part takes three bits at least to say how long it is.
+        // The length of each part takes at least three bits.
         let parts = parts.min(3 * self.bytes.len() as u64);
         let blocks = blocks.saturating_mul(BLOCK + layers * LAYER);
         sum.saturating_add(blocks).saturating_add(parts.saturating_mul(PART))
@@ -265,7 +266,7 @@ impl<'a> Codestream<'a> {
 struct Size {
     size: (u32, u32),
     tile: (u32, u32),
-    /// Of each the step and the precision.
+    /// Step and precision of each component.
     components: Vec<((u8, u8), u8)>,
 }
 
@@ -315,7 +316,7 @@ impl Default {
         let (&[style, _, high, low, transform], rest) = body.split_first_chunk()?;
         let layers = u16::from_be_bytes([high, low]);
         let coding = Coding::read(style, rest)?;
-        // With the marker EPH behind its header, or without.
+        // With the marker EPH after its header, or without.
         let packet: &[u8] = if style & 4 == 0 { &[0] } else { &[0, 0xff, 0x92] };
         (transform < 2).then_some(Self { layers, has_transform: transform == 1, packet, coding })
     }
@@ -343,7 +344,7 @@ impl Coding {
         Some(Self { levels, block: (across + 2, down + 2), passes, wavelet, precincts })
     }
 
-    /// Upper bounds for a tile, in all sub-bands.
+    /// Upper bounds for a tile, over all sub-bands.
     fn count(&self, tile: (u32, u32), step: (u8, u8)) -> Count {
         let (mut precincts, mut blocks, mut nodes) = (0_u64, 0_u64, 0_u64);
         for (resolution, precinct) in (0_u8..).zip(&self.precincts) {
@@ -351,7 +352,7 @@ impl Coding {
                 let side = u64::from(side.div_ceil(step.into()));
                 let side = side.div_ceil(1 << (self.levels - resolution)) + 1;
                 let precincts = (side >> precinct) + 2;
-                // A sub-band is half as large, and so are its precincts.
+                // A sub-band has half the size, and so have its precincts.
                 let half = u8::from(resolution > 0);
                 let precinct = precinct.saturating_sub(half);
                 let block = block.min(precinct);
@@ -376,11 +377,12 @@ impl Coding {
 struct Count {
     precincts: u64,
     blocks: u64,
-    /// Of the tag trees of all precincts.
+    /// Nodes of the tag trees of all precincts.
     nodes: u64,
 }
 
-/// Whether this is the body of a marker segment QCD of valid length: exponents, one step, or several.
+/// True if this is the body of a marker segment QCD of valid length: exponents, one step, or
+/// several.
 fn is_quantization(body: &[u8]) -> bool {
     let bands = 3 * usize::from(LEVELS) + 1;
     let Some((style, steps)) = body.split_first() else { return false };
@@ -395,7 +397,7 @@ fn is_quantization(body: &[u8]) -> bool {
     is_known && steps.chunks(size).all(is_usual)
 }
 
-/// A codestream of which all parts are there.
+/// A codestream whose parts are all present.
 struct Whole<'a> {
     bytes: Cow<'a, [u8]>,
     parts: Vec<(u16, usize, usize)>,
@@ -403,8 +405,8 @@ struct Whole<'a> {
     bodies: Vec<u64>,
 }
 
-/// Checks that the parts of all tiles are there, from the first one at `at` on, and that their marker
-/// segments are known.
+/// Checks that the parts of all tiles are present, beginning with the first at `at`, and that their
+/// marker segments are known.
 fn whole(
     bytes: &[u8],
     mut at: usize,
@@ -412,7 +414,7 @@ fn whole(
     is_known: impl Fn(u8, &[u8]) -> bool,
 ) -> Result<Whole<'_>, String> {
     let cut = "it is cut";
-    // Of each tile, how many parts there were, and how many it should have if that is said.
+    // For each tile, the parts found, and the number declared, or 0.
     let mut found = vec![(0_u16, 0_u8); tiles];
     let (mut places, mut bodies) = (Vec::new(), vec![0; tiles]);
     let mut open = None;
@@ -423,13 +425,13 @@ fn whole(
         else {
             return Err("a part of it has a broken header".into());
         };
-        let known = found.get_mut(usize::from(tile)).ok_or("a part is of no tile")?;
+        let known = found.get_mut(usize::from(tile)).ok_or("a part belongs to no tile")?;
         if known.0 != u16::from(part) {
             return Err("the parts of a tile are not in order".into());
         }
         *known = (known.0 + 1, known.1.max(of));
         let mut is_own = false;
-        // The decoder takes each of these for the whole tile, and the last one of a kind for all
+        // The decoder applies each of these to the whole tile, and the last one of a kind to all
         // components.
         let mut is_allowed = |marker: u8| match marker {
             PLT | COM => true,
@@ -442,12 +444,12 @@ fn whole(
         while bytes.get(next..next + 2) != Some(&SOD) {
             let (marker, body, after) = segment(bytes, next).ok_or(cut)?;
             if !is_allowed(marker) || !is_known(marker, body) {
-                return Err(format!("a tile of it has a marker that is not read: ff{marker:02x}"));
+                return Err(format!("a tile of it has an unsupported marker: ff{marker:02x}"));
             }
             next = after;
         }
         let end = match length {
-            // Up to the end, behind which there may be a byte that makes the length even.
+            // Up to the end marker, which a padding byte may follow to make the length even.
             0 => {
                 open = Some(at);
                 let stream = bytes.strip_suffix(&[0]).unwrap_or(bytes);
@@ -462,17 +464,19 @@ fn whole(
         bodies[usize::from(tile)] += (end - next - 2) as u64;
         at = end;
         let rest = &bytes[at..];
-        // Nothing is missing where only the end is, unless it is taken for data.
+        // If only the end marker is missing, nothing is lost, unless the last bytes could be taken
+        // for it.
         let is_open = matches!(rest, [] | [0]) && !bytes[next..at].ends_with(&EOC);
         if rest.starts_with(&EOC) || is_open {
             break at;
         }
         if length == 0 || !rest.starts_with(&[0xff, SOT]) {
-            return Err("a part of it has another length".into());
+            return Err("a part of it has the wrong length".into());
         }
     };
     let has_end = open.is_some() || bytes[end..].starts_with(&EOC);
-    // Some encoders say one part too few, which counts where the stream may be cut.
+    // Some encoders declare one part too few. The declared number matters only if the stream may be
+    // truncated.
     let is_whole = |(parts, of): &(u16, u8)| match (*parts, u16::from(*of)) {
         (0, _) => false,
         (parts, 0) => has_end || parts == 1,
@@ -493,7 +497,7 @@ fn whole(
     Ok(Whole { bytes: bytes.into(), parts: places, bodies })
 }
 
-/// The marker segment at that place: its marker, what is in it, and where the next one is.
+/// The marker segment at that place: its marker, its body, and where the next one begins.
 fn segment(bytes: &[u8], at: usize) -> Option<(u8, &[u8], usize)> {
     let &[0xff, marker] = bytes.get(at..at + 2)? else { return None };
     let next = at + 2 + usize::from(half(bytes, at + 2)?);

@@ -1,4 +1,4 @@
-//! JPEG 2000, as a codestream without a file around it, which is how TIFF and DICOM store it.
+//! JPEG 2000 as a bare codestream, which is how TIFF and DICOM store it.
 
 mod codestream;
 
@@ -7,11 +7,11 @@ use codestream::Codestream;
 use hayro_jpeg2000::{ComponentData, DecodeSettings, DecoderContext, Image};
 use std::panic::catch_unwind;
 
-/// Bytes of [`Codestream::structures`] that even a small limit allows.
+/// Bytes of [`Codestream::structures`] that are allowed even if the limit is small.
 const STRUCTURES: u64 = 1 << 20;
 
-/// The samples of an image that has just this layout, those of a pixel beside each other; red, green
-/// and blue instead of YCbCr. `most` bounds the memory that the decoder takes beside that for samples.
+/// The interleaved samples of an image of exactly this layout; YCbCr becomes red, green and blue.
+/// `most` bounds the memory that the decoder takes in addition to the samples.
 pub(crate) fn decode(bytes: &[u8], layout: &Layout, most: u64) -> Result<Vec<u8>, String> {
     let stream = Codestream::read(bytes, (layout.width, layout.height))?;
     let converts = check(&stream, layout)?;
@@ -33,8 +33,8 @@ pub(crate) fn decode(bytes: &[u8], layout: &Layout, most: u64) -> Result<Vec<u8>
             let image = Image::new(bytes, &settings);
             image.is_ok_and(|image| image.decode(&mut DecoderContext::default()).is_ok())
         };
-        // Missing packets would show as grey or blurred. The decoder takes fewer of them than there
-        // should be, but not more.
+        // Missing packets would show as grey or blurred areas. The decoder accepts fewer packets
+        // than there should be, but not more.
         if stream.with_another_packet().any(|bytes| is_decoded(&bytes)) {
             return Err("some of its packets are missing".into());
         }
@@ -46,8 +46,8 @@ pub(crate) fn decode(bytes: &[u8], layout: &Layout, most: u64) -> Result<Vec<u8>
     .unwrap_or_else(|_| Err("the decoder panicked".into()))
 }
 
-/// Whether luminance and differences of colour have to be converted. An error says in which way the
-/// codestream is not as the layout says.
+/// Returns whether luminance and colour differences have to be converted. An error describes how
+/// the codestream contradicts the layout.
 fn check(stream: &Codestream<'_>, layout: &Layout) -> Result<bool, String> {
     let count = stream.components.len();
     if count != usize::from(layout.samples) {
@@ -60,9 +60,9 @@ fn check(stream: &Codestream<'_>, layout: &Layout) -> Result<bool, String> {
             | (Colours::YCbCr, 3, 8)
     );
     if !is_known || layout.number != Number::Unsigned || layout.planes {
-        return Err(format!("a layout that is not read: {layout:?}"));
+        return Err(format!("an unsupported layout: {layout:?}"));
     }
-    // Where black is 0, white is the largest value of the bits that are stored.
+    // If black is 0, white is the largest value of the stored bits.
     let stored = match layout.window {
         Some((_, white)) if layout.bits == 16 => (white + 1.0).log2(),
         _ => f64::from(layout.bits),
@@ -79,9 +79,9 @@ fn check(stream: &Codestream<'_>, layout: &Layout) -> Result<bool, String> {
         && !stream.has_transform
         && matches!(steps[..], [(1, 1), one, other] if one == other && is_usual(one));
     if !is_plain && !is_subsampled {
-        return Err(format!("components for {steps:?} pixels, which is not read"));
+        return Err(format!("components for {steps:?} pixels, which is not supported"));
     }
-    // The decoder undoes the transform of the codestream, and converts what is subsampled.
+    // The decoder undoes the codestream's transform, and converts subsampled components.
     Ok(layout.colours == Colours::YCbCr && is_plain && !stream.has_transform)
 }
 
@@ -94,7 +94,7 @@ fn interleaved(
     let planes: Vec<&[f32]> = components.iter().map(ComponentData::samples).collect();
     if planes.len() != usize::from(layout.samples) || planes.iter().any(|plane| plane.len() != all)
     {
-        return Err("its decoder gives other samples than its header says".into());
+        return Err("its decoder returns other samples than its header announces".into());
     }
     let largest = components.iter().map(|component| (1_u32 << component.bit_depth()) - 1);
     let largest: Vec<f32> = largest.map(|largest| largest as f32).collect();

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// An entry whose value is read when it is wanted.
+/// An entry whose value is read when it is needed.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     kind: u16,
     count: u64,
-    /// Where the value is, also if that is in the entry.
+    /// Where the value is, even if it is inside the entry.
     at: u64,
 }
 
@@ -26,7 +26,7 @@ impl Entry {
         }
     }
 
-    /// Bytes of the value; `None` if type or count are broken.
+    /// Bytes of the value; `None` if type or count are invalid.
     fn length(&self) -> Option<u64> {
         self.size()?.checked_mul(self.count)
     }
@@ -58,18 +58,18 @@ pub(super) struct Reader<'a> {
     pub(super) source: &'a Arc<dyn Source>,
     pub(super) limits: &'a Limits,
     pub(super) numbers: Numbers,
-    /// Whether a scanner of Aperio wrote it.
+    /// True if an Aperio scanner wrote it.
     pub(super) is_aperio: bool,
     first: u64,
     seen: HashSet<u64>,
-    /// Bytes that tables may still have.
+    /// Bytes left for tables.
     tables: u64,
-    /// Values that several directories may have, by where they are and their length.
+    /// Values that several directories may share, by their place and length.
     shared: BTreeMap<(u64, u64), Bytes>,
 }
 
 impl<'a> Reader<'a> {
-    /// Reads the header; `None` if it is not one of a TIFF.
+    /// Reads the header; `None` if the file is not a TIFF.
     pub(super) fn new(source: &'a Arc<dyn Source>, limits: &'a Limits) -> Result<Option<Self>> {
         let start = source::read(&**source, 0, source.length().min(16))?;
         let big_endian = match start.get(..2) {
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         Ok(Some(Self { source, limits, numbers, is_aperio: false, first, seen, tables, shared }))
     }
 
-    /// The directories of the chain from the header on.
+    /// The directories of the chain that begins at the header.
     pub(super) fn chain(&mut self) -> Result<Vec<Directory>> {
         let mut found = Vec::new();
         let mut at = self.first;
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
         Ok(found)
     }
 
-    /// The directories to which one points as reduced images of it.
+    /// The directories to which this one points as reduced images.
     pub(super) fn below(&mut self, directory: &Directory) -> Result<Vec<Directory>> {
         let places = self.numbers(directory, SUB_IFDS)?.unwrap_or_default();
         places.into_iter().map(|at| Ok(self.directory(at)?.0)).collect()
@@ -118,12 +118,12 @@ impl<'a> Reader<'a> {
         if count > self.limits.entries as u64 {
             return Err(self.limit(format!("a directory of {count} entries at byte {at}")));
         }
-        // In memory each entry takes that much.
+        // Memory for the entries.
         let cost = count * size_of::<(u16, Entry)>() as u64;
         let left = self.tables.checked_sub(cost);
         self.tables =
             left.ok_or_else(|| self.limit(format!("another directory of {count} entries")))?;
-        // The read above has shown that `at + head` is inside.
+        // The read above has shown that `at + head` is inside the file.
         let start = at + head;
         let bytes = source::read(&**self.source, start, count * each + word)?;
         let (entries, next) = bytes.split_at((count * each) as usize);
@@ -148,7 +148,7 @@ impl<'a> Reader<'a> {
         self.value(directory, tag, self.limits.value)
     }
 
-    /// How many bytes a value has.
+    /// Bytes of a value.
     pub(super) fn length(&self, directory: &Directory, tag: u16) -> u64 {
         directory.entries.get(&tag).and_then(Entry::length).unwrap_or(0)
     }
@@ -166,8 +166,8 @@ impl<'a> Reader<'a> {
         source::read(&**self.source, entry.at, length).map(Some)
     }
 
-    /// The bytes of a value that is kept for each directory; none if there is no such tag. Those of
-    /// the same place are in memory once, and all together count as tables.
+    /// The bytes of a value that is kept for each directory; empty without such a tag. Values at
+    /// the same place are in memory once, and all of them count as tables.
     pub(super) fn shared(&mut self, directory: &Directory, tag: u16) -> Result<Bytes> {
         let Some(entry) = directory.entries.get(&tag) else { return Ok(Bytes::new()) };
         let length = entry.length().unwrap_or(0);
@@ -188,14 +188,14 @@ impl<'a> Reader<'a> {
         Ok(self.bytes(directory, tag)?.map(|bytes| text(&bytes)))
     }
 
-    /// At most so many bytes of a text.
+    /// At most `most` bytes of a text.
     pub(super) fn start(&self, directory: &Directory, tag: u16, most: u64) -> Result<String> {
         let Some(entry) = directory.entries.get(&tag) else { return Ok(String::new()) };
         let length = entry.length().unwrap_or(0).min(most);
         Ok(text(&source::read(&**self.source, entry.at, length)?))
     }
 
-    /// Whole numbers.
+    /// Integers.
     pub(super) fn numbers(&mut self, directory: &Directory, tag: u16) -> Result<Option<Vec<u64>>> {
         let Some(entry) = directory.entries.get(&tag).copied() else { return Ok(None) };
         let size = match entry.kind {
@@ -213,12 +213,12 @@ impl<'a> Reader<'a> {
         Ok(Some(bytes.chunks_exact(size as usize).map(|bytes| numbers.get(bytes)).collect()))
     }
 
-    /// The first of the numbers of a tag.
+    /// The first integer of a tag.
     pub(super) fn number(&mut self, directory: &Directory, tag: u16) -> Result<Option<u64>> {
         Ok(self.numbers(directory, tag)?.and_then(|numbers| numbers.first().copied()))
     }
 
-    /// Quotients.
+    /// Ratios.
     pub(super) fn ratios(&self, directory: &Directory, tag: u16) -> Result<Option<Vec<f64>>> {
         if directory.entries.get(&tag).is_none_or(|entry| entry.kind != 5) {
             return Ok(None);
@@ -229,12 +229,12 @@ impl<'a> Reader<'a> {
         Ok(Some(bytes.chunks_exact(8).map(ratio).collect()))
     }
 
-    /// The first of the quotients of a tag.
+    /// The first ratio of a tag.
     pub(super) fn ratio(&self, directory: &Directory, tag: u16) -> Result<Option<f64>> {
         Ok(self.ratios(directory, tag)?.and_then(|ratios| ratios.first().copied()))
     }
 
-    /// The first of the numbers of a tag, of whatever type; none if it is not finite.
+    /// The first number of a tag, of any type; `None` if it is not finite.
     pub(super) fn real(&self, directory: &Directory, tag: u16) -> Result<Option<f64>> {
         let Some(bytes) = self.bytes(directory, tag)? else { return Ok(None) };
         let (kind, size) = match directory.entries.get(&tag) {

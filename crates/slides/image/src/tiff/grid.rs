@@ -1,4 +1,4 @@
-//! The tiles of one directory. Strips are tiles as wide as the image.
+//! The tiles of one directory. Strips count as tiles that are as wide as the image.
 
 use super::directory::{Directory, Reader};
 use super::layout;
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use std::iter;
 use std::sync::Arc;
 
-/// Slices of an image, and of a tile, in a volume (of SGI).
+/// Number of slices of an image, and of a tile, in a volume (from SGI).
 const IMAGE_DEPTH: u16 = 32997;
 const TILE_DEPTH: u16 = 32998;
 
@@ -25,9 +25,9 @@ struct Table {
     columns: u32,
     layout: Layout,
     strips: bool,
-    /// Whether each sample of a pixel is in a plane of its own.
+    /// True if each sample of a pixel is in a plane of its own.
     apart: bool,
-    /// Of the parts of a tile, which are in planes of their own, from one to the next.
+    /// Distance between the parts of a tile, which are in separate planes.
     plane: usize,
     offsets: Vec<u64>,
     counts: Vec<u64>,
@@ -38,7 +38,7 @@ struct Table {
 pub(super) fn read(reader: &mut Reader<'_>, directory: &Directory) -> Result<Grid> {
     let at = directory.at;
     let (width, height) = size(reader, directory)?;
-    // Tiles of several slices: which of them is the picture, nothing says.
+    // A tile has several slices, and nothing tells which of them is the picture.
     for tag in [IMAGE_DEPTH, TILE_DEPTH] {
         if reader.number(directory, tag)?.unwrap_or(1) != 1 {
             return Err(reader.unsupported("a volume in one directory (ImageDepth, TileDepth)"));
@@ -52,7 +52,7 @@ pub(super) fn read(reader: &mut Reader<'_>, directory: &Directory) -> Result<Gri
         let wide = reader.number(directory, 322)?.unwrap_or(0);
         (wide, reader.number(directory, 323)?.unwrap_or(0))
     };
-    // Some programs write where tiles are by the tags for strips.
+    // Some programs put the places of tiles into the tags for strips.
     let (places, lengths) = if strips || !directory.has(324) { (273, 279) } else { (324, 325) };
     let pixels = tile_width.checked_mul(tile_height);
     if pixels.is_none_or(|pixels| pixels > reader.limits.tile_pixels) {
@@ -89,7 +89,7 @@ pub(super) fn read(reader: &mut Reader<'_>, directory: &Directory) -> Result<Gri
         Table { source, height, columns, layout, strips, apart, plane, offsets, counts, tables };
     let empty = (0..plane).filter(|number| table.is_empty(*number)).count() as u64;
     let dense = (0..plane).take_while(|number| !table.is_empty(*number)).count() as u64;
-    // All tiles up to one, and then none of at least one row.
+    // Complete up to some tile, then empty for at least one row.
     if dense + empty == tiles && empty >= u64::from(columns) {
         let what = match dense {
             0 => format!("an image of {width} x {height} pixels has nothing but empty tiles"),
@@ -104,7 +104,7 @@ pub(super) fn read(reader: &mut Reader<'_>, directory: &Directory) -> Result<Gri
 }
 
 impl Table {
-    /// The numbers of the parts of a tile.
+    /// Indices of the parts of a tile.
     fn parts(&self, number: usize) -> impl Iterator<Item = usize> + Clone + use<> {
         let parts = if self.layout.planes { usize::from(self.layout.samples) } else { 1 };
         let plane = self.plane;
@@ -117,7 +117,7 @@ impl Table {
 }
 
 impl Table {
-    /// A tile of these parts.
+    /// A tile made of these parts.
     fn read(
         &self,
         limits: &Limits,
@@ -140,7 +140,7 @@ impl Table {
         let mut lengths = Vec::new();
         for number in parts {
             let (at, length) = (self.offsets[number], self.counts[number]);
-            // A header is there.
+            // The header is at 0.
             if length > 0 && at == 0 {
                 return Err(Error::Tile {
                     tile: name,
@@ -151,7 +151,7 @@ impl Table {
                 let part = source::read(&*self.source, at, length)?;
                 bytes = if bytes.is_empty() { part } else { [bytes, part].concat() };
             }
-            // Not more than a tile may have.
+            // At most as much as a tile may have.
             lengths.extend((length as u32).to_le_bytes());
         }
         if layout.planes {

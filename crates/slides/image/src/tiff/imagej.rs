@@ -1,4 +1,4 @@
-//! Stacks of ImageJ: the description of the first image counts channels, slices and frames, and a
+//! ImageJ stacks: the description of the first image counts channels, slices and frames, and a
 //! table has the colours and ranges of channels (`ij.io.TiffEncoder`).
 
 use super::directory::{Directory, Reader};
@@ -19,7 +19,7 @@ const COLOURS: [[u8; 3]; 7] = [
     [255, 255, 0],
 ];
 
-/// The table, and how long its parts are.
+/// The table, and the lengths of its parts.
 const COUNTS: u16 = 50838;
 const TABLE: u16 = 50839;
 const MAGIC: &[u8] = b"IJIJ";
@@ -28,7 +28,7 @@ pub(super) fn is(description: &str) -> bool {
     description.starts_with("ImageJ=")
 }
 
-/// Reads a stack; false if the file is one image, or its pages are not the stack.
+/// Reads a stack; false if the file is a single image, or its pages do not form the stack.
 pub(super) fn fill(
     parts: &mut Parts,
     reader: &mut Reader<'_>,
@@ -46,7 +46,7 @@ pub(super) fn fill(
     let has_colours = planes::has_colours(first);
     let counts = [count("channels"), count("slices"), count("frames"), count("images")];
     let [Some(channels), Some(depth), Some(times), Some(images)] = counts else {
-        parts.not_shown(NOT_SHOWN, "a stack: its counts are none");
+        parts.not_shown(NOT_SHOWN, "a stack with invalid counts");
         return Ok(false);
     };
     let window = number(word("min")).zip(number(word("max")));
@@ -58,7 +58,7 @@ pub(super) fn fill(
         said.iter_mut().zip(COLOURS).for_each(|(said, colour)| said.colour = Some(colour));
     }
     table(reader, &chain[0], &mut said)?;
-    // The full range is no choice.
+    // The full range was not chosen by anyone.
     let whole = Window::new(0.0, 255.0);
     if planes::is_of(first, crate::samples::Number::Unsigned, 8) {
         said.iter_mut().for_each(|said| said.window = said.window.filter(|of| Some(*of) != whole));
@@ -92,7 +92,7 @@ pub(super) fn fill(
         parts.not_shown(NOT_SHOWN, &format!("a stack: {why}"));
         return Ok(false);
     }
-    // Channels change first in the file, then slices, then frames.
+    // In the file, channels vary fastest, then slices, then frames.
     let place = |channel: u32, z: u32, t: u32| (t * depth + z) * channels + channel;
     let mut order = Vec::with_capacity(images as usize);
     for channel in 0..channels {
@@ -126,8 +126,8 @@ fn resolution(reader: &Reader<'_>, of: &Directory, unit: Option<&str>) -> Option
     microns(1.0 / x, 1.0 / y)
 }
 
-/// Reads windows and colours from the table: a header counts the parts of each kind, which follow. A
-/// table that contradicts itself is ignored.
+/// Reads windows and colours from the table: a header counts the parts of each kind, which follow.
+/// An inconsistent table is ignored.
 fn table(reader: &mut Reader<'_>, of: &Directory, said: &mut [Said]) -> Result<()> {
     if reader.length(of, TABLE) > reader.limits.value || !of.has(COUNTS) {
         return Ok(());

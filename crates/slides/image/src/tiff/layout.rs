@@ -1,4 +1,4 @@
-//! How the samples of a directory are stored. What readers of TIFF do not agree on is refused.
+//! How the samples of a directory are stored. Anything on which TIFF readers disagree is refused.
 
 use super::directory::{Directory, Reader};
 use crate::Result;
@@ -6,7 +6,7 @@ use crate::codec::Codec;
 use crate::samples::{Colours, Layout, Number, Predictor};
 use bytes::Bytes;
 
-/// Samples of a pixel that a directory may have; those that a viewer sees come first.
+/// Maximum samples per pixel in a directory; those that a viewer shows come first.
 const SAMPLES: u64 = 64;
 
 pub(super) fn read(
@@ -57,7 +57,7 @@ pub(super) fn read(
     }
     let reversed = match reader.number(of, 266)?.unwrap_or(1) {
         1 => false,
-        // JPEG has an order of its own.
+        // JPEG has a bit order of its own.
         2 if codec == Codec::Jpeg => false,
         2 if !is_image => true,
         other => return Err(reader.unsupported(format!("fill order {other} by {codec:?}"))),
@@ -69,7 +69,7 @@ pub(super) fn read(
         3 if has_predictor(codec) && number == Number::Float => Predictor::Float,
         other => return Err(reader.unsupported(format!("predictor {other} by {codec:?}"))),
     };
-    // Of planes only those are read that are seen.
+    // Of separate planes, only those shown are read.
     let samples = if planes { needed } else { samples as u16 };
     Ok(Layout {
         colours,
@@ -90,11 +90,11 @@ fn has_predictor(codec: Codec) -> bool {
 }
 
 fn colours(reader: &mut Reader<'_>, of: &Directory, codec: Codec) -> Result<Colours> {
-    // Readers that go on without it differ in which colour they take for black.
+    // Readers that accept such files disagree on which colour is black.
     let Some(photometric) = reader.number(of, 262)? else {
         return Err(reader.unsupported("pixels without a photometric interpretation"));
     };
-    // In files of Aperio the compression says it, elsewhere these are not told apart.
+    // In Aperio files the compression decides; in others, the two are indistinguishable.
     match reader.number(of, 259)? {
         Some(33003) if reader.is_aperio && matches!(photometric, 2 | 6) => {
             return Ok(Colours::YCbCr);
@@ -116,7 +116,7 @@ fn colours(reader: &mut Reader<'_>, of: &Directory, codec: Codec) -> Result<Colo
         }
         6 if codec == Codec::Jpeg => Colours::YCbCr,
         6 if codec == Codec::Jpeg2000 => {
-            // The codestream says for how many pixels a difference of colour is.
+            // The codestream states how many pixels share a colour difference.
             units(reader, of)?;
             Colours::YCbCr
         }
@@ -128,7 +128,7 @@ fn colours(reader: &mut Reader<'_>, of: &Directory, codec: Codec) -> Result<Colo
     })
 }
 
-/// The units of luminance and differences of colour without JPEG.
+/// The units of luminance and colour differences without JPEG.
 fn units(reader: &mut Reader<'_>, of: &Directory) -> Result<Colours> {
     let sampling = reader.numbers(of, 530)?.unwrap_or_else(|| vec![2, 2]);
     let [across @ (1 | 2 | 4), down @ (1 | 2 | 4)] = sampling[..] else {
@@ -149,14 +149,14 @@ fn units(reader: &mut Reader<'_>, of: &Directory) -> Result<Colours> {
     Ok(Colours::Units { across: across as u8, down: down as u8 })
 }
 
-/// The kind and bits of a sample, the same for all.
+/// The type and bits of a sample, the same for all samples.
 fn number(reader: &mut Reader<'_>, of: &Directory) -> Result<(Number, u8)> {
     let bits = reader.numbers(of, 258)?.unwrap_or_else(|| vec![1]);
     let formats = reader.numbers(of, 339)?.unwrap_or_else(|| vec![1]);
     let same = |values: &[u64]| values.iter().all(|each| Some(each) == values.first());
     let first = bits.first().copied().unwrap_or(1);
     let found = match formats.first() {
-        // No format is known: what the bits are is left to whoever reads them.
+        // Format 4 is undefined data: the reader decides what the bits mean.
         Some(1 | 4) => Some(Number::Unsigned),
         Some(2) => Some(Number::Signed),
         Some(3) => Some(Number::Float),
@@ -177,7 +177,7 @@ pub(super) fn palette(reader: &mut Reader<'_>, of: &Directory, bits: u8) -> Resu
         let what = format!("a palette of {} values for {count} colours", values.len());
         return Err(reader.malformed(of.at, what));
     }
-    // Some programs write values of 8 bits.
+    // Some programs write 8-bit values.
     let shift = if values.iter().all(|value| *value < 256) { 0 } else { 8 };
     let colours = (0..count).flat_map(|at| [0, 1, 2].map(|colour| values[colour * count + at]));
     Ok(colours.map(|value| (value >> shift) as u8).collect::<Vec<u8>>().into())

@@ -24,7 +24,7 @@ use std::sync::Arc;
 const DESCRIPTION: u16 = 270;
 const ICC: u16 = 34675;
 
-/// Reads what a file has; `None` if it is not a TIFF.
+/// Reads the contents of a file; `None` if it is not a TIFF.
 pub(crate) fn open(source: &Arc<dyn Source>, limits: &Limits) -> Result<Option<Parts>> {
     let Some(mut reader) = Reader::new(source, limits)? else { return Ok(None) };
     let chain = reader.chain()?;
@@ -84,7 +84,7 @@ fn plain(
     page::fill(parts, reader, pages, main, Unmarked::Never)
 }
 
-/// Microns per pixel out of the resolution.
+/// Microns per pixel, from the resolution.
 fn resolution(reader: &mut Reader<'_>, directory: &Directory) -> Result<Option<(f64, f64)>> {
     let unit = match reader.number(directory, 296)? {
         Some(2) => 25_400.0,

@@ -1,4 +1,5 @@
-//! OME-TIFF: the description of the first image is OME-XML, smaller levels are below their image.
+//! OME-TIFF: the description of the first image is OME-XML, and smaller levels are below their
+//! image.
 
 use super::directory::{Directory, Reader};
 use super::page::{self, Page, Unmarked};
@@ -10,7 +11,7 @@ use roxmltree::{Document, Node, ParsingOptions};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Nodes of the XML. Each costs some hundred bytes.
+/// Maximum nodes of the XML. Each costs some hundred bytes.
 const NODES: u32 = 1 << 20;
 
 pub(super) fn is(description: &str) -> bool {
@@ -25,7 +26,7 @@ pub(super) fn fill(
     description: &str,
 ) -> Result<()> {
     parts.format = "ome-tiff";
-    // No document type, so no entities that grow.
+    // Document types are refused, and with them entities that expand.
     let options = ParsingOptions { allow_dtd: false, nodes_limit: NODES, ..Default::default() };
     let xml = Document::parse_with_options(description, options)
         .map_err(|error| reader.malformed(chain[0].at, format!("OME-XML: {error}")))?;
@@ -42,13 +43,14 @@ pub(super) fn fill(
         let directory = place.ok().and_then(|place: usize| chain.get(place));
         let Some(directory) = directory else {
             return Err(
-                reader.malformed(chain[0].at, "OME-XML names a directory that is not there")
+                reader.malformed(chain[0].at, "OME-XML names a directory that does not exist")
             );
         };
         let name = image.attribute("Name").unwrap_or_default();
         images.push(Image { name, pixels, page: Page::read(reader, directory)? });
     }
-    // Of several, an unnamed or otherwise named one before a label or the like, then the largest.
+    // Of several images, those without the name of a label or the like come first, then the
+    // largest.
     let key = |(number, image): &(usize, &Image<'_, '_>)| {
         (page::word(image.name).is_none(), image.page.pixels(), Reverse(*number))
     };
@@ -69,7 +71,7 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// An image that OME-XML describes, and its first page.
+/// An image described in OME-XML, and its first page.
 struct Image<'a, 'b> {
     name: &'a str,
     pixels: Node<'a, 'a>,
@@ -82,7 +84,7 @@ fn children<'a>(of: Node<'a, 'a>, name: &'static str) -> impl Iterator<Item = No
 
 fn in_microns(unit: &str) -> Option<f64> {
     match unit {
-        // Both signs for micro.
+        // Both Unicode characters for micro.
         "µm" | "μm" => Some(1.0),
         "nm" => Some(1e-3),
         "mm" => Some(1e3),
@@ -113,7 +115,7 @@ fn pixels(
     }
     if !has_colours && !is_as_described(slide) {
         let kind = slide.pixels.attribute("Type").unwrap_or_default();
-        let what = format!("pixels of the type {kind:?}, which those of the file are not");
+        let what = format!("pixels of the type {kind:?}, unlike those of the file");
         return Err(reader.unsupported(wrong(what)));
     }
     let places = counts.places(slide.pixels, chain.len());
@@ -123,7 +125,7 @@ fn pixels(
     let samples = counts.samples as usize;
     let mut here: BTreeSet<u64> = places.known.keys().map(|(channel, ..)| *channel).collect();
     if has_colours {
-        // Images in colours are not blended: the first one is shown.
+        // Colour images are not blended: the first one is shown.
         here.retain(|channel| *channel == 0);
     }
     for channel in &here {
@@ -157,7 +159,7 @@ fn pixels(
     planes::fill(parts, reader, of, &pages, &smaller)
 }
 
-/// Whether the samples of a page are of the type and size that OME-XML says.
+/// True if the samples of a page have the type and size given in OME-XML.
 fn is_as_described(slide: &Image<'_, '_>) -> bool {
     let kind = slide.pixels.attribute("Type").and_then(planes::sample);
     let side = |name: &str| slide.pixels.attribute(name).and_then(|text| text.parse().ok());
@@ -166,7 +168,7 @@ fn is_as_described(slide: &Image<'_, '_>) -> bool {
         && size.is_none_or(|size: (u32, u32)| size == slide.page.size)
 }
 
-/// The pages of a channel if all are planes of the same image as `first`; else the reason.
+/// The pages of a channel if all are planes of the same image as `first`; otherwise the reason.
 fn planes_of<'a>(
     reader: &mut Reader<'_>,
     chain: &'a [Directory],
@@ -194,23 +196,23 @@ fn planes_of<'a>(
     Ok(Ok(pages))
 }
 
-/// How many planes OME-XML says that an image has.
+/// Numbers of planes of an image, from OME-XML.
 struct Counts {
-    /// Directories of each plane. A directory has one channel for each sample of a pixel, or colours.
+    /// Directories per plane. A directory has one channel for each sample of a pixel, or colours.
     pages: u64,
     samples: u64,
     depth: u64,
     times: u64,
-    /// Channels, each sample counted.
+    /// Channels, counting each sample.
     channels: u64,
 }
 
-/// Where the planes of an image are: by channel, depth and time.
+/// The directories of an image's planes, by channel, depth and time.
 struct Places {
     known: BTreeMap<(u64, u64, u64), usize>,
     /// Directories that the file maps to several planes.
     twice: BTreeSet<usize>,
-    /// Names of files that have others.
+    /// Names of files that contain further planes.
     elsewhere: BTreeSet<String>,
 }
 
@@ -225,7 +227,7 @@ impl Counts {
             return Err("SizeC, SizeZ or SizeT is no number of planes".into());
         };
         let samples = slide.page.common(277).first().copied().unwrap_or(1).max(1);
-        // The count may omit transparency.
+        // The count may omit an alpha sample.
         if planes::has_colours(&slide.page) && channels <= samples {
             return Ok(Self { pages: 1, samples: 1, depth, times, channels: 1 });
         }
@@ -238,13 +240,14 @@ impl Counts {
         Ok(Self { pages: channels / samples, samples, depth, times, channels })
     }
 
-    /// Whether there is one plane of one channel, or of colours.
+    /// True if there is one plane of one channel, or of colours.
     fn is_one(&self) -> bool {
         (self.channels, self.depth, self.times) == (1, 1, 1)
     }
 
-    /// The description of each channel; empty ones if the number of elements is wrong. If all of several
-    /// channels are white, no colour was chosen: white is the default of the schema.
+    /// The description of each channel, empty if the number of elements is wrong. If there are
+    /// several channels and all are white, no colour was chosen: white is the default of the
+    /// schema.
     fn said(&self, pixels: Node<'_, '_>) -> Vec<Said> {
         let mut said: Vec<Said> = children(pixels, "Channel").map(channel).collect();
         if said.len() > 1 && said.iter().all(|said| said.colour == Some([255; 3])) {
@@ -258,7 +261,7 @@ impl Counts {
         }
     }
 
-    /// Where all planes are, in a file of so many directories.
+    /// Locates all planes, in a file of `count` directories.
     fn places(&self, pixels: Node<'_, '_>, count: usize) -> std::result::Result<Places, String> {
         let order = pixels.attribute("DimensionOrder").unwrap_or("XYCZT");
         let lengths = [('C', self.pages), ('Z', self.depth), ('T', self.times)];
@@ -328,7 +331,7 @@ impl Counts {
 
 /// The name and colour of a channel.
 fn channel(of: Node<'_, '_>) -> Said {
-    // Red, green, blue and opacity in one signed number.
+    // Red, green, blue and opacity in one signed integer.
     let colour = of.attribute("Color").and_then(|text| text.parse::<i32>().ok());
     let colour = colour.map(|colour| {
         let [red, green, blue, _] = colour.to_be_bytes();

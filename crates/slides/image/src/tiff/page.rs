@@ -1,6 +1,6 @@
-//! Roles of the pages of a TIFF: the slide, a smaller level of it, an associated image, or something
-//! else. A label that passes for a level shows a patient's name where tissue is expected,
-//! so a page is a level only if everything that the file says of it agrees.
+//! Roles of the pages of a TIFF: the slide, a smaller level of it, an associated image, or
+//! something else. A label mistaken for a level would show a patient's name instead of tissue, so a
+//! page is a level only if everything in the file that concerns it agrees.
 
 use super::directory::{Directory, Reader, SUB_IFDS};
 use super::planes::NOT_SHOWN;
@@ -10,26 +10,26 @@ use crate::{Error, Result};
 use std::cmp::Reverse;
 
 const NEW_SUBFILE_TYPE: u16 = 254;
-/// Bits of it: a smaller version of another image, one page of several, a mask.
+/// Its bits: a smaller version of another image, one page of several, a mask.
 const REDUCED: u64 = 1;
 const PAGE: u64 = 2;
 const MASK: u64 = 4;
-/// As Aperio writes it for a macro image.
+/// Aperio's value for a macro image.
 const MACRO: u64 = 9;
 const SUBFILE_TYPE: u16 = 255;
 const TILE_WIDTH: u16 = 322;
 const ORIENTATION: u16 = 274;
 
-/// Tags that a level has in common with the slide: bits, compression, photometric interpretation,
-/// samples of a pixel, planes and sample format, with their default values.
+/// Tags whose values a level shares with the slide: bits, compression, photometric interpretation,
+/// samples per pixel, planes and sample format, with their default values.
 const COMMON: [(u16, u64); 6] = [(258, 1), (259, 1), (262, 1), (277, 1), (284, 1), (339, 1)];
 
-/// Bytes of a description in which the name of an associated image may be. Longer ones describe
+/// Bytes of a description that may contain the name of an associated image. Longer ones describe
 /// the slide.
 const NAMING: u64 = 1024;
 
-/// Words in descriptions of pages that show no tissue at a smaller scale, and the names of the
-/// associated images that these pages are.
+/// Words in descriptions of pages that are not levels, and the names of these pages as associated
+/// images.
 const WORDS: [(&str, Option<&str>); 6] = [
     ("label", Some("label")),
     ("barcode", Some("label")),
@@ -46,16 +46,16 @@ pub(super) struct Page<'a> {
     tiled: bool,
     /// The bits of its NewSubfileType.
     kind: u64,
-    /// Its beginning.
+    /// The beginning of its description.
     description: String,
     common: [Vec<u64>; COMMON.len()],
 }
 
-/// Where the mark of a smaller version is missing, what else makes a page of the right size and
-/// kind a level.
+/// The evidence that makes a page of the right size and kind a level although it is not marked as a
+/// smaller version.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unmarked {
-    /// Nothing does.
+    /// Nothing.
     Never,
     /// A description as Aperio writes it for levels.
     Aperio,
@@ -82,15 +82,16 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// All pages of a chain of directories.
+    /// Reads all pages of a chain of directories.
     pub(super) fn all(reader: &mut Reader<'_>, chain: &'a [Directory]) -> Result<Vec<Self>> {
         chain.iter().map(|directory| Self::read(reader, directory)).collect()
     }
 
-    /// The word in the description that tells that this is no level, and the name that it gives.
+    /// The word in the description that shows that this is not a level, and the name that it
+    /// implies.
     fn word(&self) -> Option<(&'static str, Option<&'static str>)> {
         let text = match self.description.starts_with("Aperio") {
-            // The properties that follow may have any words.
+            // The properties that follow may contain any word.
             true => self.second_line().split_whitespace().next().unwrap_or_default(),
             false if self.description.len() as u64 > NAMING => return None,
             false => &self.description,
@@ -98,13 +99,12 @@ impl<'a> Page<'a> {
         word(text)
     }
 
-    /// The name that its description gives it as an associated image.
+    /// Its name as an associated image, from the description.
     pub(super) fn name(&self) -> Option<&'static str> {
         self.word()?.1
     }
 
-    /// Whether the file says that it is a smaller version of another image in the file, and nothing
-    /// else.
+    /// True if the file marks it as a smaller version of another image, and as nothing else.
     fn is_reduced(&self) -> bool {
         self.kind & !PAGE == REDUCED
     }
@@ -121,18 +121,19 @@ impl<'a> Page<'a> {
         u64::from(self.size.0) * u64::from(self.size.1)
     }
 
-    /// The values of one of the tags that levels and planes have in common.
+    /// The values of one of the tags that levels and planes share.
     pub(super) fn common(&self, tag: u16) -> &[u64] {
         let place = COMMON.iter().position(|(known, _)| *known == tag);
         place.map_or(&[], |place| &self.common[place])
     }
 
-    /// Whether those of another one are the same, and both are tiled or in strips.
+    /// True if the other page has the same values of these tags, and both are tiled or both in
+    /// strips.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         self.common == other.common && self.tiled == other.tiled
     }
 
-    /// Whether this is certainly a smaller level of `main`.
+    /// True if this is certainly a smaller level of `main`.
     pub(super) fn is_level_of(&self, main: &Self, unmarked: Unmarked) -> bool {
         let is_marked = self.is_reduced()
             || match unmarked {
@@ -159,15 +160,14 @@ impl<'a> Page<'a> {
     }
 }
 
-/// The word in a name or description that tells that an image is no level, and the name that it
-/// gives the image.
+/// The word in a name or description that shows that an image is not a level, and the name that it
+/// implies.
 pub(super) fn word(text: &str) -> Option<(&'static str, Option<&'static str>)> {
     let text = text.to_lowercase();
     WORDS.into_iter().find(|(word, _)| text.contains(word))
 }
 
-/// Whether an image of the second size is one of the first size reduced by a whole factor, up to
-/// rounding, which may add up to a pixel.
+/// True if `other` is `main` reduced by a whole factor, up to a rounding error of one pixel.
 fn is_reduced_from(main: (u32, u32), other: (u32, u32)) -> bool {
     let factors = |main: u32, other: u32| {
         let (main, other) = (f64::from(main), f64::from(other));
@@ -179,8 +179,9 @@ fn is_reduced_from(main: (u32, u32), other: (u32, u32)) -> bool {
     other.0 < main.0 && least.ceil().max(2.0) <= most
 }
 
-/// The number of the page that is the slide: of those that are no masks, a full image before a
-/// smaller version, one without a name before one with, tiles before strips, then the largest.
+/// The index of the page that is the slide: among those that are not masks, full images are
+/// preferred to smaller versions, images without a name to others, tiles to strips, and then the
+/// largest.
 pub(super) fn main(reader: &Reader<'_>, pages: &[Page<'_>]) -> Result<usize> {
     let shown = pages.iter().enumerate().filter(|(_, page)| !page.is_mask());
     let key = |(number, page): &(usize, &Page<'_>)| {
@@ -190,7 +191,7 @@ pub(super) fn main(reader: &Reader<'_>, pages: &[Page<'_>]) -> Result<usize> {
     found.ok_or_else(|| reader.unsupported("a file of nothing but masks"))
 }
 
-/// Reads the slide, its levels among all pages and below it, and names for what is neither.
+/// Reads the slide, its levels among all pages and below it, and associated images.
 pub(super) fn fill(
     parts: &mut Parts,
     reader: &mut Reader<'_>,
@@ -227,7 +228,7 @@ pub(super) fn main_level(
     Ok(())
 }
 
-/// Reads what a directory says beside its pixels.
+/// Reads the entries of a directory other than its pixels.
 pub(super) fn beside(parts: &mut Parts, reader: &mut Reader<'_>, slide: &Page<'_>) -> Result<()> {
     match reader.limits.refuse_profile(reader.length(slide.directory, ICC)) {
         Some(why) => _ = parts.properties.insert("tiff.ColourProfile".into(), why),
@@ -241,7 +242,7 @@ pub(super) fn beside(parts: &mut Parts, reader: &mut Reader<'_>, slide: &Page<'_
     Ok(())
 }
 
-/// Reads a smaller level, of which the same values are black and white.
+/// Reads a smaller level, with the same values for black and white.
 fn level(parts: &mut Parts, reader: &mut Reader<'_>, page: &Page<'_>) -> Result<()> {
     let mut grid = grid::read(reader, page.directory)?;
     grid.layout.window = parts.levels.first().and_then(|main| main.layout.window);
@@ -249,7 +250,7 @@ fn level(parts: &mut Parts, reader: &mut Reader<'_>, page: &Page<'_>) -> Result<
     Ok(())
 }
 
-/// Reads the levels that are below the directory of the slide.
+/// Reads the levels below the directory of the slide.
 pub(super) fn below(
     parts: &mut Parts,
     reader: &mut Reader<'_>,
@@ -270,7 +271,7 @@ pub(super) fn below(
     Ok(())
 }
 
-/// Keeps a page as an associated image if it has a name; otherwise the properties say that it is
+/// Keeps a page as an associated image if it has a name; otherwise a property records that it is
 /// not shown.
 pub(super) fn aside(
     parts: &mut Parts,
@@ -297,7 +298,7 @@ pub(super) fn aside(
     Ok(())
 }
 
-/// The name of an image in strips that has no name in a file of Aperio.
+/// The name of an unnamed image in strips in an Aperio file.
 fn aperio(slide: &Page<'_>, page: &Page<'_>, number: usize) -> Option<&'static str> {
     let [wide, high, width, height] =
         [slide.size.0, slide.size.1, page.size.0, page.size.1].map(f64::from);
@@ -323,7 +324,7 @@ mod tests {
             ((11_500, 8_229), true),
             ((2_875, 2_057), true),
             ((23_000, 16_457), true),
-            // The slide's shape at no whole factor, and another shape.
+            // The slide's shape reduced by a fraction, and another shape.
             ((1_024, 732), false),
             ((18_400, 13_166), false),
             ((11_500, 8_231), false),

@@ -1,5 +1,6 @@
-//! Planes of one image: channels, focal planes and times, each in its own directory. Channels may also
-//! be the samples of a pixel. A page that is not certainly a plane of the same image is left out.
+//! Planes of one image: channels, focal planes and times, each in its own directory. Channels may
+//! also be the samples of a pixel. Pages that are not certainly planes of the same image are left
+//! out.
 
 use super::directory::{Directory, Reader, SUB_IFDS};
 use super::page::{self, Page, Unmarked};
@@ -14,7 +15,7 @@ use crate::{Limits, Result};
 /// Further tags that must agree between planes of one image: sizes of tiles and strips.
 const ALIKE: [u16; 3] = [322, 323, 278];
 
-/// The property that says which pages are not shown.
+/// The property that lists pages that are not shown.
 pub(super) const NOT_SHOWN: &str = "tiff.NotShown";
 
 /// An image as the file describes it.
@@ -23,30 +24,30 @@ pub(super) struct Described {
     /// The channels; each page has [`samples`](Self::samples) of them.
     pub(super) said: Vec<Said>,
     pub(super) samples: usize,
-    /// Whether the pixels have colours of their own, and there are no channels.
+    /// True if the pixels have their own colours, so there are no channels.
     pub(super) has_colours: bool,
     /// Focal planes and times.
     pub(super) planes: (u32, u32),
 }
 
 impl Described {
-    /// Planes of each channel.
+    /// Planes per channel.
     fn each(&self) -> usize {
         self.planes.0 as usize * self.planes.1 as usize
     }
 }
 
-/// The number of a plane among those of its channel.
+/// The index of a plane among those of its channel.
 pub(super) fn number(plane: Plane, times: u32) -> usize {
     plane.z as usize * times as usize + plane.t as usize
 }
 
-/// Whether the pixels of a page have colours of their own; so do pixels of which white is zero.
+/// True if the pixels of a page have their own colours, or are grey with white as zero.
 pub(super) fn has_colours(page: &Page<'_>) -> bool {
     *page.common(262) != [1]
 }
 
-/// Whether a single channel needs no window: whole numbers of up to 8 bits, to be shown in white.
+/// True if a single channel needs no window: integers of up to 8 bits, shown in white.
 pub(super) fn is_grey(page: &Page<'_>, said: &[Said]) -> bool {
     let [said] = said else { return false };
     matches!(page.common(258)[..], [1..=8])
@@ -55,7 +56,7 @@ pub(super) fn is_grey(page: &Page<'_>, said: &[Said]) -> bool {
         && said.colour.is_none_or(|colour| colour == [255; 3])
 }
 
-/// Whether the samples of a page are such numbers.
+/// True if the samples of a page have this type and size.
 pub(super) fn is_of(page: &Page<'_>, number: Number, bits: u64) -> bool {
     let format = match number {
         Number::Unsigned => 1,
@@ -75,7 +76,7 @@ pub(super) fn unlike(
         return Ok(Some(format!("its size is {} x {} pixels", page.size.0, page.size.1)));
     }
     if !page.is_like(first) {
-        return Ok(Some("its samples or its compression are others".into()));
+        return Ok(Some("its samples or its compression differ".into()));
     }
     for tag in ALIKE {
         if reader.number(page.directory, tag)? != reader.number(first.directory, tag)? {
@@ -85,8 +86,8 @@ pub(super) fn unlike(
     Ok(None)
 }
 
-/// Makes a slide of the planes of an image, channel by channel in the order of their
-/// [numbers](number), and of smaller levels in the same order.
+/// Makes a slide from the planes of an image, channel by channel in the order of their
+/// [numbers](number), and from smaller levels in the same order.
 pub(super) fn fill(
     parts: &mut Parts,
     reader: &mut Reader<'_>,
@@ -138,7 +139,7 @@ fn sized(grid: &Grid) -> String {
     format!("a level of {} x {} pixels", grid.width, grid.height)
 }
 
-/// The levels below the directories of planes of which all of them have one.
+/// The levels below the directories of planes, if every plane has them.
 pub(super) fn below<'a>(
     reader: &mut Reader<'_>,
     pages: &[Page<'_>],
@@ -153,7 +154,7 @@ pub(super) fn below<'a>(
             }
             let known = levels.iter_mut().find(|level| level[0].size == smaller.size);
             match known {
-                // One of each plane.
+                // Each plane has one directory of this size.
                 Some(level)
                     if level.len() == at && unlike(reader, &level[0], &smaller)?.is_none() =>
                 {
@@ -206,7 +207,7 @@ fn level(
 /// Planes of one image, channel by channel.
 struct Stacked {
     pages: Vec<Box<dyn Tiles>>,
-    /// Pages of each channel, or of as many as are in the samples of a page.
+    /// Pages of each channel, or of each group of channels that share a page.
     each: usize,
     times: u32,
     samples: u32,
@@ -249,7 +250,7 @@ impl Tiles for Stacked {
     }
 }
 
-/// The number and bits of a sample by its name in OME-XML.
+/// The type and bits of a sample from its name in OME-XML.
 pub(super) fn sample(name: &str) -> Option<(Number, u64)> {
     Some(match name {
         "bit" => (Number::Unsigned, 1),

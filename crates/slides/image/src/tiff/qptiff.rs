@@ -1,6 +1,6 @@
-//! QPTIFF with fluorescence (PerkinElmer, Akoya): a page for each channel, then the pages of smaller
-//! levels in the same order. XML in its description gives the kind of each page. Brightfield files are
-//! read like any other TIFF.
+//! QPTIFF with fluorescence (PerkinElmer, Akoya): a page for each channel, then the pages of
+//! smaller levels in the same order. XML in its description states the kind of each page.
+//! Brightfield files are read like any other TIFF.
 
 use super::directory::{Directory, Reader};
 use super::page::{self, Page, Unmarked};
@@ -13,7 +13,7 @@ use roxmltree::{Document, ParsingOptions};
 
 const ROOT: &str = "PerkinElmer-QPI-ImageDescription";
 
-/// Bytes of the descriptions of all pages, and nodes in one.
+/// Maximum bytes of the descriptions of all pages, and maximum nodes in one.
 const TEXTS: u64 = 64 << 20;
 const NODES: u32 = 1 << 16;
 
@@ -22,13 +22,13 @@ pub(super) fn is(description: &str) -> bool {
     head.trim_start().starts_with('<') && head.contains(ROOT)
 }
 
-/// The description of a page.
+/// The parsed description of a page.
 struct Told {
     kind: String,
     said: Said,
 }
 
-/// Reads a slide of several channels; false if it has none.
+/// Reads a slide with several channels; false if it has none.
 pub(super) fn fill(
     parts: &mut Parts,
     reader: &mut Reader<'_>,
@@ -58,7 +58,7 @@ pub(super) fn fill(
     for number in &full {
         if let Some(why) = planes::unlike(reader, first, &pages[*number])? {
             return Err(
-                reader.unsupported(format!("QPTIFF whose page {number} is no channel: {why}"))
+                reader.unsupported(format!("QPTIFF whose page {number} is not a channel: {why}"))
             );
         }
     }
@@ -109,7 +109,7 @@ pub(super) fn fill(
     Ok(true)
 }
 
-/// Parses a description; `None` if it is something else, or broken.
+/// Parses a description; `None` if it is something else, or malformed.
 fn page_of(description: &str) -> Option<Told> {
     if !is(description) {
         return None;

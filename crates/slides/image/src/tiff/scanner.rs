@@ -1,14 +1,14 @@
-//! Formats of scanners that are TIFF as well, but say elsewhere in the file what its images and
-//! tiles are. Read as a TIFF like others, they would show something else than what was scanned.
+//! Scanner formats that are valid TIFF, but describe their images and tiles elsewhere in the file.
+//! Read as plain TIFF, they would show something other than the scan.
 
 use super::directory::{Directory, Reader};
 use crate::Result;
 
 const SOFTWARE: u16 = 305;
 const XMP: u16 = 700;
-/// Of Hamamatsu: says that the file is one of theirs.
+/// Hamamatsu's tag that identifies its files.
 const NDPI: u16 = 65420;
-/// Directories of a file of Ventana in which its XML is.
+/// Number of first directories in which a Ventana file may have its XML.
 const FIRST: usize = 3;
 
 /// The name of such a format.

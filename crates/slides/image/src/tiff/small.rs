@@ -1,8 +1,8 @@
 //! Images that are smaller than their tiles, which not every reader decodes safely.
 //!
-//! OpenSlide 3.4 asks libtiff (`TIFFRGBAImageGet`) for a whole tile, whatever the size of the image.
-//! Since libtiff fixed CVE-2025-9900, it writes only as much as the image has, elsewhere in the
-//! buffer, and OpenSlide takes the rest for pixels although nothing has initialised it.
+//! OpenSlide 3.4 asks libtiff (`TIFFRGBAImageGet`) for a whole tile, regardless of the image's
+//! size. Since libtiff fixed CVE-2025-9900, it writes only the pixels of the image, to another part
+//! of the buffer, and OpenSlide uses the rest as pixels although it is uninitialised.
 
 use super::directory::{Directory, Reader};
 use super::grid;
@@ -10,8 +10,8 @@ use crate::source::Source;
 use crate::{Limits, Result};
 use std::sync::Arc;
 
-/// The sizes of the first image in the chain that is smaller than its tiles and that OpenSlide has
-/// libtiff decode; `None` if there is none, or the file is not a TIFF.
+/// The sizes of the first image in the chain that is smaller than its tiles and that OpenSlide
+/// decodes with libtiff; `None` if there is none, or the file is not a TIFF.
 pub(crate) fn smaller_than_its_tiles(
     source: &Arc<dyn Source>,
     limits: &Limits,
@@ -32,10 +32,11 @@ pub(crate) fn smaller_than_its_tiles(
     Ok(None)
 }
 
-/// Whether OpenSlide decodes the tiles without libtiff, or nobody does: libtiff has no JPEG 2000.
+/// True if OpenSlide decodes the tiles without libtiff, or not at all: libtiff does not support
+/// JPEG 2000.
 fn is_decoded_without_libtiff(reader: &mut Reader<'_>, of: &Directory) -> Result<bool> {
     Ok(match reader.number(of, 259)?.unwrap_or(1) {
-        // As `_openslide_tiff_level_init` decides.
+        // The same decision as in `_openslide_tiff_level_init`.
         7 => {
             matches!(reader.number(of, 262)?, Some(2 | 6))
                 && reader.number(of, 258)? == Some(8)

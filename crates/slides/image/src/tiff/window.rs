@@ -1,4 +1,4 @@
-//! The values that are black and white, where these are not the ends of what the bits can have.
+//! The values shown as black and white, if they are not the ends of the range of the bits.
 
 use super::directory::{Directory, Reader};
 use crate::channels::Plane;
@@ -8,13 +8,14 @@ use crate::{Error, Result};
 
 const LEAST: u16 = 340;
 const MOST: u16 = 341;
-/// Pixels that are looked at. One tile at least is.
+/// Maximum pixels that are examined, but at least one tile.
 const PIXELS: u64 = 4 << 20;
-/// So that no scale overflows.
+/// Keeps scale factors from overflowing.
 const FINITE: f64 = 1e300;
 
-/// The window of an image: none of whole numbers of up to 16 bits. Of others, what the file says,
-/// or the least and the largest value in the image, or in an even choice of its tiles if it is large.
+/// The window of an image: `None` for integers of up to 16 bits. For others, the values in the
+/// file, or else the smallest and largest value in the image; in a large image, in evenly spaced
+/// tiles.
 pub(super) fn of(
     reader: &mut Reader<'_>,
     directory: &Directory,
@@ -55,6 +56,6 @@ pub(super) fn of(
     }
     let (least, most) = found.unwrap_or((0.0, 1.0));
     let (least, most) = (least.max(-FINITE), most.min(FINITE));
-    // Of one value: it is black.
+    // If all values are equal, they are black.
     Ok(Some((least, if most > least { most } else { least + least.abs().max(1.0) })))
 }

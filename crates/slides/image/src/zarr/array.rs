@@ -1,4 +1,4 @@
-//! A Zarr array, of version 2 or 3 of the format: where its chunks are and how they are compressed.
+//! A Zarr array in format version 2 or 3: the location and compression of its chunks.
 
 use super::store::Store;
 use super::{Text, malformed, unsupported};
@@ -10,31 +10,31 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What both versions say.
+/// Metadata common to both versions.
 #[derive(Debug)]
 pub(super) struct Array {
     pub(super) shape: Vec<u64>,
-    /// Of what is compressed alone.
+    /// Shape of the unit of compression.
     pub(super) chunk: Vec<u64>,
-    /// The axes, from the one along which samples of a chunk are furthest from each other.
+    /// The axes, slowest-varying first.
     order: Vec<usize>,
     pub(super) number: Number,
     pub(super) bits: u8,
     pub(super) big_endian: bool,
     pub(super) codec: Codec,
     pub(super) fill: f64,
-    /// Whether a CRC-32C stands after the compressed bytes.
+    /// True if a CRC-32C follows the compressed bytes.
     checksum: bool,
-    /// What the names of all chunks begin with.
+    /// Prefix of the names of all chunks.
     prefix: String,
     separator: char,
     shards: Option<Shards>,
 }
 
-/// Several chunks in one file, with an index of where each is.
+/// Several chunks in one file, with an index of their places.
 #[derive(Debug)]
 struct Shards {
-    /// In chunks.
+    /// Shape in chunks.
     shape: Vec<u64>,
     /// Bytes of the index, and whether it is at the end.
     index: u64,
@@ -63,7 +63,7 @@ struct Version3 {
     codecs: Vec<Named>,
 }
 
-/// What Zarr 3 calls an extension.
+/// An extension, as Zarr 3 defines it.
 #[derive(Deserialize)]
 struct Named {
     name: String,
@@ -194,7 +194,7 @@ impl Array {
         let checked = match &read(&configuration["index_codecs"])?[..] {
             [bytes] if bytes.name == "bytes" => 0,
             [bytes, check] if bytes.name == "bytes" && check.name == "crc32c" => 4,
-            _ => return Err(unsupported(store, format!("{path}: an index that is compressed"))),
+            _ => return Err(unsupported(store, format!("{path}: a compressed index"))),
         };
         let index = chunks.and_then(|bytes| bytes.checked_add(checked));
         let index =
@@ -206,7 +206,7 @@ impl Array {
         Ok(())
     }
 
-    /// The steps from samples to what is stored.
+    /// Reads the codecs from samples to stored bytes.
     fn codecs(&mut self, store: &dyn Store, path: &str, mut codecs: &[Named]) -> Result<()> {
         if let [transpose, others @ ..] = codecs
             && transpose.name == "transpose"
@@ -244,8 +244,8 @@ impl Array {
         }
     }
 
-    /// Along each axis, how many samples a sample of a chunk is from the next; and how many there
-    /// are. `None` if these are more than can be counted.
+    /// The distance, in samples, between neighbours along each axis of a chunk, and the number of
+    /// samples in it; `None` if that overflows.
     pub(super) fn steps(&self) -> Option<(Vec<u64>, u64)> {
         let mut steps = vec![0; self.order.len()];
         let mut count = 1_u64;
@@ -256,12 +256,12 @@ impl Array {
         Some((steps, count))
     }
 
-    /// Whether samples of a chunk are in the order of the axes.
+    /// True if the samples of a chunk are in the order of the axes.
     pub(super) fn is_in_order(&self) -> bool {
         self.order.is_sorted()
     }
 
-    /// The compressed bytes of a chunk that is inside; none of one that is absent.
+    /// The compressed bytes of a chunk inside the array; empty if it is absent.
     pub(super) fn read(&self, store: &dyn Store, limits: &Limits, at: &[u64]) -> Result<Bytes> {
         let Some(shards) = &self.shards else {
             let Some(source) = store.open(&self.key(at.iter().copied()))? else {
@@ -282,7 +282,8 @@ impl Array {
         } else {
             0
         };
-        // Its checksum is not looked at: for that, all of it would have to be read for each chunk.
+        // The index has a checksum, which is not verified: all of it would have to be read for each
+        // chunk.
         let entry = source::read(&*source, index + 16 * number, 16)?;
         let word = |at: usize| {
             entry[at..at + 8].iter().rev().fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
@@ -317,7 +318,7 @@ impl Array {
         let split = bytes.len().checked_sub(4);
         let right = split.filter(|split| bytes[*split..] == crc32c(&bytes[..*split]).to_le_bytes());
         let Some(split) = right else {
-            let what = "a chunk whose checksum is another".into();
+            let what = "a chunk whose checksum does not match".into();
             return Err(Error::Malformed { name: name(), at, what });
         };
         Ok(bytes.slice(..split))
@@ -336,7 +337,7 @@ fn lengths(store: &dyn Store, of: &Value) -> Result<Vec<u64>> {
     Vec::deserialize(of).map_err(|error| malformed(store, format!("the shape of chunks: {error}")))
 }
 
-/// The kind of numbers of a type, by the names of both versions.
+/// The number type and bits of a data type, with the names of both versions.
 fn number(name: &str) -> Option<(Number, u8)> {
     Some(match name {
         "u1" | "uint8" => (Number::Unsigned, 8),
@@ -354,7 +355,7 @@ fn number(name: &str) -> Option<(Number, u8)> {
     })
 }
 
-/// The axes in the order that an array or the codec `transpose` says.
+/// The axes in the order given by the array or by the codec `transpose`.
 fn transposed(order: &Value, rank: usize) -> Option<Vec<usize>> {
     let order = match order.as_str() {
         Some("C") => (0..rank).collect(),

@@ -1,4 +1,4 @@
-//! An array as a level: a tile is a chunk, or several for its channels.
+//! An array as a level: a tile is one chunk, or several for its channels.
 
 use super::array::Array;
 use super::omero::{self, Omero};
@@ -13,7 +13,7 @@ use crate::tile::StoredTile;
 use crate::{Error, Limits, Result};
 use std::sync::Arc;
 
-/// The places of the axes.
+/// The indices of the axes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Axes {
     pub(super) rank: usize,
@@ -34,23 +34,23 @@ impl Axes {
         Ok(Self { rank: names.len(), x, y, channel, depth, time })
     }
 
-    /// How many channels, focal planes and times an array has.
+    /// The numbers of channels, focal planes and times of an array.
     fn counts(&self, array: &Array) -> [u64; 3] {
         let count = |axis: Option<usize>| axis.map_or(1, |axis| array.shape[axis]);
         [self.channel, self.depth, self.time].map(count)
     }
 
-    /// Whether an axis has none of these names.
+    /// True if an axis has none of these names.
     fn is_other(&self, axis: usize) -> bool {
         let named = [Some(self.x), Some(self.y), self.channel, self.depth, self.time];
         !named.contains(&Some(axis))
     }
 }
 
-/// The common properties of the arrays of all levels.
+/// The properties common to the arrays of all levels.
 pub(super) struct Look {
     axes: Axes,
-    /// Channels, focal planes, times.
+    /// Numbers of channels, focal planes and times.
     counts: [u64; 3],
     sample: (Number, u8),
     /// The colours of the pixels; `None` if there are channels.
@@ -61,7 +61,7 @@ pub(super) struct Look {
 }
 
 impl Look {
-    /// Of the array that is the largest level.
+    /// Takes them from the array of the largest level.
     pub(super) fn new(
         store: &dyn Store,
         axes: Axes,
@@ -84,7 +84,7 @@ impl Look {
         let colours = match (count, omero.map_or(0, Omero::count)) {
             (1, 0) if is_whole && bits == 8 => Some(Colours::Grey),
             (3, 0 | 3..) if is_whole && is_one_image => Some(Colours::Rgb),
-            // The fourth is how transparent a pixel is.
+            // The fourth is alpha.
             (4, 3) if is_whole && is_one_image => Some(Colours::Rgb),
             // One window for all.
             (3, 1) if is_whole && is_one_image => Some(Colours::Rgb),
@@ -111,12 +111,13 @@ impl Look {
         self.colours.is_none()
     }
 
-    /// How many focal planes and times there are.
+    /// The numbers of focal planes and times.
     pub(super) fn planes(&self) -> (u32, u32) {
         (self.counts[1] as u32, self.counts[2] as u32)
     }
 
-    /// The layout of a tile of pixels that have colours; `None` if chunks are not in such an order.
+    /// The layout of a tile of coloured pixels; `None` if the order of samples in a chunk does not
+    /// allow it.
     fn plain(&self, array: &Array) -> Option<(Layout, u64)> {
         let axes = self.axes;
         let is_flat =
@@ -140,7 +141,7 @@ impl Look {
         (is_in_order && (planes || beside) && samples <= 16).then_some((layout, parts))
     }
 
-    /// A level; the reason if its channels or planes differ from those of the largest.
+    /// A level, or the reason why its channels or planes differ from those of the largest.
     pub(super) fn grid(
         &self,
         store: &Arc<dyn Store>,
@@ -163,7 +164,7 @@ impl Look {
         if let Some(axis) =
             (0..axes.rank).find(|axis| axes.is_other(*axis) && array.shape[*axis] > 1)
         {
-            let what = format!("{path}: an axis that is none of t, c, z, y and x");
+            let what = format!("{path}: an axis other than t, c, z, y and x");
             return Err(unsupported(
                 &**store,
                 format!("{what}, with {} places", array.shape[axis]),
@@ -225,14 +226,14 @@ struct Chunks {
     array: Array,
     axes: Axes,
     layout: Layout,
-    /// Chunks of one tile in colours, each with some of the samples of a pixel.
+    /// Chunks per tile in colours, each with some of the samples of a pixel.
     parts: u64,
     /// For channels: the distance of samples along each axis of a chunk.
     steps: Vec<u64>,
 }
 
 impl Chunks {
-    /// The indices of the chunk with the first channel at a place of a plane.
+    /// The indices of the chunk with the first channel at a place in a plane.
     fn place(&self, (column, row): (u32, u32), plane: Plane) -> Vec<u64> {
         let (axes, chunk) = (&self.axes, &self.array.chunk);
         let mut at = vec![0; axes.rank];
@@ -319,7 +320,7 @@ impl Tiles for Chunks {
     }
 }
 
-/// An associated image, which has no channels.
+/// An associated image, without channels.
 pub(super) fn beside(
     store: &Arc<dyn Store>,
     limits: &Limits,
@@ -334,7 +335,7 @@ pub(super) fn beside(
     look.grid(store, limits, path, array)
 }
 
-/// Opens an array that has the axes of its image.
+/// Opens an array with the axes of its image.
 pub(super) fn array(store: &dyn Store, limits: &Limits, path: &str, axes: &Axes) -> Result<Array> {
     let array = Array::open(store, limits, path)?;
     if array.shape.len() != axes.rank {

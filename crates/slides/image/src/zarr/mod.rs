@@ -1,10 +1,9 @@
-//! OME-Zarr (<https://ngff.openmicroscopy.org>), 0.1 to 0.5: a group says which arrays are the
-//! levels of an image and what their axes are ([array.rs](array), [image.rs](image)), and maybe how
-//! it is shown ([omero.rs](omero)).
+//! OME-Zarr (<https://ngff.openmicroscopy.org>), 0.1 to 0.5: a group names the arrays that are the
+//! levels of an image and their axes ([array.rs](array), [image.rs](image)), and optionally how it
+//! is shown ([omero.rs](omero)).
 //!
-//! Own code and not the crate `zarrs`, because tiles
-//! are wanted as they are stored, to be decoded elsewhere, and little of what arrays can be is an
-//! image.
+//! The crate `zarrs` is not used: tiles are needed as they are stored, to be decoded elsewhere, and
+//! only a small subset of arrays are images.
 
 mod array;
 mod image;
@@ -26,10 +25,10 @@ use serde::{Deserialize, Deserializer};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The property that says which parts of an image are not shown.
+/// The property that lists parts of an image that are not shown.
 const NOT_SHOWN: &str = "zarr.NotShown";
 
-/// Whether a directory has what a group of Zarr has.
+/// True if a directory has the files of a Zarr group.
 pub(crate) fn is(directory: &Path) -> bool {
     ["zarr.json", ".zattrs", ".zgroup"].iter().any(|name| directory.join(name).is_file())
 }
@@ -39,9 +38,9 @@ struct Attributes {
     #[serde(default)]
     multiscales: Vec<Multiscale>,
     omero: Option<serde_json::Value>,
-    /// Of version 0.5, in which all of this is in here.
+    /// Version 0.5 nests all of these attributes here.
     ome: Option<Box<Attributes>>,
-    /// Images are in groups below, which are numbered.
+    /// Images are in numbered subgroups.
     #[serde(rename = "bioformats2raw.layout")]
     below: Option<serde_json::Value>,
 }
@@ -97,7 +96,7 @@ struct Transformation {
     scale: Option<Vec<f64>>,
 }
 
-/// A file of JSON.
+/// A JSON file.
 struct Text<'a> {
     store: &'a dyn Store,
     key: String,
@@ -155,7 +154,7 @@ pub(crate) fn open(store: Arc<dyn Store>, limits: &Limits) -> Result<Parts> {
     Ok(parts)
 }
 
-/// Those of a group, of both versions of the format.
+/// The attributes of a group, in either version of the format.
 fn attributes(store: &dyn Store, limits: &Limits, prefix: &str) -> Result<Option<Attributes>> {
     if let Some(text) = Text::read(store, limits, &format!("{prefix}zarr.json"))? {
         let attributes = text.parse::<Node>()?.attributes;
@@ -237,8 +236,10 @@ fn stack(
     if let Some(smallest) = parts.levels.last().filter(|_| look.has_channels()) {
         let told = omero.map_or(0, Omero::count);
         if ![0, look.said.len()].contains(&told) {
-            let what =
-                format!("not applied: of {told} channels, but there are {}", look.said.len());
+            let what = format!(
+                "not applied: it describes {told} channels, but there are {}",
+                look.said.len()
+            );
             parts.properties.insert("zarr.Rendering".into(), what);
         }
         let mut measure = Measure::new(smallest, store.name(), limits, stack.plane);
@@ -250,7 +251,7 @@ fn stack(
 
 /// The names of the axes.
 fn names(image: &Multiscale) -> Vec<&str> {
-    // The first versions knew no others.
+    // The first versions had fixed axes.
     let Some(axes) = &image.axes else { return vec!["t", "c", "z", "y", "x"] };
     axes.iter()
         .map(|axis| match axis {

@@ -1,5 +1,5 @@
-//! Rendering settings as OMERO writes them: names, colours and windows of channels. Settings of a wrong
-//! type are ignored.
+//! Rendering settings in OMERO's format: names, colours and windows of channels. Settings of the
+//! wrong type are ignored.
 
 use crate::channels::{self, Plane, Said, Window};
 use serde_json::Value;
@@ -10,7 +10,7 @@ const RGB: [[u8; 3]; 3] = [[255, 0, 0], [0, 255, 0], [0, 0, 255]];
 pub(super) struct Omero<'a>(pub(super) &'a Value);
 
 impl Omero<'_> {
-    /// How many channels it describes.
+    /// Number of channels that it describes.
     pub(super) fn count(&self) -> usize {
         self.0["channels"].as_array().map_or(0, Vec::len)
     }
@@ -30,8 +30,8 @@ impl Omero<'_> {
         }
     }
 
-    /// Whether three channels may be red, green and blue of one image: they have these colours or none
-    /// and, with more than 8 bits, a common window.
+    /// True if three channels can be red, green and blue of one image: they have these colours or
+    /// none and, with more than 8 bits, a common window.
     pub(super) fn is_one_image(&self, bits: u8) -> bool {
         let said: Vec<Said> = (0..self.count().min(3)).map(|channel| self.said(channel)).collect();
         let has_colour = said.iter().any(|said| said.colour.is_some());
@@ -45,7 +45,7 @@ impl Omero<'_> {
         (0..self.count()).find_map(|channel| self.said(channel).window)
     }
 
-    /// The default plane; `usual` if there is none.
+    /// The default plane; `usual` if none is set.
     pub(super) fn plane(&self, (depth, times): (u32, u32), usual: Plane) -> Plane {
         let place = |key: &str, most: u32, usual: u32| {
             let said = self.0["rdefs"][key].as_u64().and_then(|place| u32::try_from(place).ok());
@@ -55,7 +55,7 @@ impl Omero<'_> {
     }
 }
 
-/// Red, green and blue as channels, for images whose chunks have to be read like that.
+/// Red, green and blue as channels, for images whose chunks cannot be read as colours.
 pub(super) fn rgb(white: f64) -> Vec<Said> {
     let window = Window::new(0.0, white);
     let colours = RGB.map(Some).into_iter();

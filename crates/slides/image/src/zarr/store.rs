@@ -1,4 +1,4 @@
-//! Many files by name, of which some may be absent.
+//! Many files by name, some of which may be absent.
 
 use crate::source::{FileSource, Source};
 use crate::within;
@@ -7,46 +7,46 @@ use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// Files by their names, which are paths with `/` in them: a directory, or what is like one.
+/// Files by name, where names are paths with `/`: a directory, or something like one.
 pub trait Store: Send + Sync {
-    /// What errors call it.
+    /// The name used in errors.
     fn name(&self) -> &str;
 
-    /// Opens a file; `None` if there is none of that name.
+    /// Opens a file; `None` if it does not exist.
     ///
     /// # Errors
-    /// A name that leads out of the store, and what the file system says.
+    /// A name that leads out of the store, and file system errors.
     fn open(&self, key: &str) -> Result<Option<Arc<dyn Source>>>;
 }
 
-/// Checks a name, which may come out of a hostile file: whether it stays inside of a store.
+/// Checks that a name, which may come from a hostile file, stays inside the store.
 pub(crate) fn inside(store: &str, key: &str) -> Result<()> {
     if Path::new(key).components().all(|part| matches!(part, Component::Normal(_))) {
         return Ok(());
     }
-    let what = format!("{key:?} is no name of a file in it");
+    let what = format!("{key:?} is not the name of a file in it");
     Err(Error::Malformed { name: store.into(), at: 0, what })
 }
 
-/// The files of a directory. A symbolic link counts if it leads to a file that is inside of it, or
-/// of a larger directory.
+/// The files of a directory. A symbolic link is followed only to a file inside it, or inside a
+/// larger directory.
 #[derive(Debug)]
 pub struct DirectoryStore {
     name: String,
     root: PathBuf,
-    /// A real path.
+    /// The real path that links may lead into.
     within: PathBuf,
 }
 
 impl DirectoryStore {
-    /// Names are from this directory on.
+    /// Names are relative to this directory.
     pub fn new(root: &Path) -> Self {
         Self::within(root, root)
     }
 
-    /// Links may lead to all files inside of `within`.
+    /// Links may lead to all files inside `within`.
     pub fn within(root: &Path, within: &Path) -> Self {
-        // What does not exist has no files that could be inside.
+        // A directory that does not exist contains no files that could be inside it.
         let within = within::real(within).unwrap_or_else(|_| within.to_owned());
         Self { name: root.display().to_string(), root: root.to_owned(), within }
     }

@@ -1,4 +1,4 @@
-//! Slides with channels against what numpy makes of the samples that another program reads in them
+//! Slides with channels, compared with pixels that numpy makes from samples read by another program
 //! (make/blend.py).
 
 use super::{make, open};
@@ -8,7 +8,8 @@ use seekwire_slides_image::{
 use serde_json::Value;
 use std::path::Path;
 
-/// Has a program make slides in a directory, and looks at each as it says; how many there are.
+/// Runs a program that makes slides in a directory, and checks each against its description.
+/// Returns their number.
 pub(crate) fn check(program: &str, arguments: &[&Path], directory: &Path) -> usize {
     let mut all = arguments.to_vec();
     all.push(directory);
@@ -49,7 +50,7 @@ fn one(path: &Path) {
             assert_eq!(slide.rendering(), rendering, "{name}");
             assert_eq!(slide.read(level, whole).unwrap(), ours, "{name}");
         }
-        // As a process sees it that does not have the file.
+        // As a process without the file sees it.
         let tile = slide.tile_of(level, (0, 0), &rendering).unwrap();
         let block = tile.to_block().into();
         assert_eq!(Tile::from_block(&block).unwrap(), tile, "{name}");
@@ -86,7 +87,7 @@ fn rendering(case: &Value) -> Rendering {
     Rendering { plane, layers: layers.collect() }
 }
 
-/// The samples of the last channel of all.
+/// The samples of the last channel.
 fn raw(slide: &Slide, file: &Path, name: &str) {
     let (depth, times) = slide.planes();
     let (channel, plane) =

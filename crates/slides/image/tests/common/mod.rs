@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// A slide of an Aperio scanner; where it is not yet, it is fetched.
+/// A slide of an Aperio scanner, fetched if it is missing.
 pub(crate) fn aperio() -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../scripts/slide");
     let output = run(&mut Command::new(script));
     String::from_utf8(output.stdout).unwrap().trim_end().into()
 }
 
-/// Runs one of the programs in `make`, by the Python that has what they need.
+/// Runs one of the programs in `make` with the Python that has their dependencies.
 pub(crate) fn make(program: &str, arguments: &[&Path]) -> Output {
     let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = run(&mut Command::new(crate_root.join("../../../scripts/slide-tools")));
@@ -27,7 +27,7 @@ pub(crate) fn make(program: &str, arguments: &[&Path]) -> Output {
     run(Command::new(python.trim_end()).arg(program).args(arguments))
 }
 
-/// Makes slides by a specification, which is written to a file in a directory.
+/// Makes slides from a specification, which is written to a file in a directory.
 pub(crate) fn make_of(program: &str, before: &[&Path], directory: &Path, of: &serde_json::Value) {
     let specification = directory.join("specification.json");
     std::fs::write(&specification, of.to_string()).unwrap();
@@ -56,12 +56,12 @@ pub(crate) fn run(command: &mut Command) -> Output {
     output
 }
 
-/// An operation of vips, in a directory; words are separated by spaces.
+/// Runs a vips operation in a directory; words are separated by spaces.
 pub(crate) fn vips(directory: &Path, words: &str) {
     run(Command::new("vips").args(words.split(' ')).current_dir(directory));
 }
 
-/// Puts `base.v` there, the part of the real slide out of which the tests make others: odd in both
+/// Puts `base.v` there, the part of the real slide from which the tests make others: odd in both
 /// directions. Returns its pixels as vips reads them through OpenSlide.
 pub(crate) fn base(directory: &Path) -> RgbImage {
     // Made once for all tests of a program.
@@ -79,7 +79,7 @@ pub(crate) fn base(directory: &Path) -> RgbImage {
     pixels.clone()
 }
 
-/// The pixels that vips finds in an image.
+/// The pixels of an image, read by vips.
 pub(crate) fn ppm(directory: &Path, image: &str) -> RgbImage {
     vips(directory, &format!("copy {image} pixels.ppm"));
     image::open(directory.join("pixels.ppm")).unwrap().into_rgb8()

@@ -8,14 +8,14 @@ use std::process::{Child, Command, Stdio};
 pub(crate) struct Nginx(Child, u16);
 
 impl Nginx {
-    /// Serves a directory; what is below `/whole/` without ranges. Who asks for what is below
-    /// `/moved/` and, with the whole address of a place without TLS, below `/plain/` is sent on; so
-    /// are those who ask below `/away/`, to another name of this host, and below `/around/`.
+    /// Serves a directory; below `/whole/` without ranges. Requests below `/moved/` are redirected,
+    /// and so are those below `/plain/`, to the full address of a place without TLS; below
+    /// `/away/`, to another name of this host; and below `/around/`, in a loop.
     pub(crate) fn start(directory: &Path) -> Self {
         Self::listen(directory, "")
     }
 
-    /// The same by TLS, with the certificate in `server.pem` and its key in `server.key`.
+    /// The same with TLS, with the certificate in `server.pem` and its key in `server.key`.
     pub(crate) fn start_tls(directory: &Path) -> Self {
         let root = directory.display();
         Self::listen(

@@ -1,4 +1,4 @@
-//! Small files of all formats, made here: for tests of what is broken, and for fuzzing.
+//! Small files of all formats, generated for tests of malformed input and for fuzzing.
 #![allow(dead_code, reason = "each program uses a part")]
 
 use std::collections::BTreeMap;
@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 pub(crate) const SHORT: u16 = 3;
 pub(crate) const LONG: u16 = 4;
 
-/// Of a directory of a TIFF: tag, type, count, value.
+/// An entry of a TIFF directory: tag, type, count, value.
 pub(crate) type Entry = (u16, u16, u32, u32);
 
-/// A little-endian TIFF of one directory at byte 8, after which `rest` follows.
+/// A little-endian TIFF with one directory at byte 8, followed by `rest`.
 fn directory(entries: &[Entry], next: u32, rest: &[u8]) -> Vec<u8> {
     let mut bytes = b"II\x2a\0\x08\0\0\0".to_vec();
     bytes.extend_from_slice(&(entries.len() as u16).to_le_bytes());
@@ -24,7 +24,7 @@ fn directory(entries: &[Entry], next: u32, rest: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// One grey tile of 64 x 64, whose bytes are the last of the file, with entries changed.
+/// One grey tile of 64 x 64, whose bytes end the file, with changed entries.
 pub(crate) fn tiff(changes: &[Entry], next: u32, tile: &[u8]) -> Vec<u8> {
     let mut entries = vec![
         (256, LONG, 1, 64),
@@ -54,7 +54,7 @@ pub(crate) const JPEG: &str = "1.2.840.10008.1.2.4.50";
 pub(crate) const JPEG_2000: &str = "1.2.840.10008.1.2.4.91";
 pub(crate) const RLE: &str = "1.2.840.10008.1.2.5";
 
-/// A dataset of DICOM, by tag.
+/// A DICOM dataset, by tag.
 #[derive(Clone)]
 pub(crate) struct Dataset(BTreeMap<u32, Vec<u8>>);
 
@@ -68,7 +68,7 @@ pub(crate) fn element(tag: u32, vr: &str, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The head of an element of a length.
+/// The head of an element of this length.
 pub(crate) fn head(tag: u32, vr: &str, length: u32) -> Vec<u8> {
     let mut bytes = ((tag >> 16) as u16).to_le_bytes().to_vec();
     bytes.extend((tag as u16).to_le_bytes());
@@ -84,7 +84,7 @@ pub(crate) fn head(tag: u32, vr: &str, length: u32) -> Vec<u8> {
     bytes
 }
 
-/// A sequence of items, with lengths or, if these are not known, delimiters.
+/// A sequence of items, with lengths or, if `known` is false, delimiters.
 pub(crate) fn sequence(tag: u32, items: &[Vec<u8>], known: bool) -> Vec<u8> {
     let mut value = Vec::new();
     for item in items {
@@ -128,7 +128,7 @@ impl Dataset {
         new
     }
 
-    /// The same in two frames that say where they are, in another order.
+    /// The same in two frames that state their positions, in another order.
     pub(crate) fn sparse(known: bool) -> Self {
         let mut new = Self::slide();
         new.set(0x0020_9311, "CS", b"TILED_SPARSE");
@@ -157,7 +157,7 @@ impl Dataset {
         self.0.insert(tag, element);
     }
 
-    /// A file of it with the element of its pixels.
+    /// A file with this dataset and the element of its pixels.
     pub(crate) fn file(&self, syntax: &str, pixels: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; 128];
         bytes.extend(b"DICM");
@@ -175,7 +175,7 @@ pub(crate) fn native(length: usize) -> Vec<u8> {
     element(0x7fe0_0010, "OB", &vec![7; length])
 }
 
-/// Encapsulated pixels, with the basic table of offsets or without.
+/// Encapsulated pixels, with or without the basic offset table.
 pub(crate) fn encapsulated(frames: &[&[u8]], table: bool) -> Vec<u8> {
     let mut items = Vec::new();
     let mut offsets = Vec::new();
@@ -195,12 +195,12 @@ pub(crate) fn encapsulated(frames: &[&[u8]], table: bool) -> Vec<u8> {
     bytes
 }
 
-/// A grey JPEG of 64 x 64 pixels, all of the colour that zero coefficients give.
+/// A grey JPEG of 64 x 64 pixels, all of the colour of zero coefficients.
 pub(crate) fn jpeg() -> Vec<u8> {
     let mut bytes = vec![0xff, 0xd8, 0xff, 0xdb, 0, 67, 0];
     bytes.extend([1; 64]);
     bytes.extend([0xff, 0xc0, 0, 11, 8, 0, 64, 0, 64, 1, 1, 0x11, 0]);
-    // One code of one bit each: no difference, and no more coefficients.
+    // One code of one bit each: no difference, and no further coefficients.
     for class in [0x00, 0x10] {
         bytes.extend([0xff, 0xc4, 0, 20, class, 1]);
         bytes.extend([0; 15]);
@@ -213,7 +213,7 @@ pub(crate) fn jpeg() -> Vec<u8> {
     bytes
 }
 
-/// A store of OME-Zarr by names; a name that is not in it may have the chunk.
+/// An OME-Zarr store by names; a name that is missing may be the chunk.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
 const IMAGE: &str = r#"{"version": "0.4", "name": "seed", "axes": [
@@ -222,7 +222,7 @@ const IMAGE: &str = r#"{"version": "0.4", "name": "seed", "axes": [
     "datasets": [{"path": "0", "coordinateTransformations": [
         {"type": "scale", "scale": [1.0, 0.5, 0.5]}]}]}"#;
 
-/// Version 2 of Zarr, RGB in three chunks of 64 x 64.
+/// Zarr version 2, RGB in three chunks of 64 x 64.
 pub(crate) fn zarr_2(compressor: &str, chunk: &[u8]) -> Files {
     let array = format!(
         r#"{{"zarr_format": 2, "shape": [3, 64, 100], "chunks": [1, 64, 64], "dtype": "|u1",
@@ -238,7 +238,7 @@ pub(crate) fn zarr_2(compressor: &str, chunk: &[u8]) -> Files {
     files
 }
 
-/// Version 2, two channels of 16 bits in three focal planes, of which a chunk has two.
+/// Version 2, two channels of 16 bits in three focal planes, two of which share a chunk.
 pub(crate) fn zarr_channels() -> Files {
     let mut files = zarr_2("null", &[]);
     let array = String::from_utf8_lossy(&files["0/.zarray"]).into_owned();
@@ -253,7 +253,7 @@ pub(crate) fn zarr_channels() -> Files {
     files
 }
 
-/// Version 3, RGB in a shard of two chunks, of which the first one is there.
+/// Version 3, RGB in a shard of two chunks, of which only the first exists.
 pub(crate) fn zarr_3(codec: &str, chunk: &[u8]) -> Files {
     let array = format!(
         r#"{{"zarr_format": 3, "node_type": "array", "shape": [3, 64, 100], "data_type": "uint8",
@@ -279,14 +279,14 @@ pub(crate) fn zarr_3(codec: &str, chunk: &[u8]) -> Files {
     files
 }
 
-/// A frame of Blosc of `length` bytes in one block that is one literal run after the other.
+/// A Blosc frame of `length` bytes in one block, which is a series of literal runs.
 pub(crate) fn blosc(length: u32) -> Vec<u8> {
     let mut stream = Vec::new();
     for _ in 0..length / 32 {
         stream.push(31);
         stream.extend([5; 32]);
     }
-    // Not to be split, BloscLZ, elements of one byte.
+    // Not split, BloscLZ, elements of one byte.
     let mut frame = vec![2, 1, 0x10, 1];
     for word in [length, length, 16 + 4 + 4 + stream.len() as u32, 20, stream.len() as u32] {
         frame.extend(word.to_le_bytes());
@@ -295,7 +295,8 @@ pub(crate) fn blosc(length: u32) -> Vec<u8> {
     frame
 }
 
-/// A grey codestream of JPEG 2000 of 64 x 64 pixels: waves, in three resolutions, as OpenJPEG writes them.
+/// A grey JPEG 2000 codestream of 64 x 64 pixels: waves, in three resolutions, as OpenJPEG writes
+/// them.
 pub(crate) fn jpeg_2000() -> Vec<u8> {
     const DIGITS: &str = "\
     ff4fff510029000000000040000000400000000000000000000000400000004000000000000000000001070101ff5200\

@@ -1,4 +1,4 @@
-"""Pixels that a slide with channels should show, by numpy: what tests compare with."""
+"""Pixels that a slide with channels should show, computed with numpy for comparison in tests."""
 
 import json
 
@@ -16,14 +16,14 @@ def data(seed, shape, kind, low=0, high=4000):
 
 
 def window(values):
-    """The one of a channel for which the file has none: of a thousand values one is outside of either end."""
+    """The window of a channel for which the file has none: one of a thousand values lies beyond each end."""
     values = numpy.sort(values[numpy.isfinite(values)].astype("f8"), axis=None)
     last = len(values) - 1
     return [float(values[last // 1000]), float(values[last - last // 1000])]
 
 
 def blend(planes, layers):
-    """Adds up colours: a layer is the number of a plane, a colour and the values that are black and of that colour."""
+    """Adds up colours: a layer is the number of a plane, a colour, and the values shown as black and in that colour."""
     height, width = planes[0].shape
     sum_of = numpy.zeros((height, width, 3))
     for number, colour, (black, white) in layers:
@@ -36,10 +36,10 @@ def blend(planes, layers):
 
 
 class Cases:
-    """The renderings of one file that a test checks: NAME.json lists them, each with a file of its pixels."""
+    """The renderings of one file for a test: NAME.json lists them, each with a file of its pixels."""
 
     def __init__(self, path, levels, channels):
-        """`levels` are what another program reads, in the order t, c, z, y, x; `channels` what the reader should say."""
+        """`levels` are read by another program, in the order t, c, z, y, x; `channels` are the expected ones."""
         self.path, self.levels, self.channels, self.list = path, levels, channels, []
 
     def add(self, layers, z=0, t=0, is_default=False):
@@ -67,7 +67,7 @@ class Cases:
         self.add([])
 
     def colours(self):
-        """Of levels in the order t, z, y, x, samples: each plane, in colours or in grey."""
+        """Each plane of levels in the order t, z, y, x, samples, in colours or in grey."""
         times, depth = self.levels[0].shape[:2]
         for t, z in numpy.ndindex(times, depth):
             for level, values in enumerate(self.levels):
@@ -83,7 +83,7 @@ class Cases:
 
     def write(self):
         times, _, depth = self.levels[0].shape[:3]
-        # The samples of the last channel of all, the lowest byte first.
+        # The samples of the last channel, little endian.
         raw = self.levels[0][-1, -1, -1]
         with open(f"{self.path}.raw", "wb") as file:
             file.write(raw.astype(raw.dtype.newbyteorder("<")).tobytes())

@@ -31,7 +31,7 @@ def make(directory, name, version, values, axes, chunks, said=None, known=None, 
     group = zarr.open_group(store=root, mode="w", zarr_format=version)
     levels, datasets = [], []
     for level in range(2):
-        # By samples, not by means, so that all values are those of the type.
+        # By subsampling, not averaging, so that all values fit the type.
         part = values[..., :: 2**level, :: 2**level]
         place = [part.shape[AXES.index(axis)] for axis in axes]
         shaped = part.transpose([AXES.index(axis) for axis in AXES if axis not in axes] + [AXES.index(axis) for axis in axes])
@@ -43,7 +43,7 @@ def make(directory, name, version, values, axes, chunks, said=None, known=None, 
         else:
             array[..., : hole // 2**level] = shaped.reshape(place)[..., : hole // 2**level]
         read = zarr.open_array(store=root, path=str(level), mode="r")[...]
-        # Back into the order of all axes.
+        # Back into the order of the file's axes.
         order = [axes.index(axis) for axis in AXES if axis in axes]
         levels.append(read.transpose(order).reshape(part.shape))
         datasets.append({"path": str(level)})
@@ -103,7 +103,7 @@ def main(directory):
     strange[0, 1, 0, ::5, ::4] = numpy.inf
     strange[0, 1, 0, ::6, ::5] = -numpy.inf
     make(directory, "strange", 3, strange, "cyx", [1, 64, 64])
-    # Chunks that are not there have the value that the array says.
+    # Missing chunks have the array's fill value.
     make(directory, "hole", 2, three[:1, :, :1], "tczyx", [1, 1, 1, 64, 32], said | {"rdefs": {}}, declared(said), hole=64, fill_value=700)
 
 

@@ -40,7 +40,7 @@ for across, down in (1, 1), (2, 1), (2, 2), (4, 2), (1, 2):
     packed = numpy.array(units, "uint8").tobytes()
     for compression, stored in ("none", packed), ("lzw", imagecodecs.lzw_encode(packed)):
         path = directory / f"units-{across}-{down}-{compression}.tif"
-        # Strips of the right length are written first, and replaced.
+        # Strips of the right length are written first, then replaced.
         options = {"photometric": "rgb", "compression": "zlib", "metadata": None, "rowsperstrip": SIDE}
         tags = [(530, "H", 2, (across, down), True), (532, "2I", 6, (0, 1, 255, 1, 128, 1, 255, 1, 128, 1, 255, 1), True)]
         imwrite(path, iter([stored]), shape=whole.shape, dtype="uint8", extratags=tags, **options)
@@ -54,7 +54,7 @@ def jpeg(name, pixels, photometric, samples, change=lambda stored: stored, **of)
     path = directory / f"jpeg-{name}.tif"
     stored = change(imagecodecs.jpeg8_encode(pixels, level=95, **of))
     shape = (SIDE, SIDE, samples) if samples > 1 else (SIDE, SIDE)
-    # As many samples are extra ones for tifffile, if a photometric interpretation does not have them.
+    # tifffile counts samples as extra ones if the photometric interpretation does not include them.
     main = "rgb" if samples == 3 else "minisblack"
     planar = {"planarconfig": "contig"} if samples > 1 else {}
     imwrite(path, iter([stored]), shape=shape, dtype="uint8", photometric=main, **planar, **options)

@@ -68,7 +68,7 @@ def make(of):
         item(OpticalPathIdentifier="1", ICCProfile=b"profile!", ObjectiveLensPower="20")
     ]
     if of.get("placed"):
-        # Viewers that measure on the glass ask for this.
+        # Viewers that measure on the glass need this.
         dataset.FrameOfReferenceUID = of["series"]
         dataset.ImageOrientationSlide = [0, -1, 0, -1, 0, 0]
         dataset.TotalPixelMatrixOriginSequence = [item(XOffsetInSlideCoordinateSystem=20.0, YOffsetInSlideCoordinateSystem=40.0)]
@@ -103,7 +103,7 @@ def make(of):
         if of.get("rle"):
             before = dataset.pixel_array
             if of["samples"] > 1:
-                # The array has the samples of a pixel beside each other.
+                # The array has interleaved samples.
                 dataset.PlanarConfiguration = 0
             dataset.compress(RLELossless, before, generate_instance_uid=False)
             assert (dataset.pixel_array == before).all()

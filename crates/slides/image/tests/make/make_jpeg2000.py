@@ -44,7 +44,7 @@ def encode(tile, **of):
 
 
 def split(stream):
-    """Main header without SIZ and comments, and the data of the only part, of a codestream of one tile."""
+    """The main header without SIZ and comments, and the data of the only part, of a codestream with one tile."""
     at = 4 + int.from_bytes(stream[4:6], "big")
     header = b""
     while stream[at : at + 2] != b"\xff\x90":
@@ -57,7 +57,7 @@ def split(stream):
 
 
 def together(planes, steps, **of):
-    """A codestream whose components are these, each for so many pixels across and down, one after the other."""
+    """A codestream with these components in turn, each with its number of pixels per sample across and down."""
     parts = [split(encode(plane, **of)) for plane in planes]
     header = bytearray(parts[0][0])
     assert all(other == header for other, _ in parts) and header[:2] == b"\xff\x52"
@@ -80,7 +80,7 @@ def rgb(luminance, blue, red):
 
 
 def subsampled(whole, step):
-    """Streams of tiles whose differences of colour are for `step` pixels, and what they show."""
+    """Streams of tiles whose colour differences cover `step` pixels, and the pixels they show."""
     across, down = step
     streams, shown = [], []
     for tile in tiles(whole):
@@ -108,7 +108,7 @@ def write(name, streams, pixels, compression, like, photometric="rgb", about=Non
     options = {"photometric": photometric, "tile": (SIDE, SIDE), "metadata": None, "compression": "zlib"}
     with TiffWriter(path, byteorder=byteorder) as file:
         file.write(iter(streams), shape=like.shape, dtype=like.dtype, description=about, **options)
-    # tifffile writes these compressions only if it could do it itself.
+    # tifffile writes these compressions only if it can encode them itself.
     with TiffFile(path, mode="r+b") as file:
         file.pages[0].tags["Compression"].overwrite(compression)
         if tag is not None:
@@ -140,7 +140,7 @@ write("exact.svs", streams, colours, 33005, colours, about=ABOUT)
 write("big-tag.svs", streams, colours, 33005, colours, about=ABOUT, tag=6)
 frames("rct", streams, colours, photometric="YBR_RCT", samples=3)
 frames("named-rgb", streams, colours, photometric="RGB", samples=3)
-# The end is missing, or the length of the part and with it a byte too much.
+# The end is missing; or the length of the part is missing, and there is an extra byte.
 write("endless.tif", [stream[:-2] for stream in streams], colours, 33004, colours)
 without = [stream.replace(struct.pack(">I", len(split(stream)[1]) + 14), bytes(4), 1) + b"\0" for stream in streams]
 write("open.tif", without, colours, 34712, colours)

@@ -59,7 +59,7 @@ def samples(of):
 
 
 def pixels(of, chance):
-    """Smooth with some noise, so that each codec has runs and literals, over the whole range of the type."""
+    """Smooth with some noise over the whole range of the type, so that each codec gets runs and literals."""
     generator = numpy.random.default_rng(chance.randint(0, 1 << 30))
     shape = (of["height"], of["width"], samples(of))
     down, across, sample = numpy.indices(shape)
@@ -70,7 +70,7 @@ def pixels(of, chance):
     if kind.kind == "f":
         return (values * 900 - 300).astype(kind)
     info = numpy.iinfo(kind)
-    # A float holds no 64 bits: the largest number would be too large.
+    # A float cannot represent 64 bits: the largest number would be too large.
     return numpy.clip(values * (float(info.max) - info.min) + info.min, info.min, float(info.max) * 0.999999).astype(kind)
 
 
@@ -102,7 +102,7 @@ def write(path, of, chance):
         if of["planar"] == "separate":
             data = numpy.moveaxis(data, -1, 0)
     if of["fill"] == 2:
-        # tifffile does not write this tag: another one in its place takes its number.
+        # tifffile does not write this tag: another one is written, and its number replaced.
         options["extratags"] = [(265, "H", 1, 2, True)]
     imwrite(path, data, **options)
     if of["fill"] == 2:

@@ -83,7 +83,8 @@ def aperio(line):
 
 whole = (tissue(SIDE), TILED)
 scanned = (tissue(SIDE), {**TILED, **aperio(f"{SIDE}x{SIDE} (256x256) JPEG|Filename = label 7")})
-# Of each file: how it is written, its levels and its associated images. An image is a page, or one below a page.
+# For each file: how it is written, its levels and its associated images. An image is a page, or one
+# below a page.
 CASES = {
     "plain": (slide([whole, level(512), level(256)]), [0, 1, 2], {}),
     "label_without_a_mark": (slide([whole, level(512), (label(256), TILED)]), [0, 1], {}),
@@ -151,7 +152,7 @@ CASES = {
 }
 
 def patch(path):
-    """Gives pages the type that tifffile does not write for pixels of 8 bits; their software says which one."""
+    """Gives pages a type that tifffile does not write for 8-bit pixels; their software tag names it."""
     with TiffFile(path, mode="r+b") as file:
         pages = [below for page in file.pages for below in (page, *(page.pages or []))]
         for page in pages:

@@ -99,7 +99,7 @@ def read(path):
             z = round((float(position.ZOffsetInSlideCoordinateSystem) + 3) / 1.5)
             c = paths.index(str(groups.OpticalPathIdentificationSequence[0].OpticalPathIdentifier))
         else:
-            # Columns change first, then rows, focal planes, and optical paths.
+            # Columns vary fastest, then rows, focal planes, and optical paths.
             x, y = number % columns * TILE[0], number // columns % rows * TILE[1]
             z, c = number // (columns * rows) % depth, number // (columns * rows * depth)
         whole[c, z, y : y + TILE[1], x : x + TILE[0]] = frame
@@ -115,7 +115,7 @@ def make(directory, name, values, stains, sparse=None, each=False):
         numbers = range(1, part.shape[0] + 1)
         files = []
         for group in [[number] for number in numbers] if each else [list(numbers)]:
-            # Their names are in another order than their paths.
+            # The names are in another order than the paths.
             file = root / f"{level}-{9 - group[0]}.dcm"
             write(file, part[group[0] - 1 : group[-1]], group, stains, f"1.2.826.0.1.{len(name)}", sparse)
             files.append(file)

@@ -17,12 +17,12 @@ AXES = "TCZYX"
 
 
 def number(colour):
-    """As OME-XML has it: red, green, blue and how opaque it is, with a sign."""
+    """A signed integer as in OME-XML: red, green, blue and opacity."""
     return int.from_bytes(bytes.fromhex(colour + "ff"), "big", signed=True)
 
 
 def read(path, shape):
-    """The levels, in the order of all axes; by their names and not by their lengths."""
+    """The levels, in the order of all axes; identified by names, not lengths."""
     levels = []
     with TiffFile(path) as file:
         for level in file.series[0].levels:
@@ -116,7 +116,7 @@ def qptiff(directory, name, values, names, colours, swap=False):
 
 
 def plain(path, values, metadata, photometric, **options):
-    """Without channels: the samples of pixels are colours, or grey."""
+    """A file without channels: the samples of pixels are colours, or grey."""
     options["photometric"] = photometric
     written = values[..., 0] if values.shape[-1] == 1 else values
     imwrite(path, written, metadata=metadata, **options)
@@ -143,7 +143,7 @@ def main(directory):
     ome(directory, "signed", data(4, (1, 2, 1, 90, 130), "i2", -500, 500), "CYX", tile=(32, 128))
     ome(directory, "double", data(5, (1, 2, 1, 90, 130), "f8", -1e9, 1e9), "CYX")
     ome(directory, "long", data(6, (1, 2, 1, 90, 130), "u4", 0, 4e9), "CYX")
-    # Channels in the samples of a pixel: beside each other, and in planes of their own.
+    # Channels in the samples of a pixel: interleaved, and in separate planes.
     ome(directory, "beside", data(7, (1, 4, 3, 90, 130), "u2"), "ZYXS", planarconfig="contig")
     ome(directory, "apart", data(8, (1, 5, 1, 90, 130), "u2"), "SYX", planarconfig="separate", compression="zlib")
     ome(directory, "strips", data(9, (1, 3, 1, 90, 130), "u1", 0, 200), "CYX", tile=None, rowsperstrip=40)

@@ -19,7 +19,7 @@ SIDE = 256
 
 
 def pixels(side):
-    """Red goes across, green goes down, as far as there are values."""
+    """Red increases to the right, green downwards, until the range of values ends."""
     down, across = numpy.mgrid[0:side, 0:side]
     step = 512 // side
     return numpy.stack([across * step, down * step, numpy.full((side, side), 9)], axis=-1).astype("uint8")

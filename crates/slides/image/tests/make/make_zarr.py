@@ -15,7 +15,7 @@ TYPES = {"t": "time", "c": "channel"}
 
 
 def compressors(of):
-    """By names as in numcodecs for version 2, and as in Zarr's own list for version 3."""
+    """Codecs under their names in numcodecs for version 2, and in Zarr's own list for version 3."""
     if of["version"] == 2:
         return numcodecs.get_codec(of["compressor"]) if of["compressor"] else None
     made = {
@@ -39,7 +39,7 @@ def write(of, root, name, level):
     axes = of["axes"]
     if "c" not in axes:
         pixels = pixels[:, :, 0]
-    # Into the order of the axes, with one of each other axis.
+    # Into the order of the axes, with length one for the other axes.
     lengths = dict(zip("yxc", pixels.shape))
     order = [axis for axis in "yxc" if axis in axes]
     pixels = pixels.transpose([order.index(axis) for axis in axes if axis in order])

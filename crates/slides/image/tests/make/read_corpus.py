@@ -25,7 +25,7 @@ COLOURS = ["0000ff", "00ff00", "ff00ff", "ffff00", "ff8000", "00ffff", "ffffff",
 IMAGEJ = ["ff0000", "00ff00", "0000ff", "ffffff", "00ffff", "ff00ff", "ffff00"]
 SLIDE = "1.2.840.10008.5.1.4.1.1.77.1.6"
 WORDS = ["label", "barcode", "macro", "overview", "thumbnail", "mask"]
-# Compression of TIFF: JPEG, WebP, and JPEG 2000, which may lose nothing.
+# TIFF compressions: JPEG, WebP, and JPEG 2000, which may be lossless.
 LOSSY = [6, 7, 50001, 33003, 33005, 34712]
 
 
@@ -34,7 +34,7 @@ class Unread(Exception):
 
 
 def scaled(values, bits, limits=None):
-    """Samples as bytes: the upper 8 bits, or from the least to the largest value."""
+    """Samples as bytes: the upper 8 bits, or scaled from the smallest to the largest value."""
     kind = values.dtype.kind
     if kind == "b":
         return values.astype("u1") * 255
@@ -51,7 +51,7 @@ def scaled(values, bits, limits=None):
 
 
 def extremes(page, values):
-    """The values that are black and white."""
+    """The values shown as black and white."""
     said = [page.tags.valueof(tag) for tag in (340, 341)]
     if None not in said:
         said = [float(numpy.ravel(of)[0]) for of in said]
@@ -90,7 +90,7 @@ def tiles_of_jpeg(page):
 
 
 def colours(page, limits=None):
-    """The pixels of a page that has no channels, and the values that are black and white."""
+    """The pixels of a page without channels, and the values shown as black and white."""
     values, bits = samples(page), page.bitspersample
     photometric, compression = int(page.photometric), int(page.compression)
     if photometric == 3:
@@ -135,7 +135,7 @@ def common(page):
 
 
 def is_smaller(main, page):
-    """Whether a factor, the same along both sides, gives the size of a page, where a pixel may come from rounding."""
+    """True if one factor for both sides gives the size of a page, up to a rounding error of one pixel."""
     if page.imagewidth >= main.imagewidth:
         return False
     return any(
@@ -173,7 +173,7 @@ def chain(file):
 
 
 def pyramid(file, is_marked):
-    """The slide and its levels among pages; `is_marked` says what else than its kind makes a page a level."""
+    """The slide and its levels among pages; `is_marked` tells what besides its kind makes a page a level."""
     pages = chain(file)
     shown = [page for page in pages if not kind(page) & 4]
     if not shown:

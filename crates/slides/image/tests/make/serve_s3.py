@@ -39,7 +39,7 @@ users.create_user(UserName="reader")
 key = users.create_access_key(UserName="reader")["AccessKey"]
 allowed = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
 users.put_user_policy(UserName="reader", PolicyName="all", PolicyDocument=json.dumps(allowed))
-# The same for a time, with a token.
+# Temporary keys for the same, with a token.
 trust = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": "*"}}]}
 role = users.create_role(RoleName="guest", AssumeRolePolicyDocument=json.dumps(trust))["Role"]
 users.put_role_policy(RoleName="guest", PolicyName="all", PolicyDocument=json.dumps(allowed))
